@@ -1,0 +1,74 @@
+"""strop: a generator is a checkpoint plus its sampler.
+
+The public names load on first use, so that `import strop` stays free of torch and scipy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser
+    from strop.errors import CheckFailed, Incomplete, StropError, UserError
+    from strop.generate import sample
+    from strop.pool import Pool
+    from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+    from strop.store import Run
+
+_HOME = {
+    "CellSpec": "strop.spec",
+    "CheckFailed": "strop.errors",
+    "CheckpointSpec": "strop.spec",
+    "Denoiser": "strop.denoisers",
+    "GeneratorSpec": "strop.spec",
+    "Incomplete": "strop.errors",
+    "Pool": "strop.pool",
+    "Run": "strop.store",
+    "SamplerSpec": "strop.spec",
+    "StropError": "strop.errors",
+    "TabularDenoiser": "strop.denoisers",
+    "UserError": "strop.errors",
+    "load_denoiser": "strop.denoisers",
+    "sample": "strop.generate",
+}
+
+__all__ = [
+    "CellSpec",
+    "CheckFailed",
+    "CheckpointSpec",
+    "Denoiser",
+    "GeneratorSpec",
+    "Incomplete",
+    "Pool",
+    "Run",
+    "SamplerSpec",
+    "StropError",
+    "TabularDenoiser",
+    "UserError",
+    "load_denoiser",
+    "sample",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'strop' has no attribute {name!r}")
+    try:
+        value = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        from strop.errors import missing_package
+
+        remedy = missing_package(error)
+        if remedy is None:
+            raise
+        raise remedy from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

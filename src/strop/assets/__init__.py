@@ -1,0 +1,1 @@
+"""What ships with the package: tokenizers, embedded models, frozen profiles."""

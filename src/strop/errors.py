@@ -1,0 +1,117 @@
+"""Two kinds of failure: the user's, told in one message, and ours, told by a traceback.
+
+A `UserError` says what happened, where, what was found and expected, and what to do next.
+Everything that is not a `StropError` is a bug in strop and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["CheckFailed", "Incomplete", "StropError", "UserError", "unknown_name"]
+
+# Which extra brings which import; the message of a missing package names it.
+EXTRA_OF = {
+    "torch": "models",
+    "transformers": "models",
+    "tokenizers": "models",
+    "safetensors": "models",
+    "huggingface_hub": "models",
+    "lightning": "train",
+    "datasets": "train",
+    "optuna": "tune",
+    "ray": "scale",
+    "mauve": "mauve",
+}
+
+
+class StropError(Exception):
+    """A failure that is reported in words; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        got: object = None,
+        expected: object = None,
+        fix: str | None = None,
+    ) -> None:
+        self.what = what
+        """One sentence: what happened."""
+        self.where = None if where is None else str(where)
+        """The file, key or flag it happened at."""
+        self.got = None if got is None else str(got)
+        """What was found there."""
+        self.expected = None if expected is None else str(expected)
+        """What would have been right."""
+        self.fix = fix
+        """The next thing to do, if possible a command."""
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        labelled = {
+            "where": self.where,
+            "got": self.got,
+            "expected": self.expected,
+            "try": self.fix,
+        }
+        lines = [self.what]
+        lines += [f"  {label}: {text}" for label, text in labelled.items() if text is not None]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, str | None]:
+        """The same message as data, for `--json`."""
+        return {
+            "kind": type(self).__name__,
+            "what": self.what,
+            "where": self.where,
+            "got": self.got,
+            "expected": self.expected,
+            "fix": self.fix,
+        }
+
+
+class UserError(StropError):
+    """Something the user can put right."""
+
+
+class Incomplete(StropError):
+    """Work stopped before its end; the same command continues it."""
+
+    exit_code = 2
+
+
+class CheckFailed(StropError):
+    """A check ran and its answer is no."""
+
+    exit_code = 3
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], **more: str | None) -> UserError:
+    """The error for a name that is not in a list: it shows the list and the nearest entry."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else None
+    return UserError(
+        f"There is no {kind} called {name!r}.",
+        where=more.get("where"),
+        expected="one of " + ", ".join(names) if names else f"no {kind} is known here",
+        fix=more.get("fix") or hint,
+    )
+
+
+def missing_package(error: ModuleNotFoundError) -> UserError | None:
+    """Turn the failed import of an optional package into its remedy; None for any other."""
+    package = (error.name or "").split(".")[0]
+    extra = EXTRA_OF.get(package)
+    if extra is None:
+        return None
+    return UserError(
+        f"The package {package!r} is not installed.",
+        expected=f"strop with its extra {extra!r}",
+        fix=f"pip install 'strop[{extra}]'",
+    )

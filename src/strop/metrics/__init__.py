@@ -1,0 +1,1 @@
+"""Functions from denoisers and pools to numbers."""
