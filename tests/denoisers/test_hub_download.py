@@ -159,7 +159,6 @@ def read(
     done = subprocess.run(
         [sys.executable, "-c", READER, json.dumps(sources)],
         env=environment,
-        cwd=home,
         capture_output=True,
         text=True,
         check=False,
