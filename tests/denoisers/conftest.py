@@ -8,51 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import save_file
+from small_checkpoints import FLAT, random_tensors
 from torch import Tensor
-
-from strop.denoisers.config import DiTShape, expected_tensors
-
-SMALL = DiTShape(
-    vocab_size=13,
-    length=8,
-    hidden_dim=16,
-    cond_dim=6,
-    n_blocks=2,
-    n_heads=2,
-    dropout=0.1,
-    time_conditioning=False,
-    mask_id=12,
-)
-FLAT = {
-    "vocab_size": 13,
-    "model_length": 8,
-    "hidden_dim": 16,
-    "cond_dim": 6,
-    "n_blocks": 2,
-    "n_heads": 2,
-    "dropout": 0.1,
-    "time_conditioning": False,
-}
-
-
-def random_tensors(shape: DiTShape = SMALL, seed: int = 0, prefix: str = "") -> dict[str, Tensor]:
-    """Random parameters in the order of the averaged weights."""
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        prefix + key: torch.randn(size, generator=generator)
-        for key, size in expected_tensors(shape).items()
-    }
-
-
-def with_buffer(tensors: dict[str, Tensor], prefix: str = "") -> dict[str, Tensor]:
-    """The rotary buffer where the public state dict has it: after the conditioning MLP."""
-    items = list(tensors.items())
-    at = 1 + max(i for i, (key, _) in enumerate(items) if "sigma_map" in key)
-    frequencies = 10000.0 ** -(torch.arange(0, 8, 2) / 8)
-    items.insert(at, (prefix + "rotary_emb.inv_freq", frequencies))
-    return dict(items)
 
 
 @pytest.fixture

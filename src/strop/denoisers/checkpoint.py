@@ -224,7 +224,8 @@ def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:
 
     tensors: dict[str, Tensor] = {}
     for file in files:
-        with reading(file):
+        # The library calls every file that it cannot open missing; opening it ourselves tells why.
+        with reading(file), file.open("rb"):
             try:
                 tensors |= load_file(file)
             except SafetensorError as error:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from strop.denoisers.files import read_json_object
 from strop.errors import UserError
@@ -29,19 +30,10 @@ class Snapshot:
 
 def fetch(repo: str, revision: str | None) -> Snapshot:
     """Download the weights, the configuration and the tokenizer of `repo`, or find them cached."""
-    weights = _file(repo, WEIGHTS, revision)
-    index = None if weights else _file(repo, INDEX, revision)
-    found = weights or index
-    if found is None:
-        raise UserError(
-            "The hub repository has no weights in safetensors format.",
-            where=_label(repo, revision),
-            expected=f"{WEIGHTS} or {INDEX}",
-            fix=f"download its weights by hand ({_by_hand(repo, revision)}) and pass the file",
-        )
+    found = _weights(repo, revision)
     # The branch may move while we read: everything else comes from the commit found first.
-    directory, commit = found.parent, found.parent.name
-    for name in shard_names(index) if index else []:
+    commit = found.parent.name
+    for name in shard_names(found) if found.name == INDEX else []:
         if _file(repo, name, commit) is None:
             raise UserError(
                 "The hub repository lacks a part of its weights.",
@@ -49,9 +41,51 @@ def fetch(repo: str, revision: str | None) -> Snapshot:
                 got=f"no file {name}",
                 expected=f"every file that {INDEX} names",
             )
+    _fetch_optional(repo, commit)
+    return Snapshot(found.parent, commit)
+
+
+def _weights(repo: str, revision: str | None) -> Path:
+    """The weights file, or the index of sharded weights."""
+    try:
+        found = _file(repo, WEIGHTS, revision) or _file(repo, INDEX, revision)
+    except UserError as error:
+        # A cache filled by another tool does not remember which files the repository lacks.
+        cached = _cached(repo, INDEX, revision) if _unreachable(error) else None
+        if not cached:
+            raise
+        return Path(cached)
+    if found is None:
+        raise UserError(
+            "The hub repository has no weights in safetensors format.",
+            where=_label(repo, revision),
+            expected=f"{WEIGHTS} or {INDEX}",
+            fix=f"download its weights by hand ({_by_hand(repo, revision)}) and pass the file",
+        )
+    return found
+
+
+def _fetch_optional(repo: str, commit: str) -> None:
+    """The files a checkpoint may lack; cached weights stay usable where the hub is out of reach."""
+    unknown = []
     for name in _OPTIONAL:
-        _file(repo, name, commit)
-    return Snapshot(directory, commit)
+        if _cached(repo, name, commit) is not None:
+            continue
+        if not unknown:  # after one failure the others would only wait for the same
+            try:
+                _file(repo, name, commit)
+                continue
+            except UserError as error:
+                if not _unreachable(error):
+                    raise
+        unknown.append(name)
+    if unknown:
+        warnings.warn(
+            f"{repo}: the hub cannot be reached to look for {', '.join(unknown)}; "
+            "going on with the files in the local cache",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def shard_names(index: Path) -> list[str]:
@@ -79,21 +113,34 @@ def shard_names(index: Path) -> list[str]:
 
 def _file(repo: str, name: str, revision: str | None) -> Path | None:
     """One file of the repository, or None where the repository has no such file."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         return Path(hf_hub_download(repo, name, revision=revision))
     except LocalEntryNotFoundError as error:
-        # Offline. What the cache remembers as absent is absent, not unknown.
-        remembered = try_to_load_from_cache(repo, name, revision=revision)
-        if remembered is not None and not isinstance(remembered, str):
+        # Out of reach. What the cache remembers as absent is absent, not unknown.
+        if _cached(repo, name, revision) is False:
             return None
         _explain(error, repo, revision, name)
     except EntryNotFoundError:
         return None
     except Exception as error:
         _explain(error, repo, revision, name)
+
+
+def _cached(repo: str, name: str, revision: str | None) -> str | Literal[False] | None:
+    """The cached file's path, False where the cache knows that there is none, else None."""
+    from huggingface_hub import try_to_load_from_cache
+
+    known = try_to_load_from_cache(repo, name, revision=revision)
+    return known if known is None or isinstance(known, str) else False
+
+
+def _unreachable(error: UserError) -> bool:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    return isinstance(error.__cause__, LocalEntryNotFoundError)
 
 
 def _explain(error: Exception, repo: str, revision: str | None, name: str) -> NoReturn:

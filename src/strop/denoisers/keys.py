@@ -44,5 +44,7 @@ def backbone_only(tensors: dict[str, Tensor], where: Path, *, bare: bool) -> dic
 
 def few(names: list[str], count: int = 4) -> str:
     """The first few names of a list, and how many more there are."""
+    # Names come from the file: no control characters reach the terminal, and no endless ones.
+    shown = [(n if n.isprintable() else repr(n))[:120] for n in names[:count]]
     more = f" and {len(names) - count} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + more
+    return ", ".join(shown) + more
