@@ -39,7 +39,9 @@ def random_tensors(shape: DiTShape, seed: int) -> dict[str, torch.Tensor]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description="Write a checkpoint with random weights in the hub layout."
+    )
     parser.add_argument("directory", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--vocab-size", type=int)

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from strop import __version__
 from strop.denoisers import Denoiser, load_denoiser
 from strop.errors import UserError
 from strop.pool import Pool
 from strop.samplers import Finished, dense_batch, fast
 from strop.spec import CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Row, Run
+from strop.version import __version__
 
 __all__ = ["Progress", "cell_spec", "sample", "sample_cells"]
 
@@ -117,11 +117,16 @@ def sample_cells(
     run = Run.prepare(out, asked, cells, force=force)
     on_disk = list(zip(run.cells(), sizes, strict=True))
     # Another process may be at work here: take what is free first, then wait for the rest.
+    waiting = on_disk
     for wait in (False, True):
-        for cell, size in on_disk:
+        taken = []
+        for cell, size in waiting:
             with cell.writing(wait=wait) as mine:
                 if mine:
                     _to_disk(denoiser, cell, n, size, progress)
+                else:
+                    taken.append((cell, size))
+        waiting = taken
     return [cell.pool(n) for cell, _ in on_disk]
 
 
@@ -257,9 +262,7 @@ def _draws(
     sampler, length = cell.generator.sampler, cell.generator.length
     if cell.batch is None:
         slots = min(batch_size, len(indices))
-        return fast(
-            denoiser, sampler, seed=cell.seed, outputs=indices, slots=slots, length=length
-        )
+        return fast(denoiser, sampler, seed=cell.seed, outputs=indices, slots=slots, length=length)
     return _dense_draws(denoiser, cell, cell.batch.size, set(indices), n)
 
 

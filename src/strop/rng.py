@@ -1,4 +1,6 @@
-"""Random numbers with an address: (seed, name) is the key, (output, round, position, slot) the counter.
+"""Random numbers with an address.
+
+The key is (seed, name), the counter (output, round, position, slot).
 
 A counter-based generator (Philox 4x32-10, Salmon et al. 2011) has no state to carry along, so an
 output draws the same numbers whatever the batch size, the number of workers, or the place where a

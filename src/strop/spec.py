@@ -168,7 +168,10 @@ class SamplerSpec(Spec):
     def _check(self) -> Self:
         _require(self.steps >= 1, "steps", self.steps, "a whole number of at least 1")
         _require(
-            self.temperature >= 0, "temperature", self.temperature, "0 (greedy) or a positive number"
+            self.temperature >= 0,
+            "temperature",
+            self.temperature,
+            "0 (greedy) or a positive number",
         )
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
         if self.grid != "uniform" and self.steps != len(self.grid):
@@ -232,7 +235,7 @@ class CheckpointSpec(Spec):
     family: str
     """The parameterisation, e.g. `mdlm`, `tabular`."""
     sha256: str
-    """Of the weights file, as `sha256sum` prints it; of the target's bytes for an exact denoiser."""
+    """Of the weights file, as `sha256sum` prints it; of the target itself for an exact denoiser."""
     weights: str = "released"
     """`ema` or `raw` for a training checkpoint, `released` for a published file, `exact`."""
     shape: dict[str, int | float | bool]

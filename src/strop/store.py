@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop import __version__
 from strop.errors import UserError
 from strop.pool import Pool
 from strop.spec import CellSpec
+from strop.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa

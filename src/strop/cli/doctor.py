@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strop import __version__
 from strop.cli import output
 from strop.errors import EXTRA_OF
+from strop.version import __version__
 
 __all__ = ["register"]
 
@@ -32,7 +32,9 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         "platform": platform.platform(),
         "cores": os.cpu_count(),
         "base": {name: _version(name) for name in BASE},
-        "extras": {name: {"extra": extra, "version": _version(name)} for name, extra in EXTRA_OF.items()},
+        "extras": {
+            name: {"extra": extra, "version": _version(name)} for name, extra in EXTRA_OF.items()
+        },
         "devices": _devices(),
         "embedded": _embedded(),
     }

@@ -66,7 +66,9 @@ def escape(text: str) -> str:
     """Text of any origin, safe for rich: no markup, no control characters."""
     from rich.markup import escape as escape_markup
 
-    shown = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    shown = "".join(
+        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
     return escape_markup(shown)
 
 

@@ -25,7 +25,9 @@ def precision(
     top_p: Annotated[float, typer.Option(help="Nucleus of the draw.")] = 1.0,
     samples: Annotated[int, typer.Option(help="Outputs whose contexts are looked at.")] = 4,
     rows: Annotated[int, typer.Option(help="Masked positions per level.")] = 64,
-    draws: Annotated[int, typer.Option(help="Draws per level from the exact law.")] = 400_000,
+    reveals: Annotated[
+        int, typer.Option(help="Reveals to count per level in draws from the exact law.")
+    ] = 4_000,
     seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
     length: Annotated[int | None, typer.Option(help="Tokens per output.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
@@ -36,26 +38,25 @@ def precision(
     counts = listed(steps, int, "--steps")
     output.positive("--samples", samples)
     output.positive("--rows", rows)
-    output.positive("--draws", draws)
+    output.positive("--reveals", reveals)
     from strop.denoisers import load_denoiser
     from strop.metrics.precision import describe
 
     denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)
-    reports = []
-    for m in counts:
-        reports.append(
-            describe(
-                denoiser,
-                steps=m,
-                temperature=temperature,
-                top_p=top_p,
-                samples=samples,
-                rows=rows,
-                draws=draws,
-                seed=seed,
-                length=length,
-            )
+    reports = [
+        describe(
+            denoiser,
+            steps=m,
+            temperature=temperature,
+            top_p=top_p,
+            samples=samples,
+            rows=rows,
+            reveals=reveals,
+            seed=seed,
+            length=length,
         )
+        for m in counts
+    ]
     if as_json:
         output.emit({"checkpoint": checkpoint, "reports": [r.as_dict() for r in reports]})
         return
@@ -88,6 +89,5 @@ def precision(
             f"(exact {report.mean_reveal:.3f}); left to the finish "
             f"{report.leftover_float32:.2e} (exact {report.leftover:.2e})"
         )
-    output.next_command(
-        f"strop sample {shlex.quote(checkpoint)} --steps {steps} --precision float64,float32 -o runs/precision"
-    )
+    again = f"strop sample {shlex.quote(checkpoint)} --steps {steps}"
+    output.next_command(f"{again} --precision float64,float32 -o runs/precision")

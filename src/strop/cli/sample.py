@@ -26,18 +26,26 @@ def register(app: typer.Typer) -> None:
 
 def sample(
     checkpoint: Annotated[
-        str, typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME.")
+        str,
+        typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The run directory; continued if it exists.")],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The run directory; continued if it exists.")
+    ],
     steps: Annotated[str, typer.Option(help="Updates M, e.g. 16,64.")] = "64",
     temperature: Annotated[str, typer.Option(help="tau, e.g. 1.0,0.9; 0 is greedy.")] = "1.0",
-    precision: Annotated[str, typer.Option(help="Of the draw: float64, float32 or both.")] = "float64",
+    precision: Annotated[
+        str, typer.Option(help="Of the draw: float64, float32 or both.")
+    ] = "float64",
     n: Annotated[int, typer.Option("-n", "--n", help="Outputs per cell; may grow later.")] = 16,
     seed: Annotated[int, typer.Option(help="Root seed; output i depends on it and on i.")] = 0,
-    sampler: Annotated[str, typer.Option(help="One of: " + ", ".join(SAMPLERS) + ".")] = "ancestral",
+    sampler: Annotated[
+        str, typer.Option(help="One of: " + ", ".join(SAMPLERS) + ".")
+    ] = "ancestral",
     top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
     grid: Annotated[
-        str | None, typer.Option(help="Reveal masses that sum to 1, e.g. 0.2,0.3,0.5; replaces --steps.")
+        str | None,
+        typer.Option(help="Reveal masses that sum to 1, e.g. 0.2,0.3,0.5; replaces --steps."),
     ] = None,
     finish: Annotated[
         str | None, typer.Option(help="Last mass: greedy, draw or none; by default the public one.")
@@ -45,12 +53,16 @@ def sample(
     implementation: Annotated[
         str, typer.Option(help="fast, or dense: the public code step by step.")
     ] = "fast",
-    length: Annotated[int | None, typer.Option(help="Tokens per output; the model's by default.")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Tokens per output; the model's by default.")
+    ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")
+    ] = "auto",
     revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
@@ -77,7 +89,11 @@ def sample(
         f"{denoiser.source}: {denoiser.spec.family}, {denoiser.vocab_size:,} tokens, length "
         f"{length or denoiser.length}, on {denoiser.device}, network in "
         f"{denoiser.spec.network_dtype}"
-        + (" (the default: the sampler's law should not hang on the device)" if dtype == "auto" else "")
+        + (
+            " (the default: the sampler's law should not hang on the device)"
+            if dtype == "auto"
+            else ""
+        )
     )
     with reporter() as bar:
         pools = sample_cells(
@@ -120,7 +136,7 @@ def _specs(
         grids, listed(temperature, float, "--temperature"), listed(precision, str, "--precision")
     )
     return [
-        SamplerSpec(**common, **where, temperature=tau, precision=kappa)
+        SamplerSpec(**{**common, **where, "temperature": tau, "precision": kappa})
         for where, tau, kappa in product
     ]
 

@@ -69,10 +69,9 @@ def _document(cell: Any, asked: dict[str, Any], first: int) -> dict[str, Any]:
 
 
 def _excerpt(entry: dict[str, Any], full: bool) -> str:
-    if entry["text"] is None:
-        text = " ".join(map(str, entry["ids"]))
-    else:
-        text = repr(entry["text"])[1:-1]  # control characters and line breaks stay visible
+    # repr keeps control characters and line breaks visible and harmless.
+    shown = entry["text"]
+    text = " ".join(map(str, entry["ids"])) if shown is None else repr(shown)[1:-1]
     return text if full or len(text) <= EXCERPT else text[:EXCERPT] + " ..."
 
 
@@ -110,5 +109,7 @@ def ls(
         output.note(f"no runs below {root}")
         output.next_command("strop sample CHECKPOINT -o runs/first")
         return
-    output.table(["run", "checkpoint", "cells", "state"], [[str(v) for v in r.values()] for r in rows])
+    output.table(
+        ["run", "checkpoint", "cells", "state"], [[str(v) for v in r.values()] for r in rows]
+    )
     output.next_command(f"strop show {shlex.quote(rows[0]['run'])}")

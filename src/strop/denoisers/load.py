@@ -41,7 +41,12 @@ def load_denoiser(
     shape = infer_shape(checkpoint)
     with torch.device("meta"):  # no memory and no time for weights that are replaced at once
         network = DiT(shape)
-    tensors = {k: t.float() for k, t in checkpoint.tensors.items() if k != BUFFER}
+    # A copy: the tensors may be views of the file, which somebody could write to later.
+    tensors = {
+        key: tensor.to(torch.float32, copy=True)
+        for key, tensor in checkpoint.tensors.items()
+        if key != BUFFER
+    }
     network.load_state_dict(tensors, assign=True)
     spec = CheckpointSpec(
         family="mdlm",

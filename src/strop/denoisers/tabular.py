@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from strop.denoisers.base import all_log_probs
+from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
@@ -27,7 +28,7 @@ class TabularDenoiser:
 
     time_conditioned = False
     source = "tabular"
-    codec = None
+    codec: TextCodec | None = None
 
     def __init__(self, target: ArrayLike, *, device: torch.device | str = "cpu") -> None:
         law = _checked(target)

@@ -27,6 +27,7 @@ __all__ = ["Level", "PrecisionReport", "describe"]
 
 LEVELS = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 """Hidden shares at which the draw is looked at."""
+MOST_DRAWS = 5_000_000
 CONTEXT_STEPS = 32
 """Steps of the float64 samples that serve as contexts: enough for typical ones, cheap."""
 
@@ -82,19 +83,20 @@ def describe(
     top_p: float = 1.0,
     samples: int = 4,
     rows: int = 64,
-    draws: int = 400_000,
+    reveals: int = 4_000,
     seed: int = 0,
     length: int | None = None,
 ) -> PrecisionReport:
     """Look at the float32 draw of one checkpoint at one number of steps.
 
-    `rows` masked positions are looked at per level, and `draws` made from the exact law.
+    `rows` masked positions are looked at per level, and so many draws made from the exact law that
+    about `reveals` of them reveal something.
     """
     spec = SamplerSpec(steps=steps, temperature=temperature, top_p=top_p, precision="float32")
     grid = reveal_grid(spec)
     texts = _contexts(denoiser, samples, seed, length or denoiser.length)
     rounds = sorted({min(steps - 1, round((1 - level) * steps)) for level in LEVELS})
-    levels = [_level(denoiser, spec, grid, k, texts, rows, draws, seed) for k in rounds]
+    levels = [_level(denoiser, spec, grid, k, texts, rows, reveals, seed) for k in rounds]
     timing = _timing(grid, levels)
     return PrecisionReport(steps, temperature, BITS, levels, *timing)
 
@@ -115,7 +117,7 @@ def _level(
     k: int,
     texts: torch.Tensor,
     rows: int,
-    draws: int,
+    reveals: int,
     seed: int,
 ) -> Level:
     t, s = float(grid.t[k]), float(grid.s[k])
@@ -123,6 +125,7 @@ def _level(
     exact = probs.double().cpu().numpy()
     won = first_order(exact, t, s)
     reveal, reveal32 = (t - s) / t, float(won.sum(-1).mean())
+    draws = min(MOST_DRAWS, int(reveals / reveal))
     drawn, error = _drawn(denoiser, probs, grid, k, draws, seed)
     return Level(
         hidden_share=t,
@@ -168,7 +171,12 @@ def _drawn(
     mass, mask_weight = (grid.t[k] - grid.s[k]).numpy(), grid.s[k].numpy()
     row = np.arange(draws) % len(probs)
     offers = lattice.offer(
-        stream, np.arange(draws), np.full(draws, k), row, np.full(draws, mass), np.full(draws, mask_weight)
+        stream,
+        np.arange(draws),
+        np.full(draws, k),
+        row,
+        np.full(draws, mass),
+        np.full(draws, mask_weight),
     )
     waiting = np.flatnonzero(offers.open)
     chunk = max(1, 2**22 // probs.shape[1])

@@ -34,7 +34,7 @@ def cached(run: DenseRun) -> Tensor:
 def uncached(run: DenseRun) -> Tensor:
     """`ddpm`: a network call at every step, times passed through the noise schedule."""
     ids = run.start()
-    for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
+    for s, sigma in zip(run.grid.s, run.grid.sigmas(), strict=False):
         prediction = run.log_probs(ids, sigma).to(run.dtype).exp()
         ids = _update(run, ids, prediction, 1 - (-sigma).exp(), 1 - (-sigma_of(s)).exp())
     return run.public_finish(ids)

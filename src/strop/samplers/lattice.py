@@ -225,7 +225,7 @@ def _points(
 
 
 def _best(
-    rows: int, row: NDArray[np.int64], token: NDArray[np.int64], score: Floats, nobody: int
+    rows: int, row: NDArray[np.int64], token: NDArray[np.int64], score: NDArray[Any], nobody: int
 ) -> NDArray[np.int64]:
     """Per row the token of the highest score, the lowest index on ties."""
     winner = np.full(rows, nobody, np.int64)
@@ -242,9 +242,12 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     weights = np.asarray(weights, dtype=np.float32)
     lattice = Lattice(bits)
     clocks = lattice.clock(np.arange(lattice.size))
-    score, owner, low, high = (np.concatenate(parts) for parts in zip(*(
-        _score_levels(weight / clocks, v) for v, weight in enumerate(weights)
-    ), strict=True))
+    score, owner, low, high = (
+        np.concatenate(parts)
+        for parts in zip(
+            *(_score_levels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
+        )
+    )
     # Walk all scores upwards; among equal ones the highest class first, so that when class v is
     # visited, classes above it count ties and classes below it do not.
     order = np.lexsort((-owner, score))
@@ -255,7 +258,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     unseen = len(weights) - (np.cumsum(low == 0) - (low == 0))
     alone = unseen - (low == 0) == 0
     won = np.where(alone, (high - low) / lattice.size * np.exp(running - log_low), 0.0)
-    return np.bincount(owner, weights=won, minlength=len(weights))
+    return np.bincount(owner, weights=won, minlength=len(weights)).astype(np.float64)
 
 
 def _score_levels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
@@ -273,7 +276,7 @@ def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> ND
     others are not truncated themselves.
     """
     q = np.asarray(probs, dtype=np.float64) * (t - s)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        r = (t - q) / q / 2.0**bits
-        factor = np.where(r > 0, r / np.expm1(np.minimum(r, 700.0)), 1.0)
+    safe = np.where(q > 0, q, 1.0)
+    r = np.minimum((t - q) / safe / 2.0**bits, 700.0)  # beyond that the factor is zero anyway
+    factor = np.where(r > 0, r / np.expm1(np.where(r > 0, r, 1.0)), 1.0)
     return np.where(q > 0, q / t * factor, 0.0)
