@@ -28,20 +28,45 @@ class Denoiser(Protocol):
     that it is a tensor whose first two axes are the sequence and the position.
     """
 
-    spec: CheckpointSpec
-    """What this denoiser computes; part of the generator's identity."""
-    source: str
-    """Where it came from, as the user wrote it; provenance, not identity."""
-    vocab_size: int
-    """Classes of the output, the mask included."""
-    mask_id: int
-    length: int
-    """The longest sequence it knows, and the default one."""
-    time_conditioned: bool
-    """Whether `hidden` depends on sigma; if not, sigma may be None."""
-    device: torch.device
-    codec: TextCodec | None
-    """Tokens to text, where a tokenizer is known."""
+    @property
+    def spec(self) -> CheckpointSpec:
+        """What this denoiser computes; part of the generator's identity."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where it came from, as the user wrote it; provenance, not identity."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Classes of the output, the mask included."""
+        ...
+
+    @property
+    def mask_id(self) -> int:
+        """The class that means "not yet revealed"."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """The longest sequence it knows, and the default one."""
+        ...
+
+    @property
+    def time_conditioned(self) -> bool:
+        """Whether `hidden` depends on sigma; if not, sigma may be None."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids and states live."""
+        ...
+
+    @property
+    def codec(self) -> TextCodec | None:
+        """Tokens to text, where a tokenizer is known."""
+        ...
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
         """States [B, L, ...] of the sequences `ids` [B, L] at noise levels `sigma` [B]."""
