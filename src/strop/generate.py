@@ -21,7 +21,7 @@ from strop.denoisers import Denoiser, load_denoiser
 from strop.errors import UserError
 from strop.pool import Pool
 from strop.samplers import Finished, dense_batch, fast
-from strop.spec import CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
+from strop.spec import SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Row, Run
 from strop.version import __version__
 
@@ -30,6 +30,7 @@ __all__ = ["Progress", "cell_spec", "sample", "sample_cells"]
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
+OUTPUT_LIMIT = 2**32  # an output's index is one word of the random numbers' address
 PACKAGES = ("strop", "torch", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 
@@ -44,6 +45,10 @@ class Progress(Protocol):
         """Some outputs were finished."""
         ...
 
+    def waiting(self, cell: CellSpec) -> None:
+        """Another process is at work on a cell, and this one waits for it."""
+        ...
+
 
 class Silent:
     """No progress."""
@@ -52,6 +57,9 @@ class Silent:
         """Say nothing."""
 
     def advance(self, outputs: int, tokens: int) -> None:
+        """Say nothing."""
+
+    def waiting(self, cell: CellSpec) -> None:
         """Say nothing."""
 
 
@@ -75,6 +83,10 @@ def sample(
     """
     if isinstance(denoiser, (str, os.PathLike)):
         denoiser = load_denoiser(denoiser, device=device, dtype=dtype)
+    elif not isinstance(denoiser, Denoiser):
+        raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_denoiser knows")
+    if spec is not None and not isinstance(spec, SamplerSpec):
+        raise _not_a("spec", spec, "a SamplerSpec, e.g. strop.SamplerSpec(steps=64)")
     pools = sample_cells(
         denoiser,
         [SamplerSpec() if spec is None else spec],
@@ -102,7 +114,9 @@ def sample_cells(
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed."""
     progress = Silent() if progress is None else progress
-    length = _checked(denoiser, n, seed, batch_size, length)
+    n, seed = _whole("n", n, 1, OUTPUT_LIMIT), _whole("seed", seed, 0, SEED_LIMIT)
+    batch_size = None if batch_size is None else _whole("batch_size", batch_size, 1, OUTPUT_LIMIT)
+    length = _length(denoiser, length)
     sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
     cells = [
         cell_spec(denoiser, spec, n=n, seed=seed, batch_size=size, length=length)
@@ -121,6 +135,8 @@ def sample_cells(
     for wait in (False, True):
         taken = []
         for cell, size in waiting:
+            if wait:
+                progress.waiting(cell.spec)
             with cell.writing(wait=wait) as mine:
                 if mine:
                     _to_disk(denoiser, cell, n, size, progress)
@@ -142,22 +158,28 @@ def cell_spec(
     return CellSpec(generator=generator, seed=seed, batch=batch)
 
 
-def _checked(
-    denoiser: Denoiser, n: int, seed: int, batch_size: int | None, length: int | None
-) -> int:
-    """The length in force, once everything is in range."""
-    for name, value, least in (("n", n, 1), ("seed", seed, 0), ("batch_size", batch_size, 1)):
-        if value is not None and not (isinstance(value, (int, np.integer)) and value >= least):
-            raise UserError(
-                f"The argument {name!r} is out of range.",
-                got=repr(value),
-                expected=f"a whole number of at least {least}",
-            )
-    if seed >= 2**63:
-        raise UserError("The seed is out of range.", got=seed, expected="a number below 2**63")
+def _whole(name: str, value: Any, least: int, limit: int) -> int:
+    """A whole number in range, of whatever integer type it came."""
+    if (
+        isinstance(value, (int, np.integer))
+        and not isinstance(value, bool)
+        and least <= value < limit
+    ):
+        return int(value)
+    raise UserError(
+        f"The argument {name!r} is out of range.",
+        where=f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}",
+        got=repr(value),
+        expected=f"a whole number of at least {least} and below 2**{limit.bit_length() - 1}",
+    )
+
+
+def _length(denoiser: Denoiser, length: Any) -> int:
+    """The length in force."""
     if length is None:
         return denoiser.length
-    if not 1 <= length <= denoiser.length:
+    length = _whole("length", length, 1, OUTPUT_LIMIT)
+    if length > denoiser.length:
         raise UserError(
             "The length is beyond what the model was made for.",
             where=denoiser.source,
@@ -165,6 +187,11 @@ def _checked(
             expected=f"1 to {denoiser.length}",
         )
     return length
+
+
+def _not_a(name: str, value: Any, expected: str) -> UserError:
+    kind = type(value).__name__
+    return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
 def _default_batch(denoiser: Denoiser, spec: SamplerSpec, length: int) -> int:
@@ -216,6 +243,7 @@ def _in_memory(
 
 def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: Progress) -> None:
     """Draw what is missing, making it durable every few seconds."""
+    cell.sessions()  # a damaged record is better found before hours of work than after
     done = cell.indices()
     missing = [index for index in range(n) if index not in done]
     progress.start(cell.spec, n, n - len(missing))
@@ -231,9 +259,9 @@ def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: 
         cell.add(waiting)
         session["outputs"] += len(waiting)
         session["seconds"] += sum(row.seconds for row in waiting)
-        cell.record(session)
-        waiting.clear()
+        waiting.clear()  # before anything else can fail: they are on disk, and counted once
         last = time.monotonic()
+        cell.record(session)
 
     try:
         for row in _rows(denoiser, cell.spec, missing, n, batch_size):
