@@ -18,7 +18,8 @@ import numpy as np
 import torch
 
 from strop.denoisers import Denoiser, load_denoiser
-from strop.errors import UserError
+from strop.denoisers.base import usable_length
+from strop.errors import UserError, whole_number
 from strop.pool import Pool
 from strop.samplers import Finished, dense_batch, fast
 from strop.spec import SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
@@ -114,9 +115,11 @@ def sample_cells(
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed."""
     progress = Silent() if progress is None else progress
-    n, seed = _whole("n", n, 1, OUTPUT_LIMIT), _whole("seed", seed, 0, SEED_LIMIT)
-    batch_size = None if batch_size is None else _whole("batch_size", batch_size, 1, OUTPUT_LIMIT)
-    length = _length(denoiser, length)
+    n, seed = whole_number("n", n, 1, OUTPUT_LIMIT), whole_number("seed", seed, 0, SEED_LIMIT)
+    batch_size = (
+        None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
+    )
+    length = usable_length(denoiser, length)
     sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
     cells = [
         cell_spec(denoiser, spec, n=n, seed=seed, batch_size=size, length=length)
@@ -156,37 +159,6 @@ def cell_spec(
         batch = DenseBatch(size=size, ragged_total=n if n % size else None)
     generator = GeneratorSpec(checkpoint=denoiser.spec, sampler=sampler, length=length)
     return CellSpec(generator=generator, seed=seed, batch=batch)
-
-
-def _whole(name: str, value: Any, least: int, limit: int) -> int:
-    """A whole number in range, of whatever integer type it came."""
-    if (
-        isinstance(value, (int, np.integer))
-        and not isinstance(value, bool)
-        and least <= value < limit
-    ):
-        return int(value)
-    raise UserError(
-        f"The argument {name!r} is out of range.",
-        where=f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}",
-        got=repr(value),
-        expected=f"a whole number of at least {least} and below 2**{limit.bit_length() - 1}",
-    )
-
-
-def _length(denoiser: Denoiser, length: Any) -> int:
-    """The length in force."""
-    if length is None:
-        return denoiser.length
-    length = _whole("length", length, 1, OUTPUT_LIMIT)
-    if length > denoiser.length:
-        raise UserError(
-            "The length is beyond what the model was made for.",
-            where=denoiser.source,
-            got=length,
-            expected=f"1 to {denoiser.length}",
-        )
-    return length
 
 
 def _not_a(name: str, value: Any, expected: str) -> UserError:

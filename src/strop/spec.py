@@ -46,6 +46,16 @@ MOST_STEPS = 2**20
 SEED_LIMIT = 2**63
 """Seeds are stored as 64-bit integers and given to torch's generator."""
 
+EXPECTED = {
+    "steps": f"a whole number from 1 to {MOST_STEPS:,}",
+    "temperature": "0 (greedy) or a positive number",
+    "top_p": "a number above 0 and up to 1",
+    "length": "a whole number of at least 1",
+    "size": "a whole number of at least 1",
+    "seed": "a whole number from 0 to 2**63 - 1",
+}
+"""What a field's value may be; the error messages quote it."""
+
 Finish = Literal["greedy", "draw", "none"]
 Precision = Literal["float32", "float64"]
 Implementation = Literal["fast", "dense"]
@@ -118,6 +128,7 @@ def _readable(model: type[Spec], error: ValidationError) -> UserError:
         f"{owner}.{field} is not valid: {first['msg'].lower()}.",
         where=f"{owner}.{field}",
         got=_shown(first["input"]),
+        expected=EXPECTED.get(str(field)),
     )
 
 
@@ -177,7 +188,8 @@ class SamplerSpec(Spec):
     @field_validator("steps", "temperature", "top_p", mode="before")
     @classmethod
     def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
-        _require(cls, not isinstance(value, bool), str(info.field_name), value, "a number")
+        if isinstance(value, bool):
+            raise _out_of_range(cls, str(info.field_name), value)
         return value
 
     @field_validator("temperature")
@@ -187,11 +199,9 @@ class SamplerSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        steps, tau = self.steps, self.temperature
-        whole = f"a whole number of at least 1 and at most {MOST_STEPS:,}"
-        _require(self, 1 <= steps <= MOST_STEPS, "steps", steps, whole)
-        _require(self, tau >= 0, "temperature", tau, "0 (greedy) or a positive number")
-        _require(self, 0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
+        _require(self, 1 <= self.steps <= MOST_STEPS, "steps")
+        _require(self, self.temperature >= 0, "temperature")
+        _require(self, 0 < self.top_p <= 1, "top_p")
         if self.grid != "uniform" and self.steps != len(self.grid):
             raise UserError(
                 "The reveal grid and the number of steps disagree.",
@@ -211,12 +221,16 @@ class SamplerSpec(Spec):
         return self
 
 
-def _require(owner: Spec | type[Spec], holds: bool, field: str, got: object, expected: str) -> None:
+def _require(spec: Spec, holds: bool, field: str) -> None:
     if not holds:
-        place = f"{(owner if isinstance(owner, type) else type(owner)).__name__}.{field}"
-        raise UserError(
-            f"{place} is out of range.", where=place, got=_shown(got), expected=expected
-        )
+        raise _out_of_range(type(spec), field, getattr(spec, field))
+
+
+def _out_of_range(owner: type[Spec], field: str, got: object) -> UserError:
+    place = f"{owner.__name__}.{field}"
+    return UserError(
+        f"{place} is out of range.", where=place, got=_shown(got), expected=EXPECTED[field]
+    )
 
 
 def _word_or_masses(value: Any) -> str | tuple[float, ...]:
@@ -289,7 +303,7 @@ class GeneratorSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _require(self, self.length >= 1, "length", self.length, "a whole number of at least 1")
+        _require(self, self.length >= 1, "length")
         return self
 
 
@@ -302,7 +316,7 @@ class DenseBatch(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _require(self, self.size >= 1, "size", self.size, "a whole number of at least 1")
+        _require(self, self.size >= 1, "size")
         return self
 
 
@@ -316,6 +330,5 @@ class CellSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        known = "a whole number from 0 to 2**63 - 1"
-        _require(self, 0 <= self.seed < SEED_LIMIT, "seed", self.seed, known)
+        _require(self, 0 <= self.seed < SEED_LIMIT, "seed")
         return self

@@ -415,7 +415,7 @@ def _disk(path: Path) -> Iterator[None]:
         elif isinstance(error, (NotADirectoryError, FileExistsError)):
             what = "The output path is a file, or leads through one; it must be a directory."
         elif isinstance(error, FileNotFoundError):
-            what, fix = "The run directory is gone.", "run the same command again"
+            what = "The run directory cannot be made here, or has gone."
         else:
             what = "The run directory cannot be written."
         raise UserError(what, where=error.filename or path, got=error.strerror, fix=fix) from error
@@ -482,9 +482,12 @@ def _read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> p
         content = path.read_bytes()
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
-        if not file.schema_arrow.equals(schema, check_metadata=True):
+        found = file.schema_arrow
+        if found.names != schema.names or found.metadata != schema.metadata:
             raise _damaged(path, "it is not a table of this cell")
-        table = file.read(columns)
+        table = file.read(columns).cast(
+            pa.schema([schema.field(c) for c in columns or schema.names])
+        )
         table.validate(full=True)
     except UserError:
         raise

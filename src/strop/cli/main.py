@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -96,7 +97,7 @@ def run(argv: list[str]) -> int:
 def _accept_any_text() -> None:
     """Print what the terminal's encoding lacks as escapes: no character stops a command."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
