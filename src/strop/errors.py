@@ -108,7 +108,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], **more: str | None)
 
 def whole_number(name: str, value: Any, least: int, limit: int) -> int:
     """An argument as an int, of whatever integer type it came, if least <= value < limit."""
-    if isinstance(value, Integral) and not isinstance(value, bool) and least <= value < limit:
+    if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < limit:
         return int(value)
     flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
     raise UserError(
