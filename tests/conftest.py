@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tiny_models import write_checkpoint
 
 torch.set_num_threads(1)
+
+# The same examples on every machine, however slow it is.
+settings.register_profile("strop", deadline=None, derandomize=True)
+settings.load_profile("strop")
 
 
 @pytest.fixture(scope="session")

@@ -77,6 +77,6 @@ def wait_for(process: subprocess.Popen[Any], reached: Any, seconds: float = 60.0
             return True
         if process.poll() is not None:
             return False
-        time.sleep(0.001)
+        time.sleep(0.005)
     process.kill()
     raise AssertionError("the process neither moved nor ended")

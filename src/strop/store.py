@@ -271,18 +271,22 @@ class Cell:
     @contextmanager
     def writing(self, *, wait: bool = True) -> Iterator[bool]:
         """Hold the cell for writing; yields False at once if it is taken and `wait` is off."""
+        self._still_here()  # else taking the lock would make the folder again
         with locked(self.path, wait=wait) as mine:
             if mine:
-                if not (self.path / SPEC).exists():
-                    raise UserError(
-                        "The run was started anew by another process.",
-                        where=self.path,
-                        fix="run the same command again",
-                    )
+                self._still_here()
                 with _disk(self.path):
                     for leftover in self.path.rglob(TEMPORARY + "*"):
                         leftover.unlink(missing_ok=True)
             yield mine
+
+    def _still_here(self) -> None:
+        if not (self.path / SPEC).exists():
+            raise UserError(
+                "The run was removed or started anew by another process.",
+                where=self.path,
+                fix="run the same command again",
+            )
 
     def indices(self) -> set[int]:
         """Which outputs are on disk."""
@@ -389,10 +393,9 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(path / LOCK)
-    try:
-        with _disk(path):
-            lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
+    with _disk(path), suppress(Timeout):  # an OSError too, but not the disk's
+        lock.acquire(timeout=-1 if wait else 0)
+    if not lock.is_locked:
         yield False
         return
     try:

@@ -61,9 +61,9 @@ def run(argv: list[str]) -> int:
     as_json = "--json" in argv
     _accept_any_text()
     try:
-        result = build().main(args=argv, prog_name="strop", standalone_mode=False)
+        code = _invoke(argv)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return code
     except _ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help
             return 0
@@ -92,6 +92,17 @@ def run(argv: list[str]) -> int:
         _silence_stdout()  # what the run directory holds is safe: only the printing failed
         told = UserError("The result cannot be printed.", where="stdout", got=error.strerror)
         return output.fail(told, False)
+
+
+def _invoke(argv: list[str]) -> int:
+    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
+    command = build()
+    try:
+        with command.make_context("strop", list(argv)) as context:
+            command.invoke(context)
+    except typer.Exit as done:  # --help and --version
+        return done.exit_code
+    return 0
 
 
 def _accept_any_text() -> None:
