@@ -478,6 +478,10 @@ def test_damaged_json_is_named_and_its_remedy_works(filled: Cell, name: str) -> 
             caught.value.fix
         )
     path.unlink()
+    if name == "spec.json":
+        with pytest.raises(UserError, match="damaged") as caught:
+            Run.open(run_path).cells()
+        assert "run the command that made this run again" in str(caught.value.fix)
     again = only_cell(run_path)
     again.record({"session": "b", "outputs": 0})
     assert indices_of(again) == list(range(8))

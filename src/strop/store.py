@@ -52,6 +52,7 @@ LOCK = ".lock"
 TEMPORARY = ".tmp-"
 CELL_ID = re.compile(r"[0-9a-f]{16}")
 READ_ATTEMPTS = 100
+MISSING = "it is missing"
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -530,7 +531,7 @@ def _read_json(path: Path, key: str, kind: type) -> dict[str, Any]:
         with _reading(path):
             document = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise _damaged(path, "it is missing") from None
+        raise _damaged(path, MISSING) from None
     except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
     if not isinstance(document, dict):
@@ -546,6 +547,8 @@ def _damaged(path: Path, why: object) -> UserError:
         fix = f"delete {path} and run the command that made it again: equal seeds, equal outputs"
     elif path.name == COST:
         fix = f"restore {path}, or delete it: only the record of earlier sessions is lost"
+    elif path.name == SPEC and why == MISSING:
+        fix = "run the command that made this run again: it writes the same file"
     elif path.name == SPEC:
         fix = f"delete {path} and run the command that made it again: it writes the same file"
     else:
