@@ -12,6 +12,7 @@ import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import Denoiser
 from strop.generate import cell_spec, sample_cells
+from strop.store import Cell, Row
 
 PRECISIONS = ["float64", "float32"]
 
@@ -195,8 +196,6 @@ def test_dense_continues_inside_a_batch(denoiser: Denoiser, tmp_path: Path, n: i
     [cell] = strop.Run.open(path).cells()
     rows = cell.table().to_pylist()
     (cell.path / "outputs.parquet").unlink()
-    from strop.store import Row
-
     kept = [rows[i] for i in (0, 2, 5)]
     cell.add(
         Row(r["index"], np.array(r["ids"]), r["text"], r["nfe"], r["seconds"], r["leftover_masks"])
@@ -285,6 +284,26 @@ def test_scores_that_are_no_numbers_stop_the_run_and_lose_nothing(
     assert 0 < len(kept) < 9
     [pool] = sample_cells(tabular, [spec], **options)
     assert equal(pool, strop.sample(tabular, spec, n=9, seed=0, batch_size=3))
+
+
+def test_a_record_that_cannot_be_written_does_not_write_outputs_twice(
+    tabular: TabularDenoiser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up after the outputs and before their session's record."""
+
+    def full(*_: Any) -> None:
+        raise UserError("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cell, "record", full)
+        with pytest.raises(UserError, match="full"):
+            strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
+    [cell] = strop.Run.open(tmp_path / "run").cells()
+    parts = list(cell.path.rglob("*.parquet"))
+    assert len(parts) == 1
+    assert cell.indices() == set(range(9))
+    strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
+    assert cell.sessions() == [], "nothing was left to draw"
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -602,11 +602,16 @@ def test_more_cells_are_another_spec(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path, force: bool) -> None:
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_directory_of_somebody_else_is_left_alone(
+    tmp_path: Path, force: bool, lock: bool
+) -> None:
     path = tmp_path / "thesis"
     (path / "cells" / "0123456789abcdef").mkdir(parents=True)
     (path / "cells" / "0123456789abcdef" / "spec.json").write_text("mine")
     (path / "chapter.tex").write_text("years of work")
+    if lock:  # other programs have files of this name too
+        (path / ".lock").write_text("")
     before = sorted(path.rglob("*"))
     with pytest.raises(UserError, match="holds files but no run") as caught:
         prepared(path, force=force)
