@@ -296,14 +296,14 @@ def test_a_record_that_cannot_be_written_does_not_write_outputs_twice(
 
     with monkeypatch.context() as patch:
         patch.setattr(Cell, "record", full)
+        patch.setattr("strop.generate.FLUSH_SECONDS", -1.0)  # after every output
         with pytest.raises(UserError, match="full"):
             strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
     [cell] = strop.Run.open(tmp_path / "run").cells()
-    parts = list(cell.path.rglob("*.parquet"))
-    assert len(parts) == 1
-    assert cell.indices() == set(range(9))
-    strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
-    assert cell.sessions() == [], "nothing was left to draw"
+    assert len(list(cell.path.rglob("*.parquet"))) == len(cell.indices()) == 1
+    pool = strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
+    assert equal(pool, strop.sample(tabular, SamplerSpec(steps=3), n=9))
+    assert [session["outputs"] for session in cell.sessions()] == [8]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
