@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from strop.errors import UserError
+from strop.errors import UserError, whole_number
 from strop.spec import CheckpointSpec
 
 if TYPE_CHECKING:
     from strop.denoisers.tokenizer import TextCodec
 
-__all__ = ["NEG_INFINITY", "Denoiser", "all_log_probs", "carry_over", "checked_ids", "subs"]
+__all__ = [
+    "NEG_INFINITY",
+    "Denoiser",
+    "all_log_probs",
+    "carry_over",
+    "checked_ids",
+    "subs",
+    "usable_length",
+]
 
 NEG_INFINITY = -1_000_000.0
 """The public code's stand-in for log 0; its exponential is exactly zero."""
@@ -137,3 +145,18 @@ def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tens
     columns = torch.arange(length, device=ids.device).repeat(batch)
     logits = denoiser.logits(hidden, rows, columns).view(batch, length, -1)
     return carry_over(subs(logits, denoiser.mask_id), ids, denoiser.mask_id)
+
+
+def usable_length(denoiser: Denoiser, length: int | None) -> int:
+    """The length asked for, or the model's own; never a longer one."""
+    if length is None:
+        return denoiser.length
+    length = whole_number("length", length, 1, 2**32)
+    if length > denoiser.length:
+        raise UserError(
+            "The length is beyond what the model was made for.",
+            where=denoiser.source,
+            got=length,
+            expected=f"1 to {denoiser.length}",
+        )
+    return length
