@@ -120,9 +120,11 @@ def test_killed_and_rerun_equals_uninterrupted(model: Path, tmp_path: Path, kind
         assert sum(session["outputs"] for session in cell.sessions()) <= N
 
 
-@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("json_flag", "how"), [([], signal.SIGINT), (["--json"], signal.SIGTERM)], ids=["INT", "TERM"]
+)
 def test_an_interrupt_keeps_what_is_finished(
-    model: Path, tmp_path: Path, json_flag: list[str]
+    model: Path, tmp_path: Path, json_flag: list[str], how: signal.Signals
 ) -> None:
     path = tmp_path / "run"
     line = [*arguments(model, "fast", path), *json_flag]
@@ -134,7 +136,7 @@ def test_an_interrupt_keeps_what_is_finished(
         text=True,
     )
     assert wait_for(process, lambda: recorded(path) >= 2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     out, told = process.communicate(timeout=60)
     assert process.returncode == 2, told
     assert told.count("Interrupted.") == 1
