@@ -5,8 +5,8 @@
 Random weights (speed does not depend on them) with a Zipf output bias (the float32 law does depend
 on the token distribution). Everything compared is timed inside one process, turn by turn, and
 reported as medians: with one thread (the default) in CPU seconds, which other work on the machine
-disturbs little, with more in wall-clock seconds. What is derived and not measured is labelled so: totals at B = 8 and large M
-come from the measured cost of a round and the counted number of rounds.
+disturbs little, with more in wall-clock seconds. What is derived and not measured is labelled so:
+totals at B = 8 and large M come from the measured cost of a round and the counted rounds.
 """
 
 from __future__ import annotations
@@ -316,10 +316,9 @@ def machine() -> str:
     if cpuinfo.exists():
         names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
         name = names[0].split(":")[1].strip() if names else name
-    return (
-        f"{name}, {os.cpu_count()} cores, torch {torch.__version__}, {torch.get_num_threads()} thread(s), "
-        + ("CPU seconds of one thread" if torch.get_num_threads() == 1 else "wall-clock seconds")
-    )
+    threads = torch.get_num_threads()
+    clock = "CPU seconds, one thread" if threads == 1 else f"wall-clock seconds, {threads} threads"
+    return f"{name}, {os.cpu_count()} cores, torch {torch.__version__}; {clock}"
 
 
 def report(document: dict[str, Any]) -> None:

@@ -83,9 +83,16 @@ class Rotary:
             self._tables[key] = (angles.cos().to(like.dtype), angles.sin().to(like.dtype))
         return self._tables[key]
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Rotate queries or keys [B, H, L, head_dim]; dimension j pairs with j + head_dim / 2."""
-        cos, sin = self.tables(x.shape[-2], x)
+    def __call__(self, x: Tensor, position: Tensor | None = None) -> Tensor:
+        """Rotate queries or keys [B, H, L, head_dim]; dimension j pairs with j + head_dim / 2.
+
+        Rows are positions 0 .. L - 1, or the ones given as `position` [B, R] for x [B, H, R, .].
+        """
+        if position is None:
+            cos, sin = self.tables(x.shape[-2], x)
+        else:
+            length = int(position.max()) + 1
+            cos, sin = (table[position][:, None] for table in self.tables(length, x))
         low, high = x.chunk(2, dim=-1)
         return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
 
@@ -117,11 +124,49 @@ class Block(nn.Module):
 
     def attend(self, x: Tensor, rotary: Rotary) -> Tensor:
         """Bidirectional attention, no mask."""
-        batch, length, width = x.shape
-        qkv = self.attn_qkv(x).view(batch, length, 3, self.n_heads, width // self.n_heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, L, head_dim]
-        mixed = F.scaled_dot_product_attention(rotary(query), rotary(key), value)
-        return self.attn_out(mixed.transpose(1, 2).reshape(batch, length, width))
+        query, key, value = self.attn_qkv(x).chunk(3, dim=-1)
+        mixed = F.scaled_dot_product_attention(
+            rotary(self.heads(query)), rotary(self.heads(key)), self.heads(value)
+        )
+        return self.attn_out(self.merged(mixed))
+
+    def context(self, x: Tensor, condition: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
+        """What any row of this block sees of the sequence x: keys and values, each [B, L, D]."""
+        shift, scale = self.adaLN_modulation(condition)[:, None].chunk(6, dim=-1)[:2]
+        width = x.shape[-1]
+        seen = F.linear(modulate(self.norm1(x), shift, scale), self.attn_qkv.weight[width:])
+        key, value = seen.chunk(2, dim=-1)
+        return self.merged(rotary(self.heads(key))), value
+
+    def rows(
+        self,
+        x: Tensor,
+        position: Tensor,
+        key: Tensor,
+        value: Tensor,
+        condition: Tensor,
+        rotary: Rotary,
+    ) -> Tensor:
+        """The block at some rows x [B, R, D] at `position` [B, R], given its `context`."""
+        modulation = self.adaLN_modulation(condition)[:, None].chunk(6, dim=-1)
+        shift1, scale1, gate1, shift2, scale2, gate2 = modulation
+        query = F.linear(
+            modulate(self.norm1(x), shift1, scale1), self.attn_qkv.weight[: x.shape[-1]]
+        )
+        mixed = F.scaled_dot_product_attention(
+            rotary(self.heads(query), position), self.heads(key), self.heads(value)
+        )
+        x = x + gate1 * self.attn_out(self.merged(mixed))
+        return x + gate2 * self.mlp(modulate(self.norm2(x), shift2, scale2))
+
+    def heads(self, x: Tensor) -> Tensor:
+        """[B, L, D] as [B, H, L, head_dim]."""
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+    @staticmethod
+    def merged(x: Tensor) -> Tensor:
+        """[B, H, L, head_dim] as [B, L, D]."""
+        return x.transpose(1, 2).flatten(-2)
 
 
 class OutputLayer(nn.Module):
@@ -140,7 +185,12 @@ class OutputLayer(nn.Module):
 
 
 class DiT(nn.Module):
-    """Backbone and head, apart: `features` sees the sequence, `head` any rows of its result."""
+    """The network, split twice.
+
+    For training, `features` runs all blocks and `head` turns any rows of them into scores. For
+    sampling, `state` stops before the last block's queries, because only the rows that are drawn
+    need the rest, and `scores` does the rest for them.
+    """
 
     def __init__(self, shape: DiTShape) -> None:
         super().__init__()
@@ -159,6 +209,45 @@ class DiT(nn.Module):
             for block in self.blocks:
                 x = block(x, condition, self.rotary)
             return self.output_layer.features(x, condition)
+
+    def state(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """All that `scores` needs of a sequence, [B, L, 3 D + C]: stream, keys, values, condition.
+
+        Keys and values are the last block's; the condition is repeated at every position.
+        """
+        x = self.vocab_embed(ids)
+        condition = F.silu(self.sigma_map(sigma))
+        with torch.autocast(ids.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            for block in self.blocks[:-1]:
+                x = block(x, condition, self.rotary)
+            last: Block = self.blocks[-1]  # pyright: ignore[reportAssignmentType]
+            key, value = last.context(x, condition, self.rotary)
+        repeated = condition[:, None].expand(-1, ids.shape[1], -1)
+        return torch.cat([x, key, value, repeated], dim=-1)
+
+    def scores(
+        self, state: Tensor, sequence: Tensor, position: Tensor, dtype: torch.dtype = torch.float32
+    ) -> Tensor:
+        """Raw scores [R, V] at the rows (sequence[r], position[r]): last block, norm, head."""
+        width = self.shape.hidden_dim
+        # Rows of one sequence share its keys, so they are laid out side by side and padded.
+        present, owner, number = sequence.unique(return_inverse=True, return_counts=True)
+        order = owner.argsort(stable=True)
+        rank = torch.empty_like(owner)
+        start = (number.cumsum(0) - number)[owner[order]]
+        rank[order] = torch.arange(len(owner), device=owner.device) - start
+        where = position.new_zeros((len(present), int(number.max())))
+        where[owner, rank] = position
+
+        mine = state if len(present) == len(state) else state[present]
+        stream, key, value, repeated = mine.split([width, width, width, self.shape.cond_dim], -1)
+        condition = repeated[:, 0]
+        rows = stream.gather(1, where[..., None].expand(-1, -1, width))
+        last: Block = self.blocks[-1]  # pyright: ignore[reportAssignmentType]
+        with torch.autocast(state.device.type, dtype=dtype, enabled=dtype != torch.float32):
+            rows = last.rows(rows, where, key, value, condition, self.rotary)
+            rows = self.output_layer.features(rows, condition)
+        return self.head(rows[owner, rank], dtype)
 
     def head(self, features: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """Raw scores over the vocabulary for any rows [..., D] of `features`."""

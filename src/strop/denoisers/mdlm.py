@@ -40,15 +40,15 @@ class MDLM:
 
     @torch.no_grad()
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
-        """Final features [B, L, D]; without time conditioning every sigma is read as zero."""
+        """The network's state; without time conditioning every sigma is read as zero."""
         if sigma is None or not self.time_conditioned:
             sigma = torch.zeros(ids.shape[0], device=ids.device)
-        return self.network.features(ids, sigma, self.dtype)
+        return self.network.state(ids, sigma, self.dtype)
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
-        """The head at the rows asked for, in float32."""
-        return self.network.head(hidden[sequence, position], self.dtype).float()
+        """The rest of the network at the rows asked for, in float32."""
+        return self.network.scores(hidden, sequence, position, self.dtype).float()
 
     @torch.no_grad()
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
