@@ -1,0 +1,162 @@
+"""The parallel sampler as an exact law: every path, and the mixture over paths it returns.
+
+In round k the coordinates of S_k are drawn independently given all earlier rounds:
+Q^S(x) = prod_k prod_{i in S_k} q^i(x_i | x_{A_{k-1}}), and pi(x) = sum_S nu(S) Q^S(x).
+
+Two routes to pi: the sum over all N**L paths, and a recursion over visible sets that adds up the
+weight of every set round by round (3**L transitions per round, any number of rounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from strop.theory.denoiser import Denoiser, log_sum
+from strop.theory.reveal import MAX_PATHS, PathLaw, grid_paths
+from strop.theory.target import Array, Target, members, subset_sizes
+
+__all__ = ["Problem", "output_by_paths", "output_by_subsets", "path_chunks", "path_log_law"]
+
+# Entries of one block of the array over (path, output).
+CHUNK = 2**21
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A target, a grid, a denoiser and its inverse temperature(s): all that a law depends on."""
+
+    target: Target
+    grid: Array
+    """a_0..a_N."""
+    denoiser: Denoiser
+    lam: Array
+    """One inverse temperature (length 1) or one per round (length N)."""
+
+    @classmethod
+    def bayes(cls, target: Target, grid: ArrayLike, lam: ArrayLike = 1.0) -> Problem:
+        """The exact denoiser of the target itself."""
+        return cls(
+            target,
+            np.asarray(grid, dtype=float),
+            Denoiser.bayes(target),
+            np.atleast_1d(np.asarray(lam, dtype=float)),
+        )
+
+    @property
+    def N(self) -> int:
+        """The number of rounds."""
+        return self.grid.size - 1
+
+    @property
+    def masses(self) -> Array:
+        """delta_1..delta_N."""
+        return np.diff(self.grid)
+
+    @property
+    def entries(self) -> int:
+        """How large the array over (path, output) is."""
+        return self.N**self.target.L * self.target.size
+
+    @property
+    def enumerable(self) -> bool:
+        """Whether the sum over paths is cheap enough to be one of the routes."""
+        return self.N**self.target.L <= MAX_PATHS and self.entries <= 2**25
+
+    def tables(self) -> NDArray:
+        """log q_lambda for every round, coordinate, visible set and output."""
+        return self.denoiser.tempered(self.lam)
+
+    def paths(self) -> PathLaw:
+        """All reveal paths of the grid."""
+        return grid_paths(self.grid, self.target.L)
+
+
+def path_log_law(tables: NDArray, law: PathLaw, rows: slice = slice(None)) -> NDArray:
+    """log Q^S(x): shape `(..., paths, outputs)`, with the leading axes of `tables`."""
+    return gather(tables, law.rounds[rows], law.contexts[rows])
+
+
+def gather(tables: NDArray, rounds: NDArray, contexts: NDArray) -> NDArray:
+    """Add up one table entry per coordinate along each path."""
+    shared = tables.shape[-4] == 1
+    total: NDArray | None = None
+    for i in range(rounds.shape[1]):
+        r = np.zeros_like(rounds[:, i]) if shared else rounds[:, i]
+        part = tables[..., r, i, contexts[:, i], :]
+        total = part if total is None else np.add(total, part, out=total)
+    if total is None:
+        raise ValueError("a path needs at least one coordinate")
+    return total
+
+
+def path_chunks(problem: Problem, tables: NDArray) -> Iterator[tuple[Array, NDArray]]:
+    """Blocks (nu, log Q^S) of all paths, so that memory stays bounded."""
+    law = problem.paths()
+    contexts = law.contexts
+    step = max(1, CHUNK // problem.target.size)
+    for start in range(0, law.weights.size, step):
+        rows = slice(start, start + step)
+        yield law.weights[rows], gather(tables, law.rounds[rows], contexts[rows])
+
+
+def output_by_paths(tables: NDArray, law: PathLaw) -> NDArray:
+    """log pi as the logarithm of the mixture over all paths at once."""
+    log_nu = np.log(law.weights)[:, None]
+    return log_sum(log_nu + path_log_law(tables, law), axis=-2)
+
+
+def output_by_subsets(tables: NDArray, masses: Array) -> NDArray:
+    """log pi by following the weight W_k(A, x) of every visible set A through the rounds.
+
+    W_k(A') = sum over A in A' of W_{k-1}(A) prod_{i in A' minus A} delta_k q^i(x_i | x_A).
+    """
+    subsets, last = tables.shape[-2], masses.size - 1
+    small, large = _nested_pairs(tables.shape[-3])
+    weight = np.full((*tables.shape[:-4], subsets, tables.shape[-1]), -np.inf)
+    weight[..., 0, :] = 0.0
+    for k, mass in enumerate(masses):
+        # Before the first round nothing is visible, after the last one everything is.
+        keep = np.ones(small.size, dtype=bool)
+        if k == 0:
+            keep &= small == 0
+        if k == last:
+            keep &= large == subsets - 1
+        r = k if tables.shape[-4] > 1 else 0
+        step = _transitions(tables[..., r, :, :, :], small[keep], large[keep], np.log(mass))
+        step += weight[..., small[keep], :]
+        ends, starts = np.unique(large[keep], return_index=True)
+        weight = np.full_like(weight, -np.inf)
+        weight[..., ends, :] = np.logaddexp.reduceat(step, starts, axis=-2)
+    return weight[..., -1, :]
+
+
+def _transitions(tables: NDArray, small: NDArray, large: NDArray, log_mass: float) -> NDArray:
+    """log of prod_{i in A' minus A} delta q^i(x_i | x_A) for every listed pair of sets."""
+    new = large & ~small
+    count = members(new)[:, None] * log_mass
+    out = np.broadcast_to(count, (*tables.shape[:-3], small.size, tables.shape[-1])).copy()
+    for i in range(tables.shape[-3]):
+        (chosen,) = np.nonzero(new >> i & 1)
+        out[..., chosen, :] += tables[..., i, small[chosen], :]
+    return out
+
+
+def _nested_pairs(length: int) -> tuple[NDArray, NDArray]:
+    """All pairs A inside A' as masks, sorted by A': there are 3**L."""
+    subsets = np.arange(1 << length)
+    large, small = np.nonzero((subsets[None, :] & ~subsets[:, None]) == 0)
+    return small, large
+
+
+def log_output(problem: Problem, tables: NDArray | None = None) -> NDArray:
+    """log pi by the cheaper of the two routes."""
+    tables = problem.tables() if tables is None else tables
+    sizes = subset_sizes(problem.target.L)
+    transitions = problem.N * int((2.0**sizes).sum())
+    if problem.N**problem.target.L <= transitions:
+        return output_by_paths(tables, problem.paths())
+    return output_by_subsets(tables, problem.masses)

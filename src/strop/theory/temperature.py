@@ -1,0 +1,210 @@
+"""Temperature: exact derivatives of the posterior loss and of the output error, and lambda*.
+
+With r = log q and q_lambda proportional to q^lambda, d log q_lambda(x) / d lambda = r(x) - E r.
+Hence J_N' = E sum_i (E r - r(X_i)), J_N'' = E sum_i Var r, and the output error has slope
+-E_P E_{Q(S|X)} sum_i (r(X_i) - E r).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from strop.theory.accounting import kl
+from strop.theory.denoiser import Denoiser, log_sum, temper_slope
+from strop.theory.profile import loss_profile
+from strop.theory.sampler import Problem, gather, log_output
+from strop.theory.target import Array, expect
+
+__all__ = [
+    "LAMBDA_RANGE",
+    "Best",
+    "Direction",
+    "best_temperature",
+    "direction",
+    "loss_slopes",
+    "output_errors",
+    "output_slope",
+]
+
+LAMBDA_RANGE = (0.05, 50.0)
+
+# The error is flat at its minimum: two values closer than this are the same.
+FLAT = 1e-14
+
+
+@dataclass(frozen=True)
+class Best:
+    """The inverse temperature with the least output error on [.05, 50]."""
+
+    lambda_star: float
+    KL_at_star: float
+    at_limit: bool
+    """True at an end of the range: the error still falls there, the optimum may be infinite."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The slope g of the output error at lambda = 1, and its parts.
+
+    g = sharpening_term - cov_w_eta + loss_slope, where the last is J_N'(1): zero for Bayes.
+    """
+
+    g: float
+    """E_{P x nu}[w (sigma - eta)]."""
+    covariance: float
+    """Cov_{P x nu}(w, sigma - eta), equal to g for the Bayes denoiser."""
+    sharpening_term: float
+    """E_P Cov_nu(w, sigma | X), never positive."""
+    cov_w_eta: float
+    """Cov_{P x nu}(w, eta)."""
+    loss_slope: float
+    """J_N'(1) = E[sigma - eta]."""
+
+
+def loss_slopes(problem: Problem) -> tuple[float, float]:
+    """J_N' and J_N'' at the problem's inverse temperature (a common change of all rounds)."""
+    target, q = problem.target, problem.denoiser
+    tables = problem.tables()
+    slope = temper_slope(q.log_q, q.shape, tables)
+    r = np.where(np.isneginf(q.log_q), 0.0, q.log_q)
+    variance = np.empty(np.broadcast_shapes(slope.shape, tables.shape))
+    for i in range(target.L):
+        weights = np.exp(tables[:, i]).reshape(-1, target.subsets, *target.shape)
+        cells = np.broadcast_to(r[:, i], weights.shape[:1] + r[:, i].shape[1:]).reshape(
+            weights.shape
+        )
+        mean = (weights * cells).sum(axis=i + 2, keepdims=True)
+        spread = (weights * (cells - mean) ** 2).sum(axis=i + 2, keepdims=True)
+        variance[:, i] = np.broadcast_to(spread, cells.shape).reshape(variance[:, i].shape)
+    first, second = -expect(target.p, slope), expect(target.p, variance)
+    return _riemann(first, problem), _riemann(second, problem)
+
+
+def output_errors(problem: Problem, lams: Array, block: int = 2**22) -> Array:
+    """KL(P || pi_lambda) for every common inverse temperature in `lams`, in blocks of memory."""
+    target = problem.target
+    cells = max(
+        problem.denoiser.log_q.size,
+        min(problem.N**target.L, problem.N * 3**target.L) * target.size,
+    )
+    step = max(1, block // cells)
+    log_p = np.where(target.p > 0, np.log(np.maximum(target.p, 1e-320)), 0.0)
+    out = [
+        expect(target.p, log_p - log_output(problem, problem.denoiser.tempered(part[:, None])))
+        for part in np.split(lams, range(step, lams.size, step))
+    ]
+    return np.concatenate(out)
+
+
+def output_slope(problem: Problem, lam: float) -> float:
+    """d KL(P || pi_lambda) / d lambda, exactly, by the score of every path."""
+    target, q, law = problem.target, problem.denoiser, problem.paths()
+    tables = q.tempered(lam)
+    scores = temper_slope(q.log_q, q.shape, tables)
+    log_nu, contexts = np.log(law.weights)[:, None], law.contexts
+    log_joint = log_nu + gather(tables, law.rounds, contexts)
+    posterior = np.exp(log_joint - _finite(log_sum(log_joint, axis=0)))
+    per_output = (posterior * gather(scores, law.rounds, contexts)).sum(axis=0)
+    return -float(expect(target.p, per_output))
+
+
+def direction(problem: Problem) -> Direction:
+    """All forms of g at lambda = 1: expectation, covariance, and the two-term split."""
+    target, q, law = problem.target, problem.denoiser, problem.paths()
+    tables = q.tempered(1.0)
+    contexts, nu = law.contexts, law.weights
+    log_pi = log_output(problem, tables)
+    entropies = _entropy_tables(q, tables)
+    step = max(1, 2**21 // target.size)
+    sums = np.zeros((5, target.size))  # E_nu of w, w sigma, w eta, sigma, eta for every output
+    for start in range(0, nu.size, step):
+        rows = slice(start, start + step)
+        log_q = gather(tables, law.rounds[rows], contexts[rows])
+        eta = gather(entropies, law.rounds[rows], contexts[rows])
+        w = np.exp(log_q - _finite(log_pi))
+        sigma = np.where(np.isneginf(log_q), 0.0, -log_q)
+        parts = np.stack([w, w * sigma, w * eta, sigma, eta])
+        sums += np.einsum("s,ksx->kx", nu[rows], parts)
+    w, w_sigma, w_eta, sigma, eta = sums
+    p = target.p
+    mean = {k: float(expect(p, v)) for k, v in
+            {"w": w, "ws": w_sigma, "we": w_eta, "s": sigma, "e": eta}.items()}
+    return Direction(
+        g=mean["ws"] - mean["we"],
+        covariance=(mean["ws"] - mean["we"]) - mean["w"] * (mean["s"] - mean["e"]),
+        sharpening_term=float(expect(p, w_sigma - w * sigma)),
+        cov_w_eta=mean["we"] - mean["w"] * mean["e"],
+        loss_slope=mean["s"] - mean["e"],
+    )
+
+
+def best_temperature(
+    problem: Problem, limits: tuple[float, float] = LAMBDA_RANGE, points: int = 121
+) -> Best:
+    """lambda* on a logarithmic grid, refined by bounded search and the root of the exact slope.
+
+    If the error does not depend on lambda at all, 1 is as good as any; if it has not stopped
+    falling at an end of the range, that end is the answer and `at_limit` says so.
+    """
+    lams = np.append(np.geomspace(*limits, points), 1.0)
+    lams.sort()
+    errors = output_errors(problem, lams)
+    least = float(errors.min())
+    tolerance = FLAT * (1 + abs(least))
+    if errors[lams == 1.0][0] <= least + tolerance and errors.max() <= least + tolerance:
+        return Best(1.0, least, at_limit=False)
+    for end in (-1, 0):
+        if errors[end] <= least + tolerance:
+            return Best(float(lams[end]), float(errors[end]), at_limit=True)
+    k = int(errors.argmin())
+    lam = _refined(problem, float(lams[k - 1]), float(lams[k + 1]))
+    error = float(output_errors(problem, np.array([lam]))[0])
+    return Best(lam, error, at_limit=False)
+
+
+def _refined(problem: Problem, low: float, high: float) -> float:
+    from scipy.optimize import brentq, minimize_scalar
+
+    if problem.entries <= 2**20:
+        slope: Callable[[float], float] = lambda lam: output_slope(problem, lam)  # noqa: E731
+        if slope(low) < 0 < slope(high):
+            return float(brentq(slope, low, high, xtol=1e-13, rtol=1e-13))
+    found = minimize_scalar(
+        lambda log_lam: output_errors(problem, np.exp([log_lam]))[0],
+        bounds=(np.log(low), np.log(high)),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return float(np.exp(found.x))
+
+
+def _entropy_tables(q: Denoiser, tables: Array) -> Array:
+    """H(q^i(. | x_A)) in the layout of the tables."""
+    out = np.empty_like(tables)
+    log_p = np.where(np.isneginf(tables), 0.0, tables)
+    for i in range(len(q.shape)):
+        cells = (np.exp(tables[:, i]) * -log_p[:, i]).reshape(*tables[:, i].shape[:2], *q.shape)
+        summed = cells.sum(axis=i + 2, keepdims=True)
+        out[:, i] = np.broadcast_to(summed, cells.shape).reshape(out[:, i].shape)
+    return out
+
+
+def _riemann(values: Array, problem: Problem) -> float:
+    """sum_k delta_k of the profile with these entries per (round, coordinate, set)."""
+    levels, length = problem.grid[:-1], problem.target.L
+    rounds = [values[min(k, len(values) - 1)] for k in range(problem.N)]
+    at = [float(loss_profile(v, length)(a)) for v, a in zip(rounds, levels, strict=True)]
+    return float(problem.masses @ np.array(at))
+
+
+def _finite(log_pi: Array) -> Array:
+    """Outputs that no path produces have no posterior over paths; avoid -inf minus -inf."""
+    return np.where(np.isneginf(log_pi), 0.0, log_pi)
+
+
+def kl_at(problem: Problem, lam: float) -> float:
+    """KL(P || pi_lambda) at one common inverse temperature."""
+    return kl(problem.target.p, log_output(problem, problem.denoiser.tempered(lam)))
