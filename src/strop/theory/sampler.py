@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from strop.theory.denoiser import Denoiser, log_sum
 from strop.theory.reveal import MAX_PATHS, PathLaw, grid_paths
-from strop.theory.target import Array, Target, members, subset_sizes
+from strop.theory.target import Array, Target, members
 
 __all__ = ["Problem", "output_by_paths", "output_by_subsets", "path_chunks", "path_log_law"]
 
@@ -113,20 +113,26 @@ def output_by_subsets(tables: NDArray, masses: Array) -> NDArray:
     """log pi by following the weight W_k(A, x) of every visible set A through the rounds.
 
     W_k(A') = sum over A in A' of W_{k-1}(A) prod_{i in A' minus A} delta_k q^i(x_i | x_A).
+    Outputs do not interact, so they are taken in blocks to bound memory.
     """
-    subsets, last = tables.shape[-2], masses.size - 1
-    small, large = _nested_pairs(tables.shape[-3])
+    small, large = nested_pairs(tables.shape[-3])
+    lead = int(np.prod(tables.shape[:-4], dtype=np.int64))
+    step = max(1, 2 * CHUNK // (small.size * lead))
+    parts = [
+        _recursion(tables[..., start : start + step], masses, small, large)
+        for start in range(0, tables.shape[-1], step)
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def _recursion(tables: NDArray, masses: Array, small: NDArray, large: NDArray) -> NDArray:
+    subsets = tables.shape[-2]
     weight = np.full((*tables.shape[:-4], subsets, tables.shape[-1]), -np.inf)
     weight[..., 0, :] = 0.0
     for k, mass in enumerate(masses):
-        # Before the first round nothing is visible, after the last one everything is.
-        keep = np.ones(small.size, dtype=bool)
-        if k == 0:
-            keep &= small == 0
-        if k == last:
-            keep &= large == subsets - 1
+        keep = reachable(small, large, k, masses.size, subsets)
         r = k if tables.shape[-4] > 1 else 0
-        step = _transitions(tables[..., r, :, :, :], small[keep], large[keep], np.log(mass))
+        step = transitions(tables[..., r, :, :, :], small[keep], large[keep], np.log(mass))
         step += weight[..., small[keep], :]
         ends, starts = np.unique(large[keep], return_index=True)
         weight = np.full_like(weight, -np.inf)
@@ -134,7 +140,19 @@ def output_by_subsets(tables: NDArray, masses: Array) -> NDArray:
     return weight[..., -1, :]
 
 
-def _transitions(tables: NDArray, small: NDArray, large: NDArray, log_mass: float) -> NDArray:
+def reachable(
+    small: NDArray, large: NDArray, k: int, rounds: int, subsets: int
+) -> NDArray[np.bool_]:
+    """Pairs that round k can join: nothing is visible before the first, all after the last."""
+    keep = np.ones(small.size, dtype=bool)
+    if k == 0:
+        keep &= small == 0
+    if k == rounds - 1:
+        keep &= large == subsets - 1
+    return keep
+
+
+def transitions(tables: NDArray, small: NDArray, large: NDArray, log_mass: float) -> NDArray:
     """log of prod_{i in A' minus A} delta q^i(x_i | x_A) for every listed pair of sets."""
     new = large & ~small
     count = members(new)[:, None] * log_mass
@@ -145,7 +163,7 @@ def _transitions(tables: NDArray, small: NDArray, large: NDArray, log_mass: floa
     return out
 
 
-def _nested_pairs(length: int) -> tuple[NDArray, NDArray]:
+def nested_pairs(length: int) -> tuple[NDArray, NDArray]:
     """All pairs A inside A' as masks, sorted by A': there are 3**L."""
     subsets = np.arange(1 << length)
     large, small = np.nonzero((subsets[None, :] & ~subsets[:, None]) == 0)
@@ -155,8 +173,6 @@ def _nested_pairs(length: int) -> tuple[NDArray, NDArray]:
 def log_output(problem: Problem, tables: NDArray | None = None) -> NDArray:
     """log pi by the cheaper of the two routes."""
     tables = problem.tables() if tables is None else tables
-    sizes = subset_sizes(problem.target.L)
-    transitions = problem.N * int((2.0**sizes).sum())
-    if problem.N**problem.target.L <= transitions:
+    if problem.N ** (problem.target.L - 1) <= 3**problem.target.L and problem.enumerable:
         return output_by_paths(tables, problem.paths())
     return output_by_subsets(tables, problem.masses)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from strop.theory.accounting import kl
-from strop.theory.denoiser import Denoiser, log_sum, temper_slope
+from strop.theory.denoiser import log_sum, temper_slope
+from strop.theory.moments import path_moments, subset_moments
 from strop.theory.profile import loss_profile
 from strop.theory.sampler import Problem, gather, log_output
 from strop.theory.target import Array, expect
@@ -113,31 +114,18 @@ def output_slope(problem: Problem, lam: float) -> float:
 
 def direction(problem: Problem) -> Direction:
     """All forms of g at lambda = 1: expectation, covariance, and the two-term split."""
-    target, q, law = problem.target, problem.denoiser, problem.paths()
-    tables = q.tempered(1.0)
-    contexts, nu = law.contexts, law.weights
-    log_pi = log_output(problem, tables)
-    entropies = _entropy_tables(q, tables)
-    step = max(1, 2**21 // target.size)
-    sums = np.zeros((5, target.size))  # E_nu of w, w sigma, w eta, sigma, eta for every output
-    for start in range(0, nu.size, step):
-        rows = slice(start, start + step)
-        log_q = gather(tables, law.rounds[rows], contexts[rows])
-        eta = gather(entropies, law.rounds[rows], contexts[rows])
-        w = np.exp(log_q - _finite(log_pi))
-        sigma = np.where(np.isneginf(log_q), 0.0, -log_q)
-        parts = np.stack([w, w * sigma, w * eta, sigma, eta])
-        sums += np.einsum("s,ksx->kx", nu[rows], parts)
+    sums = path_moments(problem) if problem.enumerable else subset_moments(problem)
+    p = problem.target.p
     w, w_sigma, w_eta, sigma, eta = sums
-    p = target.p
-    mean = {k: float(expect(p, v)) for k, v in
-            {"w": w, "ws": w_sigma, "we": w_eta, "s": sigma, "e": eta}.items()}
+    g = float(expect(p, w_sigma - w_eta))
+    loss_slope = float(expect(p, sigma - eta))
+    mean_w = float(expect(p, w))
     return Direction(
-        g=mean["ws"] - mean["we"],
-        covariance=(mean["ws"] - mean["we"]) - mean["w"] * (mean["s"] - mean["e"]),
+        g=g,
+        covariance=g - mean_w * loss_slope,
         sharpening_term=float(expect(p, w_sigma - w * sigma)),
-        cov_w_eta=mean["we"] - mean["w"] * mean["e"],
-        loss_slope=mean["s"] - mean["e"],
+        cov_w_eta=float(expect(p, w_eta)) - mean_w * float(expect(p, eta)),
+        loss_slope=loss_slope,
     )
 
 
@@ -149,6 +137,8 @@ def best_temperature(
     If the error does not depend on lambda at all, 1 is as good as any; if it has not stopped
     falling at an end of the range, that end is the answer and `at_limit` says so.
     """
+    # A large target takes a coarser scan: every point costs a whole enumeration.
+    points = points if problem.entries <= 2**22 else (points + 2) // 3
     lams = np.append(np.geomspace(*limits, points), 1.0)
     lams.sort()
     errors = output_errors(problem, lams)
@@ -179,17 +169,6 @@ def _refined(problem: Problem, low: float, high: float) -> float:
         options={"xatol": 1e-10},
     )
     return float(np.exp(found.x))
-
-
-def _entropy_tables(q: Denoiser, tables: Array) -> Array:
-    """H(q^i(. | x_A)) in the layout of the tables."""
-    out = np.empty_like(tables)
-    log_p = np.where(np.isneginf(tables), 0.0, tables)
-    for i in range(len(q.shape)):
-        cells = (np.exp(tables[:, i]) * -log_p[:, i]).reshape(*tables[:, i].shape[:2], *q.shape)
-        summed = cells.sum(axis=i + 2, keepdims=True)
-        out[:, i] = np.broadcast_to(summed, cells.shape).reshape(out[:, i].shape)
-    return out
 
 
 def _riemann(values: Array, problem: Problem) -> float:
