@@ -76,7 +76,7 @@ def optimise(
 
     def objective(theta: Array) -> tuple[float, Array]:
         masses = _softmax(theta[free:]) if moves_grid else problem.masses
-        return _error_and_gradient(problem, law, group, theta[:free], masses, moves_grid)
+        return error_and_gradient(problem, law, group, theta[:free], masses, moves_grid)
 
     limits = [LOG_LIMITS] * free + [(-6.0, 6.0)] * (cells - free)
     first = np.zeros(cells)
@@ -149,7 +149,7 @@ def removed_shares(
     return out
 
 
-def _error_and_gradient(
+def error_and_gradient(
     problem: Problem,
     law: PathLaw,
     group: NDArray[np.int64],
