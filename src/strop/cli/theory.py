@@ -44,10 +44,10 @@ def register(app: typer.Typer) -> None:
 def account(target: Problem, as_json: Json = False) -> None:
     """Theorem 1 on one problem: J_N, B_N, C_N, R_N, both KLs and the bounds."""
     from strop.theory.accounting import account as evaluate
-    from strop.theory.document import extra_keys, read_problem
+    from strop.theory.document import read_problem
 
-    problem, document = read_problem(target)
-    _note_extra(extra_keys(document))
+    problem, ignored = read_problem(target)
+    _note_extra(ignored)
     result = evaluate(problem).as_dict()
     if problem.target.size > 4096:
         del result["pi"]  # too long to print; the library has it
@@ -57,11 +57,11 @@ def account(target: Problem, as_json: Json = False) -> None:
 
 def derivative(target: Problem, as_json: Json = False) -> None:
     """Theorem 2 on one problem: the slope of the output error at lambda = 1, and lambda*."""
-    from strop.theory.document import extra_keys, read_problem
+    from strop.theory.document import read_problem
     from strop.theory.temperature import best_temperature, direction, kl_at
 
-    problem, document = read_problem(target)
-    _note_extra(extra_keys(document))
+    problem, ignored = read_problem(target)
+    _note_extra(ignored)
     if (problem.lam != 1).any():
         output.note("note: the file's lam is not used; one common lambda is varied around 1")
     slope, best = direction(problem), best_temperature(problem)

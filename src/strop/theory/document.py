@@ -32,13 +32,14 @@ MAX_STEPS = 2**34
 Tables = dict[tuple[int, int], Array]
 
 
-def read_problem(source: str) -> tuple[Problem, dict[str, Any]]:
-    """The problem in a file (or `example:NAME`), with the document it came from."""
+def read_problem(source: str) -> tuple[Problem, list[str]]:
+    """The problem in a file (or `example:NAME`), and the file's keys that mean nothing here."""
     if source.startswith(EXAMPLE_PREFIX):
-        return example(source.removeprefix(EXAMPLE_PREFIX)), {}
+        return example(source.removeprefix(EXAMPLE_PREFIX)), []
     document = read_document(source)
     try:
-        return to_problem(document), document
+        problem = to_problem(document)
+        return problem, extra_keys(document)
     except UserError as error:
         error.where = f"{source}: {error.where}" if error.where else source
         raise
@@ -71,7 +72,8 @@ def to_problem(document: dict[str, Any]) -> Problem:
     """Check a document and build its problem."""
     for key in ("P", "grid"):
         if key not in document:
-            near = difflib.get_close_matches(key, document, n=1, cutoff=0.5)
+            same = [other for other in document if other.lower() == key.lower()]
+            near = same or difflib.get_close_matches(key, document, n=1, cutoff=0.5)
             raise UserError(
                 f"The key {key!r} is missing.",
                 got="the keys " + ", ".join(map(repr, document)),

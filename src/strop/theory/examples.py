@@ -19,13 +19,15 @@ from strop.theory.target import Target
 __all__ = ["EXAMPLES", "deflation_target", "example"]
 
 
-def deflation_target(values: int = 50_256, agree: float = 0.97, eps: float = 1e-3) -> Target:
+def deflation_target(
+    values: int = 50_256, agree: float = 0.97, zero: float = 0.05, eps: float = 1e-3
+) -> Target:
     """Two bits agree with probability `agree`; X_3 is 0 if they disagree (up to `eps`).
 
-    If they agree, X_3 is 0 with probability .05 and otherwise uniform on `values` symbols.
+    If they agree, X_3 is 0 with probability `zero` and otherwise uniform on `values` symbols.
     """
-    common = np.full(values + 1, 0.95 / values)
-    common[0] = 0.05
+    common = np.full(values + 1, (1 - zero) / values)
+    common[0] = zero
     apart = np.full(values + 1, eps / values)
     apart[0] = 1 - eps
     same = np.array([[agree / 2, 0.0], [0.0, agree / 2]])
