@@ -59,8 +59,10 @@ class Reference:
         (entry,) = [t for t in tables if t["i"] == i and set(t["A"]) == set(A)]
         table = np.array(entry["table"])
         where = [x[j] if j in A else 0 for j in range(self.L)]
-        return [float(table[tuple(v if j == i else where[j] for j in range(self.L))])
-                for v in range(self.shape[i])]
+        return [
+            float(table[tuple(v if j == i else where[j] for j in range(self.L))])
+            for v in range(self.shape[i])
+        ]
 
     def tempered(self, k, i, A, x, lam):
         q = self.predict(k, i, A, x)
@@ -94,9 +96,7 @@ class Reference:
         return total
 
     def h(self, a):
-        return self.profile(
-            a, lambda i, A: self.subset_entropy(A | {i}) - self.subset_entropy(A)
-        )
+        return self.profile(a, lambda i, A: self.subset_entropy(A | {i}) - self.subset_entropy(A))
 
     def c(self, k, a):
         def term(i, A):

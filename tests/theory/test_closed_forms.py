@@ -135,9 +135,7 @@ class TestCollisions:
 
 
 class TestCollapse:
-    @given(
-        seed=st.integers(0, 10**6), n=st.integers(1, 12), ties=st.booleans(), at=st.floats(0, 1)
-    )
+    @given(seed=st.integers(0, 10**6), n=st.integers(1, 12), ties=st.booleans(), at=st.floats(0, 1))
     @settings(max_examples=80, deadline=None)
     def test_two_outputs_suffice(self, seed, n, ties, at):
         rng = np.random.default_rng(seed)
@@ -171,7 +169,9 @@ class TestCounterexamples:
     def test_entropy_deflates_at_length_3(self, strop):
         found = call(strop, "account", "example:entropy-deflation")
         assert found["H_pi"] - found["H_X"] == pytest.approx(-0.0897, abs=5e-5)
-        assert found["KL_out"] == pytest.approx(found["B_N"] + found["C_N"] - found["R_N"], abs=1e-11)
+        assert found["KL_out"] == pytest.approx(
+            found["B_N"] + found["C_N"] - found["R_N"], abs=1e-11
+        )
 
     @staticmethod
     def excess(target, grid):

@@ -78,23 +78,27 @@ BAD = {
         "same i and A",
     ),
     "table sum": (
-        {"P": OK, "grid": GRID,
-         "denoiser": tables(_1={"i": 0, "A": [1], "table": [[0.6, 0.3], [0.4, 0.6]]})},
+        {
+            "P": OK,
+            "grid": GRID,
+            "denoiser": tables(_1={"i": 0, "A": [1], "table": [[0.6, 0.3], [0.4, 0.6]]}),
+        },
         "not normalised over axis 0",
     ),
     "table wrong axis": (
-        {"P": OK, "grid": GRID,
-         "denoiser": tables(_1={"i": 0, "A": [1], "table": [[0.6, 0.4], [0.3, 0.7]]})},
+        {
+            "P": OK,
+            "grid": GRID,
+            "denoiser": tables(_1={"i": 0, "A": [1], "table": [[0.6, 0.4], [0.3, 0.7]]}),
+        },
         "not normalised over axis 0",
     ),
     "table negative": (
-        {"P": OK, "grid": GRID,
-         "denoiser": tables(_0={"i": 0, "A": [], "table": [[1.5], [-0.5]]})},
+        {"P": OK, "grid": GRID, "denoiser": tables(_0={"i": 0, "A": [], "table": [[1.5], [-0.5]]})},
         "not normalised",
     ),
     "table shape": (
-        {"P": OK, "grid": GRID,
-         "denoiser": tables(_0={"i": 0, "A": [], "table": [[0.5, 0.5]]})},
+        {"P": OK, "grid": GRID, "denoiser": tables(_0={"i": 0, "A": [], "table": [[0.5, 0.5]]})},
         "wrong axes",
     ),
     "table flat": (

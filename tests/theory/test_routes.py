@@ -186,8 +186,9 @@ class TestPathBound:
         exact = mpath.exact_bound(problem, lams, 3)
         assert np.all(np.abs(curve.value - exact) < 5 * curve.stderr)
         assert np.all(curve.stderr < 0.003)
-        slope = (mpath.exact_bound(problem, lams + 1e-5, 3)
-                 - mpath.exact_bound(problem, lams - 1e-5, 3)) / 2e-5
+        slope = (
+            mpath.exact_bound(problem, lams + 1e-5, 3) - mpath.exact_bound(problem, lams - 1e-5, 3)
+        ) / 2e-5
         assert np.all(np.abs(curve.slope - slope) < 5 * curve.slope_stderr)
 
     def test_from_logits_as_a_trained_model_would(self):

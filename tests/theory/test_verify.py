@@ -93,14 +93,21 @@ def never_smooth(problem, *args):
 BROKEN = [
     ("accounting", accounting, "mixing_credit", scaled(accounting.mixing_credit)),
     ("accounting", accounting, "augmented_kl", scaled(accounting.augmented_kl)),
-    ("accounting", accounting, "expected_conditional_tc",
-     scaled(accounting.expected_conditional_tc)),
-    ("accounting", bounds, "B_as_integral", scaled(bounds.B_as_integral)),
-    ("accounting", sampler, "output_by_subsets",
-     lambda tables, masses: SUBSETS(tables, masses[::-1])),
-    ("accounting", accounting, "dependence_sum", lambda target: 0.0),
-    ("profiles", profile, "dependence_profile",
-     lambda target: profile.Profile(np.zeros(target.L))),
+    (
+        "accounting",
+        accounting,
+        "expected_conditional_tc",
+        scaled(accounting.expected_conditional_tc),
+    ),
+    ("accounting", bounds, "price_as_integral", scaled(bounds.price_as_integral)),
+    (
+        "accounting",
+        sampler,
+        "output_by_subsets",
+        lambda tables, masses: SUBSETS(tables, masses[::-1]),
+    ),
+    ("accounting", accounting, "dependence_sum", lambda _: 0.0),
+    ("profiles", profile, "dependence_profile", lambda target: profile.Profile(np.zeros(target.L))),
     ("profiles", profile, "dependence_sum", scaled(profile.dependence_sum)),
     ("profiles", bounds, "uniform_remainder_sides", swapped(bounds.uniform_remainder_sides)),
     ("profiles", bounds, "lipschitz_sides", swapped(bounds.lipschitz_sides)),
@@ -113,8 +120,12 @@ BROKEN = [
     ("round-gradient", schedules, "error_and_gradient", scaled(schedules.error_and_gradient)),
     ("random-targets", temperature, "best_temperature", never_smooth),
     ("random-targets", temperature, "direction", scaled(temperature.direction)),
-    ("orders", reveal, "order_law", lambda length, weights=None: GRID_PATHS(
-        np.linspace(0, 1, length + 1), length)),
+    (
+        "orders",
+        reveal,
+        "order_law",
+        lambda length, _=None: GRID_PATHS(np.linspace(0, 1, length + 1), length),
+    ),
     ("witness", pair, "witness_slope", scaled(pair.witness_slope)),
     ("witness", pair, "witness_error", scaled(pair.witness_error)),
     ("repair", pair, "pair", scaled(pair.pair)),
@@ -128,21 +139,32 @@ BROKEN = [
     ("equal-rounds", collisions, "collisions", scaled(collisions.collisions)),
     ("clipped", collisions, "clipped_masses", scaled(collisions.clipped_masses)),
     ("clipped", collisions, "cleanup_tv", scaled(collisions.cleanup_tv, 1.01)),
-    ("cleanup", collisions, "cleanup_tv", lambda length, eps: 0.0),
-    ("kernels", bounds, "kernel_tv_bound", lambda xi: (0.0, 0.0)),
-    ("kernels", bounds, "round_errors", lambda first, second: np.zeros(first.N)),
+    ("cleanup", collisions, "cleanup_tv", lambda *_: 0.0),
+    ("kernels", bounds, "kernel_tv_bound", lambda _: (0.0, 0.0)),
+    ("kernels", bounds, "round_errors", lambda first, _: np.zeros(first.N)),
     ("simulation", simulate, "simulate", stuck_simulator),
-    ("entropy-area", formal, "area_coefficients",
-     lambda L: {A: c * 2 for A, c in AREA(L).items()}),
-    ("mutual-information", formal, "dependence_coefficients",
-     lambda L: {A: tuple(2 * v for v in c) for A, c in DEPENDENCE(L).items()}),
-    ("integer-set-functions", formal, "dependence_coefficients",
-     lambda L: {A: tuple(2 * v for v in c) for A, c in DEPENDENCE(L).items()}),
+    ("entropy-area", formal, "area_coefficients", lambda L: {A: c * 2 for A, c in AREA(L).items()}),
+    (
+        "mutual-information",
+        formal,
+        "dependence_coefficients",
+        lambda L: {A: tuple(2 * v for v in c) for A, c in DEPENDENCE(L).items()},
+    ),
+    (
+        "integer-set-functions",
+        formal,
+        "dependence_coefficients",
+        lambda L: {A: tuple(2 * v for v in c) for A, c in DEPENDENCE(L).items()},
+    ),
     ("m-path", mpath, "exact_bound", scaled(mpath.exact_bound)),
     ("m-path", mpath, "exact_bound_by_multisets", scaled(mpath.exact_bound_by_multisets)),
     ("price-grid", schedules, "price_optimal_grid", equal_grid),
-    ("entropy-deflation", beyond, "deflation_target",
-     lambda values: beyond.Target.dirichlet((2, 2, 8), 1.0, np.random.default_rng(values))),
+    (
+        "entropy-deflation",
+        beyond,
+        "deflation_target",
+        lambda values: beyond.Target.dirichlet((2, 2, 8), 1.0, np.random.default_rng(values)),
+    ),
     ("smoothing", temperature, "best_temperature", never_smooth),
 ]
 SUBSETS = sampler.output_by_subsets
@@ -180,7 +202,7 @@ def test_a_broken_quantity_is_reported(check, module, name, wrong, monkeypatch):
 
 def test_command_fails_with_a_case_that_can_be_run_again(strop, tmp_path, monkeypatch):
     path = tmp_path / "out" / "case.json"
-    monkeypatch.setattr(bounds, "B_as_integral", scaled(bounds.B_as_integral))
+    monkeypatch.setattr(bounds, "price_as_integral", scaled(bounds.price_as_integral))
     code, out, err = strop("theory", "verify", "-o", path, "--json")
     assert code == 3
     assert json.loads(out)["error"]["kind"] == "CheckFailed"

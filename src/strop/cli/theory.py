@@ -94,9 +94,7 @@ def pair(
     best = result.get("lambda_star")
     hint = lam if best is None or best == lam else best
     output.next_command(
-        f"strop theory pair --s {s} --c {c} --lam {hint}"
-        if hint != lam
-        else "strop theory study"
+        f"strop theory pair --s {s} --c {c} --lam {hint}" if hint != lam else "strop theory study"
     )
 
 
@@ -189,12 +187,13 @@ def _show(result: Mapping[str, Any], as_json: bool, title: str) -> None:
         return
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     for key, value in result.items():
-        table.add_row(key, _text(value))
+        table.add_row(key, Text(_text(value)))  # brackets are no markup here
     Console().print(table)
 
 
@@ -214,6 +213,8 @@ def _text(value: Any) -> str:
         return f"{value:.10g}"
     if isinstance(value, Mapping):
         return "\n".join(f"{key}: {_text(item)}" for key, item in value.items())
+    if isinstance(value, list) and any(isinstance(item, str | Mapping) for item in value):
+        return "\n".join(_text(item) for item in value)
     if isinstance(value, list):
         return "[" + ", ".join(_text(item) for item in value) + "]"
     return str(value)

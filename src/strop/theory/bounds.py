@@ -5,6 +5,8 @@ Each bound is a function that returns its two sides, so that a caller can show o
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.polynomial import Polynomial
 from numpy.typing import ArrayLike
@@ -22,7 +24,7 @@ from strop.theory.sampler import Problem, log_output
 from strop.theory.target import Array, Target
 
 __all__ = [
-    "B_as_integral",
+    "price_as_integral",
     "kernel_tv_bound",
     "lipschitz_sides",
     "pair_entropy_sides",
@@ -38,12 +40,12 @@ def parallel_price(target: Target, grid: ArrayLike) -> float:
     return float(np.diff(a) @ entropy_profile(target)(a[:-1])) - target.entropy
 
 
-def B_as_integral(target: Target, grid: ArrayLike) -> float:
+def price_as_integral(target: Target, grid: ArrayLike) -> float:
     """B_N = sum_k integral of (a_k - u) D(u) over round k, with D from mutual informations."""
     a = np.asarray(grid, dtype=float)
     D = dependence_profile(target).polynomial
     total = 0.0
-    for low, high in zip(a[:-1], a[1:], strict=True):
+    for low, high in pairwise(a):
         integral = (Polynomial([high, -1.0]) * D).integ()
         total += float(integral(high) - integral(low))
     return total
@@ -104,8 +106,10 @@ def round_errors(first: Problem, second: Problem) -> Array:
     for k, mass in enumerate(masses):
         rho = 1.0 if k == first.N - 1 else mass / (1 - grid[k])
         contexts = (0,) if k == 0 else range(target.subsets - 1)
-        worst = [_state_error(q[min(k, len(q) - 1)], r[min(k, len(r) - 1)], A, rho, target.shape)
-                 for A in contexts]
+        worst = [
+            _state_error(q[min(k, len(q) - 1)], r[min(k, len(r) - 1)], A, rho, target.shape)
+            for A in contexts
+        ]
         out[k] = max(worst)
     return out
 

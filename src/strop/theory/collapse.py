@@ -75,10 +75,13 @@ def two_outputs(f: ArrayLike, g: ArrayLike, threshold: float) -> Collapse:
 def _scores(f: ArrayLike, g: ArrayLike, threshold: float) -> tuple[Array, Array]:
     cost, score = np.asarray(f, dtype=float), np.asarray(g, dtype=float)
     if cost.ndim != 1 or cost.shape != score.shape or cost.size == 0:
-        raise UserError("Both scores need one number per output.", got=f"{cost.shape}, {score.shape}")
+        raise UserError(
+            "Both scores need one number per output.", got=f"{cost.shape}, {score.shape}"
+        )
     if score.max() < threshold:
         raise UserError(
-            "No generator meets the constraint.", got=f"largest g = {score.max()}",
+            "No generator meets the constraint.",
+            got=f"largest g = {score.max()}",
             expected=f"at least {threshold}",
         )
     return cost, score

@@ -14,7 +14,14 @@ from numpy.typing import ArrayLike
 from strop.errors import UserError
 from strop.theory.target import Array
 
-__all__ = ["TERMINAL_TIME", "Collisions", "cleanup_tv", "clipped_masses", "collisions", "equal_masses"]
+__all__ = [
+    "TERMINAL_TIME",
+    "Collisions",
+    "cleanup_tv",
+    "clipped_masses",
+    "collisions",
+    "equal_masses",
+]
 
 # The time at which the public sampler stops and fills what is left.
 TERMINAL_TIME = 1e-5
@@ -81,7 +88,9 @@ def cleanup_tv(length: int, terminal: float = TERMINAL_TIME) -> float:
 def _count(rounds: int) -> int:
     if rounds < 1 or rounds > 10**8:
         raise UserError(
-            "The number of rounds is out of range.", where="--rounds", got=rounds,
+            "The number of rounds is out of range.",
+            where="--rounds",
+            got=rounds,
             expected="between 1 and 100,000,000",
         )
     return rounds

@@ -88,9 +88,7 @@ class Denoiser:
         """q^i(. | x_A) as a table with L axes, length one on the unused ones."""
         full = np.exp(self.log_q[round_, i, mask]).reshape(self.shape)
         used = mask | 1 << i
-        index = tuple(
-            slice(None) if used >> k & 1 else slice(0, 1) for k in range(len(self.shape))
-        )
+        index = tuple(slice(None) if used >> k & 1 else slice(0, 1) for k in range(len(self.shape)))
         return full[index]
 
     def tempered(self, lam: ArrayLike) -> NDArray:
@@ -135,7 +133,7 @@ def temper_slope(log_q: Array, shape: tuple[int, ...], log_tempered: NDArray) ->
 
 def log_sum(values: NDArray, axis: int, keepdims: bool = False) -> NDArray:
     """log sum exp along an axis; all -inf gives -inf, complex input is allowed."""
-    top = values.real.max(axis=axis, keepdims=True)
+    top = np.real(values).max(axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
         out = np.log(np.exp(values - top).sum(axis=axis, keepdims=True)) + top

@@ -139,7 +139,9 @@ def _numbers(values: Any, where: str) -> Array:
     """A rectangular array of numbers."""
     if not isinstance(values, list):
         raise UserError(
-            f"{where} is not an array.", where=where, got=_short(values),
+            f"{where} is not an array.",
+            where=where,
+            got=_short(values),
             expected="a nested list of numbers, one level per coordinate",
         )
     try:
@@ -202,7 +204,8 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Denoiser:
         )
     check_size(target.shape, rounds)
     per_round = [
-        _bayes_tables(target) if part == "bayes"
+        _bayes_tables(target)
+        if part == "bayes"
         else _tables(part, target.shape, f"denoiser[{k}]", only_empty=k == 0)
         for k, part in enumerate(value)
     ]
@@ -217,8 +220,9 @@ def _bayes_tables(target: Target) -> Tables:
 def _tables(entries: Any, shape: tuple[int, ...], where: str, only_empty: bool) -> Tables:
     """One round's tables; those that a reachable context needs must all be there."""
     if not isinstance(entries, list):
-        raise UserError("A round's denoiser is not a list of tables.", where=where,
-                        got=_short(entries))
+        raise UserError(
+            "A round's denoiser is not a list of tables.", where=where, got=_short(entries)
+        )
     out: Tables = {}
     for n, entry in enumerate(entries):
         i, mask, table = _entry(entry, shape, f"{where}[{n}]")
@@ -260,7 +264,9 @@ def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Ar
     wanted = tuple(v if k == i or k in members else 1 for k, v in enumerate(shape))
     if table.shape != wanted:
         raise UserError(
-            "The table has the wrong axes.", where=where, got=f"shape {table.shape}",
+            "The table has the wrong axes.",
+            where=where,
+            got=f"shape {table.shape}",
             expected=f"shape {wanted}: L axes, length one on those outside i and A",
         )
     sums = table.sum(axis=i)

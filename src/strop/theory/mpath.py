@@ -96,7 +96,7 @@ class BoundCurve:
         """The inverse temperature with the least bound: the root of the slope next to it."""
         k = int(self.value.argmin())
         for low, high in ((k - 1, k), (k, k + 1)):
-            if 0 <= low and high < self.lams.size and self.slope[low] < 0 <= self.slope[high]:
+            if low >= 0 and high < self.lams.size and self.slope[low] < 0 <= self.slope[high]:
                 part = self.slope[low] / (self.slope[low] - self.slope[high])
                 return float(self.lams[low] + part * (self.lams[high] - self.lams[low]))
         return float(self.lams[k])

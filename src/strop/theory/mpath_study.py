@@ -95,8 +95,10 @@ def _measure(
     stars = np.array([b.lambda_star for b in best])
     exact = np.array([_exact_minimiser(problem, m) for problem in problems])
     captured = np.array(
-        [_captured(p, [lam], b.KL_at_star)[0]
-         for p, lam, b in zip(problems, exact, best, strict=True)]
+        [
+            _captured(p, [lam], b.KL_at_star)[0]
+            for p, lam, b in zip(problems, exact, best, strict=True)
+        ]
     )
     finite, spread, sharpen, smooth = [], [], [], []
     for problem, b in zip(problems, best, strict=True):

@@ -118,7 +118,9 @@ def _kl(p: float, rest: float, log_q: float, log_rest: float) -> float:
 
 def _check(s: float, c: float, lam: float) -> None:
     if not 0.5 < s < 1:
-        raise UserError("The agreement s is out of range.", where="--s", got=s, expected="1/2 < s < 1")
+        raise UserError(
+            "The agreement s is out of range.", where="--s", got=s, expected="1/2 < s < 1"
+        )
     if not 0 < c < 1:
         raise UserError(
             "The sharing probability c is out of range.",
@@ -128,6 +130,8 @@ def _check(s: float, c: float, lam: float) -> None:
         )
     if not (np.isfinite(lam) and lam > 0):
         raise UserError(
-            "An inverse temperature must be a positive number.", where="--lam", got=lam,
+            "An inverse temperature must be a positive number.",
+            where="--lam",
+            got=lam,
             expected="lam > 0",
         )

@@ -48,8 +48,9 @@ def checked_grid(values: ArrayLike) -> Array:
         grid = np.array(np.nan)
     rule = "numbers that increase strictly from 0 to 1, such as [0, 0.5, 1]"
     if grid.ndim != 1 or grid.size < 2 or not np.isfinite(grid).all():
-        raise UserError("The grid is not a list of numbers.", where="grid", got=_short(values),
-                        expected=rule)
+        raise UserError(
+            "The grid is not a list of numbers.", where="grid", got=_short(values), expected=rule
+        )
     if abs(grid[0]) > 1e-12 or abs(grid[-1] - 1) > 1e-12:
         raise UserError(
             "The grid does not run from 0 to 1.", where="grid", got=_short(values), expected=rule
@@ -64,7 +65,7 @@ def checked_grid(values: ArrayLike) -> Array:
 
 def hazards(grid: Array) -> Array:
     """rho_k: the chance that a still hidden coordinate is revealed in round k."""
-    rho = np.diff(grid) / (1 - grid[:-1])
+    rho = np.asarray(np.diff(grid) / (1 - grid[:-1]), dtype=np.float64)
     rho[-1] = 1.0
     return rho
 

@@ -47,7 +47,7 @@ class Problem:
         )
 
     @property
-    def N(self) -> int:
+    def N(self) -> int:  # noqa: N802
         """The number of rounds."""
         return self.grid.size - 1
 

@@ -124,7 +124,11 @@ def price_optimal_grid(target: Target, rounds: int, mesh: int = 256) -> Array:
         return float(np.diff(a) @ values[:-1]), grad
 
     found = minimize(
-        price, start, jac=True, method="L-BFGS-B", bounds=[(1e-6, 1 - 1e-6)] * (rounds - 1),
+        price,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(1e-6, 1 - 1e-6)] * (rounds - 1),
         options={"ftol": 1e-16, "gtol": 1e-12},
     )
     inner = np.sort(found.x) if found.fun <= price(start)[0] else start
@@ -203,8 +207,7 @@ def _starts(first: Array, free: int, count: int, rng: np.random.Generator) -> li
     rising = first.copy()
     rising[:free] = np.linspace(-1.0, 1.0, free) if free > 1 else 0.5
     out = [first, rising]
-    for _ in range(max(0, count - 2)):
-        out.append(first + rng.normal(0.0, 0.8, first.size))
+    out += [first + rng.normal(0.0, 0.8, first.size) for _ in range(count - 2)]
     return out[:count]
 
 
@@ -216,4 +219,3 @@ def _softmax(logits: Array) -> Array:
 def _grid_of(masses: Array) -> Array:
     inner = np.cumsum(masses)[:-1]
     return np.concatenate([[0.0], inner, [1.0]])
-

@@ -37,7 +37,7 @@ class Target:
         object.__setattr__(self, "P", _checked(self.P))
 
     @property
-    def L(self) -> int:
+    def L(self) -> int:  # noqa: N802
         """The number of coordinates."""
         return self.P.ndim
 
@@ -125,9 +125,7 @@ class Target:
         return cls(law.reshape((2,) * length))
 
     @classmethod
-    def markov(
-        cls, transition: ArrayLike, length: int, initial: ArrayLike | None = None
-    ) -> Target:
+    def markov(cls, transition: ArrayLike, length: int, initial: ArrayLike | None = None) -> Target:
         """A Markov chain of this length, started in `initial` or in its stationary law."""
         kernel = np.asarray(transition, dtype=float)
         start = stationary(kernel) if initial is None else np.asarray(initial, dtype=float)

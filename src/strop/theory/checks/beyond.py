@@ -38,8 +38,11 @@ def price_grid(case: Case) -> Iterator[Assertion]:
     best = schedules.price_optimal_grid(target, rounds)
     price = bounds.parallel_price(target, best)
     yield holds("a grid", bool((np.diff(best) > 0).all() and best[0] == 0 and best[-1] == 1))
-    yield at_most("at most the equal grid", price,
-                  bounds.parallel_price(target, np.linspace(0, 1, rounds + 1)))
+    yield at_most(
+        "at most the equal grid",
+        price,
+        bounds.parallel_price(target, np.linspace(0, 1, rounds + 1)),
+    )
     rng = np.random.default_rng(case["seed"])
     others = [bounds.parallel_price(target, random_grid(rounds, rng)) for _ in range(20)]
     yield at_most("at most any random grid", price, min(others))
@@ -52,8 +55,10 @@ def deflation(case: Case) -> Iterator[Assertion]:
     """Entropy inflation fails at L = 3: an exact model sampled in parallel is too certain."""
     problem = Problem.bayes(deflation_target(case["values"]), case["grid"])
     a = account(problem)
-    yield holds("H(pi_1) < H(P)" if case["deflates"] else "H(pi_1) > H(P)",
-                (a.H_pi < a.H_X) == case["deflates"])
+    yield holds(
+        "H(pi_1) < H(P)" if case["deflates"] else "H(pi_1) > H(P)",
+        (a.H_pi < a.H_X) == case["deflates"],
+    )
     yield equal("the accounting identity holds there too", a.KL_out, a.B_N + a.C_N - a.R_N)
 
 

@@ -39,7 +39,9 @@ def direction_forms(case: Case) -> Iterator[Assertion]:
     """g in three forms, by complex step, and without listing paths."""
     problem = to_problem(case)
     d = temperature.direction(problem)
-    yield equal("g = E[w (sigma - eta)] is the slope", d.g, _error(problem, 1 + 1j * STEP).imag / STEP)
+    yield equal(
+        "g = E[w (sigma - eta)] is the slope", d.g, _error(problem, 1 + 1j * STEP).imag / STEP
+    )
     split = d.sharpening_term - d.cov_w_eta + d.loss_slope
     yield equal("g = sharpening - Cov(w, eta) + J_N'(1)", d.g, split)
     yield equal("g = Cov(w, sigma - eta) + J_N'(1)", d.g, d.covariance + d.loss_slope)
@@ -51,7 +53,9 @@ def direction_forms(case: Case) -> Iterator[Assertion]:
         yield equal("E[sigma - eta] = 0 for Bayes", d.loss_slope, 0.0)
     for lam in (0.6, 1.9):
         slope = temperature.output_slope(problem, lam)
-        yield equal("slope at other temperatures", slope, _error(problem, lam + 1j * STEP).imag / STEP)
+        yield equal(
+            "slope at other temperatures", slope, _error(problem, lam + 1j * STEP).imag / STEP
+        )
 
 
 def round_gradient(case: Case) -> Iterator[Assertion]:

@@ -40,7 +40,9 @@ def integer_values(case: Case) -> Iterator[Assertion]:
     area_value = sum((c * f[A] for A, c in formal.area_coefficients(L).items()), Fraction(0))
     yield holds("area = f(all) - f(none)", area_value == f[-1] - f[0])
     at = Fraction(*case["a"])
-    slope = _evaluate({A: formal.slope_of(p) for A, p in formal.profile_coefficients(L).items()}, f, at)
+    slope = _evaluate(
+        {A: formal.slope_of(p) for A, p in formal.profile_coefficients(L).items()}, f, at
+    )
     yield holds("-h'(a) = D(a)", -slope == _evaluate(formal.dependence_coefficients(L), f, at))
 
 

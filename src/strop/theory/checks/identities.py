@@ -33,17 +33,22 @@ def accounting_identity(case: Case) -> Iterator[Assertion]:
     yield equal("KL(P x nu || Q) = J_N - H(X)", a.KL_aug, a.J_N - a.H_X)
     yield equal("KL(P x nu || Q) = B_N + C_N", a.KL_aug, a.B_N + a.C_N)
     yield equal("KL(P || pi) = B_N + C_N - R_N", a.KL_out, a.B_N + a.C_N - a.R_N)
-    yield equal("B_N is the expected conditional total correlation", a.B_N,
-                accounting.expected_conditional_tc(target, problem.masses))
-    yield equal("B_N is the integral of (a_k - u) D(u)", a.B_N,
-                bounds.B_as_integral(target, problem.grid))
+    yield equal(
+        "B_N is the expected conditional total correlation",
+        a.B_N,
+        accounting.expected_conditional_tc(target, problem.masses),
+    )
+    yield equal(
+        "B_N is the integral of (a_k - u) D(u)",
+        a.B_N,
+        bounds.price_as_integral(target, problem.grid),
+    )
     yield equal("C_N is the expected posterior KL over contexts", a.C_N, _posterior_kl(problem))
     yield at_most("terms are nonnegative", 0.0, np.array([a.B_N, a.C_N, a.R_N, a.KL_out]))
     yield equal("pi is a law", np.exp(log_pi).sum(), 1.0)
     subsets = sampler.output_by_subsets(tables, problem.masses)
     yield equal("pi by paths equals pi by subsets", np.exp(log_pi), np.exp(subsets))
-    yield equal("KL_out is that of the enumerated law", a.KL_out,
-                accounting.kl(target.p, log_pi))
+    yield equal("KL_out is that of the enumerated law", a.KL_out, accounting.kl(target.p, log_pi))
     yield at_most("B_N is at most its mesh bound", a.B_N, a.mesh_bound)
     yield at_most("Pinsker: TV <= sqrt((B_N + C_N) / 2)", a.TV, a.pinsker_bound)
 

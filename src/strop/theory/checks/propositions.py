@@ -56,12 +56,15 @@ def repair(case: Case) -> Iterator[Assertion]:
     if closed.lambda_star is not None and closed.u_star is not None:
         at_star = account(Problem.bayes(Target.pair(s), grid, closed.lambda_star))
         yield equal("lambda* makes the sampler exact", at_star.KL_out, 0.0)
-        yield holds("lambda* > 1 and costs posterior loss",
-                    closed.lambda_star > 1 and at_star.C_N > 0)
+        yield holds(
+            "lambda* > 1 and costs posterior loss", closed.lambda_star > 1 and at_star.C_N > 0
+        )
         yield from _inverted(problem, s, closed.u_star)
     else:
         errors = temperature.output_errors(problem, np.array([0.5, 1.0, 2.0, 4.0, 8.0]))
-        yield holds("the error falls with every increase of lambda", bool((np.diff(errors) < 0).all()))
+        yield holds(
+            "the error falls with every increase of lambda", bool((np.diff(errors) < 0).all())
+        )
         # The limit is approached from above.
         yield at_most("the limit error is a lower bound", closed.limit_error, errors)
         late = pair.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
@@ -135,8 +138,11 @@ def _witness_cases(rng: np.random.Generator) -> Iterator[Case]:
 def _repair_cases(rng: np.random.Generator) -> Iterator[Case]:
     for _ in range(40):
         grid = random_grid(int(rng.integers(2, 5)), rng).tolist()
-        yield {"s": float(rng.uniform(0.52, 0.97)), "grid": grid,
-               "lam": float(rng.uniform(0.3, 4.0))}
+        yield {
+            "s": float(rng.uniform(0.52, 0.97)),
+            "grid": grid,
+            "lam": float(rng.uniform(0.3, 4.0)),
+        }
     # The boundary c = 2(1 - s): c = .6 needs masses (x, 1 - x) with x^2 + (1 - x)^2 = .6.
     x = (1 + np.sqrt(0.2)) / 2
     yield {"s": 0.7, "grid": [0.0, float(x), 1.0], "lam": 1.7}

@@ -95,7 +95,7 @@ def cleanup(case: Case) -> Iterator[Assertion]:
 
 
 def kernels(case: Case) -> Iterator[Assertion]:
-    """Step errors xi_k: the output moves by at most 1 - prod(1 - xi_k), which is at most the sum."""
+    """Step errors xi_k move the output by at most 1 - prod(1 - xi_k), at most their sum."""
     problem = to_problem(case)
     other = Problem(problem.target, problem.grid, problem.denoiser, problem.lam * case["factor"])
     xi = bounds.round_errors(problem, other)
@@ -116,7 +116,9 @@ def simulation(case: Case) -> Iterator[Assertion]:
 
     problem = to_problem(case)
     rng = np.random.default_rng(case["seed"])
-    seen = np.bincount(simulate.simulate(problem, case["draws"], rng), minlength=problem.target.size)
+    seen = np.bincount(
+        simulate.simulate(problem, case["draws"], rng), minlength=problem.target.size
+    )
     expected = case["draws"] * np.exp(sampler.output_by_subsets(problem.tables(), problem.masses))
     live = expected > 0
     yield holds("nothing impossible is drawn", not seen[~live].any())
