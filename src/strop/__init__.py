@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from strop.version import __version__
 
 if TYPE_CHECKING:
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser
@@ -48,6 +48,7 @@ __all__ = [
     "StropError",
     "TabularDenoiser",
     "UserError",
+    "__version__",
     "load_denoiser",
     "sample",
 ]
@@ -71,4 +72,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted(__all__)

@@ -18,7 +18,7 @@ EXTRA_OF = {
     "tokenizers": "models",
     "safetensors": "models",
     "huggingface_hub": "models",
-    "lightning": "train",
+    "lightning_fabric": "train",
     "datasets": "train",
     "optuna": "tune",
     "ray": "scale",

@@ -169,7 +169,12 @@ class Reference:
                     A = frozenset(j for j in range(self.L) if K[j] < k)
                     eta += _entropy(dict(enumerate(self.tempered(k, i, A, x, 1.0))))
                 rows.append((x, p, self.nu(K), q / pi[x], -math.log(q), eta))
-        mean = lambda f: math.fsum(p * nu * f(w, s, e) for _, p, nu, w, s, e in rows)  # noqa: E731
+        mean = {
+            "w": math.fsum(p * nu * w for _, p, nu, w, _, _ in rows),
+            "e": math.fsum(p * nu * e for _, p, nu, _, _, e in rows),
+            "we": math.fsum(p * nu * w * e for _, p, nu, w, _, e in rows),
+            "g": math.fsum(p * nu * w * (s - e) for _, p, nu, w, s, e in rows),
+        }
         sharpening = 0.0
         for x, p in self.P.items():
             mine = [(nu, w, s) for y, _, nu, w, s, _ in rows if y == x]
@@ -178,8 +183,7 @@ class Reference:
                 - math.fsum(nu * w for nu, w, s in mine) * math.fsum(nu * s for nu, w, s in mine)
             )
         return {
-            "g": mean(lambda w, s, e: w * (s - e)),
+            "g": mean["g"],
             "sharpening_term": sharpening,
-            "cov_w_eta": mean(lambda w, s, e: w * e)
-            - mean(lambda w, s, e: w) * mean(lambda w, s, e: e),
+            "cov_w_eta": mean["we"] - mean["w"] * mean["e"],
         }

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strop import __version__
 from strop.cli import output
 from strop.errors import Incomplete, StropError, UserError, missing_package
+from strop.version import __version__
 
 # typer carries its own copy of click in some releases and imports it in others; the common
 # ancestor of its usage errors is reached through the one class that it exports either way.
@@ -22,7 +22,7 @@ _ClickException: type[Exception] = next(
 )
 
 # One module per verb; each has `register(app)`. The order is that of `strop --help`.
-VERBS: tuple[str, ...] = ("theory",)
+VERBS: tuple[str, ...] = ("sample", "show", "precision", "theory", "doctor")
 
 
 def _version(wanted: bool) -> None:
@@ -41,9 +41,7 @@ def _root(
 
 def build() -> Any:
     """The whole command tree; importing it loads neither torch nor scipy nor matplotlib."""
-    app = typer.Typer(
-        no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-    )
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
     for verb in VERBS:
         import_module(f"strop.cli.{verb}").register(app)

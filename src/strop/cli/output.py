@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from strop.errors import StropError
+from strop.errors import StropError, UserError
 
 JSON_FLAG = typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
 
@@ -45,3 +45,34 @@ def fail(error: StropError, as_json: bool) -> int:
         emit({"error": error.as_dict()})
     note(f"strop: {error}")
     return error.exit_code
+
+
+def table(header: list[str], rows: list[list[str]]) -> None:
+    """A plain table on stdout; wide ones are not cut when stdout is no terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title in header:
+        grid.add_column(title)
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    console.print(grid)
+
+
+def escape(text: str) -> str:
+    """Text of any origin, safe for rich: no markup, no control characters."""
+    from rich.markup import escape as escape_markup
+
+    shown = "".join(
+        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
+    return escape_markup(shown)
+
+
+def positive(flag: str, value: int) -> None:
+    """Refuse a count below one."""
+    if value < 1:
+        raise UserError(f"{flag} is out of range.", where=flag, got=value, expected="at least 1")

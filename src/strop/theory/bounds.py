@@ -24,11 +24,11 @@ from strop.theory.sampler import Problem, log_output
 from strop.theory.target import Array, Target
 
 __all__ = [
-    "price_as_integral",
     "kernel_tv_bound",
     "lipschitz_sides",
     "pair_entropy_sides",
     "parallel_price",
+    "price_as_integral",
     "sup_abs",
     "uniform_remainder_sides",
 ]

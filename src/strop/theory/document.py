@@ -251,7 +251,7 @@ def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Ar
     if not isinstance(entry, dict) or not {"i", "A", "table"} <= set(entry):
         raise UserError("A table needs the keys i, A and table.", where=where, got=_short(entry))
     i, A, length = entry["i"], entry["A"], len(shape)
-    members = A if isinstance(A, list) else [None]
+    members: list[Any] = A if isinstance(A, list) else [None]
     whole = all(isinstance(k, int) and not isinstance(k, bool) for k in (i, *members))
     if not whole or not all(0 <= k < length for k in (i, *members)) or i in members:
         raise UserError(

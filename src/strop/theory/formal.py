@@ -25,7 +25,7 @@ def chance(size: int, among: int) -> Poly:
 
 def profile_coefficients(length: int) -> dict[int, Poly]:
     """h(a) = sum_i E_A [f(A + i) - f(A)]: the polynomial in front of every f(A)."""
-    out = dict.fromkeys(range(1 << length), (0,) * length)
+    out: dict[int, Poly] = dict.fromkeys(range(1 << length), (0,) * length)
     for i in range(length):
         for A in (m for m in range(1 << length) if not m >> i & 1):
             term = chance(A.bit_count(), length - 1)
@@ -45,7 +45,7 @@ def area_coefficients(length: int) -> dict[int, Fraction]:
 def dependence_coefficients(length: int) -> dict[int, Poly]:
     """D(a) = sum_{i != j} E_A [f(A+i) + f(A+j) - f(A+i+j) - f(A)], by ordered pairs."""
     width = max(length - 1, 1)
-    out = dict.fromkeys(range(1 << length), (0,) * width)
+    out: dict[int, Poly] = dict.fromkeys(range(1 << length), (0,) * width)
     for i in range(length):
         for j in (k for k in range(length) if k != i):
             bi, bj = 1 << i, 1 << j

@@ -111,11 +111,11 @@ def _measure(
         (sharpen if sign < 0 else smooth).append(right)
     known = slice(0, len(random))
     # J_N has its minimum at 1 for every target: there is nothing to rank.
-    ranks = float(spearmanr(exact[known], stars[known]).statistic) if m > 1 else 0.0
+    ranks: Any = spearmanr(exact[known], stars[known])[0] if m > 1 else 0.0
     between = (exact - 1) * (stars - exact) >= -1e-9
     return PathCount(
         m=m,
-        spearman=ranks,
+        spearman=float(ranks),
         captured=float(np.median(captured)),
         towards_1=float(between.mean()),
         harmful=int((captured < -1e-4).sum()),
@@ -132,7 +132,7 @@ def _exact_minimiser(problem: Problem, m: int) -> float:
 
     values = exact_bound(problem, LAMS, m)
     k = int(np.clip(values.argmin(), 1, LAMS.size - 2))
-    found = minimize_scalar(
+    found: Any = minimize_scalar(
         lambda lam: exact_bound(problem, [lam], m)[0],
         bounds=(LAMS[k - 1], LAMS[k + 1]),
         method="bounded",

@@ -121,4 +121,4 @@ def _by_size(values: Array, length: int, largest: int) -> Array:
     masks = np.arange(1 << length)
     free = (masks[None, :] >> np.arange(length)[:, None]) & 1 == 0
     sizes = np.broadcast_to(subset_sizes(length), free.shape)
-    return np.bincount(sizes[free], values[free], minlength=largest + 1)
+    return np.bincount(sizes[free], values[free], minlength=largest + 1).astype(float)

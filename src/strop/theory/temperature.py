@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -161,8 +162,9 @@ def _refined(problem: Problem, low: float, high: float) -> float:
     if problem.entries <= 2**20:
         slope: Callable[[float], float] = lambda lam: output_slope(problem, lam)  # noqa: E731
         if slope(low) < 0 < slope(high):
-            return float(brentq(slope, low, high, xtol=1e-13, rtol=1e-13))
-    found = minimize_scalar(
+            root: Any = brentq(slope, low, high, xtol=1e-13)
+            return float(root)
+    found: Any = minimize_scalar(
         lambda log_lam: output_errors(problem, np.exp([log_lam]))[0],
         bounds=(np.log(low), np.log(high)),
         method="bounded",

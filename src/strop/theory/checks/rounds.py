@@ -30,7 +30,7 @@ def hazard_law(case: Case) -> Iterator[Assertion]:
     """Hazards telescope to the grid, and rounds get the masses delta_k."""
     grid = np.array(case["grid"])
     rho = reveal.hazards(grid)
-    survival = np.cumprod(1 - rho)
+    survival = np.asarray(np.cumprod(1 - rho), dtype=np.float64)
     yield equal("survival is 1 - a_k", survival, 1 - grid[1:])
     first = rho * np.concatenate([[1.0], survival[:-1]])
     yield equal("first reveal has mass delta_k", first, np.diff(grid))

@@ -12,7 +12,7 @@ __all__ = ["BLUE", "COLUMN", "GREEN", "GREY", "ORANGE", "PURPLE", "STYLE", "pane
 COLUMN = 3.3
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f5fa8", "#d1660b", "#2a8a57", "#7b4fa3", "#8a8a8a"
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.size": 8,
     "axes.labelsize": 8,
     "axes.titlesize": 8,

@@ -1,0 +1,10 @@
+"""Print the `dev` dependency group of pyproject.toml, one requirement a line.
+
+Older pips know no `--group`; this keeps the list in one place all the same.
+"""
+
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+print("\n".join(project["dependency-groups"]["dev"]))

@@ -1,0 +1,82 @@
+"""strop doctor: what is installed, what is missing, how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+
+from strop.cli import output
+from strop.errors import EXTRA_OF
+from strop.version import __version__
+
+__all__ = ["register"]
+
+BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("doctor")(doctor)
+
+
+def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
+    """Say what is installed, what is missing and how to get it."""
+    report = {
+        "strop": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "base": {name: _version(name) for name in BASE},
+        "extras": {
+            name: {"extra": extra, "version": _version(name)} for name, extra in EXTRA_OF.items()
+        },
+        "devices": _devices(),
+        "embedded": _embedded(),
+    }
+    if as_json:
+        output.emit(report)
+        return
+    print(f"strop {__version__}, Python {report['python']}, {report['platform']}")
+    print(f"{report['cores']} cores; {report['devices']['summary']}")
+    rows = [[name, version or "missing", ""] for name, version in report["base"].items()]
+    for name, entry in report["extras"].items():
+        remedy = "" if entry["version"] else f"pip install 'strop[{entry['extra']}]'"
+        rows.append([name, entry["version"] or "missing", remedy])
+    output.table(["package", "version", "to get it"], rows)
+    names = report["embedded"]
+    print("embedded models: " + (", ".join(names) if names else "none in this version"))
+    output.next_command("strop sample --help")
+
+
+def _version(package: str) -> str | None:
+    if find_spec(package) is None:
+        return None
+    distribution = {"mauve": "mauve-text"}.get(package, package.replace("_", "-"))
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "installed"
+
+
+def _devices() -> dict[str, Any]:
+    if find_spec("torch") is None:
+        return {"cuda": [], "threads": None, "summary": "no torch, so no models can be loaded"}
+    import torch
+
+    cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    threads = torch.get_num_threads()
+    summary = f"CUDA: {', '.join(cuda)}" if cuda else f"no CUDA, CPU with {threads} threads"
+    return {"cuda": cuda, "threads": threads, "summary": summary}
+
+
+def _embedded() -> list[str]:
+    if find_spec("torch") is None:
+        return []
+    from strop.denoisers.checkpoint import embedded_names
+
+    return embedded_names()

@@ -1,0 +1,120 @@
+"""Progress on stderr: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from strop.spec import CellSpec, SamplerSpec
+
+__all__ = ["Bar", "Lines", "label", "reporter"]
+
+LINE_SECONDS = 10.0
+
+
+def label(spec: SamplerSpec) -> str:
+    """A cell in a few words: steps, temperature, precision, and what is not the default."""
+    words = [f"M={spec.steps}", f"tau={spec.temperature:g}", spec.precision]
+    if spec.top_p != 1:
+        words.append(f"top_p={spec.top_p:g}")
+    if spec.grid != "uniform":
+        words.append("own grid")
+    if spec.name != "ancestral":
+        words.insert(0, spec.name)
+    if spec.implementation != "fast":
+        words.append(spec.implementation)
+    return " ".join(words)
+
+
+class Bar:
+    """A rich progress bar with outputs, tokens per second and time left."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = None
+        self._tokens, self._since = 0, 0.0
+
+    def __enter__(self) -> Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def start(self, cell: CellSpec, total: int, done: int) -> None:
+        """Open the bar of one cell."""
+        self._tokens, self._since = 0, time.monotonic()
+        name = label(cell.generator.sampler)
+        self._task = self._progress.add_task(name, total=total, completed=done, speed="")
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Move it."""
+        assert self._task is not None
+        self._tokens += tokens
+        speed = self._tokens / max(time.monotonic() - self._since, 1e-9)
+        self._progress.update(self._task, advance=outputs, speed=f"{speed:,.0f} tok/s")
+
+
+class Lines:
+    """One line per cell and every few seconds, for logs."""
+
+    def __enter__(self) -> Lines:
+        self._name, self._total, self._done, self._tokens = "", 0, 0, 0
+        self._since = self._told = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to close."""
+
+    def start(self, cell: CellSpec, total: int, done: int) -> None:
+        """Say what begins."""
+        self._name, self._total, self._done = label(cell.generator.sampler), total, done
+        self._tokens, self._since = 0, time.monotonic()
+        already = f", {done} of {total} on disk" if done else ""
+        print(f"{self._name}: {total} outputs{already}", file=sys.stderr)
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Say how far it is, now and then and at the end."""
+        self._done += outputs
+        self._tokens += tokens
+        now = time.monotonic()
+        if self._done == self._total or now - self._told > LINE_SECONDS:
+            self._told = now
+            elapsed = max(now - self._since, 1e-9)
+            speed = self._tokens / elapsed
+            print(
+                f"{self._name}: {self._done}/{self._total}, {speed:,.0f} tokens/s, {elapsed:.0f} s",
+                file=sys.stderr,
+            )
+
+
+def reporter() -> Bar | Lines:
+    """The one that suits where stderr goes."""
+    return Bar() if sys.stderr.isatty() else Lines()

@@ -1,0 +1,185 @@
+"""strop sample: draw outputs of a checkpoint under every combination of settings."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from strop.cli import output
+from strop.cli.progress import label, reporter
+from strop.cli.values import listed
+from strop.errors import UserError
+from strop.spec import SAMPLERS, SamplerSpec
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("sample")(sample)
+
+
+def sample(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The run directory; continued if it exists.")
+    ],
+    steps: Annotated[str, typer.Option(help="Updates M, e.g. 16,64.")] = "64",
+    temperature: Annotated[str, typer.Option(help="tau, e.g. 1.0,0.9; 0 is greedy.")] = "1.0",
+    precision: Annotated[
+        str, typer.Option(help="Of the draw: float64, float32 or both.")
+    ] = "float64",
+    n: Annotated[int, typer.Option("-n", "--n", help="Outputs per cell; may grow later.")] = 16,
+    seed: Annotated[int, typer.Option(help="Root seed; output i depends on it and on i.")] = 0,
+    sampler: Annotated[
+        str, typer.Option(help="One of: " + ", ".join(SAMPLERS) + ".")
+    ] = "ancestral",
+    top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
+    grid: Annotated[
+        str | None,
+        typer.Option(help="Reveal masses that sum to 1, e.g. 0.2,0.3,0.5; replaces --steps."),
+    ] = None,
+    finish: Annotated[
+        str | None, typer.Option(help="Last mass: greedy, draw or none; by default the public one.")
+    ] = None,
+    implementation: Annotated[
+        str, typer.Option(help="fast, or dense: the public code step by step.")
+    ] = "fast",
+    length: Annotated[
+        int | None, typer.Option(help="Tokens per output; the model's by default.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")
+    ] = "auto",
+    revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Of a training file: ema (default) or raw.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
+    as_json: Annotated[bool, output.JSON_FLAG] = False,
+) -> None:
+    """Draw outputs of CHECKPOINT for every combination of --steps, --temperature and --precision.
+
+    The same command continues a run that was interrupted; nothing is drawn twice.
+    """
+    specs = _specs(steps, temperature, precision, sampler, top_p, grid, finish, implementation)
+    from strop.denoisers import load_denoiser
+    from strop.generate import sample_cells
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        denoiser = load_denoiser(
+            checkpoint, revision=revision, weights=_weights(weights), device=device, dtype=dtype
+        )
+    for warning in caught:
+        output.note(f"warning: {warning.message}")
+    output.note(
+        f"{denoiser.source}: {denoiser.spec.family}, {denoiser.vocab_size:,} tokens, length "
+        f"{length or denoiser.length}, on {denoiser.device}, network in "
+        f"{denoiser.spec.network_dtype}"
+        + (
+            " (the default: the sampler's law should not hang on the device)"
+            if dtype == "auto"
+            else ""
+        )
+    )
+    with reporter() as bar:
+        pools = sample_cells(
+            denoiser,
+            specs,
+            n=n,
+            seed=seed,
+            batch_size=batch_size,
+            length=length,
+            out=out,
+            force=force,
+            progress=bar,
+        )
+    _print(out, pools, as_json)
+    output.next_command(f"strop show {shlex.quote(str(out))}")
+
+
+def _specs(
+    steps: str,
+    temperature: str,
+    precision: str,
+    sampler: str,
+    top_p: float,
+    grid: str | None,
+    finish: str | None,
+    implementation: str,
+) -> list[SamplerSpec]:
+    common: dict[str, Any] = {
+        "name": sampler,
+        "top_p": top_p,
+        "finish": finish,
+        "implementation": implementation,
+    }
+    grids: list[dict[str, Any]]
+    if grid is not None and grid != "uniform":
+        grids = [{"grid": [_number(word) for word in grid.split(",")]}]
+    else:
+        grids = [{"steps": m} for m in listed(steps, int, "--steps")]
+    product = itertools.product(
+        grids, listed(temperature, float, "--temperature"), listed(precision, str, "--precision")
+    )
+    return [
+        SamplerSpec(**{**common, **where, "temperature": tau, "precision": kappa})
+        for where, tau, kappa in product
+    ]
+
+
+def _number(word: str) -> float:
+    return listed(word, float, "--grid")[0]
+
+
+def _weights(name: str | None) -> Any:
+    if name not in (None, "ema", "raw"):
+        raise UserError(
+            "The choice of weights is unknown.", where="--weights", got=name, expected="ema or raw"
+        )
+    return name
+
+
+def _print(out: Path, pools: list[Any], as_json: bool) -> None:
+    rows = [
+        {
+            "cell": pool.spec.id,
+            "sampler": pool.spec.generator.sampler.model_dump(mode="json"),
+            "seed": pool.spec.seed,
+            "n": len(pool),
+            "length": pool.spec.generator.length,
+            "nfe_mean": float(pool.nfe.mean()),
+            "seconds": float(pool.seconds.sum()),
+            "leftover_masks": int(pool.leftover_masks.sum()),
+        }
+        for pool in pools
+    ]
+    if as_json:
+        output.emit({"run": str(out), "cells": rows})
+        return
+    output.table(
+        ["cell", "setting", "outputs", "calls per output", "seconds per output"],
+        [
+            [
+                row["cell"],
+                label(pool.spec.generator.sampler),
+                str(row["n"]),
+                f"{row['nfe_mean']:.1f}",
+                f"{row['seconds'] / row['n']:.3g}",
+            ]
+            for row, pool in zip(rows, pools, strict=True)
+        ],
+    )

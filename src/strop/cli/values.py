@@ -1,0 +1,31 @@
+"""Reading lists from flags: `--steps 16,64 --temperature 1.0,0.9`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from strop.errors import UserError
+
+__all__ = ["listed"]
+
+T = TypeVar("T")
+
+
+def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
+    """A comma-separated list, each entry once, in the order given."""
+    words = [word.strip() for word in text.split(",")]
+    values: list[T] = []
+    for word in words:
+        try:
+            value = kind(word)
+        except ValueError:
+            raise UserError(
+                f"{flag} has an entry that cannot be read.",
+                where=flag,
+                got=repr(text),
+                expected=f"{kind.__name__} values separated by commas",
+            ) from None
+        if value not in values:
+            values.append(value)
+    return values

@@ -1,0 +1,93 @@
+"""The contract between checkpoints and samplers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from strop.errors import UserError
+from strop.spec import CheckpointSpec
+
+if TYPE_CHECKING:
+    from strop.denoisers.tokenizer import TextCodec
+
+__all__ = ["NEG_INFINITY", "Denoiser", "all_log_probs", "carry_over", "subs"]
+
+NEG_INFINITY = -1_000_000.0
+"""The public code's stand-in for log 0; its exponential is exactly zero."""
+
+
+@runtime_checkable
+class Denoiser(Protocol):
+    """log p(clean token | visible tokens), split so that a sampler pays for the rows it draws.
+
+    `hidden` is the expensive part and sees the whole sequence; `logits` turns some of its rows into
+    scores over the vocabulary. What a hidden state holds is the denoiser's own business, except
+    that it is a tensor whose first two axes are the sequence and the position.
+    """
+
+    spec: CheckpointSpec
+    """What this denoiser computes; part of the generator's identity."""
+    source: str
+    """Where it came from, as the user wrote it; provenance, not identity."""
+    vocab_size: int
+    """Classes of the output, the mask included."""
+    mask_id: int
+    length: int
+    """The longest sequence it knows, and the default one."""
+    time_conditioned: bool
+    """Whether `hidden` depends on sigma; if not, sigma may be None."""
+    device: torch.device
+    codec: TextCodec | None
+    """Tokens to text, where a tokenizer is known."""
+
+    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
+        """States [B, L, ...] of the sequences `ids` [B, L] at noise levels `sigma` [B]."""
+        ...
+
+    def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
+        """Raw scores [R, V] at the rows (sequence[r], position[r]) of a hidden state.
+
+        A new tensor, which the caller may overwrite.
+        """
+        ...
+
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """Normalised log-probabilities [B, L, V] with visible tokens carried over, on the CPU."""
+        ...
+
+
+def subs(logits: Tensor, mask_id: int) -> Tensor:
+    """Normalise after ruling the mask out as a clean token (the SUBS parameterisation).
+
+    Overwrites `logits`: at [B, L, V] a copy would cost as much as the arithmetic.
+    """
+    logits[..., mask_id] += NEG_INFINITY
+    normaliser = torch.logsumexp(logits, dim=-1, keepdim=True)
+    if not torch.isfinite(normaliser).all():
+        raise UserError(
+            "The network returned scores that are not finite.",
+            expected="finite logits",
+            fix="use --dtype float32; if that does not help, the weights are damaged",
+        )
+    return logits.sub_(normaliser)
+
+
+def carry_over(log_probs: Tensor, ids: Tensor, mask_id: int) -> Tensor:
+    """Make every visible token certain: log 1 at itself, log 0 elsewhere. In place."""
+    visible = ids != mask_id
+    log_probs[visible] = NEG_INFINITY
+    log_probs[visible, ids[visible]] = 0.0
+    return log_probs
+
+
+def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
+    """The whole [B, L, V] table of a denoiser, on its own device."""
+    batch, length = ids.shape
+    hidden = denoiser.hidden(ids, sigma)
+    rows = torch.arange(batch, device=ids.device).repeat_interleave(length)
+    columns = torch.arange(length, device=ids.device).repeat(batch)
+    logits = denoiser.logits(hidden, rows, columns).view(batch, length, -1)
+    return carry_over(subs(logits, denoiser.mask_id), ids, denoiser.mask_id)

@@ -1,0 +1,249 @@
+"""From what a user writes to a checkpoint's tensors: paths, hub ids, training files, `embedded:`.
+
+Nothing here runs code from a checkpoint: safetensors hold none, pickles go through `pickles.py`,
+and of a hub repository only the weights, the configuration and the tokenizer are fetched.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from strop.denoisers import hub
+from strop.denoisers.fields import flat_config
+from strop.denoisers.files import read_json_object, reading, sha256_of_all
+from strop.denoisers.keys import backbone_only, few
+from strop.denoisers.lightning import read_lightning
+from strop.errors import UserError, unknown_name
+
+__all__ = ["Checkpoint", "embedded_names", "read_checkpoint"]
+
+EMBEDDED_ROOT = Path(str(resources.files("strop"))) / "assets" / "models"
+"""Where the models that ship with the package lie, one directory each."""
+
+_TORCH = (".ckpt", ".pth", ".pt")
+_SUFFIXES = (".safetensors", *_TORCH)
+_EMBEDDED = "embedded:"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights of one network and what is known about them."""
+
+    source: str
+    """As the user wrote it."""
+    path: Path
+    """The weights file; of sharded weights, the index."""
+    tensors: dict[str, Tensor]
+    """By bare backbone key, on the CPU, in the stored dtype. May be views of the mapped file."""
+    config: dict[str, Any]
+    """The known fields of the configuration under the hub's flat names."""
+    sha256: str
+    """Of the weights file's bytes; of shards, of what `sha256sum` prints for them."""
+    weights: Literal["ema", "raw", "released"]
+    """Averaged or raw weights of a training file; a safetensors file has one set: released."""
+    tokenizer_dir: Path | None
+    """The directory beside the weights, where it holds a tokenizer."""
+    revision: str | None
+    """The hub commit the files come from."""
+
+
+def read_checkpoint(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    weights: Literal["ema", "raw"] | None = None,
+) -> Checkpoint:
+    """Read a checkpoint from a path, a hub id, or the package's own models.
+
+    `source` is a directory in the hub layout, a `.safetensors` or training file (`.ckpt`, `.pth`,
+    `.pt`), a hub id `owner/name[@revision]`, or `embedded:NAME`. An existing path wins over a hub
+    id. `weights` chooses between the averaged and the raw weights of a training file.
+    """
+    text = os.fspath(source)
+    if weights not in (None, "ema", "raw"):
+        raise unknown_name("choice of weights", str(weights), ["ema", "raw"])
+    if not text.strip():
+        raise UserError("The checkpoint's name is empty.", expected="a path or a hub id")
+    if text.startswith(_EMBEDDED):
+        _no_revision(text, revision)
+        return _read_path(text, _embedded(text.removeprefix(_EMBEDDED)), weights, None)
+    path = Path(text).expanduser()
+    with reading(path):
+        exists = path.exists()
+    if exists:
+        _no_revision(text, revision)
+        return _read_path(text, path, weights, None)
+    repo, revision = _hub_id(text, path, revision)
+    snapshot = hub.fetch(repo, revision)
+    return _read_path(text, snapshot.directory, weights, snapshot.revision)
+
+
+def embedded_names() -> list[str]:
+    """The names that `embedded:NAME` knows."""
+    if not EMBEDDED_ROOT.is_dir():
+        return []
+    return sorted(p.name for p in EMBEDDED_ROOT.iterdir() if p.is_dir() and p.name[0] not in "._")
+
+
+def _embedded(name: str) -> Path:
+    # Only names from the list: a name with a path in it finds nothing.
+    if name not in embedded_names():
+        raise unknown_name("embedded model", name, embedded_names())
+    return EMBEDDED_ROOT / name
+
+
+def _no_revision(source: str, revision: str | None) -> None:
+    if revision is not None:
+        raise UserError(
+            "A revision belongs to a hub id, and this is a local checkpoint.",
+            where=source,
+            got=f"revision {revision!r}",
+            fix="leave the revision out",
+        )
+
+
+def _hub_id(text: str, path: Path, revision: str | None) -> tuple[str, str | None]:
+    """Split `owner/name@revision`, or say that a path is missing."""
+    repo, at, named = text.partition("@")
+    looks_like_path = (
+        text.startswith((".", "/", "~", "\\"))
+        or Path(repo).suffix.lower() in _SUFFIXES
+        or repo.count("/") != 1
+        or "\\" in repo
+    )
+    if looks_like_path:
+        raise UserError(
+            "There is no such checkpoint.",
+            where=path,
+            expected="an existing directory or weights file, a hub id owner/name, "
+            f"or {_EMBEDDED}NAME",
+            fix="check the path",
+        )
+    if at and not named:
+        raise UserError("The revision after '@' is empty.", where=text, fix=f"write {repo}")
+    if named and revision not in (None, named):
+        raise UserError(
+            "Two different revisions are asked for.",
+            where=text,
+            got=f"{named!r} after '@' and revision={revision!r}",
+            fix="give one of them",
+        )
+    return repo, named or revision
+
+
+def _read_path(
+    source: str, path: Path, weights: Literal["ema", "raw"] | None, revision: str | None
+) -> Checkpoint:
+    file = _weights_file(path) if path.is_dir() else path
+    config = _config_beside(file)
+    if file.suffix.lower() in _TORCH:
+        kind = weights or "ema"
+        training = read_lightning(file, kind)
+        tensors, config, files = training.tensors, {**config, **training.config}, [file]
+    elif file.suffix.lower() == ".safetensors" or file.name == hub.INDEX:
+        if weights is not None:
+            raise UserError(
+                "A safetensors file holds one set of weights; there is nothing to choose.",
+                where=file,
+                got=f"weights={weights!r}",
+                fix="leave weights out",
+            )
+        kind = "released"
+        shards = hub.shard_names(file) if file.name == hub.INDEX else [file.name]
+        files = [file.parent / name for name in shards]
+        tensors = backbone_only(_read_safetensors(files), file, bare=True)
+    else:
+        raise UserError(
+            "The file's kind is unknown.",
+            where=file,
+            got=f"suffix {file.suffix!r}",
+            expected="one of " + ", ".join(_SUFFIXES) + ", or a directory",
+            fix="convert the weights to safetensors",
+        )
+    return Checkpoint(
+        source=source,
+        path=file,
+        tensors=tensors,
+        config=config,
+        sha256=sha256_of_all(files),
+        weights=kind,
+        tokenizer_dir=file.parent if _has_tokenizer(file.parent) else None,
+        revision=revision,
+    )
+
+
+def _weights_file(directory: Path) -> Path:
+    """The one weights file of a directory; the hub's names win over others."""
+    with reading(directory):
+        names = sorted(p.name for p in directory.iterdir())
+    canonical = [name for name in (hub.WEIGHTS, hub.INDEX) if name in names]
+    found = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
+    if not found:
+        raise UserError(
+            "The directory holds no weights.",
+            where=directory,
+            got=few(names) if names else "an empty directory",
+            expected=f"{hub.WEIGHTS}, {hub.INDEX}, or one file with a suffix of "
+            + ", ".join(_SUFFIXES),
+            fix="check the path, or finish the download",
+        )
+    if len(found) > 1:
+        raise UserError(
+            "The directory holds several weight files.",
+            where=directory,
+            got=few(found),
+            expected="one",
+            fix=f"pass the file itself: {directory / found[0]}",
+        )
+    return directory / found[0]
+
+
+def _config_beside(file: Path) -> dict[str, Any]:
+    path = file.parent / "config.json"
+    with reading(path):
+        exists = path.exists()
+    return flat_config(read_json_object(path), path) if exists else {}
+
+
+def _has_tokenizer(directory: Path) -> bool:
+    return (directory / "tokenizer.json").is_file() or (
+        (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file()
+    )
+
+
+def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:
+    """The tensors of one file or of all shards."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        # The library calls every file that it cannot open missing; opening it ourselves tells why.
+        with reading(file), file.open("rb"):
+            try:
+                tensors |= load_file(file)
+            except SafetensorError as error:
+                raise _damaged(file, error) from error
+    return tensors
+
+
+def _damaged(file: Path, error: Exception) -> UserError:
+    with file.open("rb") as stream:
+        head = stream.read(64)
+    size = file.stat().st_size
+    if head.startswith(b"version https://git-lfs"):
+        return UserError(
+            "The weights are a Git LFS pointer, not the weights.", where=file, fix="git lfs pull"
+        )
+    return UserError(
+        "The weights are truncated or not in safetensors format.",
+        where=file,
+        got=f"{size:,} bytes: {error}",
+        fix="copy or download the file again and compare its size or SHA-256 with the source",
+    )

@@ -1,0 +1,270 @@
+"""The shape of the MDLM backbone: presets, the tensors it needs, and what a checkpoint says.
+
+The network is a transformer with adaptive layer norms: embedding [V, D], a conditioning MLP of
+width C, N blocks of width D with H heads, and an output head back to V. Notation of the
+docstrings: V vocabulary with the mask, D `hidden_dim`, C `cond_dim`, N `n_blocks`, H `n_heads`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from strop.denoisers.keys import BUFFER, few
+from strop.errors import UserError
+
+if TYPE_CHECKING:
+    from strop.denoisers.checkpoint import Checkpoint
+
+__all__ = ["SHAPES", "DiTShape", "expected_tensors", "infer_shape", "parameter_count"]
+
+TIME_FEATURES = 256
+"""Sinusoidal features of sigma that enter the conditioning MLP."""
+
+_HEADS_OF_WIDTH = {256: 8, 512: 8, 768: 12, 1024: 16, 1280: 20}
+
+
+@dataclass(frozen=True)
+class DiTShape:
+    """Everything that fixes the network's tensors and its behaviour."""
+
+    vocab_size: int
+    """Tokens, the mask included (V)."""
+    length: int
+    """The longest sequence the model was trained on (L)."""
+    hidden_dim: int
+    """Width of the residual stream (D)."""
+    cond_dim: int
+    """Width of the conditioning vector (C)."""
+    n_blocks: int
+    """Transformer blocks (N)."""
+    n_heads: int
+    """Attention heads (H); the width is a multiple of it."""
+    dropout: float
+    """Probability used in training; sampling has none."""
+    time_conditioning: bool
+    """Whether the network sees sigma; where False it sees zero."""
+    mask_id: int
+    """The id of the mask token."""
+
+
+def _public(hidden_dim: int, n_blocks: int, n_heads: int) -> DiTShape:
+    """A shape of the public releases: GPT-2's vocabulary and one mask, 1,024 tokens."""
+    return DiTShape(
+        vocab_size=50258,
+        length=1024,
+        hidden_dim=hidden_dim,
+        cond_dim=128,
+        n_blocks=n_blocks,
+        n_heads=n_heads,
+        dropout=0.1,
+        time_conditioning=False,
+        mask_id=50257,
+    )
+
+
+SHAPES = {
+    "tiny": _public(256, 8, 8),
+    "small": _public(768, 12, 12),
+    "medium": _public(1024, 24, 16),
+}
+"""Named shapes: 34M, 170M and 424M parameters."""
+
+
+def expected_tensors(shape: DiTShape) -> dict[str, tuple[int, ...]]:
+    """Every parameter's key and shape, in the order of the averaged weights.
+
+    The buffer `rotary_emb.inv_freq` is not among them: files may hold it or leave it out.
+    """
+    V, D, C = shape.vocab_size, shape.hidden_dim, shape.cond_dim
+    wanted: dict[str, tuple[int, ...]] = {
+        "vocab_embed.embedding": (V, D),
+        "sigma_map.mlp.0.weight": (C, TIME_FEATURES),
+        "sigma_map.mlp.0.bias": (C,),
+        "sigma_map.mlp.2.weight": (C, C),
+        "sigma_map.mlp.2.bias": (C,),
+    }
+    for i in range(shape.n_blocks):
+        wanted |= {
+            f"blocks.{i}.norm1.weight": (D,),
+            f"blocks.{i}.attn_qkv.weight": (3 * D, D),
+            f"blocks.{i}.attn_out.weight": (D, D),
+            f"blocks.{i}.norm2.weight": (D,),
+            f"blocks.{i}.mlp.0.weight": (4 * D, D),
+            f"blocks.{i}.mlp.0.bias": (4 * D,),
+            f"blocks.{i}.mlp.2.weight": (D, 4 * D),
+            f"blocks.{i}.mlp.2.bias": (D,),
+            f"blocks.{i}.adaLN_modulation.weight": (6 * D, C),
+            f"blocks.{i}.adaLN_modulation.bias": (6 * D,),
+        }
+    return wanted | {
+        "output_layer.norm_final.weight": (D,),
+        "output_layer.linear.weight": (V, D),
+        "output_layer.linear.bias": (V,),
+        "output_layer.adaLN_modulation.weight": (2 * D, C),
+        "output_layer.adaLN_modulation.bias": (2 * D,),
+    }
+
+
+def parameter_count(shape: DiTShape) -> int:
+    """How many numbers are trained."""
+    return sum(math.prod(size) for size in expected_tensors(shape).values())
+
+
+def infer_shape(checkpoint: Checkpoint) -> DiTShape:
+    """The network's shape: from the tensors, and from the configuration what they do not say.
+
+    Where the two disagree the tensors win, with one warning that names each disagreement.
+    """
+    said = checkpoint.config
+    shape = _shape_from_widths(checkpoint)
+    heads = _heads_from_buffer(checkpoint, shape.hidden_dim)
+    seen = {
+        "vocab_size": shape.vocab_size,
+        "hidden_dim": shape.hidden_dim,
+        "cond_dim": shape.cond_dim,
+        "n_blocks": shape.n_blocks,
+    } | ({"n_heads": heads} if heads else {})
+    _warn_of_disagreements(checkpoint, seen)
+    shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
+    if "model_length" not in said:
+        _warn(checkpoint, f"nothing says how long its sequences are; taking {shape.length}")
+    _check_mask(checkpoint, shape)
+    _check_tensors(checkpoint, shape)
+    _check_finite(checkpoint)
+    return shape
+
+
+def _shape_from_widths(checkpoint: Checkpoint) -> DiTShape:
+    """Read V, D, C and N off two matrices and the blocks' numbers; H stays open (0)."""
+    tensors, said = checkpoint.tensors, checkpoint.config
+    anchors = ("vocab_embed.embedding", "sigma_map.mlp.0.weight")
+    missing = [key for key in anchors if key not in tensors or tensors[key].ndim != 2]
+    numbers = [int(m[1]) for key in tensors if (m := re.match(r"blocks\.(\d{1,4})\.", key))]
+    if missing or not numbers:
+        missing += [] if numbers else ["blocks.0.norm1.weight"]
+        raise UserError(
+            "The checkpoint is not an MDLM backbone.",
+            where=checkpoint.path,
+            got=f"keys {few(list(tensors))}" if tensors else "no tensors",
+            expected="matrices and blocks such as " + ", ".join(missing),
+            fix="pass a masked diffusion checkpoint; autoregressive variants have no sigma_map",
+        )
+    vocab_size, hidden_dim = tensors[anchors[0]].shape
+    return DiTShape(
+        vocab_size=vocab_size,
+        length=said.get("model_length", 1024),
+        hidden_dim=hidden_dim,
+        cond_dim=tensors[anchors[1]].shape[0],
+        n_blocks=max(numbers) + 1,
+        n_heads=0,
+        dropout=float(said.get("dropout", 0.1)),
+        time_conditioning=said.get("time_conditioning", False),
+        mask_id=said.get("mask_id", vocab_size - 1),
+    )
+
+
+def _heads_from_buffer(checkpoint: Checkpoint, hidden_dim: int) -> int | None:
+    """The rotary table has one frequency per pair of a head's dimensions."""
+    buffer = checkpoint.tensors.get(BUFFER)
+    if buffer is None:
+        return None
+    head_dim = 2 * buffer.numel()
+    if buffer.ndim != 1 or not head_dim or hidden_dim % head_dim:
+        raise UserError(
+            "The rotary table does not fit the network's width.",
+            where=f"{checkpoint.path}: {BUFFER}",
+            got=f"shape {tuple(buffer.shape)}, width {hidden_dim}",
+            expected="half a head's dimensions, with the width a multiple of a head's",
+        )
+    return hidden_dim // head_dim
+
+
+def _heads_from_config(checkpoint: Checkpoint, hidden_dim: int) -> int:
+    heads = checkpoint.config.get("n_heads") or _HEADS_OF_WIDTH.get(hidden_dim)
+    if heads is None:
+        raise UserError(
+            "Nothing says how many attention heads the network has.",
+            where=checkpoint.path,
+            got=f"width {hidden_dim}, no {BUFFER}, no n_heads in the configuration",
+            fix='write {"n_heads": ...} into a config.json beside the weights',
+        )
+    if hidden_dim % heads or (hidden_dim // heads) % 2:
+        raise UserError(
+            "The number of attention heads does not fit the network's width.",
+            where=checkpoint.path,
+            got=f"{heads} heads, width {hidden_dim}",
+            expected="a width that splits into heads of an even size",
+            fix="correct n_heads in config.json",
+        )
+    return heads
+
+
+def _warn_of_disagreements(checkpoint: Checkpoint, seen: dict[str, int]) -> None:
+    said = checkpoint.config
+    wrong = [
+        f"{name} is {value}, not {said[name]}"
+        for name, value in seen.items()
+        if name in said and said[name] != value
+    ]
+    if wrong:
+        _warn(checkpoint, "its tensors contradict its configuration and win: " + "; ".join(wrong))
+
+
+def _warn(checkpoint: Checkpoint, text: str) -> None:
+    warnings.warn(f"{checkpoint.source}: {text}", UserWarning, stacklevel=3)
+
+
+def _check_mask(checkpoint: Checkpoint, shape: DiTShape) -> None:
+    if not 0 <= shape.mask_id < shape.vocab_size:
+        raise UserError(
+            "The vocabulary is without a mask: the mask's id lies outside it.",
+            where=checkpoint.path,
+            got=f"mask id {shape.mask_id}",
+            expected=f"an id from 0 to {shape.vocab_size - 1}",
+            fix="correct mask_id in config.json; left out, it is the last id",
+        )
+
+
+def _check_tensors(checkpoint: Checkpoint, shape: DiTShape) -> None:
+    tensors, wanted = checkpoint.tensors, expected_tensors(shape)
+    missing = [key for key in wanted if key not in tensors]
+    unexpected = [key for key in tensors if key not in wanted and key != BUFFER]
+    misshapen = [
+        f"{key} {tuple(tensors[key].shape)} instead of {size}"
+        for key, size in wanted.items()
+        if key in tensors and tuple(tensors[key].shape) != size
+    ]
+    odd = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
+    parts: dict[str, Any] = {
+        "missing": missing,
+        "unexpected": unexpected,
+        "wrong shape": misshapen,
+        "not floating point": odd,
+    }
+    found = "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
+    if found:
+        raise UserError(
+            "The checkpoint's tensors are not those of an MDLM backbone.",
+            where=checkpoint.path,
+            got=found,
+            expected=f"{len(wanted)} tensors for {shape.n_blocks} blocks of width "
+            f"{shape.hidden_dim} and a vocabulary of {shape.vocab_size}",
+            fix="check that the file is complete and of the MDLM family",
+        )
+
+
+def _check_finite(checkpoint: Checkpoint) -> None:
+    bad = [k for k, t in checkpoint.tensors.items() if not bool(torch.isfinite(t).all())]
+    if bad:
+        raise UserError(
+            "The checkpoint holds weights that are not finite numbers.",
+            where=checkpoint.path,
+            got=few(bad),
+            fix="download the file again; if it stays so, the training run has diverged",
+        )

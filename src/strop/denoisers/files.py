@@ -1,0 +1,80 @@
+"""Opening and hashing files so that every failure is one readable message."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from strop.errors import UserError
+
+__all__ = ["read_json_object", "reading", "sha256_of", "sha256_of_all"]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals while reading `path` into messages."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(
+            "There is no such file or directory.", where=path, fix="check the path"
+        ) from error
+    except PermissionError as error:
+        raise UserError(
+            "The file may not be read by this user.",
+            where=path,
+            got=error.strerror or "permission denied",
+            fix=f"chmod u+r {path}, or copy it to a place of your own",
+        ) from error
+    except IsADirectoryError as error:
+        raise UserError(
+            "A file was expected and this is a directory.", where=path, fix="check the path"
+        ) from error
+    except OSError as error:
+        what = error.strerror or (errno.errorcode.get(error.errno or 0) or str(error))
+        raise UserError("The file cannot be read.", where=path, got=what) from error
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes, as `sha256sum` prints it."""
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def sha256_of_all(paths: Sequence[Path]) -> str:
+    """One SHA-256 for several files of one directory: that of `sha256sum FILES | sha256sum`.
+
+    The files go by name, in order of their names. A single file keeps its own hash.
+    """
+    if len(paths) == 1:
+        return sha256_of(paths[0])
+    listing = "".join(f"{sha256_of(p)}  {p.name}\n" for p in sorted(paths, key=lambda p: p.name))
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """A JSON file whose top level is an object."""
+    with reading(path):
+        raw = path.read_bytes()
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path.name} is not JSON.",
+            where=path,
+            got=error,
+            fix="download the file again or write it anew",
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(
+            f"{path.name} does not hold a JSON object.",
+            where=path,
+            got=type(content).__name__,
+            expected='an object such as {"model_length": 1024, ...}',
+        )
+    return content

@@ -1,0 +1,218 @@
+"""Fetching a checkpoint from the Hugging Face hub: files only, never code."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from strop.denoisers.files import read_json_object
+from strop.errors import UserError
+
+__all__ = ["INDEX", "WEIGHTS", "Snapshot", "fetch", "shard_names"]
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_OPTIONAL = ("config.json", "tokenizer.json", "vocab.json", "merges.txt")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint's files in the local cache."""
+
+    directory: Path
+    """Laid out like the repository."""
+    revision: str
+    """The commit that the files belong to."""
+
+
+def fetch(repo: str, revision: str | None) -> Snapshot:
+    """Download the weights, the configuration and the tokenizer of `repo`, or find them cached."""
+    found = _weights(repo, revision)
+    # The branch may move while we read: everything else comes from the commit found first.
+    commit = found.parent.name
+    for name in shard_names(found) if found.name == INDEX else []:
+        if _file(repo, name, commit) is None:
+            raise UserError(
+                "The hub repository lacks a part of its weights.",
+                where=_label(repo, revision),
+                got=f"no file {name}",
+                expected=f"every file that {INDEX} names",
+            )
+    _fetch_optional(repo, commit)
+    return Snapshot(found.parent, commit)
+
+
+def _weights(repo: str, revision: str | None) -> Path:
+    """The weights file, or the index of sharded weights."""
+    try:
+        found = _file(repo, WEIGHTS, revision) or _file(repo, INDEX, revision)
+    except UserError as error:
+        # A cache filled by another tool does not remember which files the repository lacks.
+        cached = _cached(repo, INDEX, revision) if _unreachable(error) else None
+        if not cached:
+            raise
+        return Path(cached)
+    if found is None:
+        raise UserError(
+            "The hub repository has no weights in safetensors format.",
+            where=_label(repo, revision),
+            expected=f"{WEIGHTS} or {INDEX}",
+            fix=f"download its weights by hand ({_by_hand(repo, revision)}) and pass the file",
+        )
+    return found
+
+
+def _fetch_optional(repo: str, commit: str) -> None:
+    """The files a checkpoint may lack; cached weights stay usable where the hub is out of reach."""
+    unknown = []
+    for name in _OPTIONAL:
+        if _cached(repo, name, commit) is not None:
+            continue
+        if not unknown:  # after one failure the others would only wait for the same
+            try:
+                _file(repo, name, commit)
+                continue
+            except UserError as error:
+                if not _unreachable(error):
+                    raise
+        unknown.append(name)
+    if unknown:
+        warnings.warn(
+            f"{repo}: the hub cannot be reached to look for {', '.join(unknown)}; "
+            "going on with the files in the local cache",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def shard_names(index: Path) -> list[str]:
+    """The files that a sharded checkpoint's index names, each once, in order."""
+    places = read_json_object(index).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise UserError(
+            "The index of the sharded weights names no files.",
+            where=index,
+            expected='an object "weight_map" from tensor names to file names',
+            fix="download the index again",
+        )
+    names = sorted({str(name) for name in places.values()})
+    # The index is the author's text: a name with a path in it could reach any file.
+    bad = [n for n in names if Path(n).name != n or "\\" in n or not n.endswith(".safetensors")]
+    if bad:
+        raise UserError(
+            "The index of the sharded weights names something that is not a file beside it.",
+            where=index,
+            got=repr(bad[0])[:120],
+            expected="a plain file name that ends in .safetensors",
+        )
+    return names
+
+
+def _file(repo: str, name: str, revision: str | None) -> Path | None:
+    """One file of the repository, or None where the repository has no such file."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repo, name, revision=revision))
+    except LocalEntryNotFoundError as error:
+        # Out of reach. What the cache remembers as absent is absent, not unknown.
+        if _cached(repo, name, revision) is False:
+            return None
+        _explain(error, repo, revision, name)
+    except EntryNotFoundError:
+        return None
+    except Exception as error:
+        _explain(error, repo, revision, name)
+
+
+def _cached(repo: str, name: str, revision: str | None) -> str | Literal[False] | None:
+    """The cached file's path, False where the cache knows that there is none, else None."""
+    from huggingface_hub import try_to_load_from_cache
+
+    known = try_to_load_from_cache(repo, name, revision=revision)
+    return known if known is None or isinstance(known, str) else False
+
+
+def _unreachable(error: UserError) -> bool:
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    return isinstance(error.__cause__, LocalEntryNotFoundError)
+
+
+def _explain(error: Exception, repo: str, revision: str | None, name: str) -> NoReturn:
+    from huggingface_hub import errors
+
+    label, by_hand = _label(repo, revision), _by_hand(repo, revision)
+    then = f"{by_hand}, then pass that directory"
+    cases: list[tuple[type[Exception], Callable[[], dict[str, Any]]]] = [
+        (
+            errors.GatedRepoError,
+            lambda: {
+                "what": "The hub repository is gated: its owner must grant access first.",
+                "fix": f"ask for access on its page, run `hf auth login`, and try again; or {then}",
+            },
+        ),
+        (
+            errors.RepositoryNotFoundError,
+            lambda: {
+                "what": "The hub has no such repository, or it is private.",
+                "expected": "an existing path, or a hub id such as kuleshov-group/mdlm-owt",
+                "fix": f"check the name; for a private one run `hf auth login`, or {then}",
+            },
+        ),
+        (
+            errors.RevisionNotFoundError,
+            lambda: {
+                "what": "The hub repository has no such revision.",
+                "got": revision,
+                "fix": "check the branch, tag or commit on the repository's page",
+            },
+        ),
+        (
+            errors.HFValidationError,
+            lambda: {
+                "what": "This is neither an existing path nor a hub id.",
+                "expected": "owner/name or owner/name@revision",
+                "fix": "check the path",
+            },
+        ),
+        (
+            errors.LocalEntryNotFoundError,
+            lambda: {
+                "what": f"The hub cannot be reached and {name} is not in the local cache.",
+                "got": _cause(error),
+                "fix": f"on a machine with network access: {then}",
+            },
+        ),
+    ]
+    for kind, parts in cases:
+        if isinstance(error, kind):
+            raise UserError(where=label, **parts()) from error
+    # A failed transfer comes as an HTTP or operating system error of many kinds.
+    if isinstance(error, (errors.HfHubHTTPError, OSError)) or "httpx" in type(error).__module__:
+        raise UserError(
+            f"The download of {name} failed.",
+            where=label,
+            got=_cause(error),
+            fix=f"try again; or {then}",
+        ) from error
+    raise error
+
+
+def _cause(error: Exception) -> str:
+    text = str(error.__cause__ or error).strip().splitlines()
+    kind = type(error.__cause__ or error).__name__
+    return f"{kind}: {text[0][:200]}" if text else kind
+
+
+def _label(repo: str, revision: str | None) -> str:
+    return f"{repo}@{revision}" if revision else repo
+
+
+def _by_hand(repo: str, revision: str | None) -> str:
+    at = f" --revision {revision}" if revision else ""
+    return f"hf download {repo}{at} --local-dir {repo.split('/')[-1]}"

@@ -1,0 +1,99 @@
+"""From a source to a denoiser."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Literal
+
+import torch
+
+from strop.denoisers.base import Denoiser
+from strop.denoisers.checkpoint import Checkpoint, read_checkpoint
+from strop.denoisers.config import infer_shape
+from strop.denoisers.dit import DiT
+from strop.denoisers.keys import BUFFER
+from strop.denoisers.mdlm import MDLM
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError, unknown_name
+from strop.spec import CheckpointSpec
+
+__all__ = ["DTYPES", "load_denoiser", "resolve_device"]
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def load_denoiser(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    weights: Literal["ema", "raw"] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Denoiser:
+    """Load a checkpoint: a directory, a file, a hub id (`owner/name[@revision]`), `embedded:NAME`.
+
+    `weights` chooses between EMA (the default) and raw weights of a training file. `dtype` is that
+    of the matrix products; normalisations and the residual stream stay in float32.
+    """
+    place, kind = resolve_device(device), _resolve_dtype(dtype)
+    checkpoint = read_checkpoint(source, revision=revision, weights=weights)
+    shape = infer_shape(checkpoint)
+    with torch.device("meta"):  # no memory and no time for weights that are replaced at once
+        network = DiT(shape)
+    # A copy: the tensors may be views of the file, which somebody could write to later.
+    tensors = {
+        key: tensor.to(torch.float32, copy=True)
+        for key, tensor in checkpoint.tensors.items()
+        if key != BUFFER
+    }
+    network.load_state_dict(tensors, assign=True)
+    spec = CheckpointSpec(
+        family="mdlm",
+        sha256=checkpoint.sha256,
+        weights=checkpoint.weights,
+        # Dropout has no part in sampling, so it has none in the generator's identity.
+        shape={name: value for name, value in asdict(shape).items() if name != "dropout"},
+        network_dtype=kind,
+    )
+    source = checkpoint.source if checkpoint.revision is None else _pinned(checkpoint)
+    codec = TextCodec.for_checkpoint(checkpoint, shape.vocab_size)
+    return MDLM(network, spec, source=source, codec=codec, device=place)
+
+
+def _pinned(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.source.partition('@')[0]}@{checkpoint.revision}"
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto`, `cpu`, `cuda` or `cuda:i`, if it is there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
+        raise unknown_name("device", name, ["auto", "cpu", "cuda", "cuda:0"])
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "There is no CUDA device here.",
+            where="--device",
+            got=name,
+            expected="auto or cpu" if torch.version.cuda else "a CUDA build of torch",
+            fix="use --device cpu, or see `strop doctor`",
+        )
+    if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
+        raise UserError(
+            "There is no CUDA device of that number.",
+            where="--device",
+            got=name,
+            expected=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}",
+        )
+    return torch.device(name)
+
+
+def _resolve_dtype(name: str) -> str:
+    """Full precision unless asked otherwise: the sampler's law should not hang on the device."""
+    if name == "auto":
+        return "float32"
+    if name not in DTYPES:
+        raise unknown_name("network dtype", name, ["auto", *DTYPES], where="--dtype")
+    return name

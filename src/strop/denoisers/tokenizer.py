@@ -1,0 +1,146 @@
+"""Text to token ids and back, losing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import resources
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.denoisers.files import reading, sha256_of_all
+from strop.errors import UserError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from strop.denoisers.checkpoint import Checkpoint
+
+__all__ = ["TextCodec"]
+
+_END_OF_TEXT = "<|endoftext|>"
+_PUBLIC_VOCABULARY = 50258  # GPT-2's 50,257 tokens and one mask
+
+
+class TextCodec:
+    """A tokenizer that shows what is there.
+
+    Decoding never cleans up spaces, keeps special tokens, prints a leftover mask as `[MASK]` and
+    an id that the tokenizer does not know as `[UNK:id]`. Only bytes that are not UTF-8, which a
+    model may well produce, become U+FFFD.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, fingerprint: str) -> None:
+        """Wrap a tokenizer whose files hash to `fingerprint`."""
+        self._tokenizer = tokenizer
+        self._known = frozenset(tokenizer.get_vocab(with_added_tokens=True).values())
+        self.fingerprint = fingerprint
+        """SHA-256 of the tokenizer's files: of one file its own, of two that of their listing."""
+
+    @classmethod
+    def from_directory(cls, path: str | Path) -> TextCodec:
+        """Read `tokenizer.json`, or `vocab.json` with `merges.txt` as GPT-2's byte-level pairs."""
+        directory = Path(path)
+        whole = directory / "tokenizer.json"
+        pair = [directory / "vocab.json", directory / "merges.txt"]
+        if whole.is_file():
+            files = [whole]
+        elif all(p.is_file() for p in pair):
+            files = pair
+        else:
+            raise UserError(
+                "The directory holds no tokenizer.",
+                where=directory,
+                expected="tokenizer.json, or vocab.json with merges.txt",
+            )
+        fingerprint = sha256_of_all(files)  # also finds unreadable files, with a message
+        try:
+            tokenizer = _load_whole(whole) if files == [whole] else _load_pair(*pair)
+        except Exception as error:  # the library raises bare exceptions for damaged files
+            raise UserError(
+                "The tokenizer cannot be read.",
+                where=files[0],
+                got=str(error)[:200],
+                fix="download the tokenizer's files again",
+            ) from error
+        return cls(tokenizer, fingerprint)
+
+    @classmethod
+    def gpt2(cls) -> TextCodec:
+        """The GPT-2 tokenizer that ships with the package."""
+        return cls.from_directory(Path(str(resources.files("strop"))) / "assets" / "gpt2")
+
+    @classmethod
+    def for_checkpoint(cls, checkpoint: Checkpoint, vocab_size: int) -> TextCodec | None:
+        """The tokenizer beside the weights, else GPT-2's for the public vocabulary, else None."""
+        if checkpoint.tokenizer_dir is None:
+            return cls.gpt2() if vocab_size == _PUBLIC_VOCABULARY else None
+        codec = cls.from_directory(checkpoint.tokenizer_dir)
+        if codec.vocab_size > vocab_size:
+            raise UserError(
+                "The tokenizer beside the weights is larger than the model's vocabulary.",
+                where=checkpoint.tokenizer_dir,
+                got=f"a tokenizer of {codec.vocab_size} tokens",
+                expected=f"at most {vocab_size}, the model's vocabulary with the mask",
+                fix="put the tokenizer that the model was trained with beside the weights, "
+                "or remove it to sample ids without text",
+            )
+        return codec
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id: what a model's vocabulary must cover."""
+        return max(self._known, default=-1) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of `text`, without any token that is not in it."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UserError(
+                "The text is not valid Unicode.",
+                got=f"a lone surrogate at character {error.start}",
+                fix="decode the file with the right encoding",
+            ) from error
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def decode(self, ids: Iterable[int], mask_id: int | None = None) -> str:
+        """The text of `ids`, special tokens included, spaces as they are."""
+
+        def plain(token: int) -> bool:
+            return token != mask_id and token in self._known
+
+        pieces = []
+        # Whole runs are decoded at once: one character's bytes may span several tokens.
+        for known, run in groupby((int(i) for i in ids), key=plain):
+            if known:
+                pieces.append(self._tokenizer.decode(list(run), skip_special_tokens=False))
+            else:
+                pieces += ["[MASK]" if i == mask_id else f"[UNK:{i}]" for i in run]
+        return "".join(pieces)
+
+
+def _load_whole(path: Path) -> Tokenizer:
+    from tokenizers import Tokenizer, decoders
+
+    with reading(path):
+        tokenizer = Tokenizer.from_file(str(path))
+    # A file may ask for cut or padded texts and for tidied spaces: none of it is the text.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    decoder: Any = tokenizer.decoder
+    if isinstance(decoder, decoders.WordPiece):
+        decoder.cleanup = False
+    return tokenizer
+
+
+def _load_pair(vocab: Path, merges: Path) -> Tokenizer:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    # Adding a token that the vocabulary has keeps its id; one that it lacks would extend it.
+    if tokenizer.token_to_id(_END_OF_TEXT) is not None:
+        tokenizer.add_special_tokens([AddedToken(_END_OF_TEXT, special=True, normalized=False)])
+    return tokenizer

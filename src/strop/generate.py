@@ -1,0 +1,319 @@
+"""The only loop over outputs: from a denoiser and a sampler's settings to a pool, in memory or on
+disk, continued where it stopped.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from strop.denoisers import Denoiser, load_denoiser
+from strop.errors import UserError
+from strop.pool import Pool
+from strop.samplers import Finished, dense_batch, fast
+from strop.spec import CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
+from strop.store import Cell, Row, Run
+from strop.version import __version__
+
+__all__ = ["Progress", "cell_spec", "sample", "sample_cells"]
+
+FLUSH_SECONDS = 2.0
+FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
+DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
+PACKAGES = ("strop", "torch", "numpy", "tokenizers", "safetensors", "pyarrow")
+
+
+class Progress(Protocol):
+    """Told what happens; a progress bar, a log, or nothing."""
+
+    def start(self, cell: CellSpec, total: int, done: int) -> None:
+        """A cell begins; `done` of its `total` outputs were on disk already."""
+        ...
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Some outputs were finished."""
+        ...
+
+
+class Silent:
+    """No progress."""
+
+    def start(self, cell: CellSpec, total: int, done: int) -> None:
+        """Say nothing."""
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Say nothing."""
+
+
+def sample(
+    denoiser: Denoiser | str | os.PathLike[str],
+    spec: SamplerSpec | None = None,
+    *,
+    n: int = 1,
+    seed: int = 0,
+    batch_size: int | None = None,
+    length: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+) -> Pool:
+    """Draw n outputs of the generator (denoiser, spec) under a seed.
+
+    With `out` the outputs go to that run directory, and calling again continues it. `device` and
+    `dtype` count only where `denoiser` is a source to load.
+    """
+    if isinstance(denoiser, (str, os.PathLike)):
+        denoiser = load_denoiser(denoiser, device=device, dtype=dtype)
+    pools = sample_cells(
+        denoiser,
+        [SamplerSpec() if spec is None else spec],
+        n=n,
+        seed=seed,
+        batch_size=batch_size,
+        length=length,
+        out=out,
+        progress=progress,
+    )
+    return pools[0]
+
+
+def sample_cells(
+    denoiser: Denoiser,
+    specs: Sequence[SamplerSpec],
+    *,
+    n: int,
+    seed: int = 0,
+    batch_size: int | None = None,
+    length: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> list[Pool]:
+    """One pool per sampler, all from one denoiser and one seed."""
+    progress = Silent() if progress is None else progress
+    length = _checked(denoiser, n, seed, batch_size, length)
+    sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
+    cells = [
+        cell_spec(denoiser, spec, n=n, seed=seed, batch_size=size, length=length)
+        for spec, size in zip(specs, sizes, strict=True)
+    ]
+    if out is None:
+        return [
+            _in_memory(denoiser, cell, n, size, progress)
+            for cell, size in zip(cells, sizes, strict=True)
+        ]
+    asked = _asked(denoiser, specs, n, seed, length, batch_size)
+    run = Run.prepare(out, asked, cells, force=force)
+    on_disk = list(zip(run.cells(), sizes, strict=True))
+    # Another process may be at work here: take what is free first, then wait for the rest.
+    waiting = on_disk
+    for wait in (False, True):
+        taken = []
+        for cell, size in waiting:
+            with cell.writing(wait=wait) as mine:
+                if mine:
+                    _to_disk(denoiser, cell, n, size, progress)
+                else:
+                    taken.append((cell, size))
+        waiting = taken
+    return [cell.pool(n) for cell, _ in on_disk]
+
+
+def cell_spec(
+    denoiser: Denoiser, sampler: SamplerSpec, *, n: int, seed: int, batch_size: int, length: int
+) -> CellSpec:
+    """What determines the outputs; the batch belongs to it only where it shares random numbers."""
+    batch = None
+    if sampler.implementation == "dense":
+        size = min(batch_size, n)
+        batch = DenseBatch(size=size, ragged_total=n if n % size else None)
+    generator = GeneratorSpec(checkpoint=denoiser.spec, sampler=sampler, length=length)
+    return CellSpec(generator=generator, seed=seed, batch=batch)
+
+
+def _checked(
+    denoiser: Denoiser, n: int, seed: int, batch_size: int | None, length: int | None
+) -> int:
+    """The length in force, once everything is in range."""
+    for name, value, least in (("n", n, 1), ("seed", seed, 0), ("batch_size", batch_size, 1)):
+        if value is not None and not (isinstance(value, (int, np.integer)) and value >= least):
+            raise UserError(
+                f"The argument {name!r} is out of range.",
+                got=repr(value),
+                expected=f"a whole number of at least {least}",
+            )
+    if seed >= 2**63:
+        raise UserError("The seed is out of range.", got=seed, expected="a number below 2**63")
+    if length is None:
+        return denoiser.length
+    if not 1 <= length <= denoiser.length:
+        raise UserError(
+            "The length is beyond what the model was made for.",
+            where=denoiser.source,
+            got=length,
+            expected=f"1 to {denoiser.length}",
+        )
+    return length
+
+
+def _default_batch(denoiser: Denoiser, spec: SamplerSpec, length: int) -> int:
+    if spec.implementation == "dense":
+        return max(1, min(64, DENSE_ENTRIES // (length * denoiser.vocab_size)))
+    return max(1, min(1024, FAST_TOKENS // length))
+
+
+def _asked(
+    denoiser: Denoiser,
+    specs: Sequence[SamplerSpec],
+    n: int,
+    seed: int,
+    length: int,
+    batch_size: int | None,
+) -> dict[str, Any]:
+    return {
+        "checkpoint": denoiser.source,
+        "weights": denoiser.spec.model_dump(mode="json"),
+        "samplers": [spec.model_dump(mode="json") for spec in specs],
+        "n": n,
+        "seed": seed,
+        "length": length,
+        "batch_size": batch_size,
+    }
+
+
+def _in_memory(
+    denoiser: Denoiser, cell: CellSpec, n: int, batch_size: int, progress: Progress
+) -> Pool:
+    progress.start(cell, n, 0)
+    session = _session(denoiser)
+    rows = []
+    for row in _rows(denoiser, cell, range(n), n, batch_size):
+        rows.append(row)
+        progress.advance(1, len(row.ids))
+    rows.sort(key=lambda row: row.index)
+    texts = [row.text for row in rows if row.text is not None]
+    return Pool(
+        spec=cell,
+        ids=np.stack([row.ids for row in rows]),
+        texts=texts if len(texts) == n else None,
+        nfe=np.array([row.nfe for row in rows]),
+        seconds=np.array([row.seconds for row in rows]),
+        leftover_masks=np.array([row.leftover_masks for row in rows]),
+        provenance=[{**session, "outputs": n, "seconds": sum(row.seconds for row in rows)}],
+    )
+
+
+def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: Progress) -> None:
+    """Draw what is missing, making it durable every few seconds."""
+    done = cell.indices()
+    missing = [index for index in range(n) if index not in done]
+    progress.start(cell.spec, n, n - len(missing))
+    if not missing:
+        cell.merge()
+        return
+    session = {**_session(denoiser), "outputs": 0, "seconds": 0.0}
+    waiting: list[Row] = []
+    last = time.monotonic()
+
+    def flush() -> None:
+        nonlocal last
+        cell.add(waiting)
+        session["outputs"] += len(waiting)
+        session["seconds"] += sum(row.seconds for row in waiting)
+        cell.record(session)
+        waiting.clear()
+        last = time.monotonic()
+
+    try:
+        for row in _rows(denoiser, cell.spec, missing, n, batch_size):
+            waiting.append(row)
+            progress.advance(1, len(row.ids))
+            if time.monotonic() - last > FLUSH_SECONDS:
+                flush()
+    finally:
+        if waiting:  # also when interrupted: what is finished is kept
+            flush()
+    cell.merge()
+
+
+def _rows(
+    denoiser: Denoiser, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
+) -> Iterator[Row]:
+    codec, mask_id = denoiser.codec, denoiser.mask_id
+    for one in _draws(denoiser, cell, indices, n, batch_size):
+        text = None if codec is None else codec.decode(one.ids.tolist(), mask_id=mask_id)
+        yield Row(one.output, one.ids, text, one.nfe, one.seconds, one.leftover_masks)
+
+
+def _draws(
+    denoiser: Denoiser, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
+) -> Iterable[Finished]:
+    sampler, length = cell.generator.sampler, cell.generator.length
+    if cell.batch is None:
+        slots = min(batch_size, len(indices))
+        return fast(denoiser, sampler, seed=cell.seed, outputs=indices, slots=slots, length=length)
+    return _dense_draws(denoiser, cell, cell.batch.size, set(indices), n)
+
+
+def _dense_draws(
+    denoiser: Denoiser, cell: CellSpec, size: int, wanted: set[int], n: int
+) -> Iterator[Finished]:
+    """Whole batches, because their outputs share random numbers; only missing ones are kept."""
+    sampler, length = cell.generator.sampler, cell.generator.length
+    for first in range(0, n, size):
+        count = min(size, n - first)
+        if wanted.isdisjoint(range(first, first + count)):
+            continue
+        for one in dense_batch(
+            denoiser, sampler, seed=cell.seed, first=first, count=count, length=length
+        ):
+            if one.output in wanted:
+                yield one
+
+
+def _session(denoiser: Denoiser) -> dict[str, Any]:
+    """Where and with what the outputs of this session are drawn."""
+    device = denoiser.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    return {
+        "session": uuid.uuid4().hex[:12],
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "checkpoint": denoiser.source,
+        "device": str(device),
+        "device_name": name or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "code": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str:
+    """The version, and the commit where the package runs from a checkout."""
+    head = Path(__file__).parents[2] / ".git" / "HEAD"
+    try:
+        content = head.read_text().strip()
+        if content.startswith("ref: "):
+            content = (head.parent / content.removeprefix("ref: ")).read_text().strip()
+    except OSError:
+        return __version__
+    return f"{__version__}+{content[:12]}"

@@ -1,0 +1,53 @@
+"""The score-based update of SEDD, run on MDLM's predictions.
+
+A prediction is turned into concrete scores, moved back in time analytically, and multiplied with
+the transition row of the absorbing process. Visible tokens stay by themselves.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.base import NEG_INFINITY
+from strop.samplers.dense import DenseRun
+from strop.samplers.grid import sigma_of
+
+__all__ = ["analytic"]
+
+
+def analytic(run: DenseRun) -> Tensor:
+    """One network call a step, one at the finish, which draws with the mask ruled out."""
+    ids = run.start()
+    sigmas = run.grid.sigmas()
+    for s, sigma in zip(run.grid.s, sigmas, strict=False):
+        ids = run.draw(_weights(run, ids, sigma, sigma - sigma_of(s)))
+    last = sigmas[-1]
+    if run.spec.finish == "draw":
+        weights = _weights(run, ids, last, last)
+        weights[..., run.denoiser.mask_id] = 0
+        return run.draw(weights)
+    return run.public_finish(ids)
+
+
+def _weights(run: DenseRun, ids: Tensor, sigma: Tensor, step: Tensor) -> Tensor:
+    """Staggered score times transition row, [B, L, V], at the precision of the draw."""
+    sigma, step = sigma.to(ids.device), step.to(ids.device)
+    mask_id = run.denoiser.mask_id
+    score = _score(run.log_probs(ids, sigma), ids, mask_id, sigma).to(run.dtype)
+    extra = (1 - step.exp()) * score.sum(dim=-1)
+    score = score * step.exp()
+    score[..., mask_id] += extra
+    masked = (ids == mask_id)[..., None]
+    stay = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0) * (-step).exp()
+    return score * torch.where(masked, stay + (1 - (-step).exp()), stay)
+
+
+def _score(log_probs: Tensor, ids: Tensor, mask_id: int, sigma: Tensor) -> Tensor:
+    """exp of the log ratios p_t(y) / p_t(x) that the prediction implies."""
+    log_k = -torch.log(torch.expm1(sigma))
+    at_mask = log_probs + log_k
+    at_mask[..., mask_id] = 0
+    at_token = torch.full_like(log_probs, NEG_INFINITY).scatter_(-1, ids[..., None], 0.0)
+    at_token[..., mask_id] = -log_k
+    return torch.where((ids == mask_id)[..., None], at_mask, at_token).exp()

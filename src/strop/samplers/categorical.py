@@ -1,0 +1,67 @@
+"""The categorical draw, in one place: what is drawn from, and how.
+
+`clean_log_probs` shapes the distribution over clean tokens (temperature, nucleus); `race` is the
+public draw, a race of exponential clocks at the precision of its random numbers; `invert` is the
+same law in exact arithmetic for one random number a row.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.base import NEG_INFINITY, subs
+
+__all__ = ["clean_log_probs", "invert", "race"]
+
+RACE_EPSILON = 1e-10
+"""The public code's guard inside both logarithm and quotient."""
+
+NUCLEUS_TOLERANCE = 1e-6
+"""A set whose mass falls short of top_p by rounding alone counts as having reached it."""
+
+
+def clean_log_probs(logits: Tensor, mask_id: int, temperature: float, top_p: float) -> Tensor:
+    """Normalised log-probabilities over clean tokens; the mask's is about -1e6.
+
+    Temperature acts on the logits before the mask outcome joins (the paper's eq. 1). At 1 nothing
+    is rescaled, so that the public code's bits come out; at 0 the best token, the lowest on ties,
+    takes everything. May overwrite `logits`.
+    """
+    if temperature == 0:
+        return _certain(subs(logits, mask_id))
+    if temperature != 1:
+        logits = logits * (1 / temperature)
+    log_probs = subs(logits, mask_id)
+    return log_probs if top_p == 1 else _nucleus(log_probs, top_p)
+
+
+def _certain(log_probs: Tensor) -> Tensor:
+    best = log_probs.argmax(-1, keepdim=True)
+    return torch.full_like(log_probs, NEG_INFINITY).scatter_(-1, best, 0.0)
+
+
+def _nucleus(log_probs: Tensor, top_p: float) -> Tensor:
+    """Keep the smallest set of most probable tokens whose mass reaches top_p, renormalised."""
+    ordered, order = torch.sort(log_probs, dim=-1, descending=True, stable=True)
+    mass = ordered.double().exp()
+    before = mass.cumsum(-1) - mass
+    dropped = torch.zeros_like(log_probs, dtype=torch.bool)
+    dropped.scatter_(-1, order, before >= top_p - NUCLEUS_TOLERANCE)
+    kept = log_probs.masked_fill(dropped, NEG_INFINITY)
+    return kept - torch.logsumexp(kept, dim=-1, keepdim=True)
+
+
+def race(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """argmax of weight over exponential clock, the lowest index on ties (the public draw)."""
+    clocks = RACE_EPSILON - (uniforms + RACE_EPSILON).log()
+    return (weights / clocks).argmax(dim=-1)
+
+
+def invert(log_probs: Tensor, uniforms: Tensor) -> Tensor:
+    """One token a row by inverting the cumulative distribution, summed in float64."""
+    cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)
+    # Staying strictly below the total keeps a rounded product from running off the end.
+    level = uniforms * (1 - 2.0**-53) * cumulative[:, -1]
+    found = torch.searchsorted(cumulative, level[:, None], right=True)[:, 0]
+    return found.clamp_(max=log_probs.shape[-1] - 1)

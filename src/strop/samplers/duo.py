@@ -1,0 +1,68 @@
+"""MDLM as the DUO code samples it: normalised posteriors, its own constants, float64 by default.
+
+The law is that of `ancestral` and `analytic`; the arithmetic and the order of draws are not, so
+they are samplers of their own and reproduce that code's ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from strop.samplers import analytic as score_based
+from strop.samplers.dense import DenseRun
+from strop.samplers.grid import NOISE_EPSILON, RevealGrid
+
+__all__ = ["analytic", "ancestral"]
+
+
+def analytic(run: DenseRun) -> Tensor:
+    """The score-based update on DUO's times."""
+    run.grid = _neighbouring(run.grid)
+    return score_based.analytic(run)
+
+
+def ancestral(run: DenseRun) -> Tensor:
+    """`ancestral_cache`: alphas instead of times, every row drawn, the finish may use the cache."""
+    run.grid = _neighbouring(run.grid)
+    ids, prediction = run.start(), None
+    for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
+        if prediction is None:
+            prediction = run.log_probs(ids, sigma)
+        moved = run.draw(_posterior(run, prediction, ids, _alpha(t), _alpha(s)))
+        if run.denoiser.time_conditioned or not moved.equal(ids):
+            prediction = None
+        ids = moved
+    if run.spec.finish == "none":
+        return ids
+    if prediction is None:
+        prediction = run.log_probs(ids, run.grid.sigmas()[-1])
+    if run.spec.finish == "greedy":
+        return run.fill_greedily(ids, prediction)
+    last = run.grid.last
+    return run.draw(_posterior(run, prediction, ids, _alpha(last), torch.ones_like(last)))
+
+
+def _neighbouring(grid: RevealGrid) -> RevealGrid:
+    """Here the step is the difference of neighbouring times, not a constant."""
+    times = torch.cat([grid.t, grid.last[None]])
+    return replace(grid, s=grid.t - (times[:-1] - times[1:]))
+
+
+def _alpha(t: Tensor) -> Tensor:
+    return 1 - (1 - NOISE_EPSILON) * t
+
+
+def _posterior(
+    run: DenseRun, log_probs: Tensor, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor
+) -> Tensor:
+    """q(x_s | x_t) with visible rows certain: [B, L, V]."""
+    mask_id = run.denoiser.mask_id
+    clean = log_probs.to(run.dtype).exp()
+    posterior = (alpha_s - alpha_t) / (1 - alpha_t) * clean
+    posterior[..., mask_id] = (1 - alpha_s) / (1 - alpha_t)
+    visible = (ids != mask_id)[..., None]
+    certain = torch.zeros_like(posterior).scatter_(-1, ids[..., None], 1.0)
+    return torch.where(visible, certain, posterior)

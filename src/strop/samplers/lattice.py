@@ -1,0 +1,282 @@
+"""The exact law of the float32 draw, and a way to sample it without V random numbers.
+
+The public draw gives every class v a clock D(k) = 1e-10 - log(k / N + 1e-10), k uniform on
+{0, ..., N - 1}, N = 2**24, all in float32; the largest weight / clock wins, the lowest index on
+ties. The lattice has a smallest clock of about 1 / N, so a class of tiny weight cannot win often:
+rare tokens are truncated. That law, ties and mask outcome included, is what this file samples.
+
+How: the mask's own clock gives a score x that a token must beat. Tokens reach x independently with
+probability p_v = #{k : w_v / D(k) >= x} / N <= 1 - exp(-(1 + e) w_v / x). So the tokens that reach
+x are a thinning of Poisson points of rate (1 + e) W / x, W >= sum of weights, and W is known before
+the network runs: where no point falls, the position stays masked and needs no head. A point picks
+token v with probability w_v / W and survives with probability p_v over its bound, p_v counted
+exactly on the lattice. Among survivors, clocks are uniform on the lattice points that reach x.
+
+Where x is so low that many tokens reach it, a higher threshold is used first: if any token reaches
+that, the winner is among those; if none does, clocks are drawn for all classes below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from strop.rng import Stream, unit53
+from strop.samplers.categorical import RACE_EPSILON
+
+__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order"]
+
+BITS = 24
+"""Random bits in a float32 number of torch's CPU generator."""
+
+WEIGHT_SLACK = 1e-4  # rounded probabilities may sum to a little more than one
+CLOCK_SLACK = 1e-5  # rounded clocks may be a little shorter than exact ones; proven for y <= CAP
+LARGEST_TABLE = 2**20  # entries of a rows-by-classes table
+CAP = 8.0  # expected points above which the threshold is raised
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Masked positions at one update each, before the network has been asked."""
+
+    output: NDArray[np.int64]
+    round: NDArray[np.int64]
+    position: NDArray[np.int64]
+    mask_score: Floats
+    """x: what a token must beat."""
+    threshold: Floats
+    """The same, or a higher one where many tokens would beat x."""
+    raised: NDArray[np.bool_]
+    bound: NDArray[np.float64]
+    """W: at least the sum of the token weights."""
+    points: NDArray[np.int64]
+    """Poisson points above the threshold; none means that no token reached it."""
+
+    def __getitem__(self, chosen: Any) -> Offers:
+        return Offers(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        return len(self.output)
+
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """Which offers need the network: a point fell, or the threshold was not the last word."""
+        return (self.points > 0) | self.raised
+
+
+class Lattice:
+    """The clocks that float32 random numbers can show."""
+
+    def __init__(self, bits: int = BITS) -> None:
+        self.bits = bits
+        self.size = 1 << bits
+
+    def clock(self, k: NDArray[Any]) -> Floats:
+        """D(k) by the very float32 operations of the public draw."""
+        u = torch.from_numpy(np.ascontiguousarray(k, dtype=np.float32)) / self.size
+        return (RACE_EPSILON - (u + RACE_EPSILON).log()).numpy()
+
+    def first(self, weight: Floats, threshold: Floats, strict: Any = False) -> NDArray[np.int64]:
+        """The smallest k whose score weight / D(k) reaches (exceeds) the threshold; N if none.
+
+        Bisection: scores do not fall as k grows (a test checks all 2**24 clocks).
+        """
+        if np.any(strict):
+            above = np.nextafter(threshold, np.float32(np.inf))
+            threshold = np.where(strict, above, threshold)
+        low = np.zeros(weight.shape, np.int64)
+        high = np.full(weight.shape, self.size, np.int64)
+        for _ in range(self.bits + 1):
+            middle = (low + high) >> 1
+            reached = weight / self.clock(np.minimum(middle, self.size - 1)) >= threshold
+            undecided = low < high
+            high = np.where(undecided & reached, middle, high)
+            low = np.where(undecided & ~reached, middle + 1, low)
+        return low
+
+    def offer(
+        self,
+        stream: Stream,
+        output: NDArray[np.int64],
+        round_: NDArray[np.int64],
+        position: NDArray[np.int64],
+        token_mass: Floats,
+        mask_weight: Floats,
+    ) -> Offers:
+        """Everything about these draws that does not need the network.
+
+        `token_mass` is the float32 factor t - s of the token probabilities, `mask_weight` is s.
+        """
+        word, high, low, _ = stream.words(output, round_, position, 0)
+        k = (word >> np.uint64(32 - self.bits)).astype(np.int64)
+        score = mask_weight / self.clock(k)
+        bound = token_mass.astype(np.float64) * (1 + WEIGHT_SLACK)
+        raised = bound > CAP * score.astype(np.float64)
+        threshold = np.where(raised, (bound / CAP).astype(np.float32), score)
+        rate = (1 + CLOCK_SLACK) * bound / threshold.astype(np.float64)
+        points = _poisson(rate, unit53(high, low))
+        return Offers(output, round_, position, score, threshold, raised, bound, points)
+
+    def settle(
+        self, offers: Offers, weights: torch.Tensor, mask_id: int, stream: Stream
+    ) -> tuple[NDArray[np.int64], int]:
+        """The winner of each open offer, `mask_id` where the mask stays; and how many rows broke
+        a bound and were drawn class by class instead.
+
+        `weights` [R, V] are float32 token weights with zero in the mask's column.
+        """
+        cumulative = weights.cumsum(-1, dtype=torch.float64)
+        total = cumulative[:, -1].cpu().numpy()
+        broken = total > offers.bound
+        row, point, token = _points(offers, cumulative, stream)
+        weight = weights[torch.from_numpy(row), torch.from_numpy(token)].cpu().numpy()
+
+        threshold, raised = offers.threshold[row], offers.raised[row]
+        first = self.first(weight, threshold, strict=(token > mask_id) & ~raised)
+        reach = (self.size - first) / self.size
+        cover = -np.expm1(
+            -(1 + CLOCK_SLACK) * weight.astype(np.float64) / threshold.astype(np.float64)
+        )
+        broken[row[reach > cover * (1 + 1e-12)]] = True
+
+        # Two numbers for each point: does it survive, and where is its clock.
+        addresses = (offers.output[row], offers.round[row], offers.position[row], 2 + 2 * point)
+        high, low, high2, low2 = stream.words(*addresses)
+        survives = unit53(high, low) * cover < reach
+        span = self.size - first
+        k = first + np.minimum((unit53(high2, low2) * span).astype(np.int64), span - 1)
+        row, token, weight, k = row[survives], token[survives], weight[survives], k[survives]
+        winner = _best(len(offers), row, token, weight / self.clock(k), mask_id)
+
+        again = np.flatnonzero(broken | (offers.raised & (winner == mask_id)))
+        step = max(1, LARGEST_TABLE // weights.shape[1])
+        for start in range(0, len(again), step):
+            rows = again[start : start + step]
+            # Above a raised threshold nothing was found: every clock lies below it. Where a bound
+            # broke, only the mask's own score is known.
+            below = offers.raised[rows] & ~broken[rows]
+            table = weights[torch.from_numpy(rows)].cpu().numpy()
+            winner[rows] = self._class_by_class(offers[rows], table, below, mask_id, stream)
+        return winner, int(broken.sum())
+
+    def _class_by_class(
+        self,
+        offers: Offers,
+        weights: Floats,
+        below: NDArray[np.bool_],
+        mask_id: int,
+        stream: Stream,
+    ) -> NDArray[np.int64]:
+        """One clock per class [R, V], kept to scores below the threshold in the rows `below`."""
+        threshold = np.where(below, offers.threshold, np.float32(np.inf))
+        count = self.first(weights, np.broadcast_to(threshold[:, None], weights.shape))
+        classes = np.arange(weights.shape[1])
+        u = stream.uniform(
+            offers.output[:, None],
+            offers.round[:, None],
+            offers.position[:, None],
+            2**20 + classes,
+        )
+        scores = weights / self.clock(np.minimum((u * count).astype(np.int64), count - 1))
+        scores[:, mask_id] = offers.mask_score
+        return scores.argmax(-1)
+
+
+def _poisson(rate: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Poisson counts by inversion; most are zero and cost one comparison."""
+    count = np.zeros(rate.shape, np.int64)
+    left = np.flatnonzero(u >= np.exp(-rate))
+    term = np.exp(-rate[left])
+    cumulative = term.copy()
+    n = 0
+    while len(left):
+        n += 1
+        count[left] = n
+        term = term * rate[left] / n
+        cumulative = cumulative + term
+        # The second condition ends the sum where u exceeds what float64 can add up to.
+        going = (u[left] >= cumulative) & (term > 1e-300)
+        left, term, cumulative = left[going], term[going], cumulative[going]
+    return count
+
+
+def _points(
+    offers: Offers, cumulative: torch.Tensor, stream: Stream
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct (row, token) pairs that a point fell on, with the first such point."""
+    most = int(offers.points.max(initial=0))
+    point = np.broadcast_to(np.arange(most), (len(offers), most))
+    u = stream.uniform(
+        offers.output[:, None], offers.round[:, None], offers.position[:, None], 1 + 2 * point
+    )
+    level = torch.from_numpy(u * offers.bound[:, None]).to(cumulative.device)
+    token = torch.searchsorted(cumulative, level, right=True).cpu().numpy()
+    fell = (point < offers.points[:, None]) & (token < cumulative.shape[1])
+    row, point = np.nonzero(fell)
+    token = token[row, point]
+    _, firsts = np.unique(row * np.int64(cumulative.shape[1]) + token, return_index=True)
+    return row[firsts], point[firsts], token[firsts]
+
+
+def _best(
+    rows: int, row: NDArray[np.int64], token: NDArray[np.int64], score: NDArray[Any], nobody: int
+) -> NDArray[np.int64]:
+    """Per row the token of the highest score, the lowest index on ties."""
+    winner = np.full(rows, nobody, np.int64)
+    order = np.lexsort((-token, score, row))  # the last entry of a row is its winner
+    winner[row[order]] = token[order]
+    return winner
+
+
+def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
+    """The probability that each class wins the float32 race, by enumerating its lattice.
+
+    Takes O(V N log(V N)) for V classes and N = 2**bits: for small cases, tests and documentation.
+    """
+    weights = np.asarray(weights, dtype=np.float32)
+    lattice = Lattice(bits)
+    clocks = lattice.clock(np.arange(lattice.size))
+    score, owner, low, high = (
+        np.concatenate(parts)
+        for parts in zip(
+            *(_score_levels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
+        )
+    )
+    # Walk all scores upwards; among equal ones the highest class first, so that when class v is
+    # visited, classes above it count ties and classes below it do not.
+    order = np.lexsort((-owner, score))
+    owner, low, high = owner[order], low[order], high[order]
+    log_low = np.where(low > 0, np.log(np.maximum(low, 1) / lattice.size), 0.0)
+    log_high = np.log(high / lattice.size)
+    running = np.cumsum(log_high - log_low) - (log_high - log_low)
+    unseen = len(weights) - (np.cumsum(low == 0) - (low == 0))
+    alone = unseen - (low == 0) == 0
+    won = np.where(alone, (high - low) / lattice.size * np.exp(running - log_low), 0.0)
+    return np.bincount(owner, weights=won, minlength=len(weights)).astype(np.float64)
+
+
+def _score_levels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
+    """Distinct scores of one class with the lattice points below and up to each."""
+    level, first = np.unique(scores, return_index=True)
+    high = np.append(first[1:], len(scores))
+    return level, np.full(len(level), owner), first, high
+
+
+def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> NDArray[np.float64]:
+    """Probability of being revealed as each token in the update from t to s, to first order.
+
+    A token of weight q = p (t - s) against the rest, t - q, wins with q / t * r / (e^r - 1),
+    r = (t - q) / q / 2**bits: its clock cannot fall below one lattice step. To first order the
+    others are not truncated themselves.
+    """
+    q = np.asarray(probs, dtype=np.float64) * (t - s)
+    safe = np.where(q > 0, q, 1.0)
+    r = np.minimum((t - q) / safe / 2.0**bits, 700.0)  # beyond that the factor is zero anyway
+    factor = np.where(r > 0, r / np.expm1(np.where(r > 0, r, 1.0)), 1.0)
+    return np.where(q > 0, q / t * factor, 0.0)

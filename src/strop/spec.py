@@ -1,0 +1,270 @@
+"""What a number depends on, as values: frozen, comparable, written as canonical JSON, hashed.
+
+Read this file first. A `SamplerSpec` and a `CheckpointSpec` make a `GeneratorSpec`, the object of
+every comparison; a `CellSpec` adds the seed, and its `id` names the folder of what came out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+
+from strop.errors import UserError, unknown_name
+
+__all__ = [
+    "EPSILON",
+    "SAMPLERS",
+    "CellSpec",
+    "CheckpointSpec",
+    "DenseBatch",
+    "GeneratorSpec",
+    "SamplerFacts",
+    "SamplerSpec",
+    "Spec",
+]
+
+EPSILON = 1e-5
+"""Mass that the public samplers leave to their finish: they stop at t = 1e-5, not at 0."""
+
+GRID_TOLERANCE = 1e-9
+
+Finish = Literal["greedy", "draw", "none"]
+Precision = Literal["float32", "float64"]
+Implementation = Literal["fast", "dense"]
+
+
+@dataclass(frozen=True)
+class SamplerFacts:
+    """What a sampler's name promises, readable without loading torch."""
+
+    summary: str
+    finish: Finish
+    """The finish of the public code, the default on the uniform grid."""
+    fast: bool = False
+    """Whether an implementation with the same law and a lower cost exists."""
+
+
+SAMPLERS: dict[str, SamplerFacts] = {
+    "ancestral": SamplerFacts("MDLM's default (`ddpm_cache`)", "greedy", fast=True),
+    "ancestral-uncached": SamplerFacts("MDLM's `ddpm`: a network call at every step", "greedy"),
+    "analytic": SamplerFacts("MDLM's `analytic`: the score-based update", "draw"),
+    "ancestral-duo": SamplerFacts("MDLM as the DUO code samples it (`ancestral_cache`)", "draw"),
+    "analytic-duo": SamplerFacts("MDLM's scores as the DUO code samples them", "draw"),
+}
+
+
+class Spec(BaseModel):
+    """A frozen value with one canonical spelling; equal content has an equal id."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _readable(type(self).__name__, error) from None
+
+    def canonical(self) -> str:
+        """JSON with sorted keys and no blanks: the text that is hashed."""
+        return json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+
+    @property
+    def id(self) -> str:
+        """The first 16 hex digits of the SHA-256 of the canonical text."""
+        text = f"{type(self).__name__}:{self.canonical()}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _readable(owner: str, error: ValidationError) -> UserError:
+    """Pydantic's first complaint in the house's words."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or None
+    if first["type"] == "literal_error":
+        return unknown_name(
+            str(field), str(first["input"]), _literals(first), where=f"{owner}.{field}"
+        )
+    if first["type"] == "extra_forbidden":
+        return UserError(f"{owner} has no field {field!r}.", where=owner, got=first["input"])
+    return UserError(
+        f"{owner}.{field} is not valid: {first['msg'].lower()}.",
+        where=f"{owner}.{field}",
+        got=repr(first["input"]),
+    )
+
+
+def _literals(complaint: Any) -> list[str]:
+    expected = complaint["ctx"]["expected"].replace(" or ", ", ")
+    return [name.strip().strip("'") for name in expected.split(",")]
+
+
+class SamplerSpec(Spec):
+    """How a denoiser becomes a generator of token sequences."""
+
+    name: str = "ancestral"
+    """Which algorithm; `strop.spec.SAMPLERS` lists the known ones."""
+    steps: int = 64
+    """Configured updates, the paper's M; with a grid of your own, its number of masses."""
+    temperature: float = 1.0
+    """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token."""
+    precision: Precision = "float64"
+    """Precision of the random numbers behind the categorical draw, not of the network."""
+    top_p: float = 1.0
+    """Keep the smallest set of clean tokens whose mass reaches this; 1 keeps all."""
+    grid: Literal["uniform"] | tuple[float, ...] = "uniform"
+    """Reveal masses, one per round, summing to one; or the public uniform grid."""
+    finish: Finish = "greedy"
+    """What happens to the last mass: best token, a draw like any other, or left masked.
+
+    Unset, it is the public one on the uniform grid (whose last mass is 1e-5) and `draw` on a grid
+    of your own.
+    """
+    implementation: Implementation = "fast"
+    """`dense` follows the public code step by step; `fast` has the same law at a lower cost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        """Make what depends on other fields explicit, so that equal settings have equal ids."""
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        name, grid = data.get("name", "ancestral"), data.get("grid", "uniform")
+        if name not in SAMPLERS:
+            raise unknown_name("sampler", str(name), SAMPLERS, where="SamplerSpec.name")
+        own_grid = not isinstance(grid, str) and hasattr(grid, "__len__")
+        if data.get("finish") is None:
+            data["finish"] = "draw" if own_grid else SAMPLERS[name].finish
+        if own_grid and data.get("steps") is None:
+            data["steps"] = len(grid)
+        return data
+
+    @field_validator("grid", mode="before")
+    @classmethod
+    def _grid_is_a_word_or_masses(cls, value: Any) -> Any:
+        if isinstance(value, str) and value == "uniform":
+            return value
+        if isinstance(value, str) or not hasattr(value, "__iter__"):
+            raise UserError(
+                "The reveal grid is neither 'uniform' nor a list of masses.",
+                where="SamplerSpec.grid",
+                got=repr(value),
+                expected="'uniform', or masses that sum to one such as [0.25, 0.25, 0.5]",
+            )
+        return _masses(value)
+
+    @field_validator("temperature")
+    @classmethod
+    def _one_zero(cls, value: float) -> float:
+        return value + 0.0  # -0.0 and 0.0 are one temperature and must have one id
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _require(self.steps >= 1, "steps", self.steps, "a whole number of at least 1")
+        _require(
+            self.temperature >= 0,
+            "temperature",
+            self.temperature,
+            "0 (greedy) or a positive number",
+        )
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
+        if self.grid != "uniform" and self.steps != len(self.grid):
+            raise UserError(
+                "The reveal grid and the number of steps disagree.",
+                where="SamplerSpec",
+                got=f"{len(self.grid)} masses and steps={self.steps}",
+                expected="one mass per step; leave `steps` out and the grid decides",
+            )
+        if self.implementation == "fast" and not SAMPLERS[self.name].fast:
+            raise UserError(
+                f"The sampler {self.name!r} has no fast implementation.",
+                where="SamplerSpec.implementation",
+                got="fast",
+                expected="dense",
+                fix="use implementation='dense' (--implementation dense), or name='ancestral', "
+                "which has the same law and a fast form",
+            )
+        return self
+
+
+def _require(holds: bool, field: str, got: object, expected: str) -> None:
+    if not holds:
+        raise UserError(
+            f"SamplerSpec.{field} is out of range.",
+            where=f"SamplerSpec.{field}",
+            got=got,
+            expected=expected,
+        )
+
+
+def _masses(value: Any) -> tuple[float, ...]:
+    try:
+        masses = tuple(float(mass) for mass in value)
+    except (TypeError, ValueError):
+        raise UserError(
+            "The reveal grid holds something that is not a number.",
+            where="SamplerSpec.grid",
+            got=repr(value),
+        ) from None
+    total = math.fsum(masses)
+    if not masses or not all(mass >= 0 and math.isfinite(mass) for mass in masses):
+        raise UserError(
+            "A reveal grid needs masses of at least zero.",
+            where="SamplerSpec.grid",
+            got=list(masses),
+        )
+    if abs(total - 1) > GRID_TOLERANCE:
+        raise UserError(
+            "The reveal grid does not sum to one.",
+            where="SamplerSpec.grid",
+            got=f"a sum of {total!r}",
+            expected="reveal masses (not cumulative times) that sum to 1",
+        )
+    return masses
+
+
+class CheckpointSpec(Spec):
+    """Which denoiser: what it computes, not where its file lies."""
+
+    family: str
+    """The parameterisation, e.g. `mdlm`, `tabular`."""
+    sha256: str
+    """Of the weights file, as `sha256sum` prints it; of the target itself for an exact denoiser."""
+    weights: str = "released"
+    """`ema` or `raw` for a training checkpoint, `released` for a published file, `exact`."""
+    shape: dict[str, int | float | bool]
+    """Everything the tensors alone do not say, such as heads, mask id, time conditioning."""
+    network_dtype: str = "float32"
+    normalisation_dtype: str = "float32"
+
+
+class GeneratorSpec(Spec):
+    """A checkpoint plus its sampler: the object of comparison."""
+
+    checkpoint: CheckpointSpec
+    sampler: SamplerSpec
+    length: int
+    """Tokens per output."""
+
+
+class DenseBatch(Spec):
+    """The batches that share one random stream; part of a dense cell's identity."""
+
+    size: int
+    ragged_total: int | None = None
+    """The number of outputs, where it is no multiple of `size` and the last batch is short."""
+
+
+class CellSpec(Spec):
+    """One generator under one seed: what fully determines output number i."""
+
+    generator: GeneratorSpec
+    seed: int
+    batch: DenseBatch | None = None
+    """Only for `dense`: the fast samplers do not depend on the batch."""
