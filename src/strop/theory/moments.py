@@ -23,7 +23,7 @@ from strop.theory.sampler import (
 )
 from strop.theory.target import Array
 
-__all__ = ["entropy_tables", "path_moments", "subset_moments"]
+__all__ = ["carried", "entropy_tables", "path_moments", "subset_moments"]
 
 
 def entropy_tables(q: Denoiser, tables: NDArray) -> NDArray:
@@ -63,37 +63,42 @@ def subset_moments(problem: Problem) -> Array:
     """
     q = problem.denoiser
     tables = q.tempered(1.0)
-    entropies = entropy_tables(q, tables)
-    small, large = nested_pairs(problem.target.L)
-    step = max(1, CHUNK // small.size)
-    parts = [
-        _weighted(tables[..., s : s + step], entropies[..., s : s + step], problem, small, large)
-        for s in range(0, problem.target.size, step)
-    ]
-    pi, pi_sigma, pi_eta = np.concatenate(parts, axis=-1)
+    surprisals, entropies = -_no_minus_inf(tables), entropy_tables(q, tables)
+    pi, pi_sigma, pi_eta = carried(problem, tables, (surprisals, entropies))
     safe = np.where(pi > 0, pi, 1.0)
-    plain = [_plain_average(problem, table) for table in (-_no_minus_inf(tables), entropies)]
+    plain = [_plain_average(problem, table) for table in (surprisals, entropies)]
     return np.stack([pi / safe, pi_sigma / safe, pi_eta / safe, *plain])
 
 
-def _weighted(
-    tables: NDArray, entropies: NDArray, problem: Problem, small: NDArray, large: NDArray
+def carried(problem: Problem, tables: NDArray, extras: tuple[NDArray, ...]) -> Array:
+    """pi(x), and sum_S nu(S) Q^S(x) f(x, S) for every f that adds up table entries along S."""
+    small, large = nested_pairs(problem.target.L)
+    step = max(1, CHUNK // small.size)
+    parts = []
+    for start in range(0, problem.target.size, step):
+        at = slice(start, start + step)
+        some = tuple(extra[..., at] for extra in extras)
+        parts.append(_carry(tables[..., at], some, problem.masses, small, large))
+    return np.concatenate(parts, axis=-1)
+
+
+def _carry(
+    tables: NDArray, extras: tuple[NDArray, ...], masses: Array, small: NDArray, large: NDArray
 ) -> Array:
-    subsets, masses = tables.shape[-2], problem.masses
-    state = np.zeros((3, subsets, tables.shape[-1]))
+    """The recursion over visible sets with W and W f for every f as its state."""
+    subsets = tables.shape[-2]
+    state = np.zeros((1 + len(extras), subsets, tables.shape[-1]))
     state[0, 0] = 1.0
     for k, mass in enumerate(masses):
         keep = reachable(small, large, k, masses.size, subsets)
         low, high, r = small[keep], large[keep], k if len(tables) > 1 else 0
-        log_step = transitions(tables[r], low, high, 0.0)
-        eta = transitions(entropies[r], low, high, 0.0)
         chance = np.exp(transitions(tables[r], low, high, float(np.log(mass))))
-        sigma = -_no_minus_inf(log_step)
-        W, W_sigma, W_eta = state[:, low]
-        moved = np.stack([W, W_sigma + W * sigma, W_eta + W * eta]) * chance
+        moved = state[:, low]
+        for n, extra in enumerate(extras):
+            moved[n + 1] += moved[0] * transitions(extra[r], low, high, 0.0)
         ends, starts = np.unique(high, return_index=True)
         state = np.zeros_like(state)
-        state[:, ends] = np.add.reduceat(moved, starts, axis=1)
+        state[:, ends] = np.add.reduceat(moved * chance, starts, axis=1)
     return state[:, -1]
 
 

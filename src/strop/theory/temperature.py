@@ -7,7 +7,6 @@ Hence J_N' = E sum_i (E r - r(X_i)), J_N'' = E sum_i Var r, and the output error
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from strop.theory.accounting import kl
 from strop.theory.denoiser import log_sum, temper_slope
-from strop.theory.moments import path_moments, subset_moments
+from strop.theory.moments import carried, path_moments, subset_moments
 from strop.theory.profile import loss_profile
 from strop.theory.sampler import Problem, gather, log_output
 from strop.theory.target import Array, expect
@@ -35,6 +34,9 @@ LAMBDA_RANGE = (0.05, 50.0)
 
 # The error is flat at its minimum: two values closer than this are the same.
 FLAT = 1e-14
+
+# Arrays over (path, output) of this size are listed; beyond it the recursion is cheaper.
+LISTED = 2**20
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,32 @@ def output_errors(problem: Problem, lams: Array, block: int = 2**22) -> Array:
 
 
 def output_slope(problem: Problem, lam: float) -> float:
-    """d KL(P || pi_lambda) / d lambda, exactly, by the score of every path."""
-    target, q, law = problem.target, problem.denoiser, problem.paths()
+    """d KL(P || pi_lambda) / d lambda, exactly: the posterior mean of the paths' scores."""
+    q = problem.denoiser
     tables = q.tempered(lam)
     scores = temper_slope(q.log_q, q.shape, tables)
-    log_nu, contexts = np.log(law.weights)[:, None], law.contexts
-    log_joint = log_nu + gather(tables, law.rounds, contexts)
+    listed = problem.entries <= LISTED
+    mean = (
+        slope_by_paths(problem, tables, scores)
+        if listed
+        else slope_by_subsets(problem, tables, scores)
+    )
+    return -float(expect(problem.target.p, mean))
+
+
+def slope_by_paths(problem: Problem, tables: Array, scores: Array) -> Array:
+    """d log pi / d lambda of every output, from the posterior over all its paths."""
+    law = problem.paths()
+    contexts = law.contexts
+    log_joint = np.log(law.weights)[:, None] + gather(tables, law.rounds, contexts)
     posterior = np.exp(log_joint - _finite(log_sum(log_joint, axis=0)))
-    per_output = (posterior * gather(scores, law.rounds, contexts)).sum(axis=0)
-    return -float(expect(target.p, per_output))
+    return (posterior * gather(scores, law.rounds, contexts)).sum(axis=0)
+
+
+def slope_by_subsets(problem: Problem, tables: Array, scores: Array) -> Array:
+    """The same without listing paths."""
+    pi, slope = carried(problem, tables, (scores,))
+    return slope / np.where(pi > 0, pi, 1.0)
 
 
 def direction(problem: Problem) -> Direction:
@@ -159,11 +178,9 @@ def best_temperature(
 def _refined(problem: Problem, low: float, high: float) -> float:
     from scipy.optimize import brentq, minimize_scalar
 
-    if problem.entries <= 2**20:
-        slope: Callable[[float], float] = lambda lam: output_slope(problem, lam)  # noqa: E731
-        if slope(low) < 0 < slope(high):
-            root: Any = brentq(slope, low, high, xtol=1e-13)
-            return float(root)
+    if output_slope(problem, low) < 0 < output_slope(problem, high):
+        root: Any = brentq(lambda lam: output_slope(problem, lam), low, high, xtol=1e-13)
+        return float(root)
     found: Any = minimize_scalar(
         lambda log_lam: output_errors(problem, np.exp([log_lam]))[0],
         bounds=(np.log(low), np.log(high)),

@@ -53,9 +53,14 @@ def direction_forms(case: Case) -> Iterator[Assertion]:
         yield equal("E[sigma - eta] = 0 for Bayes", d.loss_slope, 0.0)
     for lam in (0.6, 1.9):
         slope = temperature.output_slope(problem, lam)
-        yield equal(
-            "slope at other temperatures", slope, _error(problem, lam + 1j * STEP).imag / STEP
-        )
+        stepped = _error(problem, lam + 1j * STEP).imag / STEP
+        yield equal("slope at other temperatures", slope, stepped)
+        q = problem.denoiser
+        tables = q.tempered(lam)
+        scores = temper_slope(q.log_q, q.shape, tables)
+        mean = temperature.slope_by_subsets(problem, tables, scores)
+        by_sets = -float(problem.target.p[live] @ mean[live])
+        yield equal("slope without listing paths", by_sets, stepped)
 
 
 def round_gradient(case: Case) -> Iterator[Assertion]:
