@@ -22,7 +22,8 @@ $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-req
 	touch $@
 
 demo: $(STAMPS)/install
-	$(BIN)/python scripts/random-checkpoint.py runs/demo-checkpoint --length 64
+	$(BIN)/python scripts/random-checkpoint.py runs/demo-checkpoint \
+	  --width 64 --blocks 2 --heads 4 --length 64
 	$(BIN)/strop sample runs/demo-checkpoint --steps 4,64 --temperature 1.0,0.9 \
 	  --precision float64,float32 -n 8 -o runs/demo
 	$(BIN)/strop show runs/demo --first 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from strop.spec import CheckpointSpec
 if TYPE_CHECKING:
     from strop.denoisers.tokenizer import TextCodec
 
-__all__ = ["NEG_INFINITY", "Denoiser", "all_log_probs", "carry_over", "subs"]
+__all__ = ["NEG_INFINITY", "Denoiser", "all_log_probs", "carry_over", "checked_ids", "subs"]
 
 NEG_INFINITY = -1_000_000.0
 """The public code's stand-in for log 0; its exponential is exactly zero."""
@@ -57,6 +57,27 @@ class Denoiser(Protocol):
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Normalised log-probabilities [B, L, V] with visible tokens carried over, on the CPU."""
         ...
+
+
+def checked_ids(ids: Any, denoiser: Denoiser) -> Tensor:
+    """Token ids from outside as a [B, L] tensor on the denoiser's device."""
+    ids = torch.as_tensor(ids, device=denoiser.device)
+    whole = not (ids.is_floating_point() or ids.is_complex()) and ids.ndim == 2
+    if not whole or not 1 <= ids.shape[1] <= denoiser.length:
+        raise UserError(
+            "These are not token ids that the denoiser can read.",
+            where=denoiser.source,
+            got=f"{ids.dtype} of shape {tuple(ids.shape)}",
+            expected=f"integers of shape [B, L] with L from 1 to {denoiser.length}",
+        )
+    if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < denoiser.vocab_size):
+        raise UserError(
+            "A token id lies outside the vocabulary.",
+            where=denoiser.source,
+            got=f"ids from {int(ids.min())} to {int(ids.max())}",
+            expected=f"0 to {denoiser.vocab_size - 1} (the mask is {denoiser.mask_id})",
+        )
+    return ids.long()
 
 
 def subs(logits: Tensor, mask_id: int) -> Tensor:

@@ -36,7 +36,8 @@ def load_denoiser(
     `weights` chooses between EMA (the default) and raw weights of a training file. `dtype` is that
     of the matrix products; normalisations and the residual stream stay in float32.
     """
-    place, kind = resolve_device(device), _resolve_dtype(dtype)
+    place = resolve_device(device)
+    kind = _resolve_dtype(dtype, place)
     checkpoint = read_checkpoint(source, revision=revision, weights=weights)
     shape = infer_shape(checkpoint)
     with torch.device("meta"):  # no memory and no time for weights that are replaced at once
@@ -90,10 +91,18 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _resolve_dtype(name: str) -> str:
+def _resolve_dtype(name: str, device: torch.device) -> str:
     """Full precision unless asked otherwise: the sampler's law should not hang on the device."""
     if name == "auto":
         return "float32"
     if name not in DTYPES:
         raise unknown_name("network dtype", name, ["auto", *DTYPES], where="--dtype")
+    if name != "float32" and device.type == "cpu":
+        # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
+        raise UserError(
+            f"{name} is for GPUs: CPUs are slower with it, and some builds crash.",
+            where="--dtype",
+            got=f"{name} on {device}",
+            fix="use --dtype float32, or --device cuda",
+        )
     return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import all_log_probs
+from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.denoisers.tokenizer import TextCodec
@@ -53,6 +53,6 @@ class MDLM:
     @torch.no_grad()
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """SUBS log-probabilities [B, L, V] on the CPU, visible tokens carried over."""
-        ids = torch.as_tensor(ids, device=self.device)
-        sigma = None if sigma is None else sigma.to(self.device)
+        ids = checked_ids(ids, self)
+        sigma = None if sigma is None else torch.as_tensor(sigma).expand(len(ids)).to(self.device)
         return all_log_probs(self, ids, sigma).cpu()

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from strop.denoisers.base import all_log_probs
+from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
@@ -61,7 +61,7 @@ class TabularDenoiser:
 
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Exact log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, torch.as_tensor(ids, device=self.device), sigma).cpu()
+        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()
 
 
 def _checked(target: ArrayLike) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import Tensor
 from strop.samplers.dense import DenseRun
 from strop.samplers.grid import sigma_of
 
-__all__ = ["cached", "uncached"]
+__all__ = ["cached", "uncached", "update"]
 
 
 def cached(run: DenseRun) -> Tensor:
@@ -24,7 +24,7 @@ def cached(run: DenseRun) -> Tensor:
     for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
         if prediction is None:
             prediction = run.log_probs(ids, sigma).to(run.dtype).exp()
-        moved = _update(run, ids, prediction, t, s)
+        moved = update(run, ids, prediction, t, s)
         if run.denoiser.time_conditioned or not moved.equal(ids):
             prediction = None
         ids = moved
@@ -36,11 +36,12 @@ def uncached(run: DenseRun) -> Tensor:
     ids = run.start()
     for s, sigma in zip(run.grid.s, run.grid.sigmas(), strict=False):
         prediction = run.log_probs(ids, sigma).to(run.dtype).exp()
-        ids = _update(run, ids, prediction, 1 - (-sigma).exp(), 1 - (-sigma_of(s)).exp())
+        ids = update(run, ids, prediction, 1 - (-sigma).exp(), 1 - (-sigma_of(s)).exp())
     return run.public_finish(ids)
 
 
-def _update(run: DenseRun, ids: Tensor, prediction: Tensor, t: Tensor, s: Tensor) -> Tensor:
+def update(run: DenseRun, ids: Tensor, prediction: Tensor, t: Tensor, s: Tensor) -> Tensor:
+    """One update from hidden share t to s, given exp of the predicted log-probabilities."""
     weights = prediction * (t - s).to(prediction.device)
     weights[..., run.denoiser.mask_id] = s
     return run.keep_visible(run.draw(weights), ids)

@@ -59,8 +59,11 @@ def race(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def invert(log_probs: Tensor, uniforms: Tensor) -> Tensor:
-    """One token a row by inverting the cumulative distribution, summed in float64."""
-    cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)
+    """One token a row by inverting the cumulative distribution, summed in float64.
+
+    Overwrites `log_probs`.
+    """
+    cumulative = log_probs.exp_().cumsum(-1, dtype=torch.float64)
     # Staying strictly below the total keeps a rounded product from running off the end.
     level = uniforms * (1 - 2.0**-53) * cumulative[:, -1]
     found = torch.searchsorted(cumulative, level[:, None], right=True)[:, 0]

@@ -65,7 +65,7 @@ class LatticeRace:
         offers = self._offers(slots, positions, packed)
         clean = clean_log_probs(logits, mask_id, spec.temperature, spec.top_p)
         mass = torch.from_numpy(self._token_mass[packed.round[slots]]).to(clean.device)
-        weights = clean.float().exp() * mass[:, None]
+        weights = clean.float().exp_().mul_(mass[:, None])
         token, broken = self._lattice.settle(offers, weights, mask_id, self._stream)
         if broken:
             warnings.warn(

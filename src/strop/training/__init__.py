@@ -1,0 +1,1 @@
+"""Training: the objective (data and loop follow)."""

@@ -1,0 +1,136 @@
+"""Output laws by enumeration, written without the samplers' code, and the test against counts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+from scipy import stats
+
+from strop.samplers.lattice import exact_law
+
+Context = tuple[int, ...]
+Outcome = Callable[[np.ndarray, int], np.ndarray]
+"""(clean-token law [V], round) -> law of one masked position's outcome [V + 1], mask last."""
+
+
+def conditional(target: np.ndarray, context: Context, i: int) -> np.ndarray:
+    """P(X_i = . | the visible entries of context), by direct summation; V stands for a mask."""
+    vocab = target.shape[0]
+    index = tuple(
+        slice(None) if (x == vocab or j == i) else slice(x, x + 1) for j, x in enumerate(context)
+    )
+    joint = target[index].sum(axis=tuple(j for j in range(target.ndim) if j != i))
+    return joint / joint.sum()
+
+
+def sharpen(law: np.ndarray, temperature: float, top_p: float) -> np.ndarray:
+    """Temperature, then nucleus, in plain numpy."""
+    if temperature == 0:
+        return np.eye(len(law))[law.argmax()]
+    law = law ** (1 / temperature)
+    law = law / law.sum()
+    if top_p < 1:
+        order = np.argsort(-law, kind="stable")
+        keep, mass = [], 0.0
+        for v in order:
+            keep.append(v)
+            mass += law[v]
+            if mass >= top_p - 1e-9:
+                break
+        kept = np.zeros_like(law)
+        kept[keep] = law[keep]
+        law = kept / kept.sum()
+    return law
+
+
+def hazards(masses: np.ndarray) -> np.ndarray:
+    tail = np.cumsum(masses[::-1])[::-1]
+    return masses / tail
+
+
+def exact_outcome(masses: np.ndarray) -> Outcome:
+    """Exact arithmetic: revealed with the round's hazard, then a token."""
+    hazard = hazards(masses)
+    return lambda law, k: np.append(law * hazard[k], 1 - hazard[k])
+
+
+def lattice_outcome(t: np.ndarray, s: np.ndarray, bits: int) -> Outcome:
+    """The float32 race on a coarse lattice, enumerated."""
+
+    def outcome(law: np.ndarray, k: int) -> np.ndarray:
+        tokens = law.astype(np.float32) * np.float32(t[k] - s[k])
+        return exact_law(np.append(tokens, np.float32(s[k])), bits)
+
+    return outcome
+
+
+def output_law(
+    target: np.ndarray,
+    rounds: int,
+    outcome: Outcome,
+    *,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    finish: str = "draw",
+) -> np.ndarray:
+    """The law of what comes out, over (V + 1)^L (index V is a mask that was left).
+
+    `rounds` updates by `outcome`, then the finish: a draw (outcome of round `rounds`, given that
+    the mask is ruled out), the best token, or nothing.
+    """
+    vocab, length = target.shape[0], target.ndim
+    state: dict[Context, float] = {(vocab,) * length: 1.0}
+    for k in range(rounds + 1):
+        last = k == rounds
+        if last and finish == "none":
+            break
+        after: dict[Context, float] = {}
+        for context, weight in state.items():
+            options = []
+            for i, x in enumerate(context):
+                if x != vocab:
+                    options.append([(x, 1.0)])
+                    continue
+                clean = sharpen(conditional(target, context, i), temperature, top_p)
+                if last and finish == "greedy":
+                    law = np.append(np.eye(vocab)[clean.argmax()], 0.0)
+                else:
+                    law = outcome(clean, k)
+                options.append([(v, p) for v, p in enumerate(law) if p > 0])
+            for combination in itertools.product(*options):
+                reached = tuple(v for v, _ in combination)
+                chance = weight * float(np.prod([p for _, p in combination]))
+                after[reached] = after.get(reached, 0.0) + chance
+        state = after
+    law = np.zeros((vocab + 1,) * length)
+    for context, weight in state.items():
+        law[context] += weight
+    return law
+
+
+def counts(ids: np.ndarray, vocab: int) -> np.ndarray:
+    """How often each output [.., L] over 0..vocab came out."""
+    length = ids.shape[1]
+    table = np.zeros((vocab + 1,) * length)
+    np.add.at(table, tuple(ids.T), 1)
+    return table
+
+
+def chi_square(observed: np.ndarray, law: np.ndarray, least: float = 5.0) -> float:
+    """p-value of the counts under the law; outcomes of probability zero must not occur.
+
+    Outcomes with an expectation under `least` are pooled.
+    """
+    observed, law = observed.ravel(), law.ravel() / law.sum()
+    assert observed[law == 0].sum() == 0, "an impossible outcome came out"
+    expected = law * observed.sum()
+    small = expected < least
+    seen = np.append(observed[~small], observed[small].sum())
+    wanted = np.append(expected[~small], expected[small].sum())
+    kept = wanted > 0
+    if kept.sum() == 1:
+        return 1.0  # a certain outcome, and nothing else came out
+    statistic = ((seen[kept] - wanted[kept]) ** 2 / wanted[kept]).sum()
+    return float(stats.chi2.sf(statistic, kept.sum() - 1))
