@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
     theory.command()(study)
     theory.command()(verify)
     theory.command()(figure)
+    theory.command()(markov)
     app.add_typer(theory, name="theory")
 
 
@@ -173,6 +174,51 @@ def figure(
     files = draw_all(out, seed)
     _show({"files": [str(f) for f in files]}, as_json, title="Figures")
     output.next_command("strop theory verify")
+
+
+def markov(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the data and figure.")],
+    outputs: Annotated[int, typer.Option("-n", "--outputs", min=2, help="Per generator.")] = 128,
+    length: Annotated[int, typer.Option(min=2, help="Tokens per output.")] = 1024,
+    steps: Annotated[str, typer.Option(help="Numbers of updates, comma-separated.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the chain and of the outputs.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """The real samplers on an exact Markov-chain denoiser at full length (needs torch)."""
+    import json
+
+    from strop.errors import UserError
+    from strop.studies.markov import STEPS, run_markov_study
+    from strop.studies.markov_figure import save
+
+    counts = _steps(steps) if steps else STEPS
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        study = run_markov_study(
+            outputs=outputs, length=length, steps=counts, seed=seed, note=output.note
+        )
+        result = study.as_dict()
+        (out / "markov.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        files = save(study, out)
+    except OSError as error:
+        raise UserError("The study cannot be written.", where=out, got=error.strerror) from None
+    shown = result if as_json else {**result, "rows": len(study.rows)}
+    _show({**shown, "files": [str(f) for f in files]}, as_json, title="Markov chain")
+    output.next_command("strop theory figure -o figures")
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    from strop.errors import UserError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
+        raise UserError(
+            "The numbers of updates make no sense.",
+            where="--steps",
+            got=text,
+            expected="whole numbers of at least 1, such as 4,64,1024",
+        )
+    return tuple(int(part) for part in parts)
 
 
 def _note_extra(keys: list[str]) -> None:
