@@ -73,7 +73,7 @@ class TestPair:
         first=st.floats(0.05, 0.95),
         lam=st.floats(0.1, 5.0),
     )
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60, deadline=None, derandomize=True)
     def test_equals_enumeration(self, s, first, lam):
         problem = Problem.bayes(Target.pair(s), [0, first, 1], lam)
         a, closed = account(problem), pair.pair(s, first**2 + (1 - first) ** 2, lam)
@@ -136,13 +136,13 @@ class TestCollisions:
 
 class TestCollapse:
     @given(seed=st.integers(0, 10**6), n=st.integers(1, 12), ties=st.booleans(), at=st.floats(0, 1))
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=80, deadline=None, derandomize=True)
     def test_two_outputs_suffice(self, seed, n, ties, at):
         rng = np.random.default_rng(seed)
         f, g = rng.normal(size=(2, n))
         if ties:
             f, g = np.round(f), np.round(g)
-        threshold = float(g.min() + at * (g.max() - g.min()))
+        threshold = min(float(g.min() + at * (g.max() - g.min())), float(g.max()))
         program, two = (m(f, g, threshold) for m in (collapse.solve_lp, collapse.two_outputs))
         assert program.value == pytest.approx(two.value, abs=1e-9)
         assert two.support <= 2

@@ -125,7 +125,22 @@ def account(problem: Problem) -> Account:
 
 def kl(p: Array, log_q: Array) -> float:
     """KL(p || q) with 0 log 0 = 0; infinite where q misses mass of p."""
-    return float(expect(p, np.where(p > 0, log_of(p), 0.0) - log_q))
+    return float(kls(p, log_q))
+
+
+def kls(p: Array, log_q: Array) -> Array:
+    """KL(p || q) over the last axis of `log_q`, as sum of p log(p/q) - p + q.
+
+    Both are laws, so this is the same number, but every term is nonnegative: no cancellation
+    where q is close to p.
+    """
+    live = p > 0
+    log_ratio = log_q - np.where(live, log_of(p), 0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = p * (np.expm1(log_ratio) - log_ratio)
+        far = np.exp(log_q) - p - p * log_ratio
+        terms = np.where(np.abs(log_ratio) < 0.5, near, far)
+    return np.where(live, terms, np.exp(log_q)).sum(axis=-1)
 
 
 def entropy_of(p: Array) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from strop.theory.accounting import kl
+from strop.theory.accounting import kl, kls
 from strop.theory.denoiser import log_sum, temper_slope
 from strop.theory.moments import carried, path_moments, subset_moments
 from strop.theory.profile import loss_profile
@@ -95,9 +95,8 @@ def output_errors(problem: Problem, lams: Array, block: int = 2**22) -> Array:
         min(problem.N**target.L, problem.N * 3**target.L) * target.size,
     )
     step = max(1, block // cells)
-    log_p = np.where(target.p > 0, np.log(np.maximum(target.p, 1e-320)), 0.0)
     out = [
-        expect(target.p, log_p - log_output(problem, problem.denoiser.tempered(part[:, None])))
+        kls(target.p, log_output(problem, problem.denoiser.tempered(part[:, None])))
         for part in np.split(lams, range(step, lams.size, step))
     ]
     return np.concatenate(out)
