@@ -8,6 +8,7 @@ import pytest
 from strop.errors import UserError
 from strop.theory.accounting import account
 from strop.theory.chain import Chain, random_chain
+from strop.theory.chain_pairs import calibrate, pooled_pairs
 from strop.theory.collisions import clipped_masses
 from strop.theory.profile import entropy_profile
 from strop.theory.sampler import Problem
@@ -62,3 +63,20 @@ def test_draws_follow_the_chain():
 def test_bad_matrices(kernel):
     with pytest.raises(UserError):
         Chain(kernel, 4)
+
+
+def test_pooled_pairs_of_the_chain_itself():
+    chain = random_chain(3, 5, np.random.default_rng(4))
+    assert pooled_pairs(Target.markov(chain.kernel, 5).P) == pytest.approx(chain.pairs, abs=1e-14)
+
+
+def test_two_tokens_have_one_optimum():
+    found = calibrate(random_chain(3, 2, np.random.default_rng([1, 3])), 2)
+    assert found.pairs == pytest.approx(found.whole, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_pairs_understate_the_sharpening_that_whole_outputs_want(seed):
+    # Seen on these chains, not a theorem; the docs quote it.
+    found = calibrate(random_chain(3, 6, np.random.default_rng([seed, 3])), 2)
+    assert 1 < found.pairs < found.whole

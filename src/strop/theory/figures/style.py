@@ -24,7 +24,6 @@ STYLE: Any = {
     "lines.linewidth": 1.4,
     "savefig.dpi": 300,
     "svg.hashsalt": "strop",
-    "svg.fonttype": "none",
 }
 
 
