@@ -7,6 +7,11 @@ import math
 import numpy as np
 import pytest
 
+from strop.errors import UserError
+from strop.theory.path_accounting import account_paths, path_law
+from strop.theory.sampler import Problem
+from strop.theory.target import Target
+
 from .documents import random_document
 from .reference import Reference
 
@@ -95,3 +100,38 @@ def test_the_table_without_json_shows_the_same_numbers(strop, tmp_path):
     assert code == 0
     assert "0.02160085414" in out
     assert "next: strop theory derivative" in err
+
+
+class TestPathLaws:
+    def test_two_fixed_paths_by_hand(self):
+        # Half of the time both bits together, half the first before the second: the pair again.
+        target = Target.pair(0.7)
+        tables = Problem.bayes(target, [0, 1]).tables()
+        law = path_law(np.array([[0, 0], [0, 1]]), np.array([0.5, 0.5]))
+        found = account_paths(target, tables, law)
+        assert found.pi == pytest.approx([0.3, 0.2, 0.2, 0.3], abs=1e-15)
+        information = 0.7 * math.log(1.4) + 0.3 * math.log(0.6)
+        assert pytest.approx(information / 2, abs=1e-15) == found.B
+        assert pytest.approx(0, abs=1e-15) == found.C
+        assert found.KL_out == pytest.approx(found.B - found.R, abs=1e-15)
+
+    @pytest.mark.parametrize(
+        ("rounds", "weights"),
+        [([[0, 1]], [0.5]), ([0, 1], [1.0]), ([[0, -1]], [1.0]), ([[0, 1]], [0.5, 0.5])],
+    )
+    def test_what_is_no_path_law(self, rounds, weights):
+        with pytest.raises(UserError):
+            path_law(np.array(rounds), np.array(weights))
+
+
+def test_no_slope_for_a_denoiser_that_rules_out_the_data(theory):
+    tables = [
+        {"i": 0, "A": [], "table": [[1.0], [0.0]]},
+        {"i": 0, "A": [1], "table": [[0.5, 0.5], [0.5, 0.5]]},
+        {"i": 1, "A": [], "table": [[0.5, 0.5]]},
+        {"i": 1, "A": [0], "table": [[0.5, 0.5], [0.5, 0.5]]},
+    ]
+    document = {"P": [[0.25, 0.25], [0.25, 0.25]], "grid": [0, 0.5, 1], "denoiser": tables}
+    code, found = theory("derivative", document)
+    assert code == 1
+    assert "rules out" in found["error"]["what"]

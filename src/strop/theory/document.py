@@ -19,7 +19,7 @@ from strop.theory.denoiser import Denoiser
 from strop.theory.examples import example
 from strop.theory.reveal import checked_grid
 from strop.theory.sampler import Problem
-from strop.theory.target import Array, Target, check_size
+from strop.theory.target import SUM_TOLERANCE, Array, Target, check_size
 
 __all__ = ["EXAMPLE_PREFIX", "extra_keys", "problem_document", "read_problem", "to_problem"]
 
@@ -270,7 +270,7 @@ def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Ar
             expected=f"shape {wanted}: L axes, length one on those outside i and A",
         )
     sums = table.sum(axis=i)
-    if not np.isfinite(table).all() or (table < 0).any() or np.abs(sums - 1).max() > 1e-8:
+    if not np.isfinite(table).all() or (table < 0).any() or np.abs(sums - 1).max() > SUM_TOLERANCE:
         raise UserError(
             f"The table is not normalised over axis {i}.",
             where=where,

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 # Conditional tables have L * 2**L * size cells; 2**25 of them are a quarter of a gigabyte.
 MAX_CELLS = 2**25
 
-SUM_TOLERANCE = 1e-8
+SUM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)

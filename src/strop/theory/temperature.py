@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from strop.errors import UserError
 from strop.theory.accounting import kl, kls
 from strop.theory.denoiser import log_sum, temper_slope
 from strop.theory.moments import carried, path_moments, subset_moments
-from strop.theory.profile import loss_profile
+from strop.theory.profile import loss_profile, token_losses
 from strop.theory.sampler import Problem, gather, log_output
 from strop.theory.target import Array, expect
 
@@ -133,6 +134,13 @@ def slope_by_subsets(problem: Problem, tables: Array, scores: Array) -> Array:
 
 def direction(problem: Problem) -> Direction:
     """All forms of g at lambda = 1: expectation, covariance, and the two-term split."""
+    losses = token_losses(problem.target, problem.denoiser.tempered(1.0))
+    if not np.isfinite(_riemann(losses, problem)):
+        raise UserError(
+            "The slope's terms are infinite: the denoiser rules out what P allows.",
+            where="denoiser",
+            expected="positive probability for every token that P allows in its context",
+        )
     sums = path_moments(problem) if problem.enumerable else subset_moments(problem)
     p = problem.target.p
     w, w_sigma, w_eta, sigma, eta = sums

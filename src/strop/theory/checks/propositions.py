@@ -7,7 +7,7 @@ from math import factorial
 
 import numpy as np
 
-from strop.theory import collapse, pair, reveal, sampler, temperature
+from strop.theory import collapse, pair, path_accounting, reveal, sampler, temperature
 from strop.theory.accounting import account, kl
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
 from strop.theory.denoiser import Denoiser
@@ -27,6 +27,28 @@ def orders(case: Case) -> Iterator[Assertion]:
     yield equal("output error is zero", kl(problem.target.p, log_pi), 0.0)
     tempered = sampler.output_by_paths(problem.denoiser.tempered(1.3), law)
     yield at_most("lambda = 1 is optimal", 0.0, kl(problem.target.p, tempered))
+
+
+def path_laws(case: Case) -> Iterator[Assertion]:
+    """Theorem 1 holds for any path law that ignores the data, with ties and empty rounds."""
+    problem = to_problem(case)
+    law = path_accounting.path_law(np.array(case["rounds"]), np.array(case["weights"]))
+    tables = problem.denoiser.tempered(problem.lam)
+    a = path_accounting.account_paths(problem.target, tables, law)
+    yield equal("KL(P x nu || Q) = J - H(X)", a.KL_aug, a.J - problem.target.entropy)
+    yield equal("KL(P || pi) = B + C - R", a.KL_out, a.B + a.C - a.R)
+    yield at_most("terms are nonnegative", 0.0, np.array([a.B, a.C, a.R, a.KL_out]))
+    yield equal("pi is a law", a.pi.sum(), 1.0)
+    order = reveal.order_law(problem.target.L)
+    alone = path_accounting.account_paths(problem.target, problem.denoiser.tempered(1.0), order)
+    yield equal("one coordinate per round: B = 0", alone.B, 0.0)
+    grid = path_accounting.account_paths(problem.target, tables, problem.paths())
+    whole = account(problem)
+    yield equal(
+        "a grid's paths give the grid's terms",
+        np.array([grid.J, grid.B, grid.C, grid.R]),
+        np.array([whole.J_N, whole.B_N, whole.C_N, whole.R_N]),
+    )
 
 
 def witness(case: Case) -> Iterator[Assertion]:
@@ -127,6 +149,22 @@ def _order_cases(rng: np.random.Generator) -> Iterator[Case]:
         yield {**document, "order_weights": weights.tolist()}
 
 
+def _path_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for k in range(24):
+        shape = ((2, 2), (2, 3, 2), (2, 2, 2))[k % 3]
+        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
+        q = Denoiser.bayes(target) if k % 2 else Denoiser.random(shape, rng)
+        lam = np.array([rng.uniform(0.5, 2.0)])
+        problem = Problem(target, random_grid(2, rng), q, lam)
+        rounds = rng.integers(0, 4, (7, len(shape)))
+        weights = rng.dirichlet(np.ones(7))
+        yield {
+            **problem_document(problem),
+            "rounds": rounds.tolist(),
+            "weights": weights.tolist(),
+        }
+
+
 def _witness_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(36):
         values = 2 + k % 4
@@ -178,6 +216,7 @@ def _collapse_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 CHECKS = (
     Check("orders", _order_cases, orders),
+    Check("path-laws", _path_cases, path_laws),
     Check("witness", _witness_cases, witness),
     Check("repair", _repair_cases, repair),
     Check("small-c", _small_c_cases, small_c),
