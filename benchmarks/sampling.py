@@ -36,10 +36,11 @@ from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice_race import LatticeRace
 from strop.samplers.packed import Packed
 from strop.samplers.reveal_first import RevealFirst
-from strop.spec import CheckpointSpec, SamplerSpec
+from strop.spec import CheckpointSpec, Implementation, Precision, SamplerSpec
 
 LENGTH = 1024
-PRECISIONS = ("float64", "float32")
+PRECISIONS: tuple[Precision, ...] = ("float64", "float32")
+KINDS: tuple[Implementation, ...] = ("dense", "fast")
 BUDGETS = (64, 1024)
 
 
@@ -129,7 +130,7 @@ def round_costs(model: MDLM, batch: int, repeats: int) -> dict[str, float]:
 
 
 def one_round(
-    model: MDLM, precision: str, steps: int, ids: torch.Tensor, hide: np.ndarray
+    model: MDLM, precision: Precision, steps: int, ids: torch.Tensor, hide: np.ndarray
 ) -> Callable[[], None]:
     """A fast round as the sampler runs it: network, head and draw at the rows of this round."""
     spec = SamplerSpec(steps=steps, precision=precision)
@@ -250,7 +251,7 @@ def whole_runs(model: MDLM, steps: int, batch: int) -> list[dict[str, Any]]:
     return rows
 
 
-def peak_extra_memory(kind: str, precision: str, batch: int) -> None:
+def peak_extra_memory(kind: Implementation, precision: Precision, batch: int) -> None:
     """Print the megabytes that a few steps need on top of the loaded model (a child process)."""
     model = small_model()
     release_memory()
@@ -287,7 +288,7 @@ def memory(batch: int) -> list[dict[str, Any]]:
     rows = []
     for precision in PRECISIONS:
         peaks = {}
-        for kind in ("dense", "fast"):
+        for kind in KINDS:
             command = [sys.executable, __file__, "--peak", kind, precision, str(batch)]
             answer = subprocess.run(command, capture_output=True, text=True, check=True)
             peaks[kind] = json.loads(answer.stdout)
@@ -317,10 +318,9 @@ def machine() -> str:
 
 def report(document: dict[str, Any]) -> None:
     print(f"\n{document['machine']}; MDLM-Small shape, L = {LENGTH}; seconds per sequence\n")
-    print(
-        "| law | M | B | dense calls | fast calls | needed | dense s | fast s | speed-up | of limit | |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    titles = ["law", "M", "B", "dense calls", "fast calls", "needed", "dense s", "fast s"]
+    titles += ["speed-up", "of limit", ""]
+    print("| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|")
     for row in document["runs"]:
         share = "" if row["share_of_limit"] is None else f"{row['share_of_limit']:.0%}"
         print(

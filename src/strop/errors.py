@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
+from typing import Any
 
-__all__ = ["CheckFailed", "Incomplete", "StropError", "UserError", "unknown_name"]
+__all__ = ["CheckFailed", "Incomplete", "StropError", "UserError", "unknown_name", "whole_number"]
 
 # Which extra brings which import; the message of a missing package names it.
 EXTRA_OF = {
@@ -101,6 +103,19 @@ def unknown_name(kind: str, name: str, known: Iterable[str], **more: str | None)
         where=more.get("where"),
         expected="one of " + ", ".join(names) if names else f"no {kind} is known here",
         fix=more.get("fix") or hint,
+    )
+
+
+def whole_number(name: str, value: Any, least: int, limit: int) -> int:
+    """An argument as an int, of whatever integer type it came, if least <= value < limit."""
+    if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < limit:
+        return int(value)
+    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+    raise UserError(
+        f"The argument {name!r} is out of range.",
+        where=flag,
+        got=repr(value),
+        expected=f"a whole number of at least {least} and below 2**{limit.bit_length() - 1}",
     )
 
 

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 
 from strop.denoisers import Denoiser, load_denoiser
-from strop.errors import UserError
+from strop.denoisers.base import usable_length
+from strop.errors import UserError, whole_number
 from strop.pool import Pool
 from strop.samplers import Finished, dense_batch, fast
-from strop.spec import CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
+from strop.spec import SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Row, Run
 from strop.version import __version__
 
@@ -30,6 +31,7 @@ __all__ = ["Progress", "cell_spec", "sample", "sample_cells"]
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
+OUTPUT_LIMIT = 2**32  # an output's index is one word of the random numbers' address
 PACKAGES = ("strop", "torch", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 
@@ -44,6 +46,10 @@ class Progress(Protocol):
         """Some outputs were finished."""
         ...
 
+    def waiting(self, cell: CellSpec) -> None:
+        """Another process is at work on a cell, and this one waits for it."""
+        ...
+
 
 class Silent:
     """No progress."""
@@ -52,6 +58,9 @@ class Silent:
         """Say nothing."""
 
     def advance(self, outputs: int, tokens: int) -> None:
+        """Say nothing."""
+
+    def waiting(self, cell: CellSpec) -> None:
         """Say nothing."""
 
 
@@ -75,6 +84,10 @@ def sample(
     """
     if isinstance(denoiser, (str, os.PathLike)):
         denoiser = load_denoiser(denoiser, device=device, dtype=dtype)
+    elif not isinstance(denoiser, Denoiser):
+        raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_denoiser knows")
+    if spec is not None and not isinstance(spec, SamplerSpec):
+        raise _not_a("spec", spec, "a SamplerSpec, e.g. strop.SamplerSpec(steps=64)")
     pools = sample_cells(
         denoiser,
         [SamplerSpec() if spec is None else spec],
@@ -102,7 +115,11 @@ def sample_cells(
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed."""
     progress = Silent() if progress is None else progress
-    length = _checked(denoiser, n, seed, batch_size, length)
+    n, seed = whole_number("n", n, 1, OUTPUT_LIMIT), whole_number("seed", seed, 0, SEED_LIMIT)
+    batch_size = (
+        None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
+    )
+    length = usable_length(denoiser, length)
     sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
     cells = [
         cell_spec(denoiser, spec, n=n, seed=seed, batch_size=size, length=length)
@@ -121,6 +138,8 @@ def sample_cells(
     for wait in (False, True):
         taken = []
         for cell, size in waiting:
+            if wait:
+                progress.waiting(cell.spec)
             with cell.writing(wait=wait) as mine:
                 if mine:
                     _to_disk(denoiser, cell, n, size, progress)
@@ -142,29 +161,9 @@ def cell_spec(
     return CellSpec(generator=generator, seed=seed, batch=batch)
 
 
-def _checked(
-    denoiser: Denoiser, n: int, seed: int, batch_size: int | None, length: int | None
-) -> int:
-    """The length in force, once everything is in range."""
-    for name, value, least in (("n", n, 1), ("seed", seed, 0), ("batch_size", batch_size, 1)):
-        if value is not None and not (isinstance(value, (int, np.integer)) and value >= least):
-            raise UserError(
-                f"The argument {name!r} is out of range.",
-                got=repr(value),
-                expected=f"a whole number of at least {least}",
-            )
-    if seed >= 2**63:
-        raise UserError("The seed is out of range.", got=seed, expected="a number below 2**63")
-    if length is None:
-        return denoiser.length
-    if not 1 <= length <= denoiser.length:
-        raise UserError(
-            "The length is beyond what the model was made for.",
-            where=denoiser.source,
-            got=length,
-            expected=f"1 to {denoiser.length}",
-        )
-    return length
+def _not_a(name: str, value: Any, expected: str) -> UserError:
+    kind = type(value).__name__
+    return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
 def _default_batch(denoiser: Denoiser, spec: SamplerSpec, length: int) -> int:
@@ -216,6 +215,7 @@ def _in_memory(
 
 def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: Progress) -> None:
     """Draw what is missing, making it durable every few seconds."""
+    cell.sessions()  # a damaged record is better found before hours of work than after
     done = cell.indices()
     missing = [index for index in range(n) if index not in done]
     progress.start(cell.spec, n, n - len(missing))
@@ -231,9 +231,9 @@ def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: 
         cell.add(waiting)
         session["outputs"] += len(waiting)
         session["seconds"] += sum(row.seconds for row in waiting)
-        cell.record(session)
-        waiting.clear()
+        waiting.clear()  # before anything else can fail: they are on disk, and counted once
         last = time.monotonic()
+        cell.record(session)
 
     try:
         for row in _rows(denoiser, cell.spec, missing, n, batch_size):

@@ -9,10 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from strop.errors import UserError, unknown_name
 
@@ -22,7 +30,10 @@ __all__ = [
     "CellSpec",
     "CheckpointSpec",
     "DenseBatch",
+    "Finish",
     "GeneratorSpec",
+    "Implementation",
+    "Precision",
     "SamplerFacts",
     "SamplerSpec",
     "Spec",
@@ -31,7 +42,23 @@ __all__ = [
 EPSILON = 1e-5
 """Mass that the public samplers leave to their finish: they stop at t = 1e-5, not at 0."""
 
-GRID_TOLERANCE = 1e-9
+GRID_TOLERANCE = 1e-6
+"""Masses written or stored in float32 sum to one only about this well; they are renormalised."""
+
+MOST_STEPS = 2**20
+"""Beyond about a million the public grid's float32 times run out of distinct values."""
+SEED_LIMIT = 2**63
+"""Seeds are stored as 64-bit integers and given to torch's generator."""
+
+EXPECTED = {
+    "steps": f"a whole number from 1 to {MOST_STEPS:,}",
+    "temperature": "0 (greedy) or a positive number",
+    "top_p": "a number above 0 and up to 1",
+    "length": "a whole number of at least 1",
+    "size": "a whole number of at least 1",
+    "seed": "a whole number from 0 to 2**63 - 1",
+}
+"""What a field's value may be; the error messages quote it."""
 
 Finish = Literal["greedy", "draw", "none"]
 Precision = Literal["float32", "float64"]
@@ -67,13 +94,20 @@ class Spec(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise _readable(type(self).__name__, error) from None
+            raise _readable(type(self), error) from None
 
     def canonical(self) -> str:
         """JSON with sorted keys and no blanks: the text that is hashed."""
         return json.dumps(
             self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
         )
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
+        """A copy with some fields changed, checked like any other (pydantic's own is not)."""
+        return type(self)(**{**dict(self), **(update or {})})
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     @property
     def id(self) -> str:
@@ -82,21 +116,30 @@ class Spec(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _readable(owner: str, error: ValidationError) -> UserError:
+def _readable(model: type[Spec], error: ValidationError) -> UserError:
     """Pydantic's first complaint in the house's words."""
-    first = error.errors()[0]
+    owner, first = model.__name__, error.errors()[0]
     field = ".".join(str(part) for part in first["loc"]) or None
     if first["type"] == "literal_error":
         return unknown_name(
             str(field), str(first["input"]), _literals(first), where=f"{owner}.{field}"
         )
     if first["type"] == "extra_forbidden":
-        return UserError(f"{owner} has no field {field!r}.", where=owner, got=first["input"])
+        return unknown_name("field", str(field), model.model_fields, where=owner)
+    if first["type"] == "missing":
+        return UserError(f"{owner} needs the field {field!r}.", where=owner)
     return UserError(
         f"{owner}.{field} is not valid: {first['msg'].lower()}.",
         where=f"{owner}.{field}",
-        got=repr(first["input"]),
+        got=_shown(first["input"]),
+        expected=EXPECTED.get(str(field)),
     )
+
+
+def _shown(value: Any) -> str:
+    """A value of any size in one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _literals(complaint: Any) -> list[str]:
@@ -135,29 +178,23 @@ class SamplerSpec(Spec):
         if not isinstance(data, dict):
             return data
         data = dict(data)
-        name, grid = data.get("name", "ancestral"), data.get("grid", "uniform")
-        if name not in SAMPLERS:
+        name = data.get("name", "ancestral")
+        if not isinstance(name, str) or name not in SAMPLERS:
             raise unknown_name("sampler", str(name), SAMPLERS, where="SamplerSpec.name")
-        own_grid = not isinstance(grid, str) and hasattr(grid, "__len__")
+        grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
+        own_grid = grid != "uniform"
         if data.get("finish") is None:
             data["finish"] = "draw" if own_grid else SAMPLERS[name].finish
         if own_grid and data.get("steps") is None:
             data["steps"] = len(grid)
         return data
 
-    @field_validator("grid", mode="before")
+    @field_validator("steps", "temperature", "top_p", mode="before")
     @classmethod
-    def _grid_is_a_word_or_masses(cls, value: Any) -> Any:
-        if isinstance(value, str) and value == "uniform":
-            return value
-        if isinstance(value, str) or not hasattr(value, "__iter__"):
-            raise UserError(
-                "The reveal grid is neither 'uniform' nor a list of masses.",
-                where="SamplerSpec.grid",
-                got=repr(value),
-                expected="'uniform', or masses that sum to one such as [0.25, 0.25, 0.5]",
-            )
-        return _masses(value)
+    def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool):
+            raise _out_of_range(cls, str(info.field_name), value)
+        return value
 
     @field_validator("temperature")
     @classmethod
@@ -166,14 +203,9 @@ class SamplerSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _require(self.steps >= 1, "steps", self.steps, "a whole number of at least 1")
-        _require(
-            self.temperature >= 0,
-            "temperature",
-            self.temperature,
-            "0 (greedy) or a positive number",
-        )
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "a number in (0, 1]")
+        _require(self, 1 <= self.steps <= MOST_STEPS, "steps")
+        _require(self, self.temperature >= 0, "temperature")
+        _require(self, 0 < self.top_p <= 1, "top_p")
         if self.grid != "uniform" and self.steps != len(self.grid):
             raise UserError(
                 "The reveal grid and the number of steps disagree.",
@@ -188,42 +220,63 @@ class SamplerSpec(Spec):
                 got="fast",
                 expected="dense",
                 fix="use implementation='dense' (--implementation dense), or name='ancestral', "
-                "which has the same law and a fast form",
+                "which has a fast form",
             )
         return self
 
 
-def _require(holds: bool, field: str, got: object, expected: str) -> None:
+def _require(spec: Spec, holds: bool, field: str) -> None:
     if not holds:
-        raise UserError(
-            f"SamplerSpec.{field} is out of range.",
-            where=f"SamplerSpec.{field}",
-            got=got,
-            expected=expected,
-        )
+        raise _out_of_range(type(spec), field, getattr(spec, field))
 
 
-def _masses(value: Any) -> tuple[float, ...]:
+def _out_of_range(owner: type[Spec], field: str, got: object) -> UserError:
+    place = f"{owner.__name__}.{field}"
+    return UserError(
+        f"{place} is out of range.", where=place, got=_shown(got), expected=EXPECTED[field]
+    )
+
+
+def _word_or_masses(value: Any) -> str | tuple[float, ...]:
+    if isinstance(value, str) and value == "uniform":
+        return value
+    # Bytes iterate as numbers, and sets and mappings have no order to speak of.
+    if not isinstance(value, (str, bytes, bytearray, Set, Mapping)):
+        try:
+            return _masses(tuple(value))
+        except TypeError:
+            pass  # a number, None, an array without axes
+    raise UserError(
+        "The reveal grid is neither 'uniform' nor a list of masses.",
+        where="SamplerSpec.grid",
+        got=_shown(value),
+        expected="'uniform', or masses that sum to one such as [0.25, 0.25, 0.5]",
+    )
+
+
+def _masses(value: tuple[Any, ...]) -> tuple[float, ...]:
     try:
-        masses = tuple(float(mass) for mass in value)
-    except (TypeError, ValueError):
+        # Adding zero makes one zero of 0.0 and -0.0: equal grids must have equal ids.
+        masses = tuple(float(mass) + 0.0 for mass in value)
+    except (TypeError, ValueError, OverflowError):
         raise UserError(
             "The reveal grid holds something that is not a number.",
             where="SamplerSpec.grid",
-            got=repr(value),
+            got=_shown(value),
         ) from None
-    total = math.fsum(masses)
     if not masses or not all(mass >= 0 and math.isfinite(mass) for mass in masses):
         raise UserError(
             "A reveal grid needs masses of at least zero.",
             where="SamplerSpec.grid",
-            got=list(masses),
+            got=_shown(list(masses)),
+            expected="one or more finite numbers, none of them negative",
         )
+    total = math.fsum(masses) if max(masses) < 2 else max(masses)  # fsum refuses to overflow
     if abs(total - 1) > GRID_TOLERANCE:
         raise UserError(
             "The reveal grid does not sum to one.",
             where="SamplerSpec.grid",
-            got=f"a sum of {total!r}",
+            got=f"a sum of {total!r}" if max(masses) < 2 else f"a mass of {total!r}",
             expected="reveal masses (not cumulative times) that sum to 1",
         )
     return masses
@@ -252,6 +305,11 @@ class GeneratorSpec(Spec):
     length: int
     """Tokens per output."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _require(self, self.length >= 1, "length")
+        return self
+
 
 class DenseBatch(Spec):
     """The batches that share one random stream; part of a dense cell's identity."""
@@ -259,6 +317,11 @@ class DenseBatch(Spec):
     size: int
     ragged_total: int | None = None
     """The number of outputs, where it is no multiple of `size` and the last batch is short."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _require(self, self.size >= 1, "size")
+        return self
 
 
 class CellSpec(Spec):
@@ -268,3 +331,8 @@ class CellSpec(Spec):
     seed: int
     batch: DenseBatch | None = None
     """Only for `dense`: the fast samplers do not depend on the batch."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _require(self, 0 <= self.seed < SEED_LIMIT, "seed")
+        return self

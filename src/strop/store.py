@@ -17,10 +17,10 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,10 @@ STUDY, CELLS, SPEC, OUTPUTS, PARTS, COST = (
     "cost.json",
 )
 LOCK = ".lock"
+TEMPORARY = ".tmp-"
+CELL_ID = re.compile(r"[0-9a-f]{16}")
+READ_ATTEMPTS = 100
+MISSING = "it is missing"
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -84,33 +88,30 @@ class Run:
 
         `asked` is written to study.yaml for people; the cells' ids decide what is the same.
         """
+        if not os.fspath(path):
+            raise UserError("The output path is empty.", where="-o/--out", fix="name a directory")
         run = cls(path)
         with _disk(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
+            in_use = (run.path / LOCK).exists()
+        if not in_use:
+            run._refuse_strangers()  # before a lock file is left in somebody's directory
         with run._lock():
+            run._sweep()
+            run._refuse_strangers()
             if force:
                 run._clear()
-            study = run._study()
-            ids = [cell.id for cell in cells]
-            if study is None:
-                strangers = [p.name for p in run.path.iterdir() if p.name != LOCK]
-                if strangers:
-                    raise UserError(
-                        "The output directory holds files but no run.",
-                        where=run.path,
-                        got=", ".join(sorted(strangers)[:3]),
-                        expected="a new or empty directory, or one made by strop",
-                        fix="choose another -o/--out",
-                    )
-            elif study["cells"] != ids:
+            study, ids = run._study(), [cell.id for cell in cells]
+            if study is not None and study["cells"] != ids:
                 raise UserError(
                     "This run directory was made by another spec.",
                     where=run.path,
                     got=_differences(study["asked"], asked),
-                    expected="the same checkpoint, settings and seed (only -n may grow)",
+                    expected="the same checkpoint, settings and seed (only -n may grow; for dense "
+                    "by whole batches, see --batch-size)",
                     fix="choose another -o/--out, or start this one anew with --force",
                 )
-            n = max(int(asked.get("n", 0)), int((study or {}).get("asked", {}).get("n", 0)))
+            n = max(int(asked.get("n", 0)), 0 if study is None else study["asked"].get("n", 0))
             run._write_study({**asked, "n": n}, ids)
             for cell in cells:
                 Cell(run.path / CELLS / cell.id, cell)._prepare()
@@ -120,7 +121,9 @@ class Run:
     def open(cls, path: str | os.PathLike[str]) -> Run:
         """A run that exists, to read from."""
         run = cls(path)
-        if not run.path.is_dir():
+        with _reading(run.path):
+            exists = run.path.is_dir()
+        if not exists:
             raise UserError("There is no such run directory.", where=run.path, fix="strop ls")
         if run._study() is None:
             raise UserError(
@@ -160,38 +163,78 @@ class Run:
         with locked(self.path):
             yield
 
-    def _clear(self) -> None:
-        """Remove what strop made here, and nothing else."""
-        for cell_path in sorted((self.path / CELLS).glob("*")):
-            with locked(cell_path):
-                pass  # wait for a session that is still writing
+    def _sweep(self) -> None:
+        """Remove what a session that was killed had not yet renamed into place."""
         with _disk(self.path):
-            shutil.rmtree(self.path / CELLS, ignore_errors=True)
+            for leftover in self.path.glob(TEMPORARY + "*"):
+                leftover.unlink(missing_ok=True)
+
+    def _refuse_strangers(self) -> None:
+        """A directory without a study is ours only if it is empty."""
+        with _disk(self.path):
+            names = sorted(
+                p.name
+                for p in self.path.iterdir()
+                if p.name != LOCK and not p.name.startswith(TEMPORARY)
+            )
+        if names and STUDY not in names:
+            raise UserError(
+                "The output directory holds files but no run.",
+                where=self.path,
+                got=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+                expected="a new or empty directory, or one made by strop",
+                fix="choose another -o/--out",
+            )
+
+    def _clear(self) -> None:
+        """Remove what strop made here, and nothing else; wait for who is still writing."""
+        cells = [p for p in (self.path / CELLS).glob("*") if CELL_ID.fullmatch(p.name)]
+        with ExitStack() as held, _disk(self.path):
+            for cell in sorted(cells):
+                if cell.is_dir():
+                    held.enter_context(locked(cell))
+            for cell in cells:
+                made = [cell / SPEC, cell / OUTPUTS, cell / COST, *cell.rglob(TEMPORARY + "*")]
+                for file in [*made, *(cell / PARTS).glob("*.parquet"), cell / LOCK]:
+                    file.unlink(missing_ok=True)
+                for folder in (cell / PARTS, cell):
+                    _remove_if_empty(folder)
+            _remove_if_empty(self.path / CELLS)
+            # Last: a session killed in here leaves a directory that still counts as a run.
             (self.path / STUDY).unlink(missing_ok=True)
 
     def _study(self) -> dict[str, Any] | None:
         import yaml
 
         path = self.path / STUDY
-        if not path.exists():
-            return None
         try:
-            study = yaml.safe_load(path.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            with _reading(path):
+                study = yaml.safe_load(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
             raise _damaged(path, error) from None
-        if not isinstance(study, dict) or not {"format", "asked", "cells"} <= study.keys():
+        if not isinstance(study, dict):
             raise _damaged(path, "it is not a study")
         _check_format(study, path)
+        asked, ids = study.get("asked"), study.get("cells")
+        if not isinstance(asked, dict) or type(asked.get("n", 0)) is not int:
+            raise _damaged(path, "it does not say what was asked")
+        if not isinstance(ids, list) or not all(CELL_ID.fullmatch(str(name)) for name in ids):
+            raise _damaged(path, "it does not list cells")
         return study
 
     def _write_study(self, asked: Mapping[str, Any], ids: list[str]) -> None:
         import yaml
 
         document = {"format": FORMAT, "strop": __version__, "asked": dict(asked), "cells": ids}
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        # ASCII, so that names of any bytes that the file system allows can be written.
+        content = yaml.safe_dump(document, sort_keys=False).encode()
         path = self.path / STUDY
-        if not path.exists() or path.read_text() != text:
-            _write(path, text.encode())
+        with _reading(path):
+            same = path.exists() and path.read_bytes() == content
+        if not same:
+            _write(path, content)
 
 
 class Cell:
@@ -204,9 +247,11 @@ class Cell:
     @classmethod
     def open(cls, path: Path) -> Cell:
         """Read a cell's spec and check that it is the one the folder is named after."""
-        document = _read_json(path / SPEC)
-        _check_format(document, path / SPEC)
-        cell = cls(path, CellSpec(**document["spec"]))
+        document = _read_json(path / SPEC, "spec", dict)
+        try:
+            cell = cls(path, CellSpec(**document["spec"]))
+        except UserError as error:
+            raise _damaged(path / SPEC, error) from None
         if cell.id != path.name:
             raise _damaged(path / SPEC, f"its content has the id {cell.id}, the folder {path.name}")
         return cell
@@ -227,18 +272,26 @@ class Cell:
     @contextmanager
     def writing(self, *, wait: bool = True) -> Iterator[bool]:
         """Hold the cell for writing; yields False at once if it is taken and `wait` is off."""
+        self._still_here()  # else taking the lock would make the folder again
         with locked(self.path, wait=wait) as mine:
             if mine:
-                for leftover in self.path.rglob(".tmp-*"):
-                    leftover.unlink(missing_ok=True)
+                self._still_here()
+                with _disk(self.path):
+                    for leftover in self.path.rglob(TEMPORARY + "*"):
+                        leftover.unlink(missing_ok=True)
             yield mine
+
+    def _still_here(self) -> None:
+        if not (self.path / SPEC).exists():
+            raise UserError(
+                "The run was removed or started anew by another process.",
+                where=self.path,
+                fix="run the same command again",
+            )
 
     def indices(self) -> set[int]:
         """Which outputs are on disk."""
-        found: set[int] = set()
-        for path in self._files():
-            found.update(_read_parquet(path, columns=["index"])["index"].to_pylist())
-        return found
+        return set(self._read(["index"])["index"].to_pylist())
 
     def add(self, rows: Iterable[Row]) -> None:
         """Make some outputs durable; they become part of `outputs.parquet` at `merge`."""
@@ -259,12 +312,7 @@ class Cell:
 
     def table(self) -> pa.Table:
         """All outputs, by index, each once."""
-        import pyarrow as pa
-
-        files = self._files()
-        if not files:
-            return _table([], self.spec)
-        table = pa.concat_tables([_read_parquet(path) for path in files])
+        table = self._read()
         # A crash between renaming the merged file and removing its parts leaves rows twice; they
         # are equal, so the first of each index is as good as any.
         index = table["index"].to_numpy()
@@ -274,20 +322,22 @@ class Cell:
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""
         table = self.table()
-        n = table.num_rows if n is None else n
+        if n is None:
+            n = 1 + max(table["index"].to_pylist(), default=-1)
+        have = int((table["index"].to_numpy() < n).sum())
         table = table.slice(0, n)
-        if table.num_rows < n or (table.num_rows and table["index"][-1].as_py() != n - 1):
+        if have < n:
             raise UserError(
                 "The cell does not hold all of its outputs.",
                 where=self.path,
-                got=f"{table.num_rows} of {n} outputs",
+                got=f"{have} of {n} outputs",
                 fix="run the command that made it again; it draws what is missing",
             )
         texts = table["text"].to_pylist()
-        ids = table["ids"].combine_chunks()
+        ids = table["ids"].combine_chunks().flatten().to_numpy()
         return Pool(
             spec=self.spec,
-            ids=ids.flatten().to_numpy().reshape(n, -1).astype(np.int64),
+            ids=ids.reshape(n, self.spec.generator.length).astype(np.int64),
             texts=None if any(text is None for text in texts) else texts,
             nfe=table["nfe"].to_numpy(),
             seconds=table["seconds"].to_numpy(),
@@ -298,17 +348,39 @@ class Cell:
     def sessions(self) -> list[dict[str, Any]]:
         """Cost and provenance of every session that added outputs."""
         path = self.path / COST
-        return _read_json(path)["sessions"] if path.exists() else []
+        if not path.exists():
+            return []
+        sessions = _read_json(path, "sessions", list)["sessions"]
+        if not all(isinstance(one, dict) and "session" in one for one in sessions):
+            raise _damaged(path, "its sessions have no names")
+        return sessions
 
     def record(self, session: Mapping[str, Any]) -> None:
         """Write or update one session's entry, known by its `session` id."""
         others = [s for s in self.sessions() if s["session"] != session["session"]]
         _write(self.path / COST, _json({"format": FORMAT, "sessions": [*others, dict(session)]}))
 
-    def _files(self) -> list[Path]:
-        whole = self.path / OUTPUTS
-        parts = sorted((self.path / PARTS).glob("*.parquet"))
-        return [whole, *parts] if whole.exists() else parts
+    def _read(self, columns: list[str] | None = None) -> pa.Table:
+        """Whatever is on disk now, also while another process merges."""
+        import pyarrow as pa
+
+        empty = _table([], self.spec)
+        for _ in range(READ_ATTEMPTS):
+            # Parts first: one that is merged after this line is in the merged file, or gone when
+            # its turn comes, and then all is read again.
+            parts = sorted((self.path / PARTS).glob("*.parquet"))
+            whole = self.path / OUTPUTS
+            files = [whole, *parts] if whole.exists() else parts
+            try:
+                tables = [_read_parquet(path, empty.schema, columns) for path in files]
+            except FileNotFoundError:
+                continue
+            return pa.concat_tables([empty.select(columns or empty.column_names), *tables])
+        raise UserError(
+            "The cell's files change while they are read.",
+            where=self.path,
+            fix="run the same command again",
+        )
 
 
 def find_runs(root: str | os.PathLike[str]) -> list[Run]:
@@ -322,10 +394,9 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
     from filelock import FileLock, Timeout
 
     lock = FileLock(path / LOCK)
-    try:
-        with _disk(path):
-            lock.acquire(timeout=-1 if wait else 0)
-    except Timeout:
+    with _disk(path), suppress(Timeout):  # an OSError too, but not the disk's
+        lock.acquire(timeout=-1 if wait else 0)
+    if not lock.is_locked:
         yield False
         return
     try:
@@ -340,20 +411,44 @@ def _disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        fix = "choose another -o/--out"
         if error.errno in DISK_FULL:
             what, fix = "The disk is full.", "free some space and run the same command again"
         elif error.errno in NOT_ALLOWED:
-            what, fix = "The disk does not allow writing here.", "choose another -o/--out"
-        elif isinstance(error, (NotADirectoryError, FileExistsError, FileNotFoundError)):
-            what, fix = "The output path cannot be a directory.", "choose another -o/--out"
+            what = "The disk does not allow writing here."
+        elif isinstance(error, (NotADirectoryError, FileExistsError)):
+            what = "The output path is a file, or leads through one; it must be a directory."
+        elif isinstance(error, FileNotFoundError):
+            what = "The run directory cannot be made here, or has gone."
         else:
-            raise
+            what = "The run directory cannot be written."
         raise UserError(what, where=error.filename or path, got=error.strerror, fix=fix) from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Refusals to read in words; that a file is not there is for the caller to judge."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UserError(
+            "A file of the run cannot be read.",
+            where=error.filename or path,
+            got=error.strerror,
+            fix="check its owner and permissions",
+        ) from error
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _write(path: Path, content: bytes) -> None:
     """All of the content at `path`, or what was there before."""
-    temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
+    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
     with _disk(path):
         try:
             with open(temporary, "wb") as file:
@@ -377,18 +472,34 @@ def _write_parquet(path: Path, table: pa.Table) -> None:
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    # Parquet checks its pages only if asked to, at both ends.
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     _write(path, sink.getvalue().to_pybytes())
 
 
-def _read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
+def _read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa.Table:
+    """The rows of one file, or a message if they are not rows of this cell."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    with _reading(path):
+        content = path.read_bytes()
     try:
-        return pq.read_table(pa.BufferReader(path.read_bytes()), columns=columns)
-    except (pa.ArrowException, OSError, KeyError) as error:
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        found = file.schema_arrow
+        if found.names != schema.names or found.metadata != schema.metadata:
+            raise _damaged(path, "it is not a table of this cell")
+        table = file.read(columns).cast(
+            pa.schema([schema.field(c) for c in columns or schema.names])
+        )
+        table.validate(full=True)
+    except UserError:
+        raise
+    except Exception as error:  # damaged bytes make the reader raise nearly anything
         raise _damaged(path, error) from None
+    if any(table[name].null_count for name in table.column_names if name != "text"):
+        raise _damaged(path, "it has empty entries")
+    return table
 
 
 def _table(rows: list[Row], spec: CellSpec) -> pa.Table:
@@ -414,36 +525,83 @@ def _json(document: Any) -> bytes:
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, key: str, kind: type) -> dict[str, Any]:
+    """A JSON object of this format or an older one, with what is looked for under `key`."""
     try:
-        return json.loads(path.read_text())
+        with _reading(path):
+            document = json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise _damaged(path, "it is missing") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise _damaged(path, MISSING) from None
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
+    if not isinstance(document, dict):
+        raise _damaged(path, "it does not hold an object")
+    _check_format(document, path)
+    if not isinstance(document.get(key), kind):
+        raise _damaged(path, f"it has no {key!r}")
+    return document
 
 
 def _damaged(path: Path, why: object) -> UserError:
     if path.name == OUTPUTS or path.parent.name == PARTS:
         fix = f"delete {path} and run the command that made it again: equal seeds, equal outputs"
+    elif path.name == COST:
+        fix = f"restore {path}, or delete it: only the record of earlier sessions is lost"
+    elif path.name == SPEC and why == MISSING:
+        fix = "run the command that made this run again: it writes the same file"
+    elif path.name == SPEC:
+        fix = f"delete {path} and run the command that made it again: it writes the same file"
     else:
         fix = "restore the file, or start the run anew with --force"
-    reason = str(why).splitlines()[0] if str(why) else type(why).__name__
+    reason = str(why).splitlines()[0][:200] if str(why) else type(why).__name__
     return UserError("A file of the run is damaged.", where=path, got=reason, fix=fix)
 
 
 def _check_format(document: Mapping[str, Any], path: Path) -> None:
-    if int(document.get("format", 0)) > FORMAT:
+    made = document.get("format")
+    if type(made) is not int or made < 1:
+        raise _damaged(path, f"its format is {made!r}")
+    if made > FORMAT:
         raise UserError(
             "This run was made by a newer version of strop.",
             where=path,
-            got=f"format {document['format']} (strop {document.get('strop', 'unknown')})",
+            got=f"format {made} (strop {document.get('strop', 'unknown')})",
             expected=f"format {FORMAT} or lower (this is strop {__version__})",
             fix="pip install --upgrade strop",
         )
 
 
+BATCHING = ("n", "batch_size")
+
+
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    keys = [k for k in {**was, **now} if k != "n" and was.get(k) != now.get(k)]
-    told = [f"{k}: {was.get(k)!r} there, {now.get(k)!r} now" for k in keys]
-    return "; ".join(told) or "the same settings, but other weights or another dtype"
+    """What was asked then and now, setting by setting, a few of them."""
+    then, today = _flat(was), _flat(now)
+    # Where the file lies is not identity; the batch and n are part of it only for dense.
+    ignored = (
+        {"checkpoint"} if "dense" in then.get("implementation", "") else {"checkpoint", *BATCHING}
+    )
+    told = [
+        f"{key}: {then.get(key, 'nothing')} there, {today.get(key, 'nothing')} now"
+        for key in {**then, **today}
+        if key not in ignored and then.get(key) != today.get(key)
+    ]
+    if len(told) > 4:
+        told = [*told[:4], f"and {len(told) - 4} more"]
+    return "; ".join(told) or "the same settings, but other cells"
+
+
+def _flat(asked: Mapping[str, Any]) -> dict[str, str]:
+    """Nested settings by dotted name; a setting that all samplers share, or list, under its own."""
+    flat = {k: str(v) for k, v in asked.items() if k not in ("weights", "samplers")}
+    weights = asked.get("weights")
+    if isinstance(weights, Mapping):
+        shape = weights.get("shape")
+        flat |= {f"weights.{k}": str(v) for k, v in weights.items() if k != "shape"}
+        if isinstance(shape, Mapping):
+            flat |= {f"weights.shape.{k}": str(v) for k, v in shape.items()}
+    samplers = [one for one in asked.get("samplers") or [] if isinstance(one, Mapping)]
+    for name in dict.fromkeys(key for one in samplers for key in one):
+        values = dict.fromkeys(str(one.get(name)) for one in samplers)
+        flat[name] = ", ".join(values)
+    return flat

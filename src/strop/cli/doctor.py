@@ -41,15 +41,15 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
     if as_json:
         output.emit(report)
         return
-    print(f"strop {__version__}, Python {report['python']}, {report['platform']}")
-    print(f"{report['cores']} cores; {report['devices']['summary']}")
+    output.say(f"strop {__version__}, Python {report['python']}, {report['platform']}")
+    output.say(f"{report['cores']} cores; {report['devices']['summary']}")
     rows = [[name, version or "missing", ""] for name, version in report["base"].items()]
     for name, entry in report["extras"].items():
         remedy = "" if entry["version"] else f"pip install 'strop[{entry['extra']}]'"
         rows.append([name, entry["version"] or "missing", remedy])
     output.table(["package", "version", "to get it"], rows)
     names = report["embedded"]
-    print("embedded models: " + (", ".join(names) if names else "none in this version"))
+    output.say("embedded models: " + (", ".join(names) if names else "none in this version"))
     output.next_command("strop sample --help")
 
 
@@ -66,7 +66,11 @@ def _version(package: str) -> str | None:
 def _devices() -> dict[str, Any]:
     if find_spec("torch") is None:
         return {"cuda": [], "threads": None, "summary": "no torch, so no models can be loaded"}
-    import torch
+    try:
+        import torch
+    except Exception as error:  # the one verb that must survive a broken installation
+        summary = f"torch is installed but cannot be loaded: {error}"
+        return {"cuda": [], "threads": None, "summary": summary}
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     threads = torch.get_num_threads()
@@ -75,8 +79,8 @@ def _devices() -> dict[str, Any]:
 
 
 def _embedded() -> list[str]:
-    if find_spec("torch") is None:
+    try:
+        from strop.denoisers.checkpoint import embedded_names
+    except Exception:  # without torch no model can be loaded, embedded or not
         return []
-    from strop.denoisers.checkpoint import embedded_names
-
     return embedded_names()

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -56,9 +59,11 @@ def main(argv: list[str] | None = None) -> None:
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no exception of the user's gets out."""
     as_json = "--json" in argv
+    _accept_any_text()
     try:
-        result = build().main(args=argv, prog_name="strop", standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        code = _invoke(argv)
+        sys.stdout.flush()
+        return code
     except _ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help
             return 0
@@ -68,7 +73,7 @@ def run(argv: list[str]) -> int:
         return output.fail(stopped, as_json)
     except BrokenPipeError:
         # The reader (head, less) has gone: nothing is wrong and nobody is listening.
-        sys.stderr.close()
+        _silence_stdout()
         return 0
     except ModuleNotFoundError as error:
         remedy = missing_package(error)
@@ -77,6 +82,63 @@ def run(argv: list[str]) -> int:
         return output.fail(remedy, as_json)
     except StropError as error:
         return output.fail(error, as_json)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return output.fail(_memory(error), as_json)
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        _silence_stdout()  # what the run directory holds is safe: only the printing failed
+        told = UserError("The result cannot be printed.", where="stdout", got=error.strerror)
+        return output.fail(told, False)
+
+
+def _invoke(argv: list[str]) -> int:
+    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
+    command = build()
+    try:
+        with command.make_context("strop", list(argv)) as context:
+            command.invoke(context)
+    except typer.Exit as done:  # --help and --version
+        return done.exit_code
+    return 0
+
+
+def _accept_any_text() -> None:
+    """Print what the terminal's encoding lacks as escapes: no character stops a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence_stdout() -> None:
+    """Let the interpreter's own last flush go nowhere."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # not a file: nothing to flush
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    # torch says it with a RuntimeError on the CPU and with a class of its own on CUDA; its name is
+    # enough, and importing torch for it would be dear.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "allocate memory" in str(error)
+    )
+
+
+def _memory(error: Exception) -> UserError:
+    return UserError(
+        "There is not enough memory.",
+        got=str(error).splitlines()[0][:200] if str(error) else None,
+        fix="use a smaller --batch-size, or a smaller --length",
+    )
 
 
 def _usage(error: Any) -> UserError:

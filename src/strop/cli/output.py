@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -31,7 +34,22 @@ def _plain(value: Any) -> Any:
 
 def note(text: str) -> None:
     """Say something to the person at the terminal without touching stdout."""
-    print(text, file=sys.stderr)
+    print(harmless(text), file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """A line of the result on stdout."""
+    print(harmless(text))
+
+
+@contextmanager
+def warnings_noted() -> Iterator[None]:
+    """Tell the library's warnings as notes, without the line of code that they come from."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        note(f"warning: {warning.message}")
 
 
 def next_command(command: str) -> None:
@@ -48,28 +66,24 @@ def fail(error: StropError, as_json: bool) -> int:
 
 
 def table(header: list[str], rows: list[list[str]]) -> None:
-    """A plain table on stdout; wide ones are not cut when stdout is no terminal."""
+    """A plain table on stdout; long entries are folded, never cut."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     console = Console(width=None if sys.stdout.isatty() else 200)
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in header:
-        grid.add_column(title)
+        grid.add_column(title, overflow="fold")
     for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
+        grid.add_row(*(Text(harmless(cell)) for cell in row))  # Text: no markup is read
     console.print(grid)
 
 
-def escape(text: str) -> str:
-    """Text of any origin, safe for rich: no markup, no control characters."""
-    from rich.markup import escape as escape_markup
-
-    shown = "".join(
-        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
-    return escape_markup(shown)
+def harmless(text: str) -> str:
+    """Text of any origin without control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def positive(flag: str, value: int) -> None:

@@ -42,7 +42,8 @@ def precision(
     from strop.denoisers import load_denoiser
     from strop.metrics.precision import describe
 
-    denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)
+    with output.warnings_noted():
+        denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)
     reports = [
         describe(
             denoiser,
@@ -61,7 +62,9 @@ def precision(
         output.emit({"checkpoint": checkpoint, "reports": [r.as_dict() for r in reports]})
         return
     for report in reports:
-        print(f"\nM = {report.steps}, tau = {report.temperature:g}: float32 draw against float64")
+        output.say(
+            f"\nM = {report.steps}, tau = {report.temperature:g}: float32 draw against float64"
+        )
         output.table(
             [
                 "hidden share",
@@ -84,7 +87,7 @@ def precision(
                 for level in report.levels
             ],
         )
-        print(
+        output.say(
             f"mean reveal at {report.mean_reveal_float32:.3f} of the steps "
             f"(exact {report.mean_reveal:.3f}); left to the finish "
             f"{report.leftover_float32:.2e} (exact {report.leftover:.2e})"

@@ -11,6 +11,7 @@ from strop.spec import CellSpec, SamplerSpec
 __all__ = ["Bar", "Lines", "label", "reporter"]
 
 LINE_SECONDS = 10.0
+_WAITING = "{}: another process is at work on it, waiting"
 
 
 def label(spec: SamplerSpec) -> str:
@@ -76,6 +77,10 @@ class Bar:
         speed = self._tokens / max(time.monotonic() - self._since, 1e-9)
         self._progress.update(self._task, advance=outputs, speed=f"{speed:,.0f} tok/s")
 
+    def waiting(self, cell: CellSpec) -> None:
+        """Say why nothing moves."""
+        self._progress.console.print(_WAITING.format(label(cell.generator.sampler)))
+
 
 class Lines:
     """One line per cell and every few seconds, for logs."""
@@ -113,6 +118,10 @@ class Lines:
                 f"{self._name}: {self._done}/{self._total}, {speed:,.0f} tokens/s, {elapsed:.0f} s",
                 file=sys.stderr,
             )
+
+    def waiting(self, cell: CellSpec) -> None:
+        """Say why nothing moves."""
+        print(_WAITING.format(label(cell.generator.sampler)), file=sys.stderr)
 
 
 def reporter() -> Bar | Lines:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shlex
-import warnings
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,7 +28,7 @@ def sample(
         typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
     ],
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="The run directory; continued if it exists.")
+        str, typer.Option("-o", "--out", help="The run directory; continued if it exists.")
     ],
     steps: Annotated[str, typer.Option(help="Updates M, e.g. 16,64.")] = "64",
     temperature: Annotated[str, typer.Option(help="tau, e.g. 1.0,0.9; 0 is greedy.")] = "1.0",
@@ -78,13 +76,10 @@ def sample(
     from strop.denoisers import load_denoiser
     from strop.generate import sample_cells
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with output.warnings_noted():
         denoiser = load_denoiser(
             checkpoint, revision=revision, weights=_weights(weights), device=device, dtype=dtype
         )
-    for warning in caught:
-        output.note(f"warning: {warning.message}")
     output.note(
         f"{denoiser.source}: {denoiser.spec.family}, {denoiser.vocab_size:,} tokens, length "
         f"{length or denoiser.length}, on {denoiser.device}, network in "
@@ -108,7 +103,7 @@ def sample(
             progress=bar,
         )
     _print(out, pools, as_json)
-    output.next_command(f"strop show {shlex.quote(str(out))}")
+    output.next_command(f"strop show {shlex.quote(out)}")
 
 
 def _specs(
@@ -153,7 +148,7 @@ def _weights(name: str | None) -> Any:
     return name
 
 
-def _print(out: Path, pools: list[Any], as_json: bool) -> None:
+def _print(out: str, pools: list[Any], as_json: bool) -> None:
     rows = [
         {
             "cell": pool.spec.id,
@@ -168,7 +163,7 @@ def _print(out: Path, pools: list[Any], as_json: bool) -> None:
         for pool in pools
     ]
     if as_json:
-        output.emit({"run": str(out), "cells": rows})
+        output.emit({"run": out, "cells": rows})
         return
     output.table(
         ["cell", "setting", "outputs", "calls per output", "seconds per output"],

@@ -40,14 +40,16 @@ def show(
     if as_json:
         output.emit({"run": str(run), "asked": asked, "cells": documents})
         return
-    print(f"{run}: {asked.get('checkpoint')}, seed {asked.get('seed')}, n {asked.get('n')}")
+    output.say(f"{run}: {asked.get('checkpoint')}, seed {asked.get('seed')}, n {asked.get('n')}")
     for one, document in zip(chosen, documents, strict=True):
         sampler = one.spec.generator.sampler
-        print(f"\n{one.id}  {label(sampler)}  {document['outputs']} of {asked.get('n')} outputs")
+        output.say(
+            f"\n{one.id}  {label(sampler)}  {document['outputs']} of {asked.get('n')} outputs"
+        )
         if cell is not None:
             output.table(["field", "value"], [[k, str(v)] for k, v in sampler])
         for entry in document["first"]:
-            print(f"  [{entry['index']}] nfe {entry['nfe']}  {_excerpt(entry, full)}")
+            output.say(f"  [{entry['index']}] nfe {entry['nfe']}  {_excerpt(entry, full)}")
     incomplete = any(d["outputs"] < (asked.get("n") or 0) for d in documents)
     if incomplete:
         output.note("some outputs are missing: the command that made this run continues it")

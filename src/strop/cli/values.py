@@ -11,6 +11,8 @@ __all__ = ["listed"]
 
 T = TypeVar("T")
 
+KINDS: dict[object, str] = {int: "whole numbers", float: "numbers"}
+
 
 def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
     """A comma-separated list, each entry once, in the order given."""
@@ -24,7 +26,7 @@ def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
                 f"{flag} has an entry that cannot be read.",
                 where=flag,
                 got=repr(text),
-                expected=f"{kind.__name__} values separated by commas",
+                expected=f"{KINDS.get(kind, 'values')} separated by commas",
             ) from None
         if value not in values:
             values.append(value)

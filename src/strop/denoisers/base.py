@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from strop.errors import UserError
+from strop.errors import UserError, whole_number
 from strop.spec import CheckpointSpec
 
 if TYPE_CHECKING:
     from strop.denoisers.tokenizer import TextCodec
 
-__all__ = ["NEG_INFINITY", "Denoiser", "all_log_probs", "carry_over", "checked_ids", "subs"]
+__all__ = [
+    "NEG_INFINITY",
+    "Denoiser",
+    "all_log_probs",
+    "carry_over",
+    "checked_ids",
+    "subs",
+    "usable_length",
+]
 
 NEG_INFINITY = -1_000_000.0
 """The public code's stand-in for log 0; its exponential is exactly zero."""
@@ -28,20 +36,45 @@ class Denoiser(Protocol):
     that it is a tensor whose first two axes are the sequence and the position.
     """
 
-    spec: CheckpointSpec
-    """What this denoiser computes; part of the generator's identity."""
-    source: str
-    """Where it came from, as the user wrote it; provenance, not identity."""
-    vocab_size: int
-    """Classes of the output, the mask included."""
-    mask_id: int
-    length: int
-    """The longest sequence it knows, and the default one."""
-    time_conditioned: bool
-    """Whether `hidden` depends on sigma; if not, sigma may be None."""
-    device: torch.device
-    codec: TextCodec | None
-    """Tokens to text, where a tokenizer is known."""
+    @property
+    def spec(self) -> CheckpointSpec:
+        """What this denoiser computes; part of the generator's identity."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where it came from, as the user wrote it; provenance, not identity."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """Classes of the output, the mask included."""
+        ...
+
+    @property
+    def mask_id(self) -> int:
+        """The class that means "not yet revealed"."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """The longest sequence it knows, and the default one."""
+        ...
+
+    @property
+    def time_conditioned(self) -> bool:
+        """Whether `hidden` depends on sigma; if not, sigma may be None."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids and states live."""
+        ...
+
+    @property
+    def codec(self) -> TextCodec | None:
+        """Tokens to text, where a tokenizer is known."""
+        ...
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
         """States [B, L, ...] of the sequences `ids` [B, L] at noise levels `sigma` [B]."""
@@ -112,3 +145,18 @@ def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tens
     columns = torch.arange(length, device=ids.device).repeat(batch)
     logits = denoiser.logits(hidden, rows, columns).view(batch, length, -1)
     return carry_over(subs(logits, denoiser.mask_id), ids, denoiser.mask_id)
+
+
+def usable_length(denoiser: Denoiser, length: int | None) -> int:
+    """The length asked for, or the model's own; never a longer one."""
+    if length is None:
+        return denoiser.length
+    length = whole_number("length", length, 1, 2**32)
+    if length > denoiser.length:
+        raise UserError(
+            "The length is beyond what the model was made for.",
+            where=denoiser.source,
+            got=length,
+            expected=f"1 to {denoiser.length}",
+        )
+    return length

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from strop.denoisers.base import all_log_probs, checked_ids
-from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
@@ -28,7 +27,7 @@ class TabularDenoiser:
 
     time_conditioned = False
     source = "tabular"
-    codec: TextCodec | None = None
+    codec = None
 
     def __init__(self, target: ArrayLike, *, device: torch.device | str = "cpu") -> None:
         law = _checked(target)

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from strop.denoisers.base import Denoiser
+from strop.denoisers.base import Denoiser, usable_length
+from strop.errors import whole_number
 from strop.rng import Stream
 from strop.samplers import fast
 from strop.samplers.categorical import clean_log_probs
 from strop.samplers.grid import RevealGrid, reveal_grid
 from strop.samplers.lattice import BITS, Lattice, first_order
-from strop.spec import SamplerSpec
+from strop.spec import SEED_LIMIT, SamplerSpec
 
 __all__ = ["Level", "PrecisionReport", "describe"]
 
@@ -92,9 +93,10 @@ def describe(
     `rows` masked positions are looked at per level, and so many draws made from the exact law that
     about `reveals` of them reveal something.
     """
+    seed = whole_number("seed", seed, 0, SEED_LIMIT)
     spec = SamplerSpec(steps=steps, temperature=temperature, top_p=top_p, precision="float32")
     grid = reveal_grid(spec)
-    texts = _contexts(denoiser, samples, seed, length or denoiser.length)
+    texts = _contexts(denoiser, samples, seed, usable_length(denoiser, length))
     rounds = sorted({min(steps - 1, round((1 - level) * steps)) for level in LEVELS})
     levels = [_level(denoiser, spec, grid, k, texts, rows, reveals, seed) for k in rounds]
     timing = _timing(grid, levels)

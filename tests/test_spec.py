@@ -1,0 +1,321 @@
+"""Specs: equal content has an equal id, any change another, and nothing wrong gets in."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from strop.errors import UserError
+from strop.spec import (
+    MOST_STEPS,
+    SAMPLERS,
+    CellSpec,
+    CheckpointSpec,
+    DenseBatch,
+    GeneratorSpec,
+    SamplerSpec,
+    Spec,
+)
+
+FAST = [name for name, facts in SAMPLERS.items() if facts.fast]
+SLOW = [name for name, facts in SAMPLERS.items() if not facts.fast]
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> tuple[float, ...]:
+    parts = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=6).filter(any))
+    return tuple(part / sum(parts) for part in parts)
+
+
+@st.composite
+def samplers(draw: st.DrawFn) -> SamplerSpec:
+    fields: dict[str, Any] = {
+        "name": draw(st.sampled_from(sorted(SAMPLERS))),
+        "temperature": draw(st.floats(0, 1e6)),
+        "precision": draw(st.sampled_from(["float32", "float64"])),
+        "top_p": draw(st.floats(0, 1, exclude_min=True)),
+        "finish": draw(st.sampled_from([None, "greedy", "draw", "none"])),
+        "implementation": "dense",
+    }
+    if fields["name"] in FAST:
+        fields["implementation"] = draw(st.sampled_from(["fast", "dense"]))
+    if draw(st.booleans()):
+        fields["grid"] = draw(grids())
+    else:
+        fields["steps"] = draw(st.integers(1, MOST_STEPS))
+    return SamplerSpec(**fields)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> CheckpointSpec:
+    numbers = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9)
+    return CheckpointSpec(
+        family=draw(st.text(max_size=8)),
+        sha256=draw(st.text("0123456789abcdef", min_size=64, max_size=64)),
+        weights=draw(st.sampled_from(["released", "ema", "raw", "exact"])),
+        shape=draw(st.dictionaries(st.text(max_size=5), numbers, max_size=4)),
+        network_dtype=draw(st.sampled_from(["float32", "bfloat16"])),
+    )
+
+
+@st.composite
+def cells(draw: st.DrawFn) -> CellSpec:
+    generator = GeneratorSpec(
+        checkpoint=draw(checkpoints()),
+        sampler=draw(samplers()),
+        length=draw(st.integers(1, 4096)),
+    )
+    whole = st.integers(1, 10**6)
+    batch = st.none() | st.builds(DenseBatch, size=whole, ragged_total=st.none() | whole)
+    return CellSpec(generator=generator, seed=draw(st.integers(0, 2**63 - 1)), batch=draw(batch))
+
+
+SPECS = samplers() | checkpoints() | cells()
+
+
+@given(SPECS)
+def test_json_round_trip_keeps_value_and_id(spec: Spec) -> None:
+    through_text = type(spec)(**json.loads(spec.canonical()))
+    through_pydantic = type(spec).model_validate_json(spec.model_dump_json())
+    assert through_text == through_pydantic == spec
+    assert through_text.id == through_pydantic.id == spec.id
+    assert hash(through_text) == hash(spec)
+
+
+@given(samplers(), st.data())
+def test_equal_content_has_an_equal_id_however_it_is_spelled(
+    spec: SamplerSpec, data: st.DataObject
+) -> None:
+    fields = spec.model_dump()
+    order = data.draw(st.permutations(list(fields)))
+    assert SamplerSpec(**{name: fields[name] for name in order}).id == spec.id
+    if spec.grid != "uniform":
+        for spelling in (list, np.array, iter):
+            again = SamplerSpec(**{**fields, "grid": spelling(spec.grid), "steps": None})
+            assert again.id == spec.id
+
+
+@given(cells(), cells())
+def test_ids_are_equal_only_for_equal_specs(one: CellSpec, other: CellSpec) -> None:
+    assert (one.id == other.id) == (one.canonical() == other.canonical())
+
+
+def paths(value: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every leaf of a nested document."""
+    if isinstance(value, dict):
+        return [p for key, part in value.items() for p in paths(part, (*here, key))]
+    return [here]
+
+
+def changed(value: Any) -> Any:
+    """Another valid value of the same field, where its name does not demand a certain one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return math.nextafter(value, 0.5)
+    return value
+
+
+OTHER = {
+    "name": {"ancestral": "ancestral-uncached"},
+    "precision": {"float32": "float64", "float64": "float32"},
+    "implementation": {"fast": "dense"},
+    "finish": {"greedy": "draw", "draw": "none", "none": "greedy"},
+}
+
+
+@given(cells())
+def test_a_change_of_any_field_changes_the_id(cell: CellSpec) -> None:
+    document = json.loads(cell.canonical())
+    tried = 0
+    for path in paths(document):
+        copy = json.loads(cell.canonical())
+        place = copy
+        for key in path[:-1]:
+            place = place[key]
+        old = place[path[-1]]
+        if path[-1] in OTHER and "sampler" in path:
+            new = OTHER[path[-1]].get(old, old)
+        elif path[-1] == "batch":
+            new = {"size": 3}
+        elif path[-1] == "ragged_total":
+            new = 1 if old is None else None
+        elif path[-1] == "grid":
+            new = [*old[:-1], old[-1] / 2, old[-1] / 2] if old != "uniform" else [0.5, 0.5]
+            place["steps"] = len(new)
+        else:
+            new = old + "x" if isinstance(old, str) else changed(old)
+        place[path[-1]] = new
+        if new == old and type(new) is type(old):
+            continue
+        try:
+            other = CellSpec(**copy)
+        except UserError:
+            continue  # the change is not allowed on its own, e.g. steps beside a grid
+        tried += 1
+        assert other.id != cell.id, path
+        assert other != cell, path
+    assert tried >= 5
+
+
+def test_a_change_of_one_field_of_the_default_changes_the_id() -> None:
+    default = SamplerSpec()
+    changes: dict[str, Any] = {
+        "name": "ancestral-uncached",
+        "steps": 65,
+        "temperature": math.nextafter(1.0, 0.0),
+        "precision": "float32",
+        "top_p": 0.9,
+        "grid": [0.5, 0.5],
+        "finish": "draw",
+        "implementation": "dense",
+    }
+    assert changes.keys() == SamplerSpec.model_fields.keys()
+    ids = {default.id}
+    for field, value in changes.items():
+        more = {"implementation": "dense"} if field == "name" else {}
+        ids.add(SamplerSpec(**{field: value, **more}).id)
+    assert len(ids) == len(changes) + 1
+
+
+def test_ids_do_not_drift() -> None:
+    """Folders of earlier versions are found by these: a change here needs a new format."""
+    assert SamplerSpec().canonical() == (
+        '{"finish":"greedy","grid":"uniform","implementation":"fast","name":"ancestral",'
+        '"precision":"float64","steps":64,"temperature":1.0,"top_p":1.0}'
+    )
+
+
+def test_kinds_with_equal_content_have_different_ids() -> None:
+    class Other(SamplerSpec):
+        pass
+
+    assert Other().canonical() == SamplerSpec().canonical()
+    assert Other().id != SamplerSpec().id
+
+
+def test_minus_zero_is_zero() -> None:
+    assert SamplerSpec(temperature=-0.0).id == SamplerSpec(temperature=0.0).id
+    assert SamplerSpec(grid=[1.0, -0.0]).id == SamplerSpec(grid=[1.0, 0.0]).id
+
+
+def test_numbers_of_any_type_are_one_number() -> None:
+    assert SamplerSpec(temperature=1, top_p=1).id == SamplerSpec(temperature=1.0, top_p=1.0).id
+    assert SamplerSpec(steps=np.int64(8)).id == SamplerSpec(steps=8).id
+    assert SamplerSpec(temperature=np.float64(0.9)).id == SamplerSpec(temperature=0.9).id
+    assert SamplerSpec(grid=[1, 0]).id == SamplerSpec(grid=(1.0, 0.0)).id
+
+
+def test_what_is_left_out_is_filled_in() -> None:
+    assert SamplerSpec(finish=None).id == SamplerSpec(finish="greedy").id
+    assert SamplerSpec(grid=[0.5, 0.5]).id == SamplerSpec(grid=[0.5, 0.5], steps=2).id
+    assert SamplerSpec(grid=[0.5, 0.5]).finish == "draw"
+    assert SamplerSpec(name="analytic", implementation="dense").finish == "draw"
+
+
+def test_specs_are_frozen_and_copies_are_checked() -> None:
+    spec = SamplerSpec()
+    with pytest.raises(Exception, match="frozen"):
+        spec.steps = 3  # pyright: ignore[reportAttributeAccessIssue]
+    assert spec.model_copy(update={"steps": 3}) == SamplerSpec(steps=3)
+    with pytest.raises(UserError, match="steps"):
+        spec.model_copy(update={"steps": 0})
+    assert len({spec, SamplerSpec(), SamplerSpec(steps=3)}) == 2
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"steps": 0}, "from 1 to"),
+    ({"steps": -4}, "from 1 to"),
+    ({"steps": MOST_STEPS + 1}, "from 1 to"),
+    ({"steps": 2.5}, "from 1 to"),
+    ({"steps": "many"}, "from 1 to"),
+    ({"steps": True}, "from 1 to"),
+    ({"steps": None}, "from 1 to"),
+    ({"temperature": -0.1}, "0 (greedy) or a positive number"),
+    ({"temperature": math.nan}, "0 (greedy) or a positive number"),
+    ({"temperature": math.inf}, "0 (greedy) or a positive number"),
+    ({"temperature": "hot"}, "0 (greedy) or a positive number"),
+    ({"top_p": 0}, "above 0 and up to 1"),
+    ({"top_p": 1.5}, "above 0 and up to 1"),
+    ({"top_p": math.nan}, "above 0 and up to 1"),
+    ({"name": "ancestal"}, ", ".join(sorted(SAMPLERS))),
+    ({"name": None}, ", ".join(sorted(SAMPLERS))),
+    ({"name": ["ancestral"]}, ", ".join(sorted(SAMPLERS))),
+    ({"precision": "float16"}, "float32, float64"),
+    ({"precision": None}, "float32, float64"),
+    ({"implementation": "quick"}, "dense, fast"),
+    ({"finish": "never"}, "draw, greedy, none"),
+    ({"step": 3}, ", ".join(sorted(SamplerSpec.model_fields))),
+    ({"grid": [0.5, 0.4]}, "sum to 1"),
+    ({"grid": [0.5, 0.5], "steps": 3}, "one mass per step"),
+    ({"grid": [1.5, -0.5]}, "none of them negative"),
+    ({"grid": [math.nan, 1.0]}, "none of them negative"),
+    ({"grid": [math.inf, -math.inf]}, "none of them negative"),
+    ({"grid": [1e308] * 10}, "sum to 1"),
+    ({"grid": []}, "one or more"),
+    ({"grid": ["a", 1.0]}, "not a number"),
+    ({"grid": [[0.5, 0.5]]}, "not a number"),
+    ({"grid": [10**400]}, "not a number"),
+    ({"grid": np.eye(2)}, "not a number"),
+    ({"grid": "log"}, "'uniform', or masses"),
+    ({"grid": None}, "'uniform', or masses"),
+    ({"grid": 1.0}, "'uniform', or masses"),
+    ({"grid": np.array(1.0)}, "'uniform', or masses"),
+    ({"grid": b"ab"}, "'uniform', or masses"),
+    ({"grid": {0.25, 0.75}}, "'uniform', or masses"),
+]
+
+
+@pytest.mark.parametrize(("fields", "told"), BAD, ids=lambda value: repr(value)[:40])
+def test_bad_values_are_refused_in_words(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        SamplerSpec(**fields)
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 600
+    assert "pydantic" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_fast_is_refused_with_the_remedy_where_there_is_no_fast_form(name: str) -> None:
+    with pytest.raises(UserError, match=name) as caught:
+        SamplerSpec(name=name)
+    assert "--implementation dense" in str(caught.value)
+    assert SamplerSpec(name=name, implementation="dense").name == name
+
+
+def test_a_misspelled_name_gets_the_nearest_one() -> None:
+    with pytest.raises(UserError, match="did you mean 'ancestral'"):
+        SamplerSpec(name="ancestal")
+
+
+@given(grids(), st.floats(1e-8, 0.5), st.integers(0, 5), st.sampled_from([-1, 1]))
+def test_a_grid_that_does_not_sum_to_one_is_refused(
+    grid: tuple[float, ...], error: float, where: int, sign: int
+) -> None:
+    assume(where < len(grid) and grid[where] + sign * error >= 0)
+    off = list(grid)
+    off[where] += sign * error
+    with pytest.raises(UserError, match="does not sum to one"):
+        SamplerSpec(grid=off)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("seed", -1), ("seed", 2**63), ("generator", {}), ("batch", {"size": 0})]
+)
+def test_bad_cells_are_refused(field: str, value: Any) -> None:
+    checkpoint = CheckpointSpec(family="mdlm", sha256="0" * 64, shape={})
+    generator = GeneratorSpec(checkpoint=checkpoint, sampler=SamplerSpec(), length=8)
+    good = {"generator": generator, "seed": 0}
+    CellSpec(**good)
+    with pytest.raises(UserError):
+        CellSpec(**{**good, field: value})
+    with pytest.raises(UserError, match="length"):
+        GeneratorSpec(checkpoint=checkpoint, sampler=SamplerSpec(), length=0)
