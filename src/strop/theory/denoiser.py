@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from strop.theory.target import Array, Target, check_size, log_of
 
-__all__ = ["Denoiser", "log_sum", "temper", "temper_slope"]
+__all__ = ["Denoiser", "log_sum", "per_context", "temper", "temper_slope"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +100,12 @@ class Denoiser:
 
 
 def temper(log_q: Array, shape: tuple[int, ...], lam: NDArray) -> NDArray:
-    """q_lambda proportional to q**lambda, for every prediction at once; lam may be complex.
+    """q_lambda proportional to q**lambda for every prediction at once; lam may be complex.
 
-    `lam` has shape `(..., R)`, or `(..., R, 2**L)` when contexts have their own temperature and
-    it carries the extra axis explicitly (see `per_context`).
+    `lam` has shape `(..., R)`; see `per_context` for temperatures that depend on the visible set.
     """
     scale = lam[..., None, None, None]
-    scaled = _times(scale, log_q)
-    return _normalised(scaled, shape)
+    return _normalised(_times(scale, log_q), shape)
 
 
 def per_context(log_q: Array, shape: tuple[int, ...], lam: NDArray) -> NDArray:
