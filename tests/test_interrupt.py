@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from strop.cli.main import run as run_command
+from strop.errors import UserError
 from strop.store import Run
 from tiny_models import environment, wait_for, write_checkpoint
 
@@ -32,7 +33,8 @@ KINDS = {
     "fast": ["--precision", "float64,float32", "--batch-size", "3"],
     "dense": ["--implementation", "dense", "--batch-size", "2", "--temperature", "1.0,0.8"],
 }
-CELLS, N, KILLS = 2, 40, 4
+CELLS, N, KILLS = 2, 40, 5
+PART = CELLS * N // (KILLS - 1)
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +64,15 @@ def recorded(path: Path) -> int:
     return sum(session["outputs"] for one in documents for session in one["sessions"])
 
 
-def on_disk(path: Path) -> int:
+def on_disk(path: Path) -> list[int]:
+    """Outputs of every cell, read from the tables themselves."""
     if not (path / "study.yaml").exists():
-        return 0
+        return [0] * CELLS
     try:
-        return sum(len(cell.indices()) for cell in Run.open(path).cells())
-    except Exception as error:
+        return [len(cell.indices()) for cell in Run.open(path).cells()]
+    except UserError as error:
         if "spec.json" in str(error):  # killed before every cell had its folder
-            return 0
+            return [0] * CELLS
         raise
 
 
@@ -96,19 +99,19 @@ def test_killed_and_rerun_equals_uninterrupted(model: Path, tmp_path: Path, kind
     seen = []
     for kill in range(KILLS):
         process = start(line)
-        before = recorded(path)
         if kill == 0:  # while the run directory is being made
             wait_for(process, path.exists)
-        else:  # once some more outputs are there, and a little later
-            goal = before + moments.randrange(1, 20)
+        else:  # somewhere in its own part of the run, so that every cell is hit
+            goal = (kill - 1) * PART + moments.randrange(1, PART - 5)
             wait_for(process, lambda goal=goal: recorded(path) >= goal)
         time.sleep(moments.random() * 0.01)
         process.send_signal(signal.SIGKILL)
-        killed = process.wait() == -signal.SIGKILL
-        seen.append((killed, on_disk(path)))
-    partial = [count for killed, count in seen if killed and 0 < count < CELLS * N]
-    assert len(partial) >= 2, f"too few kills landed inside the run: {seen}"
-    assert [count for _, count in seen] == sorted(count for _, count in seen), "outputs were lost"
+        assert process.wait() == -signal.SIGKILL, "it was over before it was killed"
+        seen.append(on_disk(path))
+    for cell in range(CELLS):
+        counts = [one[cell] for one in seen]
+        assert any(0 < count < N for count in counts), f"no kill landed inside cell {cell}: {seen}"
+        assert counts == sorted(counts), f"outputs were lost: {seen}"
     assert run_command(line) == 0
     assert outcome(path) == outcome(whole)
     for cell in Run.open(path).cells():
@@ -117,9 +120,11 @@ def test_killed_and_rerun_equals_uninterrupted(model: Path, tmp_path: Path, kind
         assert sum(session["outputs"] for session in cell.sessions()) <= N
 
 
-@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("json_flag", "how"), [([], signal.SIGINT), (["--json"], signal.SIGTERM)], ids=["INT", "TERM"]
+)
 def test_an_interrupt_keeps_what_is_finished(
-    model: Path, tmp_path: Path, json_flag: list[str]
+    model: Path, tmp_path: Path, json_flag: list[str], how: signal.Signals
 ) -> None:
     path = tmp_path / "run"
     line = [*arguments(model, "fast", path), *json_flag]
@@ -131,7 +136,7 @@ def test_an_interrupt_keeps_what_is_finished(
         text=True,
     )
     assert wait_for(process, lambda: recorded(path) >= 2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     out, told = process.communicate(timeout=60)
     assert process.returncode == 2, told
     assert told.count("Interrupted.") == 1
@@ -141,7 +146,7 @@ def test_an_interrupt_keeps_what_is_finished(
         assert json.loads(out)["error"]["kind"] == "Incomplete"
     else:
         assert out == ""
-    kept = on_disk(path)
+    kept = sum(on_disk(path))
     assert 0 < kept < CELLS * N
     cells = Run.open(path).cells()
     assert recorded(path) == kept, "what was finished is kept, and counted"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -308,12 +309,13 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str:
-    """The version, and the commit where the package runs from a checkout."""
-    head = Path(__file__).parents[2] / ".git" / "HEAD"
-    try:
-        content = head.read_text().strip()
-        if content.startswith("ref: "):
-            content = (head.parent / content.removeprefix("ref: ")).read_text().strip()
-    except OSError:
+    """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
         return __version__
-    return f"{__version__}+{content[:12]}"
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return f"{__version__}+{answer.stdout.strip()}"

@@ -102,7 +102,7 @@ class Run:
             if force:
                 run._clear()
             study, ids = run._study(), [cell.id for cell in cells]
-            if study is not None and study["cells"] != ids:
+            if study is not None and set(study["cells"]) != set(ids):
                 raise UserError(
                     "This run directory was made by another spec.",
                     where=run.path,

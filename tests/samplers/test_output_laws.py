@@ -205,3 +205,18 @@ def test_reveal_timing_and_sigma(where, implementation, precision):
     assert chi_square(joint, np.outer(masses, masses)) > PASS
     tilted = masses * np.linspace(1.15, 0.85, len(masses))
     assert chi_square(np.bincount(ids.ravel(), minlength=len(masses)), tilted) < FAIL
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("implementation", ["fast", "dense"])
+@pytest.mark.parametrize("temperature", [5e-324, 1e-40, 1e-6, 1e6, 1e300])
+def test_extreme_temperatures(temperature, implementation, precision):
+    """Very cold is greedy, very hot is uniform, and the mask is never a token."""
+    law = target(3, 2, seed=2)
+    spec = SamplerSpec(
+        steps=3, temperature=temperature, precision=precision, implementation=implementation
+    )
+    ids = draw(TabularDenoiser(law), spec, seed=8, n=5_000)
+    limit = {"temperature": 0.0} if temperature < 1 else {"temperature": 1e3}
+    assert (ids < 3).all()
+    assert chi_square(counts(ids, 3), exact(law, spec, **limit)) > PASS

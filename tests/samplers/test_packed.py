@@ -30,7 +30,7 @@ class Counting(TabularDenoiser):
         return super().logits(hidden, sequence, position)
 
 
-def run(denoiser, spec, n=500, slots=16, bits=24):
+def run(denoiser, spec, n=500, slots=200, bits=24):
     packed = Packed(denoiser, spec, reveal_grid(spec), slots, denoiser.length)
     law = RevealFirst(packed, 1) if spec.precision == "float64" else LatticeRace(packed, 1, bits)
     done = list(packed.run(range(n), law))
@@ -111,8 +111,8 @@ def test_a_mask_in_the_middle_of_the_vocabulary():
     law = target(3, 2)
     for precision in ("float64", "float32"):
         spec = SamplerSpec(steps=40, precision=precision)
-        _, plain = run(TabularDenoiser(law), spec, n=4000)
-        _, shifted = run(Shifted(law), spec, n=4000)
+        _, plain = run(TabularDenoiser(law), spec, n=4000, slots=2000)
+        _, shifted = run(Shifted(law), spec, n=4000, slots=2000)
         shift = np.array([0, 2, 3])
         frequency = [
             np.bincount(np.stack([m[one.ids] for one in done]).ravel(), minlength=4)

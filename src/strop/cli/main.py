@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -53,6 +54,8 @@ def build() -> Any:
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
+    # A batch system that ends a job says so with SIGTERM: like Ctrl-C, finish what can be kept.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 

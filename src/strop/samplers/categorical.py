@@ -17,6 +17,9 @@ __all__ = ["clean_log_probs", "invert", "race"]
 RACE_EPSILON = 1e-10
 """The public code's guard inside both logarithm and quotient."""
 
+LARGEST_INVERSE = 1e30
+"""Largest 1/tau used: beyond it only exact ties are left, and float32 overflows soon after."""
+
 NUCLEUS_TOLERANCE = 1e-6
 """A set whose mass falls short of top_p by rounding alone counts as having reached it."""
 
@@ -31,9 +34,22 @@ def clean_log_probs(logits: Tensor, mask_id: int, temperature: float, top_p: flo
     if temperature == 0:
         return _certain(subs(logits, mask_id))
     if temperature != 1:
-        logits = logits * (1 / temperature)
+        logits = _tempered(logits, mask_id, temperature)
     log_probs = subs(logits, mask_id)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p)
+
+
+def _tempered(logits: Tensor, mask_id: int, temperature: float) -> Tensor:
+    """Logits over temperature, for any temperature above zero.
+
+    The mask is ruled out for good, since at a very low temperature no constant would hold it down;
+    the best token is moved to zero, since its quotient would overflow.
+    """
+    logits[..., mask_id] = -torch.inf
+    logits = logits - logits.amax(-1, keepdim=True)
+    logits *= min(1 / temperature, LARGEST_INVERSE)
+    logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
+    return logits
 
 
 def _certain(log_probs: Tensor) -> Tensor:
