@@ -47,9 +47,11 @@ format: $(STAMPS)/install
 
 bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/theory.py
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
+	$(BIN)/python benchmarks/theory.py --quick
 
 clean:
 	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 from strop.denoisers.base import Denoiser
 from strop.denoisers.load import load_denoiser
+from strop.denoisers.markov import MarkovDenoiser
 from strop.denoisers.tabular import TabularDenoiser
 
-__all__ = ["Denoiser", "TabularDenoiser", "load_denoiser"]
+__all__ = ["Denoiser", "MarkovDenoiser", "TabularDenoiser", "load_denoiser"]

@@ -1,0 +1,211 @@
+"""Theorem 1, "training integrates, sampling sums", evaluated on one problem.
+
+J_N = sum_k delta_k c_lambda(a_{k-1}) is a left Riemann sum of the loss profile, and
+
+    KL(P x nu || Q_lambda) = J_N - H(X)       = B_N + C_N
+    KL(P || pi_lambda)     = B_N + C_N - R_N
+
+with B_N the expected conditional total correlation inside rounds, C_N the posterior error and
+R_N = E_P KL(nu || Q_lambda(S | X)) the credit for mixing paths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.theory.profile import (
+    dependence_sum,
+    entropy_profile,
+    loss_profile,
+    token_losses,
+    total_correlations,
+)
+from strop.theory.sampler import Problem, log_output, path_chunks
+from strop.theory.target import Array, Target, expect, log_of, subset_sizes
+
+__all__ = ["Account", "account", "entropy_of", "expected_conditional_tc", "kl", "mixing_credit"]
+
+
+@dataclass(frozen=True)
+class Account:
+    """Every term of Theorem 1 and its corollaries, in nats."""
+
+    L: int
+    """Coordinates."""
+    N: int
+    """Rounds."""
+    outputs: int
+    """Points of the output space."""
+    H_X: float
+    """Entropy of the target."""
+    J_N: float
+    """Schedule-matched posterior loss."""
+    B_N: float
+    """Price of drawing a round's coordinates independently."""
+    C_N: float
+    """Accumulated posterior error."""
+    R_N: float
+    """Credit for mixing reveal paths."""
+    KL_out: float
+    """KL(P || pi)."""
+    KL_aug: float
+    """KL(P x nu || Q), output and path together."""
+    H_pi: float
+    """Entropy of the output law."""
+    TV: float
+    """Half the L1 distance between P and pi."""
+    h_at_grid: list[float]
+    """h at a_0..a_{N-1}."""
+    c_at_grid: list[float]
+    """c_lambda at a_0..a_{N-1}, with the denoiser and temperature of that round."""
+    TC: float
+    """Total correlation of the target."""
+    DTC: float
+    """Dual total correlation of the target."""
+    dependence_sum: float
+    """TC + DTC = sum_i I(X_i; X_{-i})."""
+    mesh_bound: float
+    """Largest mass times `dependence_sum`, at least B_N."""
+    pinsker_bound: float
+    """sqrt((B_N + C_N) / 2), at least TV."""
+    share_prob_c: float
+    """sum_k delta_k^2: the chance that two given coordinates share a round."""
+    L_inf: float | None
+    """Area under c_lambda, the continuous-time objective; None if rounds differ."""
+    pi: list[Any]
+    """The output law, nested like P."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """All terms by name."""
+        return asdict(self)
+
+
+def account(problem: Problem) -> Account:
+    """Evaluate Theorem 1 on a problem."""
+    target, masses = problem.target, problem.masses
+    tables = problem.tables()
+    H_X = target.entropy
+    h = entropy_profile(target)(problem.grid[:-1])
+    losses = token_losses(target, tables)
+    c = _losses_at_grid(losses, problem)
+    log_pi = log_output(problem, tables)
+    pi = np.exp(log_pi)
+    J, B, C = _dot(masses, c), _dot(masses, h) - H_X, _dot(masses, c - h)
+    TC, DTC = total_correlations(target)
+    dependence = dependence_sum(target)
+    return Account(
+        L=target.L,
+        N=problem.N,
+        outputs=target.size,
+        H_X=H_X,
+        J_N=J,
+        B_N=B,
+        C_N=C,
+        R_N=mixing_credit(problem, tables, log_pi) if np.isfinite(J) else np.inf,
+        KL_out=kl(target.p, log_pi),
+        KL_aug=augmented_kl(problem, tables) if problem.enumerable else J - H_X,
+        H_pi=entropy_of(pi),
+        TV=0.5 * float(np.abs(target.p - pi).sum()),
+        h_at_grid=h.tolist(),
+        c_at_grid=c.tolist(),
+        TC=TC,
+        DTC=DTC,
+        dependence_sum=dependence,
+        mesh_bound=float(masses.max()) * dependence,
+        pinsker_bound=float(np.sqrt(max(B + C, 0.0) / 2)),
+        share_prob_c=float((masses**2).sum()),
+        L_inf=loss_profile(losses[0], target.L).area if len(losses) == 1 else None,
+        pi=pi.reshape(target.shape).tolist(),
+    )
+
+
+def kl(p: Array, log_q: Array) -> float:
+    """KL(p || q) with 0 log 0 = 0; infinite where q misses mass of p."""
+    return float(kls(p, log_q))
+
+
+def kls(p: Array, log_q: Array) -> Array:
+    """KL(p || q) over the last axis of `log_q`, as sum of p log(p/q) - p + q.
+
+    Both are laws, so this is the same number, but every term is nonnegative: no cancellation
+    where q is close to p.
+    """
+    live = p > 0
+    log_ratio = log_q - np.where(live, log_of(p), 0.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = p * (np.expm1(log_ratio) - log_ratio)
+        far = np.exp(log_q) - p - p * log_ratio
+        terms = np.where(np.abs(log_ratio) < 0.5, near, far)
+    return np.where(live, terms, np.exp(log_q)).sum(axis=-1)
+
+
+def entropy_of(p: Array) -> float:
+    """Entropy in nats."""
+    return float(-expect(p, log_of(p)))
+
+
+def augmented_kl(problem: Problem, tables: NDArray) -> float:
+    """KL(P x nu || Q) path by path."""
+    p, total = problem.target.p, 0.0
+    log_p = np.where(p > 0, log_of(p), 0.0)
+    for nu, log_q in path_chunks(problem, tables):
+        total += float(nu @ expect(p, log_p - log_q))
+    return total
+
+
+def mixing_credit(problem: Problem, tables: NDArray, log_pi: Array) -> float:
+    """R_N = E_P KL(nu || Q(S | X)), from the posterior over paths of each output.
+
+    log nu(S) - log Q(S | x) = log pi(x) - log Q^S(x). Too many paths to list: the expectation
+    over paths is linear in the tables, which gives E_P log pi + J_N.
+    """
+    p = problem.target.p
+    if not problem.enumerable:
+        losses = _losses_at_grid(token_losses(problem.target, tables), problem)
+        return float(expect(p, log_pi)) + _dot(problem.masses, losses)
+    total = 0.0
+    for nu, log_q in path_chunks(problem, tables):
+        with np.errstate(invalid="ignore"):
+            total += float(nu @ expect(p, log_pi - log_q))
+    return total
+
+
+def expected_conditional_tc(target: Target, masses: Array) -> float:
+    """E_S sum_k TC(X_{S_k} | X_{A_{k-1}}), from the law of (visible set, round's set).
+
+    Before round k the visible set has probability a^|A| (1-a)^(L-|A|), and each hidden coordinate
+    joins the round with probability delta_k / (1 - a_{k-1}).
+    """
+    H, sizes = target.entropies, subset_sizes(target.L)
+    subsets = np.arange(target.subsets)
+    after, before = np.nonzero((subsets[None, :] & ~subsets[:, None]) == 0)
+    block = sizes[after] - sizes[before]
+    single = np.zeros(after.size)
+    for i in range(target.L):
+        inside = (after & ~before) >> i & 1 == 1
+        single[inside] += H[before[inside] | 1 << i] - H[before[inside]]
+    correlation = single - (H[after] - H[before])
+    total, level = 0.0, 0.0
+    for mass in masses:
+        hidden = target.L - sizes[after]
+        left = max(1 - level - mass, 0.0)
+        total += float((level ** sizes[before] * mass**block * left**hidden) @ correlation)
+        level += mass
+    return total
+
+
+def _losses_at_grid(losses: Array, problem: Problem) -> Array:
+    """c_lambda(a_{k-1}) with the losses of round k."""
+    length, levels = problem.target.L, problem.grid[:-1]
+    if len(losses) == 1:
+        return loss_profile(losses[0], length)(levels)
+    rounds = zip(losses, levels, strict=True)
+    return np.array([float(loss_profile(one, length)(level)) for one, level in rounds])
+
+
+def _dot(masses: Array, values: Array) -> float:
+    return float(masses @ values)

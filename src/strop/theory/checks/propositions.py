@@ -1,0 +1,225 @@
+"""Theorem 2 (orders, witness), Propositions 1 and 2, and stability under perturbation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import factorial
+
+import numpy as np
+
+from strop.theory import collapse, pair, path_accounting, reveal, sampler, temperature
+from strop.theory.accounting import account, kl
+from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
+from strop.theory.denoiser import Denoiser
+from strop.theory.document import problem_document, to_problem
+from strop.theory.sampler import Problem
+from strop.theory.target import Array, Target
+
+__all__ = ["CHECKS"]
+
+
+def orders(case: Case) -> Iterator[Assertion]:
+    """One coordinate per round, any order law: the exact denoiser is exact at lambda = 1."""
+    problem = to_problem(case)
+    law = reveal.order_law(problem.target.L, case["order_weights"])
+    log_pi = sampler.output_by_paths(problem.denoiser.tempered(1.0), law)
+    yield equal("pi_1 = P", np.exp(log_pi), problem.target.p)
+    yield equal("output error is zero", kl(problem.target.p, log_pi), 0.0)
+    tempered = sampler.output_by_paths(problem.denoiser.tempered(1.3), law)
+    yield at_most("lambda = 1 is optimal", 0.0, kl(problem.target.p, tempered))
+
+
+def path_laws(case: Case) -> Iterator[Assertion]:
+    """Theorem 1 holds for any path law that ignores the data, with ties and empty rounds."""
+    problem = to_problem(case)
+    law = path_accounting.path_law(np.array(case["rounds"]), np.array(case["weights"]))
+    tables = problem.denoiser.tempered(problem.lam)
+    a = path_accounting.account_paths(problem.target, tables, law)
+    yield equal("KL(P x nu || Q) = J - H(X)", a.KL_aug, a.J - problem.target.entropy)
+    yield equal("KL(P || pi) = B + C - R", a.KL_out, a.B + a.C - a.R)
+    yield at_most("terms are nonnegative", 0.0, np.array([a.B, a.C, a.R, a.KL_out]))
+    yield equal("pi is a law", a.pi.sum(), 1.0)
+    order = reveal.order_law(problem.target.L)
+    alone = path_accounting.account_paths(problem.target, problem.denoiser.tempered(1.0), order)
+    yield equal("one coordinate per round: B = 0", alone.B, 0.0)
+    grid = path_accounting.account_paths(problem.target, tables, problem.paths())
+    whole = account(problem)
+    yield equal(
+        "a grid's paths give the grid's terms",
+        np.array([grid.J, grid.B, grid.C, grid.R]),
+        np.array([whole.J_N, whole.B_N, whole.C_N, whole.R_N]),
+    )
+
+
+def witness(case: Case) -> Iterator[Assertion]:
+    """The V-ary witness: closed form of error and slope, and g < 0."""
+    s, values, length = case["s"], case["values"], case["length"]
+    problem = Problem.bayes(Target.witness(s, values, length), case["grid"])
+    c = float((problem.masses**2).sum())
+    g = pair.witness_slope(s, values, c)
+    yield equal("g in closed form", temperature.direction(problem).g, g)
+    yield holds("sharpening helps the witness", g < 0)
+    for lam in (0.5, 1.0, 2.0):
+        closed = pair.witness_error(s, values, c, lam)
+        yield equal("output error in closed form", temperature.kl_at(problem, lam), closed)
+
+
+def repair(case: Case) -> Iterator[Assertion]:
+    """Proposition 2 against enumeration, in both regimes and on their boundary."""
+    s, grid, lam = case["s"], np.array(case["grid"]), case["lam"]
+    problem = Problem.bayes(Target.pair(s), grid, lam)
+    c = float((problem.masses**2).sum())
+    closed, a = pair.pair(s, c, lam), account(problem)
+    yield equal("KL_out", closed.KL_out, a.KL_out)
+    yield equal("C_N", closed.C_N, a.C_N)
+    yield equal("B_N", closed.B_N, a.B_N)
+    yield equal("R_N", closed.R_N, a.R_N)
+    yield equal("pi = P_t", np.array(a.pi), Target.pair(closed.t).P)
+    if closed.lambda_star is not None and closed.u_star is not None:
+        at_star = account(Problem.bayes(Target.pair(s), grid, closed.lambda_star))
+        yield equal("lambda* makes the sampler exact", at_star.KL_out, 0.0)
+        yield holds(
+            "lambda* > 1 and costs posterior loss", closed.lambda_star > 1 and at_star.C_N > 0
+        )
+        yield from _inverted(problem, s, closed.u_star)
+    else:
+        errors = temperature.output_errors(problem, np.array([0.5, 1.0, 2.0, 4.0, 8.0]))
+        yield holds(
+            "the error falls with every increase of lambda", bool((np.diff(errors) < 0).all())
+        )
+        # The limit is approached from above.
+        yield at_most("the limit error is a lower bound", closed.limit_error, errors)
+        late = pair.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
+        yield equal("the limit is reached", late.KL_out, closed.limit_error)
+
+
+def small_c(case: Case) -> Iterator[Assertion]:
+    """lambda* = 1 + slope c + O(c^2), with a remainder that settles."""
+    s = case["s"]
+    slope = pair.pair(s, 0.01).small_c_slope
+    ratios: list[float] = []
+    for c in (1e-3, 5e-4, 2.5e-4):
+        star = pair.pair(s, c).lambda_star
+        ratios.append(((star if star is not None else np.inf) - 1 - slope * c) / c**2)
+    change = abs(ratios[2] - ratios[1]) / max(abs(ratios[2]), 1e-12)
+    yield holds("(lambda* - 1 - slope c) / c^2 converges", change < 0.01)
+    yield holds("the slope is positive", slope > 0)
+
+
+def stability(case: Case) -> Iterator[Assertion]:
+    """The benefit at lambda* of the pair survives small changes of target and grid."""
+    star = case["lam"]
+    problem = to_problem(case)
+    errors = temperature.output_errors(problem, np.array([1.0, star]))
+    yield holds("lambda* still beats 1", bool(errors[1] < errors[0]))
+
+
+def collapse_program(case: Case) -> Iterator[Assertion]:
+    """Per-output scores are optimised by at most two outputs."""
+    f, g, h = np.array(case["f"]), np.array(case["g"]), case["threshold"]
+    vertex, two = collapse.solve_lp(f, g, h), collapse.two_outputs(f, g, h)
+    yield equal("the linear program equals the best pair", vertex.value, two.value)
+    yield holds("at most two outputs", two.support <= 2)
+    yield at_most("the pair meets the constraint", h, float(two.law @ g))
+    yield equal("the pair is a law", two.law.sum(), 1.0)
+    yield equal("the value is its own", float(two.law @ f), two.value)
+
+
+def _inverted(problem: Problem, s: float, u_star: float) -> Iterator[Assertion]:
+    """Agreement u in (s, u*] at lambda = 1: larger posterior loss, smaller output error."""
+    base = account(Problem.bayes(problem.target, problem.grid))
+    for u in np.linspace(s, u_star, 5)[1:]:
+        q = Denoiser.from_tables((2, 2), [agreement_tables(float(u))])
+        a = account(Problem(problem.target, problem.grid, q, np.ones(1)))
+        yield holds("inverted ranking", a.J_N > base.J_N and a.KL_out < base.KL_out)
+
+
+def agreement_tables(u: float) -> dict[tuple[int, int], Array]:
+    """Uniform marginals, and agreement with the visible partner with probability u."""
+    half, kernel = np.array([0.5, 0.5]), np.array([[u, 1 - u], [1 - u, u]])
+    return {(0, 0): half[:, None], (1, 0): half[None, :], (0, 2): kernel, (1, 1): kernel}
+
+
+def _order_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for k in range(30):
+        shape = ((2, 2), (2, 3, 2), (2, 2, 2, 2), (3, 3, 3))[k % 4]
+        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
+        document = problem_document(Problem.bayes(target, [0.0, 1.0]))
+        weights = rng.dirichlet(np.ones(factorial(len(shape))))
+        yield {**document, "order_weights": weights.tolist()}
+
+
+def _path_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for k in range(24):
+        shape = ((2, 2), (2, 3, 2), (2, 2, 2))[k % 3]
+        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
+        q = Denoiser.bayes(target) if k % 2 else Denoiser.random(shape, rng)
+        lam = np.array([rng.uniform(0.5, 2.0)])
+        problem = Problem(target, random_grid(2, rng), q, lam)
+        rounds = rng.integers(0, 4, (7, len(shape)))
+        weights = rng.dirichlet(np.ones(7))
+        yield {
+            **problem_document(problem),
+            "rounds": rounds.tolist(),
+            "weights": weights.tolist(),
+        }
+
+
+def _witness_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for k in range(36):
+        values = 2 + k % 4
+        s = float(rng.uniform(1 / values + 0.02, 0.97))
+        grid = random_grid(2 + k % 3, rng).tolist()
+        yield {"s": s, "values": values, "length": 2 + k % 2, "grid": grid}
+
+
+def _repair_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for _ in range(40):
+        grid = random_grid(int(rng.integers(2, 5)), rng).tolist()
+        yield {
+            "s": float(rng.uniform(0.52, 0.97)),
+            "grid": grid,
+            "lam": float(rng.uniform(0.3, 4.0)),
+        }
+    # The boundary c = 2(1 - s): c = .6 needs masses (x, 1 - x) with x^2 + (1 - x)^2 = .6.
+    x = (1 + np.sqrt(0.2)) / 2
+    yield {"s": 0.7, "grid": [0.0, float(x), 1.0], "lam": 1.7}
+
+
+def _small_c_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for s in (0.55, 0.7, 0.9, *rng.uniform(0.52, 0.95, 5)):
+        yield {"s": float(s)}
+
+
+def _stability_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for _ in range(40):
+        s, first = float(rng.uniform(0.6, 0.8)), float(rng.uniform(0.4, 0.6))
+        c = first**2 + (1 - first) ** 2
+        star = pair.pair(s, c).lambda_star
+        noise = rng.normal(0, 2e-3, (2, 2))
+        law = Target.pair(s).P + noise - noise.mean()
+        grid = [0.0, first + float(rng.normal(0, 2e-3)), 1.0]
+        if star is not None and star < 20:
+            document = problem_document(Problem.bayes(Target(law / law.sum()), grid))
+            yield {**document, "lam": star}
+
+
+def _collapse_cases(rng: np.random.Generator) -> Iterator[Case]:
+    for k in range(60):
+        n = int(rng.integers(2, 13))
+        f, g = rng.normal(size=n), rng.normal(size=n)
+        if k % 3 == 0:  # ties
+            f, g = np.round(f), np.round(g)
+        h = float(rng.uniform(g.min() - 0.2, g.max()))
+        yield {"f": f.tolist(), "g": g.tolist(), "threshold": h}
+
+
+CHECKS = (
+    Check("orders", _order_cases, orders),
+    Check("path-laws", _path_cases, path_laws),
+    Check("witness", _witness_cases, witness),
+    Check("repair", _repair_cases, repair),
+    Check("small-c", _small_c_cases, small_c),
+    Check("stability", _stability_cases, stability),
+    Check("collapse", _collapse_cases, collapse_program),
+)

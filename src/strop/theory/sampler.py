@@ -1,0 +1,218 @@
+"""The parallel sampler as an exact law: every path, and the mixture over paths it returns.
+
+In round k the coordinates of S_k are drawn independently given all earlier rounds:
+Q^S(x) = prod_k prod_{i in S_k} q^i(x_i | x_{A_{k-1}}), and pi(x) = sum_S nu(S) Q^S(x).
+
+Two routes to pi: the sum over all N**L paths, and a recursion over visible sets that adds up the
+weight of every set round by round (3**L transitions per round, any number of rounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from strop.theory.denoiser import Denoiser, log_sum
+from strop.theory.reveal import MAX_PATHS, PathLaw, grid_paths
+from strop.theory.target import Array, Target, members
+
+__all__ = [
+    "Problem",
+    "log_output",
+    "output_by_paths",
+    "output_by_subsets",
+    "path_chunks",
+    "path_log_law",
+]
+
+# Entries of one block of the array over (path, output).
+CHUNK = 2**21
+
+# Below this a plain product may have lost terms to underflow.
+UNDERFLOW = 1e-250
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A target, a grid, a denoiser and its inverse temperature(s): all that a law depends on."""
+
+    target: Target
+    grid: Array
+    """a_0..a_N."""
+    denoiser: Denoiser
+    lam: Array
+    """One inverse temperature (length 1) or one per round (length N)."""
+
+    @classmethod
+    def bayes(cls, target: Target, grid: ArrayLike, lam: ArrayLike = 1.0) -> Problem:
+        """The exact denoiser of the target itself."""
+        return cls(
+            target,
+            np.asarray(grid, dtype=float),
+            Denoiser.bayes(target),
+            np.atleast_1d(np.asarray(lam, dtype=float)),
+        )
+
+    @property
+    def N(self) -> int:  # noqa: N802
+        """The number of rounds."""
+        return self.grid.size - 1
+
+    @property
+    def masses(self) -> Array:
+        """delta_1..delta_N."""
+        return np.diff(self.grid)
+
+    @property
+    def entries(self) -> int:
+        """How large the array over (path, output) is."""
+        return self.N**self.target.L * self.target.size
+
+    @property
+    def enumerable(self) -> bool:
+        """Whether the sum over paths is cheap enough to be one of the routes."""
+        return self.N**self.target.L <= MAX_PATHS and self.entries <= 2**25
+
+    def tables(self) -> NDArray:
+        """log q_lambda for every round, coordinate, visible set and output."""
+        return self.denoiser.tempered(self.lam)
+
+    def paths(self) -> PathLaw:
+        """All reveal paths of the grid."""
+        return grid_paths(self.grid, self.target.L)
+
+
+def path_log_law(tables: NDArray, law: PathLaw, rows: slice = slice(None)) -> NDArray:
+    """log Q^S(x): shape `(..., paths, outputs)`, with the leading axes of `tables`."""
+    return gather(tables, law.rounds[rows], law.contexts[rows])
+
+
+def gather(tables: NDArray, rounds: NDArray, contexts: NDArray) -> NDArray:
+    """Add up one table entry per coordinate along each path."""
+    shared = tables.shape[-4] == 1
+    total: NDArray | None = None
+    for i in range(rounds.shape[1]):
+        r = np.zeros_like(rounds[:, i]) if shared else rounds[:, i]
+        part = tables[..., r, i, contexts[:, i], :]
+        total = part if total is None else np.add(total, part, out=total)
+    if total is None:
+        raise ValueError("a path needs at least one coordinate")
+    return total
+
+
+def path_chunks(problem: Problem, tables: NDArray) -> Iterator[tuple[Array, NDArray]]:
+    """Blocks (nu, log Q^S) of all paths, so that memory stays bounded."""
+    law = problem.paths()
+    contexts = law.contexts
+    step = max(1, CHUNK // problem.target.size)
+    for start in range(0, law.weights.size, step):
+        rows = slice(start, start + step)
+        yield law.weights[rows], gather(tables, law.rounds[rows], contexts[rows])
+
+
+def output_by_paths(tables: NDArray, law: PathLaw) -> NDArray:
+    """log pi as the logarithm of the mixture over all paths at once."""
+    log_nu = np.log(law.weights)[:, None]
+    return log_sum(log_nu + path_log_law(tables, law), axis=-2)
+
+
+def output_by_subsets(tables: NDArray, masses: Array) -> NDArray:
+    """log pi by following the weight W_k(A, x) of every visible set A through the rounds.
+
+    W_k(A') = sum over A in A' of W_{k-1}(A) prod_{i in A' minus A} delta_k q^i(x_i | x_A).
+    Outputs do not interact, so they are taken in blocks to bound memory.
+    """
+    small, large = nested_pairs(tables.shape[-3])
+    lead = int(np.prod(tables.shape[:-4], dtype=np.int64))
+    step = max(1, 2 * CHUNK // (small.size * lead))
+    parts = [
+        _block(tables[..., start : start + step], masses, small, large)
+        for start in range(0, tables.shape[-1], step)
+    ]
+    return np.concatenate(parts, axis=-1)
+
+
+def _block(tables: NDArray, masses: Array, small: NDArray, large: NDArray) -> NDArray:
+    """log pi of some outputs: plain products where they do not underflow, logarithms elsewhere.
+
+    All terms are positive, so the plain sum is as exact as the other and several times faster.
+    """
+    with np.errstate(divide="ignore", under="ignore"):
+        out = np.log(_recursion(np.exp(tables), masses, small, large, log=False))
+    (tiny,) = np.nonzero((out < np.log(UNDERFLOW)).any(axis=tuple(range(out.ndim - 1))))
+    if tiny.size:
+        out[..., tiny] = _recursion(tables[..., tiny], masses, small, large, log=True)
+    return out
+
+
+def _recursion(
+    tables: NDArray, masses: Array, small: NDArray, large: NDArray, log: bool
+) -> NDArray:
+    """The weight of the full set after the last round, from tables q or log q."""
+    subsets, combine = tables.shape[-2], np.logaddexp if log else np.add
+    empty, whole = (-np.inf, 0.0) if log else (0.0, 1.0)
+    weight = np.full((*tables.shape[:-4], subsets, tables.shape[-1]), empty)
+    weight[..., 0, :] = whole
+    for k, mass in enumerate(masses):
+        keep = reachable(small, large, k, masses.size, subsets)
+        table = tables[..., k if tables.shape[-4] > 1 else 0, :, :, :]
+        low, high = small[keep], large[keep]
+        if log:
+            step = transitions(table, low, high, float(np.log(mass)))
+            step += weight[..., low, :]
+        else:
+            step = weight[..., low, :]
+            step *= (mass ** members(high & ~low))[:, None]
+            _multiply(step, table, low, high)
+        ends, starts = np.unique(high, return_index=True)
+        weight = np.full_like(weight, empty)
+        weight[..., ends, :] = combine.reduceat(step, starts, axis=-2)
+    return weight[..., -1, :]
+
+
+def _multiply(step: NDArray, table: NDArray, small: NDArray, large: NDArray) -> None:
+    """Multiply every pair's row by the predictions of its new coordinates, in place."""
+    for i in range(table.shape[-3]):
+        (chosen,) = np.nonzero((large & ~small) >> i & 1)
+        step[..., chosen, :] *= table[..., i, small[chosen], :]
+
+
+def reachable(
+    small: NDArray, large: NDArray, k: int, rounds: int, subsets: int
+) -> NDArray[np.bool_]:
+    """Pairs that round k can join: nothing is visible before the first, all after the last."""
+    keep = np.ones(small.size, dtype=bool)
+    if k == 0:
+        keep &= small == 0
+    if k == rounds - 1:
+        keep &= large == subsets - 1
+    return keep
+
+
+def transitions(tables: NDArray, small: NDArray, large: NDArray, log_mass: float) -> NDArray:
+    """log of prod_{i in A' minus A} delta q^i(x_i | x_A) for every listed pair of sets."""
+    new = large & ~small
+    count = members(new)[:, None] * log_mass
+    out = np.broadcast_to(count, (*tables.shape[:-3], small.size, tables.shape[-1])).copy()
+    for i in range(tables.shape[-3]):
+        (chosen,) = np.nonzero(new >> i & 1)
+        out[..., chosen, :] += tables[..., i, small[chosen], :]
+    return out
+
+
+def nested_pairs(length: int) -> tuple[NDArray, NDArray]:
+    """All pairs A inside A' as masks, sorted by A': there are 3**L."""
+    subsets = np.arange(1 << length)
+    large, small = np.nonzero((subsets[None, :] & ~subsets[:, None]) == 0)
+    return small, large
+
+
+def log_output(problem: Problem, tables: NDArray | None = None) -> NDArray:
+    """log pi by the cheaper of the two routes."""
+    tables = problem.tables() if tables is None else tables
+    if problem.N ** (problem.target.L - 1) <= 3**problem.target.L and problem.enumerable:
+        return output_by_paths(tables, problem.paths())
+    return output_by_subsets(tables, problem.masses)

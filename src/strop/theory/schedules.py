@@ -1,0 +1,221 @@
+"""Beyond one temperature and equal rounds: exact optima over lambda_1..lambda_N and the grid.
+
+The output error has an exact gradient: the posterior over paths weighs the score of every
+prediction (for the temperatures) and the count of every round (for the masses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.theory.denoiser import log_sum, per_context, temper_slope
+from strop.theory.profile import Profile, entropy_profile
+from strop.theory.reveal import PathLaw
+from strop.theory.sampler import Problem, gather
+from strop.theory.target import Array, Target
+from strop.theory.temperature import best_temperature, kl_at
+
+__all__ = ["PLANS", "Plan", "optimal_grid", "optimise", "price_optimal_grid", "removed_shares"]
+
+LOG_LIMITS = (float(np.log(0.05)), float(np.log(50.0)))
+
+PLANS = (
+    "single",
+    "after-first",
+    "non-empty",
+    "per-round",
+    "grid",
+    "grid+single",
+    "grid+per-round",
+)
+"""What may vary: one lambda; one lambda from round 2 on; one lambda wherever something is
+visible; one per round; the grid alone; the grid together with lambda."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """An optimum: the inverse temperature of every round and the grid."""
+
+    error: float
+    """KL(P || pi)."""
+    lam: Array
+    """Inverse temperatures of the groups that were free, in the order of the rounds."""
+    grid: Array
+
+
+def groups_of(plan: str, rounds: int, subsets: int) -> NDArray[np.int64]:
+    """Which free temperature a (round, visible set) uses; -1 stays at lambda = 1."""
+    group = np.full((rounds, subsets), -1)
+    kind = plan.removeprefix("grid+")
+    if kind == "single":
+        group[:] = 0
+    elif kind == "after-first":
+        group[1:] = 0
+    elif kind == "non-empty":
+        group[:, 1:] = 0
+    elif kind == "per-round":
+        group[:] = np.arange(rounds)[:, None]
+    return group
+
+
+def optimise(
+    problem: Problem, plan: str, starts: int = 3, rng: np.random.Generator | None = None
+) -> Plan:
+    """The least output error over what `plan` leaves free (L-BFGS from several starts)."""
+    from scipy.optimize import minimize
+
+    rng = np.random.default_rng(0) if rng is None else rng
+    group = groups_of(plan, problem.N, problem.target.subsets)
+    free, moves_grid = int(group.max()) + 1, plan.startswith("grid")
+    law = problem.paths()
+    cells = free + (problem.N if moves_grid else 0)
+
+    def objective(theta: Array) -> tuple[float, Array]:
+        masses = _softmax(theta[free:]) if moves_grid else problem.masses
+        return error_and_gradient(problem, law, group, theta[:free], masses, moves_grid)
+
+    limits = [LOG_LIMITS] * free + [(-6.0, 6.0)] * (cells - free)
+    first = np.zeros(cells)
+    first[free:] = np.log(problem.masses) if moves_grid else 0.0
+    best = None
+    for start in _starts(first, free, starts, rng):
+        found = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=limits,
+            options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 500},
+        )
+        best = found if best is None or found.fun < best.fun else best
+    if best is None:
+        raise ValueError("at least one start is needed")
+    masses = _softmax(best.x[free:]) if moves_grid else problem.masses
+    return Plan(float(best.fun), np.exp(best.x[:free]), _grid_of(masses))
+
+
+def optimal_grid(problem: Problem, starts: int = 3) -> Plan:
+    """The grid with the least output error at the Bayes temperature."""
+    return optimise(problem, "grid", starts)
+
+
+def price_optimal_grid(target: Target, rounds: int, mesh: int = 256) -> Array:
+    """The grid with the least B_N, which needs nothing but the profile h.
+
+    A dynamic program on a mesh finds the basin, a bounded descent with the exact gradient of
+    sum_k (a_k - a_{k-1}) h(a_{k-1}) finishes.
+    """
+    from scipy.optimize import minimize
+
+    if rounds == 1:
+        return np.array([0.0, 1.0])
+    h = entropy_profile(target)
+    start = _price_on_mesh(h, rounds, mesh)
+    slope = h.polynomial.deriv()
+
+    def price(inner: Array) -> tuple[float, Array]:
+        a = np.concatenate([[0.0], inner, [1.0]])
+        values = h(a)
+        grad = values[:-2] - values[1:-1] + (a[2:] - a[1:-1]) * slope(a[1:-1])
+        return float(np.diff(a) @ values[:-1]), grad
+
+    found = minimize(
+        price,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(1e-6, 1 - 1e-6)] * (rounds - 1),
+        options={"ftol": 1e-16, "gtol": 1e-12},
+    )
+    inner = np.sort(found.x) if found.fun <= price(start)[0] else start
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
+def removed_shares(
+    problem: Problem, plans: Sequence[str] = PLANS, starts: int = 3
+) -> dict[str, float]:
+    """The share of KL(P || pi_1) that each plan removes, plus the B_N-optimal grid at lambda 1."""
+    at_1 = kl_at(problem, 1.0)
+    out: dict[str, float] = {}
+    for plan in plans:
+        error = (
+            best_temperature(problem).KL_at_star
+            if plan == "single"
+            else optimise(problem, plan, starts).error
+        )
+        out[plan] = 1 - error / at_1
+    moved = Problem.bayes(problem.target, price_optimal_grid(problem.target, problem.N))
+    out["grid from h"] = 1 - kl_at(moved, 1.0) / at_1
+    return out
+
+
+def error_and_gradient(
+    problem: Problem,
+    law: PathLaw,
+    group: NDArray[np.int64],
+    log_lam: Array,
+    masses: Array,
+    with_masses: bool,
+) -> tuple[float, Array]:
+    """KL(P || pi) and its gradient in (log lambda of the groups, logits of the masses)."""
+    target, q = problem.target, problem.denoiser
+    lam = np.append(np.exp(log_lam), 1.0)[group]
+    tables = per_context(np.broadcast_to(q.log_q, (problem.N, *q.log_q.shape[1:])), q.shape, lam)
+    scores = temper_slope(q.log_q, q.shape, tables)
+    contexts, rounds = law.contexts, law.rounds
+    log_nu = np.log(masses)[rounds].sum(axis=1)
+    log_joint = log_nu[:, None] + gather(tables, rounds, contexts)
+    log_pi = log_sum(log_joint, axis=0)
+    live = target.p > 0
+    error = float((target.p[live] * (np.log(target.p[live]) - log_pi[live])).sum())
+    weight = np.where(live, target.p, 0.0) * np.exp(log_joint - np.where(live, log_pi, 0.0))
+    gradient = np.zeros(log_lam.size + 1)
+    for i in range(target.L):
+        pull = (weight * scores[rounds[:, i], i, contexts[:, i]]).sum(axis=1)
+        np.add.at(gradient, group[rounds[:, i], contexts[:, i]], -pull)
+    parts = [gradient[:-1] * np.exp(log_lam)]
+    if with_masses:
+        used = (rounds[:, :, None] == np.arange(masses.size)).sum(axis=1)
+        counts = weight.sum(axis=1) @ used
+        parts.append(masses * counts.sum() - counts)
+    return error, np.concatenate(parts)
+
+
+def _price_on_mesh(h: Profile, rounds: int, mesh: int) -> Array:
+    """The best inner points among j / mesh: cost[j] is the least sum that reaches point j."""
+    points = np.linspace(0.0, 1.0, mesh + 1)
+    step = (points[None, :] - points[:, None]) * h(points)[:, None]
+    step = np.where(points[None, :] > points[:, None], step, np.inf)
+    cost, back = step[0], []
+    for _ in range(rounds - 1):
+        total = cost[:, None] + step
+        back.append(total.argmin(axis=0))
+        cost = total.min(axis=0)
+    at, inner = mesh, []
+    for choice in reversed(back):
+        at = int(choice[at])
+        inner.append(points[at])
+    return np.array(inner[::-1])
+
+
+def _starts(first: Array, free: int, count: int, rng: np.random.Generator) -> list[Array]:
+    """lambda = 1 on the given grid, then a rising schedule, then random ones."""
+    rising = first.copy()
+    rising[:free] = np.linspace(-1.0, 1.0, free) if free > 1 else 0.5
+    out = [first, rising]
+    out += [first + rng.normal(0.0, 0.8, first.size) for _ in range(count - 2)]
+    return out[:count]
+
+
+def _softmax(logits: Array) -> Array:
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()
+
+
+def _grid_of(masses: Array) -> Array:
+    inner = np.cumsum(masses)[:-1]
+    return np.concatenate([[0.0], inner, [1.0]])

@@ -1,0 +1,227 @@
+"""A target law P on a finite product space, and the laws the theory is tried on.
+
+Outputs are enumerated once, in C order: an array over outputs has length `size`, and reshaped
+to `shape` it has one axis per coordinate. A subset A of the coordinates is a bit mask, so an
+array over subsets has length 2**L and A contains coordinate i when bit i is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from strop.errors import UserError
+
+__all__ = ["MAX_CELLS", "Array", "Target", "expect", "log_of", "members", "subset_sizes"]
+
+Array = NDArray[np.float64]
+
+# Conditional tables have L * 2**L * size cells; 2**25 of them are a quarter of a gigabyte.
+MAX_CELLS = 2**25
+
+SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A law P with one axis per coordinate; axes may differ in length and entries may be zero."""
+
+    P: Array
+    """The probabilities, shape `(V_1, ..., V_L)`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "P", _checked(self.P))
+
+    @property
+    def L(self) -> int:  # noqa: N802
+        """The number of coordinates."""
+        return self.P.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The alphabet sizes V_1, ..., V_L."""
+        return self.P.shape
+
+    @property
+    def size(self) -> int:
+        """The number of outputs."""
+        return self.P.size
+
+    @property
+    def subsets(self) -> int:
+        """The number of subsets of the coordinates."""
+        return 1 << self.L
+
+    @cached_property
+    def p(self) -> Array:
+        """P over the enumerated outputs."""
+        return self.P.reshape(-1)
+
+    @cached_property
+    def marginals(self) -> Array:
+        """P(X_A = x_A) for every subset A (rows) and output x (columns).
+
+        One coordinate at a time is summed out of half of all subsets at once.
+        """
+        table = np.empty((self.subsets, *self.shape))
+        table[-1] = self.P
+        have = np.array([self.subsets - 1])
+        for i in range(self.L):
+            without = have & ~(1 << i)
+            table[without] = table[have].sum(axis=i + 1, keepdims=True)
+            have = np.concatenate([have, without])
+        return table.reshape(self.subsets, self.size)
+
+    @cached_property
+    def entropies(self) -> Array:
+        """H(X_A) for every subset A, in nats."""
+        return -expect(self.p, log_of(self.marginals))
+
+    @property
+    def entropy(self) -> float:
+        """H(X)."""
+        return float(self.entropies[-1])
+
+    # ------------------------------------------------------------------ the laws of the paper
+
+    @classmethod
+    def dirichlet(
+        cls, shape: Sequence[int], concentration: float, rng: np.random.Generator
+    ) -> Target:
+        """A draw from the symmetric Dirichlet law on all laws of this shape."""
+        gamma = rng.standard_gamma(concentration, size=tuple(shape))
+        # Tiny concentrations can underflow every weight but the largest; full support is meant.
+        gamma = np.maximum(gamma, np.finfo(float).tiny)
+        return cls(gamma / gamma.sum())
+
+    @classmethod
+    def pair(cls, s: float) -> Target:
+        """P_s: two uniform bits that agree with probability s."""
+        return cls.witness(s, values=2)
+
+    @classmethod
+    def witness(cls, s: float, values: int, length: int = 2) -> Target:
+        """The V-ary witness: X_2 repeats X_1 with probability s, all further ones are noise."""
+        if values < 2 or length < 2 or not 0 <= s <= 1:
+            raise UserError(
+                "The witness needs two coordinates, two values and a probability.",
+                got=f"s={s}, values={values}, length={length}",
+            )
+        pair = np.full((values, values), (1 - s) / (values - 1) / values)
+        np.fill_diagonal(pair, s / values)
+        noise = np.full((values,) * (length - 2), float(values) ** (2 - length))
+        return cls(np.multiply.outer(pair, noise) if length > 2 else pair)
+
+    @classmethod
+    def one_hot(cls, length: int, smoothing: float = 0.0) -> Target:
+        """Exactly one of `length` bits is set, mixed with `smoothing` of the uniform law."""
+        index = np.arange(1 << length)
+        hot = (members(index) == 1) / length
+        law = (1 - smoothing) * hot + smoothing / index.size
+        return cls(law.reshape((2,) * length))
+
+    @classmethod
+    def markov(cls, transition: ArrayLike, length: int, initial: ArrayLike | None = None) -> Target:
+        """A Markov chain of this length, started in `initial` or in its stationary law."""
+        kernel = np.asarray(transition, dtype=float)
+        start = stationary(kernel) if initial is None else np.asarray(initial, dtype=float)
+        law = start
+        for _ in range(length - 1):
+            law = law[..., :, None] * kernel
+        return cls(law)
+
+
+def stationary(kernel: Array) -> Array:
+    """The stationary law of an irreducible transition matrix, by least squares."""
+    values = kernel.shape[0]
+    system = np.vstack([kernel.T - np.eye(values), np.ones(values)])
+    rhs = np.append(np.zeros(values), 1.0)
+    law = np.linalg.lstsq(system, rhs, rcond=None)[0]
+    law = np.clip(law, 0.0, None)
+    return law / law.sum()
+
+
+def members(masks: ArrayLike) -> NDArray[np.int64]:
+    """|A| for bit masks of subsets (numpy 1 has no `bitwise_count`)."""
+    left = np.array(masks, dtype=np.int64)
+    count = np.zeros_like(left)
+    while left.any():
+        count += left & 1
+        left >>= 1
+    return count
+
+
+def subset_sizes(length: int) -> NDArray[np.int64]:
+    """|A| for every subset A of `length` coordinates."""
+    return members(np.arange(1 << length))
+
+
+def log_of(values: ArrayLike) -> Array:
+    """The logarithm with log 0 = -inf and no warning: zeros are ordinary here."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.asarray(values, dtype=float))
+
+
+def expect(weights: Array, values: Array) -> Array:
+    """Sum of weights * values over the last axis with 0 * inf = 0, the convention 0 log 0 = 0."""
+    live = weights > 0
+    if live.all() and np.isfinite(values).all():
+        return values @ weights
+    with np.errstate(invalid="ignore"):
+        return np.where(live, values * weights, 0.0).sum(axis=-1)
+
+
+def _checked(law: ArrayLike) -> Array:
+    """A law as a float array, or the message that says why it is none."""
+    array = np.array(law, dtype=float)
+    if array.ndim == 0 or array.size == 0:
+        raise UserError(
+            "P is not a law: it has no outputs.",
+            got=f"an array of shape {array.shape}",
+            expected="a nested array with one axis per coordinate",
+        )
+    check_size(array.shape)
+    if not np.isfinite(array).all():
+        raise UserError("P is not a law: it has entries that are not finite numbers.")
+    if (array < 0).any():
+        raise UserError(
+            "P is not a law: it has a negative entry.",
+            got=f"{array.min():.6g} at {_where(array.argmin(), array.shape)}",
+            expected="entries of at least 0",
+        )
+    total = float(array.sum())
+    if abs(total - 1) > SUM_TOLERANCE:
+        raise UserError(
+            "P is not a law: it does not sum to 1.", got=f"the sum {total:.12g}", expected="1"
+        )
+    return array / total
+
+
+def check_size(shape: Sequence[int], rounds: int = 1) -> None:
+    """Refuse what does not fit into memory, and say what does."""
+    length, size = len(shape), 1
+    for values in shape:
+        size *= int(values)
+    cells = rounds * length * 2**length * size
+    if cells <= MAX_CELLS:
+        return
+    fits = max(
+        (n for n in range(1, 25) if n * 2**n * 2**n <= MAX_CELLS),
+        default=1,
+    )
+    raise UserError(
+        "This target is too large to enumerate.",
+        got=f"{length} coordinates and {size:,} outputs: {cells:,} table cells"
+        + (f" in {rounds} rounds" if rounds > 1 else ""),
+        expected=f"at most {MAX_CELLS:,} cells (rounds x L x 2^L x outputs); "
+        f"binary targets fit up to L = {fits}, V = 4 up to L = 6",
+        fix="use fewer coordinates or smaller alphabets",
+    )
+
+
+def _where(flat: np.intp, shape: tuple[int, ...]) -> str:
+    return "P" + "".join(f"[{int(k)}]" for k in np.unravel_index(flat, shape))

@@ -1,0 +1,215 @@
+"""Temperature: exact derivatives of the posterior loss and of the output error, and lambda*.
+
+With r = log q and q_lambda proportional to q^lambda, d log q_lambda(x) / d lambda = r(x) - E r.
+Hence J_N' = E sum_i (E r - r(X_i)), J_N'' = E sum_i Var r, and the output error has slope
+-E_P E_{Q(S|X)} sum_i (r(X_i) - E r).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from strop.errors import UserError
+from strop.theory.accounting import kl, kls
+from strop.theory.denoiser import log_sum, temper_slope
+from strop.theory.moments import carried, path_moments, subset_moments
+from strop.theory.profile import loss_profile, token_losses
+from strop.theory.sampler import Problem, gather, log_output
+from strop.theory.target import Array, expect
+
+__all__ = [
+    "LAMBDA_RANGE",
+    "Best",
+    "Direction",
+    "best_temperature",
+    "direction",
+    "loss_slopes",
+    "output_errors",
+    "output_slope",
+]
+
+LAMBDA_RANGE = (0.05, 50.0)
+
+# The error is flat at its minimum: two values closer than this are the same.
+FLAT = 1e-14
+
+# Arrays over (path, output) of this size are listed; beyond it the recursion is cheaper.
+LISTED = 2**20
+
+
+@dataclass(frozen=True)
+class Best:
+    """The inverse temperature with the least output error on [.05, 50]."""
+
+    lambda_star: float
+    KL_at_star: float
+    at_limit: bool
+    """True at an end of the range: the error still falls there, the optimum may be infinite."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """The slope g of the output error at lambda = 1, and its parts.
+
+    g = sharpening_term - cov_w_eta + loss_slope, where the last is J_N'(1): zero for Bayes.
+    """
+
+    g: float
+    """E_{P x nu}[w (sigma - eta)]."""
+    covariance: float
+    """Cov_{P x nu}(w, sigma - eta), equal to g for the Bayes denoiser."""
+    sharpening_term: float
+    """E_P Cov_nu(w, sigma | X), never positive."""
+    cov_w_eta: float
+    """Cov_{P x nu}(w, eta)."""
+    loss_slope: float
+    """J_N'(1) = E[sigma - eta]."""
+
+
+def loss_slopes(problem: Problem) -> tuple[float, float]:
+    """J_N' and J_N'' at the problem's inverse temperature (a common change of all rounds)."""
+    target, q = problem.target, problem.denoiser
+    tables = problem.tables()
+    slope = temper_slope(q.log_q, q.shape, tables)
+    r = np.where(np.isneginf(q.log_q), 0.0, q.log_q)
+    variance = np.empty(np.broadcast_shapes(slope.shape, tables.shape))
+    for i in range(target.L):
+        weights = np.exp(tables[:, i]).reshape(-1, target.subsets, *target.shape)
+        cells = np.broadcast_to(r[:, i], weights.shape[:1] + r[:, i].shape[1:]).reshape(
+            weights.shape
+        )
+        mean = (weights * cells).sum(axis=i + 2, keepdims=True)
+        spread = (weights * (cells - mean) ** 2).sum(axis=i + 2, keepdims=True)
+        variance[:, i] = np.broadcast_to(spread, cells.shape).reshape(variance[:, i].shape)
+    first, second = -expect(target.p, slope), expect(target.p, variance)
+    return _riemann(first, problem), _riemann(second, problem)
+
+
+def output_errors(problem: Problem, lams: Array, block: int = 2**22) -> Array:
+    """KL(P || pi_lambda) for every common inverse temperature in `lams`, in blocks of memory."""
+    target = problem.target
+    cells = max(
+        problem.denoiser.log_q.size,
+        min(problem.N**target.L, problem.N * 3**target.L) * target.size,
+    )
+    step = max(1, block // cells)
+    out = [
+        kls(target.p, log_output(problem, problem.denoiser.tempered(part[:, None])))
+        for part in np.split(lams, range(step, lams.size, step))
+    ]
+    return np.concatenate(out)
+
+
+def output_slope(problem: Problem, lam: float) -> float:
+    """d KL(P || pi_lambda) / d lambda, exactly: the posterior mean of the paths' scores."""
+    q = problem.denoiser
+    tables = q.tempered(lam)
+    scores = temper_slope(q.log_q, q.shape, tables)
+    listed = problem.entries <= LISTED
+    mean = (
+        slope_by_paths(problem, tables, scores)
+        if listed
+        else slope_by_subsets(problem, tables, scores)
+    )
+    return -float(expect(problem.target.p, mean))
+
+
+def slope_by_paths(problem: Problem, tables: Array, scores: Array) -> Array:
+    """d log pi / d lambda of every output, from the posterior over all its paths."""
+    law = problem.paths()
+    contexts = law.contexts
+    log_joint = np.log(law.weights)[:, None] + gather(tables, law.rounds, contexts)
+    posterior = np.exp(log_joint - _finite(log_sum(log_joint, axis=0)))
+    return (posterior * gather(scores, law.rounds, contexts)).sum(axis=0)
+
+
+def slope_by_subsets(problem: Problem, tables: Array, scores: Array) -> Array:
+    """The same without listing paths."""
+    pi, slope = carried(problem, tables, (scores,))
+    return slope / np.where(pi > 0, pi, 1.0)
+
+
+def direction(problem: Problem) -> Direction:
+    """All forms of g at lambda = 1: expectation, covariance, and the two-term split."""
+    losses = token_losses(problem.target, problem.denoiser.tempered(1.0))
+    if not np.isfinite(_riemann(losses, problem)):
+        raise UserError(
+            "The slope's terms are infinite: the denoiser rules out what P allows.",
+            where="denoiser",
+            expected="positive probability for every token that P allows in its context",
+        )
+    sums = path_moments(problem) if problem.enumerable else subset_moments(problem)
+    p = problem.target.p
+    w, w_sigma, w_eta, sigma, eta = sums
+    g = float(expect(p, w_sigma - w_eta))
+    loss_slope = float(expect(p, sigma - eta))
+    mean_w = float(expect(p, w))
+    return Direction(
+        g=g,
+        covariance=g - mean_w * loss_slope,
+        sharpening_term=float(expect(p, w_sigma - w * sigma)),
+        cov_w_eta=float(expect(p, w_eta)) - mean_w * float(expect(p, eta)),
+        loss_slope=loss_slope,
+    )
+
+
+def best_temperature(
+    problem: Problem, limits: tuple[float, float] = LAMBDA_RANGE, points: int = 121
+) -> Best:
+    """lambda* on a logarithmic grid, refined by bounded search and the root of the exact slope.
+
+    If the error does not depend on lambda at all, 1 is as good as any; if it has not stopped
+    falling at an end of the range, that end is the answer and `at_limit` says so.
+    """
+    # A large target takes a coarser scan: every point costs a whole enumeration.
+    points = points if problem.entries <= 2**22 else (points + 2) // 3
+    lams = np.append(np.geomspace(*limits, points), 1.0)
+    lams.sort()
+    errors = output_errors(problem, lams)
+    least = float(errors.min())
+    tolerance = FLAT * (1 + abs(least))
+    if errors[lams == 1.0][0] <= least + tolerance and errors.max() <= least + tolerance:
+        return Best(1.0, least, at_limit=False)
+    for end in (-1, 0):
+        if errors[end] <= least + tolerance:
+            return Best(float(lams[end]), float(errors[end]), at_limit=True)
+    k = int(errors.argmin())
+    lam = _refined(problem, float(lams[k - 1]), float(lams[k + 1]))
+    error = float(output_errors(problem, np.array([lam]))[0])
+    return Best(lam, error, at_limit=False)
+
+
+def _refined(problem: Problem, low: float, high: float) -> float:
+    from scipy.optimize import brentq, minimize_scalar
+
+    if output_slope(problem, low) < 0 < output_slope(problem, high):
+        root: Any = brentq(lambda lam: output_slope(problem, lam), low, high, xtol=1e-13)
+        return float(root)
+    found: Any = minimize_scalar(
+        lambda log_lam: output_errors(problem, np.exp([log_lam]))[0],
+        bounds=(np.log(low), np.log(high)),
+        method="bounded",
+        options={"xatol": 1e-10},
+    )
+    return float(np.exp(found.x))
+
+
+def _riemann(values: Array, problem: Problem) -> float:
+    """sum_k delta_k of the profile with these entries per (round, coordinate, set)."""
+    levels, length = problem.grid[:-1], problem.target.L
+    rounds = [values[min(k, len(values) - 1)] for k in range(problem.N)]
+    at = [float(loss_profile(v, length)(a)) for v, a in zip(rounds, levels, strict=True)]
+    return float(problem.masses @ np.array(at))
+
+
+def _finite(log_pi: Array) -> Array:
+    """Outputs that no path produces have no posterior over paths; avoid -inf minus -inf."""
+    return np.where(np.isneginf(log_pi), 0.0, log_pi)
+
+
+def kl_at(problem: Problem, lam: float) -> float:
+    """KL(P || pi_lambda) at one common inverse temperature."""
+    return kl(problem.target.p, log_output(problem, problem.denoiser.tempered(lam)))
