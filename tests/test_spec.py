@@ -144,11 +144,11 @@ def test_a_change_of_any_field_changes_the_id(cell: CellSpec) -> None:
         old = place[path[-1]]
         if path[-1] in OTHER and "sampler" in path:
             new = OTHER[path[-1]].get(old, old)
-        elif path[-1] == "batch":
+        elif list(path) == ["batch"]:
             new = {"size": 3}
-        elif path[-1] == "ragged_total":
+        elif path[-1] == "ragged_total" and path[0] == "batch":
             new = 1 if old is None else None
-        elif path[-1] == "grid":
+        elif path[-1] == "grid" and "sampler" in path:
             new = [*old[:-1], old[-1] / 2, old[-1] / 2] if old != "uniform" else [0.5, 0.5]
             place["steps"] = len(new)
         else:
