@@ -1,4 +1,4 @@
-"""The run directory: the only module that knows file names, atomic writes, locks and resume.
+"""The run directory: the only module that knows its file names, and how a run is continued.
 
     runs/<study>/
       study.yaml                   what was asked
@@ -14,19 +14,19 @@ killed loses at most what it had not flushed, and the next one draws exactly tha
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
 from strop.pool import Pool
 from strop.spec import CellSpec
@@ -48,13 +48,9 @@ STUDY, CELLS, SPEC, OUTPUTS, PARTS, COST = (
     "parts",
     "cost.json",
 )
-LOCK = ".lock"
-TEMPORARY = ".tmp-"
 CELL_ID = re.compile(r"[0-9a-f]{16}")
 READ_ATTEMPTS = 100
 MISSING = "it is missing"
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class Run:
         if not os.fspath(path):
             raise UserError("The output path is empty.", where="-o/--out", fix="name a directory")
         run = cls(path)
-        with _disk(run.path):
+        with disk(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
             in_use = (run.path / LOCK).exists()
         if not in_use:
@@ -121,7 +117,7 @@ class Run:
     def open(cls, path: str | os.PathLike[str]) -> Run:
         """A run that exists, to read from."""
         run = cls(path)
-        with _reading(run.path):
+        with reading(run.path):
             exists = run.path.is_dir()
         if not exists:
             raise UserError("There is no such run directory.", where=run.path, fix="strop ls")
@@ -165,13 +161,13 @@ class Run:
 
     def _sweep(self) -> None:
         """Remove what a session that was killed had not yet renamed into place."""
-        with _disk(self.path):
+        with disk(self.path):
             for leftover in self.path.glob(TEMPORARY + "*"):
                 leftover.unlink(missing_ok=True)
 
     def _refuse_strangers(self) -> None:
         """A directory without a study is ours only if it is empty."""
-        with _disk(self.path):
+        with disk(self.path):
             names = sorted(
                 p.name
                 for p in self.path.iterdir()
@@ -189,7 +185,7 @@ class Run:
     def _clear(self) -> None:
         """Remove what strop made here, and nothing else; wait for who is still writing."""
         cells = [p for p in (self.path / CELLS).glob("*") if CELL_ID.fullmatch(p.name)]
-        with ExitStack() as held, _disk(self.path):
+        with ExitStack() as held, disk(self.path):
             for cell in sorted(cells):
                 if cell.is_dir():
                     held.enter_context(locked(cell))
@@ -208,7 +204,7 @@ class Run:
 
         path = self.path / STUDY
         try:
-            with _reading(path):
+            with reading(path):
                 study = yaml.safe_load(path.read_bytes())
         except FileNotFoundError:
             return None
@@ -231,10 +227,10 @@ class Run:
         # ASCII, so that names of any bytes that the file system allows can be written.
         content = yaml.safe_dump(document, sort_keys=False).encode()
         path = self.path / STUDY
-        with _reading(path):
+        with reading(path):
             same = path.exists() and path.read_bytes() == content
         if not same:
-            _write(path, content)
+            write(path, content)
 
 
 class Cell:
@@ -257,7 +253,7 @@ class Cell:
         return cell
 
     def _prepare(self) -> None:
-        with _disk(self.path):
+        with disk(self.path):
             (self.path / PARTS).mkdir(parents=True, exist_ok=True)
         if not (self.path / SPEC).exists():
             document = {
@@ -265,7 +261,7 @@ class Cell:
                 "id": self.id,
                 "spec": self.spec.model_dump(mode="json"),
             }
-            _write(self.path / SPEC, _json(document))
+            write(self.path / SPEC, _json(document))
         else:
             Cell.open(self.path)
 
@@ -276,7 +272,7 @@ class Cell:
         with locked(self.path, wait=wait) as mine:
             if mine:
                 self._still_here()
-                with _disk(self.path):
+                with disk(self.path):
                     for leftover in self.path.rglob(TEMPORARY + "*"):
                         leftover.unlink(missing_ok=True)
             yield mine
@@ -306,7 +302,7 @@ class Cell:
         if not parts:
             return
         _write_parquet(self.path / OUTPUTS, self.table())
-        with _disk(self.path):
+        with disk(self.path):
             for part in parts:
                 part.unlink()
 
@@ -358,7 +354,7 @@ class Cell:
     def record(self, session: Mapping[str, Any]) -> None:
         """Write or update one session's entry, known by its `session` id."""
         others = [s for s in self.sessions() if s["session"] != session["session"]]
-        _write(self.path / COST, _json({"format": FORMAT, "sessions": [*others, dict(session)]}))
+        write(self.path / COST, _json({"format": FORMAT, "sessions": [*others, dict(session)]}))
 
     def _read(self, columns: list[str] | None = None) -> pa.Table:
         """Whatever is on disk now, also while another process merges."""
@@ -388,83 +384,9 @@ def find_runs(root: str | os.PathLike[str]) -> list[Run]:
     return [Run(path.parent) for path in sorted(Path(root).glob(f"**/{STUDY}"))]
 
 
-@contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """A lock that the operating system releases when its holder dies, however it dies."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path / LOCK)
-    with _disk(path), suppress(Timeout):  # an OSError too, but not the disk's
-        lock.acquire(timeout=-1 if wait else 0)
-    if not lock.is_locked:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
-@contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    """The disk's refusals in words. What was written before is complete and stays."""
-    try:
-        yield
-    except OSError as error:
-        fix = "choose another -o/--out"
-        if error.errno in DISK_FULL:
-            what, fix = "The disk is full.", "free some space and run the same command again"
-        elif error.errno in NOT_ALLOWED:
-            what = "The disk does not allow writing here."
-        elif isinstance(error, (NotADirectoryError, FileExistsError)):
-            what = "The output path is a file, or leads through one; it must be a directory."
-        elif isinstance(error, FileNotFoundError):
-            what = "The run directory cannot be made here, or has gone."
-        else:
-            what = "The run directory cannot be written."
-        raise UserError(what, where=error.filename or path, got=error.strerror, fix=fix) from error
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Refusals to read in words; that a file is not there is for the caller to judge."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise UserError(
-            "A file of the run cannot be read.",
-            where=error.filename or path,
-            got=error.strerror,
-            fix="check its owner and permissions",
-        ) from error
-
-
 def _remove_if_empty(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of the content at `path`, or what was there before."""
-    temporary = path.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
-    with _disk(path):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:
@@ -474,7 +396,7 @@ def _write_parquet(path: Path, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     # Parquet checks its pages only if asked to, at both ends.
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    _write(path, sink.getvalue().to_pybytes())
+    write(path, sink.getvalue().to_pybytes())
 
 
 def _read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa.Table:
@@ -482,7 +404,7 @@ def _read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> p
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _reading(path):
+    with reading(path):
         content = path.read_bytes()
     try:
         file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
@@ -528,7 +450,7 @@ def _json(document: Any) -> bytes:
 def _read_json(path: Path, key: str, kind: type) -> dict[str, Any]:
     """A JSON object of this format or an older one, with what is looked for under `key`."""
     try:
-        with _reading(path):
+        with reading(path):
             document = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise _damaged(path, MISSING) from None
