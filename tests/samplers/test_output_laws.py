@@ -48,7 +48,7 @@ def exact(law: np.ndarray, spec: SamplerSpec, **changes) -> np.ndarray:
 
 def on_lattice(law: np.ndarray, spec: SamplerSpec, bits: int) -> np.ndarray:
     grid = reveal_grid(spec)
-    t = np.append(grid.t.numpy(), grid.last.numpy())
+    t = np.append(grid.t.numpy(), np.float32(1))
     s = np.append(grid.s.numpy(), np.float32(0))
     return output_law(
         law,

@@ -30,11 +30,9 @@ class LatticeRace:
         self._stream = Stream(seed, "lattice-race")
         self._lattice = Lattice(bits)
         grid = packed.grid
-        # The finish, where it draws, is an update that leaves the mask no weight.
-        t = torch.cat([grid.t, grid.last[None]])
-        s = torch.cat([grid.s, torch.zeros(1)])
-        self._token_mass = (t - s).numpy()
-        self._mask_weight = s.numpy()
+        # The finish, where it draws, has the plain probabilities and leaves the mask no weight.
+        self._token_mass = torch.cat([grid.t - grid.s, torch.ones(1)]).numpy()
+        self._mask_weight = torch.cat([grid.s, torch.zeros(1)]).numpy()
 
     def enter(self, slots: NDArray[np.int64], outputs: NDArray[np.int64]) -> None:
         """Nothing is drawn in advance."""
