@@ -369,7 +369,7 @@ def main() -> None:
     if not options.quick:
         runs += whole_runs(model, steps=4, batch=2)
     del model
-    peaks = memory(1) if options.quick else memory(1) + memory(2)
+    peaks = memory(1) if options.quick else memory(1) + memory(4)
     document = {
         "machine": machine(),
         "runs": runs,

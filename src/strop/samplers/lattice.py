@@ -35,7 +35,7 @@ BITS = 24
 
 WEIGHT_SLACK = 1e-4  # rounded probabilities may sum to a little more than one
 CLOCK_SLACK = 1e-5  # rounded clocks may be a little shorter than exact ones; proven for y <= CAP
-LARGEST_TABLE = 2**18  # entries of a rows-by-classes table
+LARGEST_TABLE = 2**17  # entries of a rows-by-classes table
 CAP = 8.0  # expected points above which the threshold is raised
 
 Floats = NDArray[np.float32]

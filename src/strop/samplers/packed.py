@@ -27,7 +27,7 @@ from strop.spec import SamplerSpec
 
 __all__ = ["Finished", "Law", "Packed"]
 
-HEAD_ENTRIES = 2**21
+HEAD_ENTRIES = 2**20
 """Scores computed at a time: the head's memory does not grow with the batch."""
 
 
