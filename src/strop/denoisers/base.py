@@ -17,6 +17,7 @@ __all__ = [
     "NEG_INFINITY",
     "Denoiser",
     "all_log_probs",
+    "all_logits",
     "carry_over",
     "checked_ids",
     "subs",
@@ -139,12 +140,18 @@ def carry_over(log_probs: Tensor, ids: Tensor, mask_id: int) -> Tensor:
 
 def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
     """The whole [B, L, V] table of a denoiser, on its own device."""
-    batch, length = ids.shape
-    hidden = denoiser.hidden(ids, sigma)
-    rows = torch.arange(batch, device=ids.device).repeat_interleave(length)
-    columns = torch.arange(length, device=ids.device).repeat(batch)
-    logits = denoiser.logits(hidden, rows, columns).view(batch, length, -1)
+    logits = all_logits(denoiser, ids, sigma)
     return carry_over(subs(logits, denoiser.mask_id), ids, denoiser.mask_id)
+
+
+def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
+    """Raw scores at every position, [B, L, V]."""
+    batch, length = ids.shape
+    sequence = torch.arange(batch, device=ids.device).repeat_interleave(length)
+    position = torch.arange(length, device=ids.device).repeat(batch)
+    return denoiser.logits(denoiser.hidden(ids, sigma), sequence, position).unflatten(
+        0, (batch, length)
+    )
 
 
 def usable_length(denoiser: Denoiser, length: int | None) -> int:

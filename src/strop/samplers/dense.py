@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, carry_over
+from strop.denoisers.base import Denoiser, all_logits, carry_over
 from strop.samplers.categorical import clean_log_probs, race
 from strop.samplers.grid import RevealGrid
 from strop.spec import SamplerSpec
@@ -48,14 +48,9 @@ class DenseRun:
     def log_probs(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
         self.calls += 1
-        denoiser = self.denoiser
-        hidden = denoiser.hidden(ids, sigma.expand(self.batch).to(ids.device))
-        rows = torch.arange(self.batch, device=ids.device).repeat_interleave(self.length)
-        columns = torch.arange(self.length, device=ids.device).repeat(self.batch)
-        logits = denoiser.logits(hidden, rows, columns)
-        clean = clean_log_probs(
-            logits, denoiser.mask_id, self.spec.temperature, self.spec.top_p
-        ).view(self.batch, self.length, -1)
+        denoiser, spec = self.denoiser, self.spec
+        logits = all_logits(denoiser, ids, sigma.expand(self.batch).to(ids.device))
+        clean = clean_log_probs(logits, denoiser.mask_id, spec.temperature, spec.top_p)
         return carry_over(clean, ids, denoiser.mask_id)
 
     def draw(self, weights: Tensor) -> Tensor:
