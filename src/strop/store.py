@@ -14,19 +14,21 @@ killed loses at most what it had not flushed, and the next one draws exactly tha
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strop.disk import TEMPORARY
+from strop.disk import disk as _disk
+from strop.disk import write as _write
 from strop.errors import UserError
 from strop.pool import Pool
 from strop.spec import CellSpec
@@ -49,8 +51,6 @@ STUDY, CELLS, SPEC, OUTPUTS, PARTS, COST = (
     "cost.json",
 )
 LOCK = ".lock"
-DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Cell:
         """Hold the cell for writing; yields False at once if it is taken and `wait` is off."""
         with locked(self.path, wait=wait) as mine:
             if mine:
-                for leftover in self.path.rglob(".tmp-*"):
+                for leftover in self.path.rglob(f"{TEMPORARY}*"):
                     leftover.unlink(missing_ok=True)
             yield mine
 
@@ -332,44 +332,6 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
-
-
-@contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    """The disk's refusals in words. What was written before is complete and stays."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_FULL:
-            what, fix = "The disk is full.", "free some space and run the same command again"
-        elif error.errno in NOT_ALLOWED:
-            what, fix = "The disk does not allow writing here.", "choose another -o/--out"
-        elif isinstance(error, (NotADirectoryError, FileExistsError, FileNotFoundError)):
-            what, fix = "The output path cannot be a directory.", "choose another -o/--out"
-        else:
-            raise
-        raise UserError(what, where=error.filename or path, got=error.strerror, fix=fix) from error
-
-
-def _write(path: Path, content: bytes) -> None:
-    """All of the content at `path`, or what was there before."""
-    temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
-    with _disk(path):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _write_parquet(path: Path, table: pa.Table) -> None:
