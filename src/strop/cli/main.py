@@ -22,7 +22,7 @@ _ClickException: type[Exception] = next(
 )
 
 # One module per verb; each has `register(app)`. The order is that of `strop --help`.
-VERBS: tuple[str, ...] = ("sample", "show", "precision", "doctor")
+VERBS: tuple[str, ...] = ("sample", "show", "precision", "train", "doctor")
 
 
 def _version(wanted: bool) -> None:

@@ -33,6 +33,11 @@ def show(
     """Print what a run or one of its cells holds: spec, counts, first outputs."""
     from strop.store import Run
 
+    if (run / "train.json").is_file():
+        from strop.cli.train import show_training
+
+        show_training(run, as_json)
+        return
     opened = Run.open(run)
     chosen = opened.cells() if cell is None else [opened.cell(cell)]
     asked = opened.asked
