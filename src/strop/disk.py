@@ -30,6 +30,8 @@ def disk(path: Path) -> Iterator[None]:
     """The disk's refusals in words. What was written before is complete and stays."""
     try:
         yield
+    except TimeoutError:
+        raise  # a lock's answer, which happens to be an OSError
     except OSError as error:
         fix = "choose another -o/--out"
         if error.errno in DISK_FULL:
