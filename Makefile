@@ -47,9 +47,11 @@ format: $(STAMPS)/install
 
 bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/training.py --full
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache

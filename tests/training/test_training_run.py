@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import socket
 import sys
 import time
 
@@ -41,6 +42,15 @@ def weights(result):
 
 def same(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
+
+
+def torchrun():
+    """Two processes on this machine, at a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    return [*launcher, "--master-addr", "127.0.0.1", "--master-port", str(port)]
 
 
 def test_it_learns_more_than_word_frequencies(corpus):
@@ -182,16 +192,15 @@ def test_another_seed_gives_other_bits(corpus):
     )
 
 
-@pytest.mark.parametrize("objective", ["any-order", "public"])
-def test_two_processes_give_the_curve_of_one(corpus, objective):
+@pytest.mark.parametrize(
+    ("objective", "strategy"), [("any-order", "ddp"), ("public", "ddp"), ("any-order", "fsdp")]
+)
+def test_two_processes_give_the_curve_of_one(corpus, objective, strategy):
     # Dropout is on: which units drop goes by micro-batch, not by process.
     spec = toy.config(steps=8, objective=objective)
     (corpus / "config.json").write_text(json.dumps(spec))
     one = train(corpus, "one", steps=8, objective=objective)
-    port = 29_600 + os.getpid() % 2_000
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    launcher += ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    process = toy.start(corpus, "two", launcher=launcher)
+    process = toy.start(corpus, "two", launcher=torchrun(), flags=["--strategy", strategy])
     _, told = process.communicate(timeout=200)
     assert process.returncode == 0, told
     two = TrainingRun(corpus / "two").result()
@@ -204,6 +213,30 @@ def test_two_processes_give_the_curve_of_one(corpus, objective):
     )
     for key, value in weights(one).items():
         assert torch.allclose(value, weights(two)[key], atol=2e-4), key
+
+
+def test_another_strategy_continues_a_run(corpus):
+    # Saved by one process, continued by two that share the weights between them.
+    whole = train(corpus, "whole", steps=8)
+
+    class Stopper(Silent):
+        def advance(self, step, *_others):
+            if step == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    spec = toy.config(steps=8)
+    (corpus / "config.json").write_text(json.dumps(spec))
+    where = {"out": corpus / "run", "data_root": corpus, "shards": corpus / "shards"}
+    with pytest.raises(Incomplete):
+        strop.train(spec, **where, device="cpu", progress=Stopper())
+    process = toy.start(corpus, "run", launcher=torchrun(), flags=["--strategy", "fsdp"])
+    _, told = process.communicate(timeout=200)
+    assert process.returncode == 0, told
+    assert "continuing at step 4" in told
+    assert np.allclose(toy.losses(corpus / "run"), toy.losses(corpus / "whole"), rtol=1e-5)
+    ended = weights(TrainingRun(corpus / "run").result())
+    for key, value in weights(whole).items():
+        assert torch.allclose(value, ended[key], atol=2e-4), key
 
 
 def test_micro_batches_change_nothing_but_memory(corpus):

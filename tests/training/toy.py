@@ -80,12 +80,16 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def start(
-    directory: Path, run: str, *, launcher: Sequence[str] = (sys.executable,)
+    directory: Path,
+    run: str,
+    *,
+    launcher: Sequence[str] = (sys.executable,),
+    flags: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
     """`strop train config.json -o RUN` in a process of its own."""
     command = [*launcher, "-m", "strop", "train", str(directory / "config.json")]
     command += ["-o", str(directory / run), "--data-root", str(directory), "--device", "cpu"]
-    command += ["--shards", str(directory / "shards")]
+    command += ["--shards", str(directory / "shards"), *flags]
     return subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

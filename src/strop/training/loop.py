@@ -180,7 +180,7 @@ class Session:
             dtype,
             lambda: corpus.train.counts(corpus.vocabulary),
         )
-        sharded = type(fabric.strategy).__name__.startswith("FSDP")
+        sharded = type(fabric.strategy).__name__ == "ModelParallelStrategy"
         self.average = averaged(module, spec.ema)
         self.module = fabric.setup_module(module)
         if sharded:
@@ -196,10 +196,8 @@ class Session:
             fused=True,
         )
         self.fabric_optimizer = fabric.setup_optimizers(self.optimizer)
-        kind = "sharded" if sharded else "plain"
-        self.parts = Parts(kind, _inner(self.module) if sharded else module, self.optimizer)
-        mean = self.average.module
-        self.mean_parts = Parts(kind, _inner(mean) if sharded else mean)
+        self.parts = Parts(self.module, self.optimizer)
+        self.mean_parts = Parts(self.average.module)
         self.network: Diffusion | Causal = module
         self.codec = TextCodec.from_directory(corpus.directory)
         self.form = "any-order" if spec.objective == "public" else spec.objective
@@ -283,7 +281,9 @@ class Session:
         self.module.train()
         total = torch.zeros((), device=self.fabric.device)
         for micro in self.micro_batches:
-            part = slice(micro * spec.micro, (micro + 1) * spec.micro)
+            # Every so many-th sequence: each micro-batch then has all noise levels, and no process
+            # is left with the batch's heavily masked end.
+            part = slice(micro, None, spec.batch // spec.micro)
             if spec.model.dropout:  # which units drop depends on the micro-batch, not the process
                 torch.manual_seed(derive_seed(spec.seed, "dropout", step, micro))
             more = micro != self.micro_batches[-1]
@@ -444,13 +444,8 @@ class Session:
         return result
 
 
-def _inner(module: Any) -> Any:
-    """What Fabric wrapped, with the strategy's own wrapper around the network."""
-    return getattr(module, "_forward_module", module)
-
-
 def _share_of_batch(spec: TrainSpec, fabric: Any) -> range:
-    """The micro-batches of this process: equal, contiguous parts of the global batch."""
+    """The numbers of this process's micro-batches; every process has equally many."""
     count, world = spec.batch // spec.micro, fabric.world_size
     if count % world:
         raise UserError(

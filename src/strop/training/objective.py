@@ -129,7 +129,8 @@ def hidden_surprise(
     assert sigma is not None  # the spec refuses the combination
     features = network.features(noisy, sigma, dtype)
     logits = network.head(features[noise.hidden], dtype).float()
-    logits[:, mask_id] += NEG_INFINITY  # the mask is no clean token (SUBS)
+    with torch.no_grad():  # a constant: its gradient is the identity, which needs no graph
+        logits[:, mask_id] += NEG_INFINITY  # the mask is no clean token (SUBS)
     return F.cross_entropy(logits, ids[noise.hidden], reduction="none")
 
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
 
 from strop.denoisers.dit import Block
 from strop.denoisers.load import resolve_device
@@ -31,13 +38,9 @@ def make_fabric(device: str, strategy: str) -> Any:
     place = resolve_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
-    if strategy == "fsdp" and place.type != "cuda":
-        raise UserError(
-            "FSDP needs CUDA devices.", where="--strategy", got=f"fsdp on {place}", expected="ddp"
-        )
     chosen: Any = "ddp" if world > 1 and strategy == "auto" else strategy
     if strategy == "fsdp":
-        chosen = fsdp_strategy()
+        chosen = fsdp_strategy(world)
     devices: Any = local
     if world == 1 and place.type == "cuda" and place.index is not None:
         devices = [place.index]
@@ -54,12 +57,26 @@ def make_fabric(device: str, strategy: str) -> Any:
     return fabric
 
 
-def fsdp_strategy() -> Any:
-    """Sharded by transformer block."""
-    from lightning_fabric.strategies.fsdp import FSDPStrategy
+def fsdp_strategy(world: int) -> Any:
+    """Weights, gradients, moments and the average sharded, block by block."""
+    from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+    from torch.distributed.fsdp import fully_shard
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
-    return FSDPStrategy(auto_wrap_policy={Block, LlamaDecoderLayer}, state_dict_type="full")
+    def shard(module: nn.Module, mesh: Any) -> nn.Module:
+        for part in module.modules():
+            if isinstance(part, (Block, LlamaDecoderLayer)):
+                fully_shard(part, mesh=mesh["data_parallel"])
+        fully_shard(module, mesh=mesh["data_parallel"])
+        return module
+
+    # Left to itself, the strategy would take the processes of a node for tensor parallelism.
+    return ModelParallelStrategy(
+        parallelize_fn=shard,
+        data_parallel_size=world,
+        tensor_parallel_size=1,
+        save_distributed_checkpoint=False,
+    )
 
 
 def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
@@ -77,49 +94,29 @@ def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
 
 
 class Parts:
-    """A module and its optimizer, sharded or not, as whole states on the CPU."""
+    """A module and its optimizer as whole states on the CPU, whatever the strategy.
 
-    def __init__(
-        self, kind: Literal["plain", "sharded"], module: nn.Module, optimizer: Any = None
-    ) -> None:
-        self.kind, self.module, self.optimizer = kind, module, optimizer
+    All processes must call each method; a state written under one strategy loads under another.
+    """
+
+    def __init__(self, module: Any, optimizer: Any = None) -> None:
+        # Fabric keeps the strategy's own wrapper here; torch's functions see through that one.
+        self.module = getattr(module, "_forward_module", module)
+        self.optimizer = optimizer
+        self.options = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
     def weights(self) -> dict[str, Any]:
-        """The module's state; under FSDP every process must call this."""
-        if self.kind == "plain":
-            return dict(self.module.state_dict())
-        from torch.distributed.checkpoint.state_dict import get_model_state_dict
-
-        return get_model_state_dict(self.module, options=_whole())
+        """The module's state by parameter name."""
+        return get_model_state_dict(self.module, options=self.options)
 
     def load_weights(self, state: dict[str, Any]) -> None:
         """Put a whole state back."""
-        if self.kind == "plain":
-            self.module.load_state_dict(state)
-            return
-        from torch.distributed.checkpoint.state_dict import set_model_state_dict
-
-        set_model_state_dict(self.module, state, options=_whole())
+        set_model_state_dict(self.module, state, options=self.options)
 
     def optimizer_state(self) -> dict[str, Any]:
-        """The optimizer's state; under FSDP every process must call this."""
-        if self.kind == "plain":
-            return self.optimizer.state_dict()
-        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
-
-        return get_optimizer_state_dict(self.module, self.optimizer, options=_whole())
+        """The optimizer's state by parameter name."""
+        return get_optimizer_state_dict(self.module, self.optimizer, options=self.options)
 
     def load_optimizer(self, state: dict[str, Any]) -> None:
         """Put it back."""
-        if self.kind == "plain":
-            self.optimizer.load_state_dict(state)
-            return
-        from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
-
-        set_optimizer_state_dict(self.module, self.optimizer, state, options=_whole())
-
-
-def _whole() -> Any:
-    from torch.distributed.checkpoint.state_dict import StateDictOptions
-
-    return StateDictOptions(full_state_dict=True, cpu_offload=True)
+        set_optimizer_state_dict(self.module, self.optimizer, state, options=self.options)
