@@ -193,7 +193,12 @@ def test_another_seed_gives_other_bits(corpus):
 
 
 @pytest.mark.parametrize(
-    ("objective", "strategy"), [("any-order", "ddp"), ("public", "ddp"), ("any-order", "fsdp")]
+    ("objective", "strategy"),
+    [
+        ("any-order", "ddp"),
+        ("any-order", "fsdp"),
+        pytest.param("public", "ddp", marks=pytest.mark.slow),
+    ],
 )
 def test_two_processes_give_the_curve_of_one(corpus, objective, strategy):
     # Dropout is on: which units drop goes by micro-batch, not by process.

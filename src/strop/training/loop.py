@@ -31,6 +31,7 @@ from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
 from strop.training.model import Causal, Diffusion, build
+from strop.training.muon import Muon, matrices
 from strop.training.objective import Noise
 from strop.training.parallel import Parts, make_fabric, network_dtype
 from strop.training.plot import plot_losses
@@ -187,16 +188,12 @@ class Session:
             self.average.module = fabric.setup_module(self.average.module)
         else:
             self.average.to(fabric.device)
-        self.optimizer = torch.optim.AdamW(
-            self.module.parameters(),
-            lr=spec.lr,
-            betas=spec.betas,
-            eps=spec.eps,
-            weight_decay=spec.weight_decay,
-            fused=True,
-        )
-        self.fabric_optimizer = fabric.setup_optimizers(self.optimizer)
-        self.parts = Parts(self.module, self.optimizer)
+        self.optimizers = _optimizers(spec, self.module, sharded)
+        self.rates = [group["lr"] for o in self.optimizers for group in o.param_groups]
+        self.fabric_optimizers = fabric.setup_optimizers(*self.optimizers)
+        if len(self.optimizers) == 1:
+            self.fabric_optimizers = [self.fabric_optimizers]
+        self.parts = Parts(self.module, self.optimizers)
         self.mean_parts = Parts(self.average.module)
         self.network: Diffusion | Causal = module
         self.codec = TextCodec.from_directory(corpus.directory)
@@ -248,23 +245,18 @@ class Session:
         began = time.monotonic()
         before = share_done(spec, state.step, state.seconds)
         rate = learning_rate(spec, state.step, before)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        for group, highest in zip(groups, self.rates, strict=True):
+            group["lr"] = highest * rate / spec.lr
         numbers = self.batches.numbers(state.step)
         total = self._backward(numbers)
         loss = float(fabric.all_reduce(total, reduce_op="mean"))
-        norm = float(
-            fabric.clip_gradients(
-                self.module,
-                self.fabric_optimizer,
-                max_norm=spec.clip,
-                error_if_nonfinite=False,
-            )
-        )
+        norm = float(torch.nn.utils.clip_grad_norm_(self.module.parameters(), spec.clip))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise self._diverged(loss, norm, numbers)
-        self.fabric_optimizer.step()
-        self.fabric_optimizer.zero_grad(set_to_none=True)
+        for optimizer in self.fabric_optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         self.average.update_parameters(self.module)
         state.step += 1
         state.seconds = self._agree(state.seconds + time.monotonic() - began)
@@ -442,6 +434,29 @@ class Session:
             self.run.finish(result)
         self.fabric.barrier()
         return result
+
+
+def _optimizers(spec: TrainSpec, module: Any, sharded: bool) -> list[torch.optim.Optimizer]:
+    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+    chosen = matrices(module) if spec.optimizer == "muon" else []
+    if chosen and sharded:
+        raise UserError(
+            "Muon needs whole matrices, and FSDP cuts them.",
+            where="TrainSpec.optimizer",
+            got="muon with --strategy fsdp",
+            fix="use --strategy ddp, or optimizer: adamw",
+        )
+    taken = {id(parameter) for parameter in chosen}
+    rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]
+    adamw = torch.optim.AdamW(
+        rest,
+        lr=spec.lr,
+        betas=spec.betas,
+        eps=spec.eps,
+        weight_decay=spec.weight_decay,
+        fused=True,
+    )
+    return [adamw, Muon(chosen, spec.muon_lr)] if chosen else [adamw]
 
 
 def _share_of_batch(spec: TrainSpec, fabric: Any) -> range:

@@ -94,15 +94,15 @@ def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
 
 
 class Parts:
-    """A module and its optimizer as whole states on the CPU, whatever the strategy.
+    """A module and its optimizers as whole states on the CPU, whatever the strategy.
 
     All processes must call each method; a state written under one strategy loads under another.
     """
 
-    def __init__(self, module: Any, optimizer: Any = None) -> None:
+    def __init__(self, module: Any, optimizers: Any = ()) -> None:
         # Fabric keeps the strategy's own wrapper here; torch's functions see through that one.
         self.module = getattr(module, "_forward_module", module)
-        self.optimizer = optimizer
+        self.optimizers = optimizers
         self.options = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
     def weights(self) -> dict[str, Any]:
@@ -115,8 +115,8 @@ class Parts:
 
     def optimizer_state(self) -> dict[str, Any]:
         """The optimizer's state by parameter name."""
-        return get_optimizer_state_dict(self.module, self.optimizer, options=self.options)
+        return get_optimizer_state_dict(self.module, self.optimizers, options=self.options)
 
     def load_optimizer(self, state: dict[str, Any]) -> None:
         """Put it back."""
-        set_optimizer_state_dict(self.module, self.optimizer, state, options=self.options)
+        set_optimizer_state_dict(self.module, self.optimizers, state, options=self.options)

@@ -207,7 +207,11 @@ class TrainSpec(Spec):
     """Sequences per optimizer step, over all devices."""
     micro_batch: int | None = None
     """Sequences per forward pass; divides `batch`. Left out: the whole batch."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """`muon`: Muon for the blocks' matrices, AdamW for everything else."""
     lr: float = 3e-4
+    muon_lr: float = 0.02
+    """Of the matrices, with `muon`; it follows the same schedule."""
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
@@ -257,7 +261,7 @@ class TrainSpec(Spec):
         for field in ("steps", "micro_batch", "keep_every", "save_every"):
             if getattr(self, field) is not None:
                 _at_least(self, field, 1)
-        for field in ("lr", "clip", "eps", "save_minutes"):
+        for field in ("lr", "muon_lr", "clip", "eps", "save_minutes"):
             _within(self, field, 0, float("inf"), open_low=True)
         for field in ("warmup", "seed", "weight_decay"):
             _at_least(self, field, 0)
