@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -453,9 +454,18 @@ def test_the_command_line(corpus, capsys):
     shown = json.loads(capsys.readouterr().out)
     assert shown["finished"]
     assert shown["spec"]["lr"] == 1e-3
+    assert strop_command(["ls", str(corpus), "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["runs"]
+    assert listed["state"] == "training, finished"
     assert strop_command(["train", "nowhere.yaml", "-o", str(corpus / "x"), "--json"]) == 1
     assert "error" in json.loads(capsys.readouterr().out)
     assert strop_command(["train", str(corpus / "config.json"), *flags, "--set", "lr"]) == 1
+
+
+def test_specs_load_without_torch():
+    code = "import sys, strop; strop.TrainSpec; from strop.training.spec import read_spec; "
+    code += "read_spec('mdlm-tiny'); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_prepare_only(corpus, capsys):

@@ -107,6 +107,10 @@ def ls(
                 "state": state,
             }
         )
+    for path in sorted(root.glob("**/train.json")):
+        done = (path.parent / "result.json").is_file()
+        state = "training, finished" if done else "training, not finished"
+        rows.append({"run": str(path.parent), "checkpoint": None, "cells": 0, "state": state})
     if as_json:
         output.emit({"root": str(root), "runs": rows})
         return
