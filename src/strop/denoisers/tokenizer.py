@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -103,6 +103,14 @@ class TextCodec:
                 fix="decode the file with the right encoding",
             ) from error
         return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of many texts, on all cores."""
+        return [one.ids for one in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+    def to_json(self) -> str:
+        """The whole tokenizer as the content of a `tokenizer.json`."""
+        return self._tokenizer.to_str(pretty=True)
 
     def decode(self, ids: Iterable[int], mask_id: int | None = None) -> str:
         """The text of `ids`, special tokens included, spaces as they are."""

@@ -1,1 +1,1 @@
-"""Training: the objective (data and loop follow)."""
+"""Training: from text to a checkpoint that every other command loads."""

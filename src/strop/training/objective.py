@@ -1,19 +1,42 @@
-"""The continuous-time objective of masked diffusion, as the public code estimates it.
+"""What is minimised: forms of the negative ELBO of masked diffusion, and the causal loss.
 
-One noise level t per sequence, stratified over the batch; every token is masked with probability
-(1 - 1e-3) t; the loss of a masked token is -log p(token | visible) / t, others cost nothing. Its
-mean estimates the negative ELBO per token, clipped to t in [1e-3, 1].
+`public`, the continuous-time form as the public code estimates it: one noise level t per sequence,
+stratified over the batch on [1e-3, 1]; every token is masked with probability (1 - 1e-3) t; a
+masked token costs -log p(token | visible) / t, others nothing. It estimates the bound clipped to
+those times, not the whole of it.
+
+`any-order`: a mask count k uniform on 1..L, stratified, and a uniform set of that size; a masked
+token costs -log p(token | visible) L / k, so that a sequence costs, per token, the mean over the
+masked ones. It is unbiased for the bound itself: the area under the loss profile.
+
+Visible tokens cost nothing, so the head is asked at masked positions only; the numbers are those
+of the dense formula (`loss_per_token`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, all_log_probs
+from strop.denoisers.base import NEG_INFINITY, Denoiser, all_log_probs
 from strop.samplers.grid import NOISE_EPSILON, sigma_of
 
-__all__ = ["corrupt", "loss_per_token", "stratified_times"]
+__all__ = [
+    "NOISES",
+    "Noise",
+    "any_order_noise",
+    "causal_surprise",
+    "hidden_surprise",
+    "loss_of",
+    "loss_per_token",
+    "public_noise",
+    "stratified_times",
+]
 
 TIME_EPSILON = 1e-3
 """The smallest time that training sees."""
@@ -26,23 +49,118 @@ def stratified_times(batch: int, generator: torch.Generator | None = None) -> Te
     return (1 - TIME_EPSILON) * u + TIME_EPSILON
 
 
-def corrupt(
-    ids: Tensor, sigma: Tensor, mask_id: int, generator: torch.Generator | None = None
-) -> Tensor:
-    """Mask every token of ids [B, L] independently, at the rate that its sequence's sigma has."""
+@dataclass(frozen=True)
+class Noise:
+    """Which tokens of a batch are hidden, and what a hidden one counts."""
+
+    hidden: Tensor
+    """[B, L], true where masked."""
+    weight: Tensor
+    """[B]: the factor of a masked token's surprise in the loss per token."""
+    sigma: Tensor | None
+    """[B], the noise level; the any-order form has none."""
+
+    def part(self, rows: slice) -> Noise:
+        """Some of the sequences."""
+        sigma = None if self.sigma is None else self.sigma[rows]
+        return Noise(self.hidden[rows], self.weight[rows], sigma)
+
+    def to(self, device: torch.device) -> Noise:
+        """The same elsewhere."""
+        sigma = None if self.sigma is None else self.sigma.to(device)
+        return Noise(self.hidden.to(device), self.weight.to(device), sigma)
+
+
+def public_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:
+    """The public form: stratified times, independent masking, weight 1/t."""
+    t = stratified_times(batch, generator)
+    sigma = sigma_of(t)
     move = 1 - (-sigma).exp()
-    hide = torch.rand(ids.shape, generator=generator).to(ids.device) < move[:, None]
-    return torch.where(hide, mask_id, ids)
+    hidden = torch.rand(batch, length, generator=generator) < move[:, None]
+    rate = (1 - NOISE_EPSILON) / (1 - (1 - NOISE_EPSILON) * t)  # d sigma / dt
+    return Noise(hidden, rate / torch.expm1(sigma), sigma)
+
+
+def any_order_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:
+    """The any-order form: a stratified uniform mask count k in 1..L, weight L/k.
+
+    One offset for the whole batch keeps every sequence's k uniform; a random shift of the strata
+    keeps which sequence gets which stratum from mattering.
+    """
+    offset = torch.rand(1, generator=generator, dtype=torch.float64)
+    u = (torch.arange(batch, dtype=torch.float64) / batch + offset) % 1
+    count = 1 + (u * length).long().clamp(max=length - 1)
+    order = torch.rand(batch, length, generator=generator).argsort(1).argsort(1)
+    return Noise(order < count[:, None], length / count.float(), None)
+
+
+NOISES: dict[str, Callable[[int, int, torch.Generator | None], Noise]] = {
+    "public": public_noise,
+    "any-order": any_order_noise,
+}
+"""The forms by name."""
+
+
+class SplitNetwork(Protocol):
+    """A network whose head can be asked for some rows."""
+
+    def features(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = ...) -> Tensor:
+        """States before the head."""
+        ...
+
+    def head(self, features: Tensor, dtype: torch.dtype = ...) -> Tensor:
+        """Scores over the vocabulary."""
+        ...
+
+
+def hidden_surprise(
+    network: SplitNetwork,
+    ids: Tensor,
+    noise: Noise,
+    mask_id: int,
+    *,
+    time_conditioned: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """-log p(token | visible) at the masked tokens only, in the order of `ids[noise.hidden]`."""
+    noisy = torch.where(noise.hidden, mask_id, ids)
+    # Without time conditioning the condition is one constant vector: one row, broadcast.
+    sigma = noise.sigma if time_conditioned else torch.zeros(1, device=ids.device)
+    assert sigma is not None  # the spec refuses the combination
+    features = network.features(noisy, sigma, dtype)
+    logits = network.head(features[noise.hidden], dtype).float()
+    with torch.no_grad():  # a constant: its gradient is the identity, which needs no graph
+        logits[:, mask_id] += NEG_INFINITY  # the mask is no clean token (SUBS)
+    return F.cross_entropy(logits, ids[noise.hidden], reduction="none")
+
+
+def loss_of(surprise: Tensor, noise: Noise) -> Tensor:
+    """Loss per token of every sequence, [B], from the masked tokens' surprise."""
+    batch, length = noise.hidden.shape
+    sequence = noise.hidden.nonzero()[:, 0]
+    total = torch.zeros(batch, dtype=surprise.dtype, device=surprise.device)
+    return total.index_add(0, sequence, surprise) * noise.weight / length
+
+
+def causal_surprise(logits: Tensor, ids: Tensor) -> Tensor:
+    """-log p(token | tokens before it), [B, L - 1]; the first token has no prediction."""
+    flat = logits[:, :-1].float().flatten(0, 1)
+    return F.cross_entropy(flat, ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
 
 
 def loss_per_token(
-    denoiser: Denoiser, ids: Tensor, generator: torch.Generator | None = None
+    denoiser: Denoiser,
+    ids: Tensor,
+    generator: torch.Generator | None = None,
+    noise: Noise | None = None,
 ) -> Tensor:
-    """One draw of the public loss, [B, L]: zero at visible tokens."""
-    t = stratified_times(len(ids), generator).to(ids.device)
-    sigma = sigma_of(t)
-    noisy = corrupt(ids, sigma, denoiser.mask_id, generator)
-    log_probs = all_log_probs(denoiser, noisy, sigma)
+    """One draw of the loss by the dense formula, [B, L]: zero at visible tokens.
+
+    Without `noise` it is the public form, drawn as the public code draws it.
+    """
+    drawn = public_noise(ids.shape[0], ids.shape[1], generator) if noise is None else noise
+    drawn = drawn.to(ids.device)
+    noisy = torch.where(drawn.hidden, denoiser.mask_id, ids)
+    log_probs = all_log_probs(denoiser, noisy, drawn.sigma)
     surprise = -log_probs.gather(-1, ids[..., None])[..., 0]
-    rate = (1 - NOISE_EPSILON) / (1 - (1 - NOISE_EPSILON) * t)  # d sigma / dt
-    return surprise * (rate / torch.expm1(sigma))[:, None]
+    return surprise * drawn.weight[:, None]

@@ -1,0 +1,156 @@
+"""Pack a finished training run as a small model with a card.
+
+    python scripts/pack-model.py RUN OUT --name NAME --shards DIR [--step K] [--held-out FILE]
+
+Stores float16, checks that the held-out loss is unchanged to three digits, writes the model card
+from the run's own records and, for a diffusion model, ten unselected samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import strop
+from strop.denoisers.tokenizer import TextCodec
+from strop.disk import write
+from strop.training.pack import Packed, as_lines, held_out_texts, pack
+from strop.training.run import TrainingRun
+from strop.training.shards import Shards
+from strop.training.spec import TrainSpec
+
+SAMPLES, STEPS, TEMPERATURE = 10, 64, 0.9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Pack a training run as a small model.")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--shards", type=Path, required=True)
+    parser.add_argument("--step", type=int, help="a kept checkpoint; by default the last")
+    parser.add_argument("--first", action="store_true", help="the earliest kept checkpoint")
+    parser.add_argument("--rows", type=int, default=2048, help="held-out rows of the check")
+    parser.add_argument("--held-out", type=Path, help="also write held-out text here")
+    parser.add_argument("--held-out-rows", type=int, default=300)
+    options = parser.parse_args()
+
+    run, shards = TrainingRun(options.run), Shards(options.shards)
+    checkpoints = run.checkpoints()
+    step = options.step or (min if options.first else max)(checkpoints)
+    spec = run.spec
+    packed = pack(checkpoints[step], options.out, shards, seed=spec.seed, rows=options.rows)
+    card = write_card(options.name, run, spec, step, packed, shards, options.out)
+    write(options.out / "README.md", card.encode())
+    if options.held_out is not None:
+        options.held_out.parent.mkdir(parents=True, exist_ok=True)
+        codec = TextCodec.from_directory(options.out)
+        rows = held_out_texts(shards.held_out, codec, options.held_out_rows)
+        write(options.held_out, as_lines(rows))
+    print(
+        f"{options.out}: step {step:,}, {packed.bytes / 1e6:.1f} MB, held out "
+        f"{packed.after.nats_per_token:.4f} nats per token (float16 changes it by "
+        f"{packed.change:+.6f})"
+    )
+
+
+def write_card(
+    name: str,
+    run: TrainingRun,
+    spec: TrainSpec,
+    step: int,
+    packed: Packed,
+    shards: Shards,
+    out: Path,
+) -> str:
+    """The model card, from what the run recorded."""
+    measured = [entry for entry in run.metrics() if entry["kind"] == "held_out"]
+    logged = [entry for entry in run.metrics() if entry["kind"] == "train"]
+    reached = [entry for entry in logged if entry["step"] <= step]
+    seconds = reached[-1]["seconds"] if reached else 0.0
+    loss, model = packed.after, spec.model
+    bound = "perplexity" if loss.form == "causal" else "perplexity at most"
+    character = f", {loss.nats_per_character:.4f} per character" if loss.nats_per_character else ""
+    lines = [
+        f"# embedded:{name}",
+        "",
+        f"A {'causal' if model.family == 'ar' else 'masked diffusion'} language model of "
+        f"{packed.parameters:,} parameters, trained by `scripts/train-embedded.sh` for tests, "
+        "tutorials and quick looks on a laptop.",
+        "",
+        "## Numbers",
+        f"- Held out: {loss.nats_per_token:.4f} nats per token [{loss.low:.4f}, {loss.high:.4f}]"
+        f"{character}; {bound} {loss.perplexity:.1f} [{loss.perplexity_low:.1f}, "
+        f"{loss.perplexity_high:.1f}]. {loss.rows} rows, {_form(loss.form)}, 95% intervals from "
+        "resampled rows.",
+        f"- Stored in float16, which changes that by {packed.change:+.6f} nats per token.",
+        f"- Step {step:,}: {step * spec.batch * spec.data.length:,} tokens, "
+        f"{seconds / 60:.1f} minutes of training.",
+        "",
+        "| step | held out (nats per token) |",
+        "|---|---|",
+        *(f"| {entry['step']:,} | {entry['nats_per_token']:.4f} |" for entry in _few(measured)),
+        "",
+        "The measurements on the way used fewer rows than the number above.",
+        "",
+        "## Data",
+        *_data(shards),
+        "",
+        "## Recipe",
+        f"Seed {spec.seed}. The configuration, whole:",
+        "",
+        "```json",
+        json.dumps(spec.model_dump(mode="json"), indent=1),
+        "```",
+        "",
+        "## Limits",
+        "English prose of the 19th and early 20th century, with the views of its time. Too small "
+        "to keep a story together; nothing it says is a fact. Not for use with people.",
+    ]
+    if model.family == "mdlm":
+        lines += ["", f"## {SAMPLES} samples, unselected", _sample_note(), "", *_samples(out)]
+    return "\n".join(lines) + "\n"
+
+
+def _form(form: str) -> str:
+    return "exact" if form == "causal" else f"the {form} form of the negative ELBO"
+
+
+def _few(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    every = max(1, len(measured) // 12)
+    return measured[::-1][::every][::-1]
+
+
+def _data(shards: Shards) -> list[str]:
+    manifest = shards.manifest
+    told = [
+        f"- {source['name']}: {source['documents']} documents, {source['held_out']} of them held "
+        f"out; {source['licence']}; SHA-256 of the documents {source['documents_sha256'][:16]}..."
+        for source in manifest["sources"]
+    ]
+    train, held = manifest["train"], manifest["held_out"]
+    return [
+        *told,
+        f"- Training rows: {train.get('rows_that_count', train['rows']):,} of {train['rows']:,}; "
+        f"held-out rows: {held.get('rows_that_count', held['rows']):,}, of {manifest['length']} "
+        "tokens.",
+        f"- Split: {json.dumps(manifest['split_rule'])}, before anything else. Tokenizer "
+        f"({manifest['tokenizer']['vocabulary']:,} tokens) and filter saw training documents only.",
+    ]
+
+
+def _sample_note() -> str:
+    return f"{STEPS} steps, temperature {TEMPERATURE}, float64 draw, seed 0, the first {SAMPLES}."
+
+
+def _samples(out: Path) -> list[str]:
+    denoiser = strop.load_denoiser(out, device="cpu")
+    spec = strop.SamplerSpec(steps=STEPS, temperature=TEMPERATURE)
+    pool = strop.sample(denoiser, spec, n=SAMPLES, seed=0)
+    return [f"{number}. {text!r}" for number, text in enumerate(pool.texts or [], 1)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Documents, and which of them training never sees.
+
+The split comes first: it looks at a document's number in its source and at nothing else, and every
+later step (cleaning, tokenizer, filter, shards) gets its documents from here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from strop.denoisers.files import reading
+from strop.errors import UserError
+from strop.training.spec import HeldOut, SourceSpec
+
+__all__ = ["Census", "read_source", "split"]
+
+HEAD = 400
+"""Characters of a document that `skip` looks at."""
+
+
+@dataclass
+class Census:
+    """What was read of one source; goes into the manifest."""
+
+    documents: int = 0
+    skipped: int = 0
+    held_out: int = 0
+    characters: int = 0
+    _digest: Any = field(default_factory=hashlib.sha256, repr=False)
+
+    def note(self, text: str) -> None:
+        """Count a document and hash it; the length goes in too, so that borders matter."""
+        raw = text.encode("utf-8", "surrogatepass")
+        self.documents += 1
+        self.characters += len(text)
+        self._digest.update(len(raw).to_bytes(8, "big") + raw)
+
+    @property
+    def sha256(self) -> str:
+        """Of all documents, in order."""
+        return self._digest.hexdigest()
+
+
+def read_source(
+    source: SourceSpec, held_out: HeldOut, root: Path, census: Census | None = None
+) -> Iterator[tuple[bool, str]]:
+    """Every document of a source with whether it is held out; skipped ones are not numbered."""
+    census = Census() if census is None else census
+    rules = [re.compile(rule) for rule in source.skip]
+
+    def wanted() -> Iterator[str]:
+        for text in _raw(source, root):
+            if not text.strip():
+                continue
+            if any(rule.match(text.lstrip("\ufeff\n\r ")[:HEAD]) for rule in rules):
+                census.skipped += 1
+                continue
+            census.note(text)
+            yield text
+
+    for held, text in split(wanted(), held_out):
+        census.held_out += held
+        yield held, text
+
+
+def split(documents: Iterable[str], rule: HeldOut) -> Iterator[tuple[bool, str]]:
+    """Mark the held-out documents, by number alone."""
+    if rule.every is not None:
+        for number, text in enumerate(documents):
+            yield number % rule.every == 0, text
+        return
+    assert rule.last is not None
+    waiting: deque[str] = deque()  # a stream does not say when it ends: the last ones wait here
+    for text in documents:
+        waiting.append(text)
+        if len(waiting) > rule.last:
+            yield False, waiting.popleft()
+    for text in waiting:
+        yield True, text
+
+
+def _raw(source: SourceSpec, root: Path) -> Iterator[str]:
+    if source.dataset is not None:
+        yield from _rows(source, root)
+        return
+    assert source.path is not None
+    for file in _files(root / Path(source.path).expanduser()):
+        yield from _texts(file, source.separator)
+
+
+def _files(path: Path) -> list[Path]:
+    with reading(path):
+        if not path.is_dir():
+            path.open("rb").close()
+            return [path]
+    files = sorted(p for p in path.rglob("*") if p.name.endswith((".txt", ".txt.gz")))
+    if not files:
+        raise UserError(
+            "The directory holds no text.", where=path, expected="files *.txt or *.txt.gz"
+        )
+    return files
+
+
+def _texts(file: Path, separator: str | None) -> Iterator[str]:
+    """The documents of one file, read line by line."""
+    lines: list[str] = []
+    with reading(file), _open(file) as stream:
+        try:
+            for number, line in enumerate(stream, 1):
+                if "\x00" in line:
+                    raise _not_text(file, f"a zero byte in line {number}")
+                if separator is not None and line.strip() == separator:
+                    yield "".join(lines)
+                    lines = []
+                else:
+                    lines.append(line)
+        except UnicodeDecodeError as error:
+            raise _not_text(
+                file, f"{error.reason} (byte 0x{error.object[error.start]:02x})"
+            ) from None
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise UserError(
+                "The compressed file is damaged.", where=file, got=error, fix="copy it again"
+            ) from None
+    yield "".join(lines)
+
+
+def _open(file: Path) -> IO[str]:
+    if file.suffix == ".gz":
+        return gzip.open(file, "rt", encoding="utf-8")
+    return file.open(encoding="utf-8")
+
+
+def _not_text(file: Path, why: str) -> UserError:
+    return UserError(
+        "The file is not text.",
+        where=file,
+        got=why,
+        expected="UTF-8 text, plain or gzipped",
+        fix="convert it, e.g. iconv -f latin1 -t utf-8",
+    )
+
+
+def _rows(source: SourceSpec, root: Path) -> Iterator[str]:
+    """The documents of a dataset, streamed: nothing has to fit in memory or on disk first."""
+    from datasets import load_dataset
+
+    assert source.dataset is not None
+    files = [str(root / name) for name in source.files] or None
+    try:
+        rows = load_dataset(
+            source.dataset,
+            data_files=files,
+            split=source.split,
+            revision=source.revision,
+            streaming=True,
+        )
+        for row in rows:
+            text = row.get(source.column) if isinstance(row, dict) else None
+            if not isinstance(text, str):
+                raise UserError(
+                    "The dataset's rows have no text where it was expected.",
+                    where=f"data.sources: {source.name}, column {source.column!r}",
+                    got=", ".join(row) if isinstance(row, dict) else type(row).__name__,
+                    fix="set `column`",
+                )
+            yield text
+    except (OSError, ValueError) as error:  # the library's own errors derive from these
+        raise UserError(
+            "The dataset cannot be read.",
+            where=source.dataset,
+            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            fix="check its name, split and the network; or download it and give its files",
+        ) from error

@@ -1,0 +1,109 @@
+"""Held-out numbers: the negative ELBO per token, what it bounds, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.tokenizer import TextCodec
+from strop.rng import derive_seed
+from strop.training.objective import NOISES, Noise
+from strop.training.shards import Rows
+
+__all__ = ["HeldOutLoss", "held_out_losses", "summary"]
+
+RESAMPLES = 2_000
+LARGEST_PPL = 700.0  # exp() of more overflows
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """Nats per token with a 95% interval from resampled rows, and what follows from it.
+
+    Rows of one document are resampled apart, so the interval says how much another draw of rows
+    would change the number, not another set of books.
+    """
+
+    form: str
+    """`any-order` (unbiased for the bound), `public` (clipped), or `causal` (exact)."""
+    rows: int
+    nats_per_token: float
+    low: float
+    high: float
+    perplexity: float
+    """exp of it: an upper bound for the diffusion forms."""
+    perplexity_low: float
+    perplexity_high: float
+    nats_per_character: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@torch.no_grad()
+def held_out_losses(
+    losses: Callable[[Tensor, Noise | None], Tensor],
+    rows: Rows,
+    *,
+    count: int,
+    form: str,
+    seed: int,
+    batch: int,
+    share: tuple[int, int] = (0, 1),
+) -> NDArray[np.float64]:
+    """Loss per token of `count` held-out rows, each under noise that depends on seed and form.
+
+    The rows are spread evenly over the held-out split, the noise is stratified over all of them:
+    measurements of one run differ by the weights alone. `share` is (this process, of how many);
+    rows of the others come back as zeros.
+    """
+    count = min(count, len(rows))
+    numbers = np.linspace(0, len(rows) - 1, count).round().astype(np.int64)
+    noise = None
+    if form != "causal":
+        generator = torch.Generator().manual_seed(derive_seed(seed, "held-out"))
+        # Strata follow each other along the rows; shuffled, no part of the corpus is favoured.
+        order = torch.randperm(count, generator=generator)
+        drawn = NOISES[form](count, rows.length, generator)
+        sigma = None if drawn.sigma is None else drawn.sigma[order]
+        noise = Noise(drawn.hidden[order], drawn.weight[order], sigma)
+    out = np.zeros(count)
+    for first in range(share[0] * batch, count, share[1] * batch):
+        part = slice(first, min(first + batch, count))
+        ids = torch.from_numpy(rows[numbers[part]])
+        out[part] = losses(ids, None if noise is None else noise.part(part)).double().cpu().numpy()
+    return out
+
+
+def summary(
+    losses: NDArray[np.float64], rows: Rows, form: str, codec: TextCodec | None = None
+) -> HeldOutLoss:
+    """Mean, interval, perplexity, and nats per character where a tokenizer is given."""
+    n = len(losses)
+    generator = np.random.default_rng(derive_seed(0, "bootstrap"))
+    means = [losses[generator.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
+    mean, (low, high) = float(losses.mean()), np.quantile(means, [0.025, 0.975])
+    per_character = None
+    if codec is not None:
+        numbers = np.linspace(0, len(rows) - 1, n).round().astype(np.int64)
+        characters = sum(len(codec.decode(row)) for row in rows[numbers])
+        per_character = mean * n * rows.length / characters
+    return HeldOutLoss(
+        form=form,
+        rows=n,
+        nats_per_token=mean,
+        low=float(low),
+        high=float(high),
+        perplexity=math.exp(min(mean, LARGEST_PPL)),
+        perplexity_low=math.exp(min(low, LARGEST_PPL)),
+        perplexity_high=math.exp(min(high, LARGEST_PPL)),
+        nats_per_character=per_character,
+    )

@@ -1,0 +1,118 @@
+"""A trained checkpoint as a small one: float16 storage, and a check that the loss does not mind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strop.denoisers.checkpoint import read_checkpoint
+from strop.denoisers.config import infer_shape
+from strop.denoisers.dit import DiT
+from strop.denoisers.files import read_json_object
+from strop.denoisers.tokenizer import TextCodec
+from strop.disk import disk
+from strop.errors import CheckFailed
+from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
+from strop.training.model import Causal, Diffusion
+from strop.training.objective import Noise
+from strop.training.save import save_causal, save_diffusion
+from strop.training.shards import Rows, Shards
+
+__all__ = ["TOLERANCE", "Packed", "measure", "pack"]
+
+TOLERANCE = 5e-4
+"""Nats per token that float16 storage may change: three digits stay."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What packing did to the held-out loss."""
+
+    before: HeldOutLoss
+    after: HeldOutLoss
+    parameters: int
+    bytes: int
+    """Of the weights file."""
+
+    @property
+    def change(self) -> float:
+        """Of the held-out loss, in nats per token, on the same rows under the same noise."""
+        return self.after.nats_per_token - self.before.nats_per_token
+
+
+def pack(
+    checkpoint: Path, out: Path, shards: Shards, *, seed: int, rows: int = 512, batch: int = 64
+) -> Packed:
+    """Write `checkpoint` into `out` in float16; refused if the held-out loss moves by 5e-4."""
+    before = measure(checkpoint, shards, seed=seed, rows=rows, batch=batch)
+    tokenizer = (checkpoint / "tokenizer.json").read_bytes()
+    with disk(out):
+        out.mkdir(parents=True, exist_ok=True)
+    network = _module(checkpoint).network
+    if isinstance(network, DiT):
+        save_diffusion(out, network.shape, network.state_dict(), tokenizer, dtype=torch.float16)
+    else:
+        save_causal(out, network.config, network.state_dict(), tokenizer, dtype=torch.float16)
+    after = measure(out, shards, seed=seed, rows=rows, batch=batch)
+    parameters = sum(p.numel() for p in network.parameters())
+    packed = Packed(before, after, parameters, (out / "model.safetensors").stat().st_size)
+    if not abs(packed.change) < TOLERANCE:
+        raise CheckFailed(
+            "float16 storage changes the held-out loss.",
+            where=out,
+            got=f"{packed.change:+.6f} nats per token",
+            expected=f"less than {TOLERANCE:g} either way",
+            fix="keep the float32 checkpoint",
+        )
+    return packed
+
+
+def measure(
+    checkpoint: Path, shards: Shards, *, seed: int, rows: int = 512, batch: int = 64
+) -> HeldOutLoss:
+    """The held-out loss of a checkpoint on disk, diffusion or causal."""
+    module = _module(checkpoint).eval()
+    form = "causal" if isinstance(module, Causal) else "any-order"
+    losses = held_out_losses(
+        _caller(module), shards.held_out, count=rows, form=form, seed=seed, batch=batch
+    )
+    return summary(losses, shards.held_out, form, TextCodec.from_directory(checkpoint))
+
+
+def held_out_texts(rows: Rows, codec: TextCodec, count: int) -> list[dict[str, Any]]:
+    """Held-out rows as records, evenly spread, to ship beside the models."""
+    numbers = np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(np.int64)
+    return [{"text": codec.decode(row), "ids": row.tolist()} for row in rows[numbers]]
+
+
+def _caller(module: Any) -> Callable[[Tensor, Noise | None], Tensor]:
+    def losses(ids: Tensor, noise: Noise | None) -> Tensor:
+        if noise is None:
+            return module(ids)
+        return module(ids, noise.hidden, noise.weight, noise.sigma)
+
+    return losses
+
+
+def _module(checkpoint: Path) -> Diffusion | Causal:
+    """The network of a checkpoint in float32, as a module with a loss."""
+    if "model_type" in read_json_object(checkpoint / "config.json"):
+        from transformers import AutoModelForCausalLM
+
+        return Causal(AutoModelForCausalLM.from_pretrained(checkpoint), torch.float32)
+    read = read_checkpoint(checkpoint)
+    network = DiT(infer_shape(read))
+    network.load_state_dict({k: v.float() for k, v in read.tensors.items()})
+    return Diffusion(network, torch.float32)
+
+
+def as_lines(records: list[dict[str, Any]]) -> bytes:
+    """Records as JSON lines."""
+    return "".join(json.dumps(record) + "\n" for record in records).encode()

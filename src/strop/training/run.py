@@ -1,0 +1,230 @@
+"""The directory of a training run: names, metrics, checkpoints, the resume state.
+
+RUN/
+  train.json                     the spec, whole, and where it ran
+  shards/                        the corpus, unless it lies elsewhere
+  metrics.jsonl                  a line per logged step and per held-out measurement
+  resume.pt                      everything the next step depends on
+  checkpoints/step-00020788/     loadable: config.json, model.safetensors, tokenizer.json
+  result.json, loss.png          at the end
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from strop.disk import TEMPORARY, disk, locked, replacing, sync_folder, write
+from strop.errors import UserError
+from strop.training.spec import TrainSpec
+from strop.version import __version__
+
+__all__ = ["TrainingRun"]
+
+FORMAT = 1
+SPEC, METRICS, RESUME, RESULT, PLOT = (
+    "train.json",
+    "metrics.jsonl",
+    "resume.pt",
+    "result.json",
+    "loss.png",
+)
+CHECKPOINTS, SHARDS = "checkpoints", "shards"
+
+
+class TrainingRun:
+    """One run on disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def exists(cls, path: str | os.PathLike[str]) -> bool:
+        """Whether a directory is a training run."""
+        return (Path(path) / SPEC).is_file()
+
+    @classmethod
+    def prepare(cls, path: str | os.PathLike[str], spec: TrainSpec) -> TrainingRun:
+        """A new run, or one of the same spec to continue."""
+        run = cls(path)
+        with disk(run.path):
+            run.path.mkdir(parents=True, exist_ok=True)
+            (run.path / CHECKPOINTS).mkdir(exist_ok=True)
+        if cls.exists(path):
+            run._refuse_another(run.document["spec"], spec, run.path / SPEC)
+        else:
+            document = {
+                "format": FORMAT,
+                "strop": __version__,
+                "id": spec.id,
+                "spec": spec.model_dump(mode="json"),
+            }
+            write(run.path / SPEC, _json(document))
+        return run
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the run; refused if another process trains here."""
+        with locked(self.path, wait=False) as mine:
+            if not mine:
+                raise UserError(
+                    "Another process is training in this directory.",
+                    where=self.path,
+                    fix="wait for it, or choose another -o/--out",
+                )
+            for folder in (self.path, self.path / CHECKPOINTS):
+                for leftover in folder.glob(f"{TEMPORARY}*"):
+                    shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+            yield
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The content of train.json."""
+        try:
+            document = json.loads((self.path / SPEC).read_text())
+        except (ValueError, OSError) as error:
+            raise _damaged(self.path / SPEC, error) from None
+        if int(document.get("format", 0)) > FORMAT:
+            raise UserError(
+                "This run was made by a newer version of strop.",
+                where=self.path,
+                fix="pip install --upgrade strop",
+            )
+        return document
+
+    @property
+    def spec(self) -> TrainSpec:
+        """What was asked."""
+        return TrainSpec(**self.document["spec"])
+
+    @property
+    def shards(self) -> Path:
+        """Where the corpus lies unless it was put elsewhere."""
+        return self.path / SHARDS
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All measurements, by step; a line cut off by a crash is left out."""
+        path = self.path / METRICS
+        if not path.is_file():
+            return []
+        found = []
+        for line in path.read_text().splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                break  # a crash while writing: what follows is written again
+        return found
+
+    def cut_metrics(self, step: int) -> None:
+        """Forget measurements after a step: the steps after it are done again."""
+        kept = [entry for entry in self.metrics() if entry["step"] <= step]
+        write(self.path / METRICS, b"".join(_line(entry) for entry in kept))
+
+    def measure(self, entry: dict[str, Any]) -> None:
+        """Append one measurement."""
+        with disk(self.path), open(self.path / METRICS, "ab") as file:
+            file.write(_line(entry))
+
+    def result(self) -> dict[str, Any] | None:
+        """The final numbers, if the run has ended."""
+        path = self.path / RESULT
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write the final numbers."""
+        write(self.path / RESULT, _json(result))
+
+    def checkpoints(self) -> dict[int, Path]:
+        """Loadable checkpoints by step."""
+        found = (self.path / CHECKPOINTS).glob("step-*")
+        return {int(path.name.removeprefix("step-")): path for path in sorted(found)}
+
+    @contextmanager
+    def new_checkpoint(self, step: int) -> Iterator[Path]:
+        """A directory to fill; it gets its name when the block ends well."""
+        final = self.path / CHECKPOINTS / f"step-{step:08d}"
+        temporary = final.parent / f"{TEMPORARY}{uuid.uuid4().hex}"
+        with disk(final):
+            temporary.mkdir()
+            try:
+                yield temporary
+                if final.exists():  # the same step of the same run, after a crash
+                    shutil.rmtree(final)
+                os.replace(temporary, final)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+            sync_folder(final.parent)
+
+    def remove_checkpoint(self, step: int) -> None:
+        """Drop one that the schedule does not keep."""
+        path = self.checkpoints().get(step)
+        if path is not None:
+            with disk(path):
+                shutil.rmtree(path)
+
+    def save_resume(self, state: dict[str, Any], spec: TrainSpec) -> None:
+        """Replace the resume state, whole."""
+        with replacing(self.path / RESUME) as file:
+            torch.save({"format": FORMAT, "spec": spec.model_dump(mode="json"), **state}, file)
+
+    def load_resume(self, spec: TrainSpec) -> dict[str, Any] | None:
+        """The resume state, if there is one; refused if it belongs to another spec."""
+        path = self.path / RESUME
+        if not path.is_file():
+            return None
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # the library raises many kinds for damaged files
+            raise _damaged(path, error) from None
+        self._refuse_another(state["spec"], spec, path)
+        return state
+
+    def _refuse_another(self, was: dict[str, Any], spec: TrainSpec, path: Path) -> None:
+        now = spec.model_dump(mode="json")
+        if was != now:
+            raise UserError(
+                "This run belongs to another configuration.",
+                where=path,
+                got="; ".join(_differences(was, now)),
+                expected="the configuration that the run was started with",
+                fix="choose another -o/--out, or restore the configuration",
+            )
+
+
+def _differences(was: Any, now: Any, key: str = "") -> list[str]:
+    if isinstance(was, dict) and isinstance(now, dict):
+        told = []
+        for name in {**was, **now}:
+            where = f"{key}.{name}" if key else name
+            told += _differences(was.get(name), now.get(name), where)
+        return told
+    return [] if was == now else [f"{key}: {was!r} there, {now!r} now"]
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return UserError(
+        "A file of the training run is damaged.",
+        where=path,
+        got=reason[:200],
+        fix=f"delete {path} and run the command again; training starts from the beginning"
+        if path.name == RESUME
+        else "restore the file, or choose another -o/--out",
+    )
+
+
+def _json(document: Any) -> bytes:
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _line(entry: dict[str, Any]) -> bytes:
+    return (json.dumps(entry, allow_nan=False) + "\n").encode()

@@ -1,0 +1,182 @@
+"""Token ids on disk: rows of one length in memory-mapped files, with a manifest that is last.
+
+    shards/
+      manifest.json            what is here and what it was made from
+      tokenizer.json
+      train-00000.bin ...      rows, uint16 or uint32
+      train-source.bin         the source's number of every row, uint8
+      train-rows.npy           which rows count, and how often (only with a filter or repeats)
+      held_out-...             the same for documents that nothing above has seen
+
+A directory without a manifest is an unfinished preparation and is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.denoisers.files import read_json_object, sha256_of
+from strop.disk import disk, replacing, write
+from strop.errors import UserError
+
+__all__ = ["MANIFEST", "Rows", "ShardWriter", "Shards", "write_index"]
+
+MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
+FORMAT = 1
+SHARD_TOKENS = 1 << 27
+SPLITS = ("train", "held_out")
+
+
+class ShardWriter:
+    """Appends rows of one split; every shard is complete or absent."""
+
+    def __init__(self, directory: Path, split: str, length: int, vocabulary: int) -> None:
+        self.directory, self.split, self.length = directory, split, length
+        self.dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
+        self.rows = 0
+        self.files: list[dict[str, Any]] = []
+        self._waiting: list[NDArray[Any]] = []
+        self._waiting_rows = 0
+        self._sources: list[NDArray[np.uint8]] = []
+        self._per_shard = max(1, SHARD_TOKENS // length)
+
+    def add(self, rows: NDArray[np.int64], source: int) -> None:
+        """Take some rows of one source."""
+        if not len(rows):
+            return
+        self._waiting.append(rows.astype(self.dtype))
+        self._waiting_rows += len(rows)
+        self._sources.append(np.full(len(rows), source, np.uint8))
+        self.rows += len(rows)
+        while self._waiting_rows >= self._per_shard:
+            self._flush(self._per_shard)
+
+    def close(self) -> None:
+        """Write what is left, and the rows' sources."""
+        if self._waiting_rows:
+            self._flush(self._waiting_rows)
+        sources = np.concatenate(self._sources) if self._sources else np.zeros(0, np.uint8)
+        write(self.directory / f"{self.split}-source.bin", sources.tobytes())
+
+    def _flush(self, count: int) -> None:
+        stacked = np.concatenate(self._waiting)
+        name = f"{self.split}-{len(self.files):05d}.bin"
+        with replacing(self.directory / name) as file:
+            file.write(stacked[:count].tobytes())
+        self.files.append({"name": name, "rows": count, "sha256": sha256_of(self.directory / name)})
+        rest = stacked[count:]
+        self._waiting, self._waiting_rows = ([rest] if len(rest) else []), len(rest)
+
+
+class Rows:
+    """The rows of one split, by number; they stay on disk until asked for."""
+
+    def __init__(self, directory: Path, entry: dict[str, Any], split: str, length: int) -> None:
+        dtype = np.dtype(entry["dtype"])
+        self.length = length
+        self._maps = []
+        for shard in entry["shards"]:
+            path = directory / shard["name"]
+            size = shard["rows"] * length * dtype.itemsize
+            found = path.stat().st_size if path.is_file() else -1
+            if found != size:
+                raise UserError(
+                    "A shard is missing or has another size than its manifest says.",
+                    where=path,
+                    got="no file" if found < 0 else f"{found:,} bytes",
+                    expected=f"{size:,} bytes",
+                    fix=f"delete {directory} and run the command again: it is made anew",
+                )
+            self._maps.append(np.memmap(path, dtype, "r", shape=(shard["rows"], length)))
+        self._ends = np.cumsum([len(one) for one in self._maps])
+        sources = directory / f"{split}-source.bin"
+        self.source: NDArray[np.uint8] = np.fromfile(sources, np.uint8)
+        index = directory / f"{split}-rows.npy"
+        self._index = np.load(index, mmap_mode="r") if index.is_file() else None
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self._index is None else len(self._index)
+
+    def __getitem__(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Token ids [n, length] of some rows."""
+        places = self.places(numbers)
+        out = np.empty((len(places), self.length), np.int64)
+        shard = np.searchsorted(self._ends, places, side="right")
+        for i, (place, which) in enumerate(zip(places, shard, strict=True)):
+            first = 0 if which == 0 else self._ends[which - 1]
+            out[i] = self._maps[which][place - first]
+        return out
+
+    def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where on disk the rows of these numbers lie."""
+        return numbers if self._index is None else np.asarray(self._index[numbers])
+
+    def blocks(self, size: int = 65_536) -> Iterator[NDArray[Any]]:
+        """All rows on disk, filtered or not, in order."""
+        for one in self._maps:
+            for first in range(0, len(one), size):
+                yield np.asarray(one[first : first + size])
+
+    def counts(self, vocabulary: int) -> NDArray[np.int64]:
+        """How often each token occurs in the rows that count."""
+        total = np.zeros(vocabulary, np.int64)
+        for first in range(0, len(self), 65_536):
+            rows = self[np.arange(first, min(first + 65_536, len(self)))]
+            total += np.bincount(rows.ravel(), minlength=vocabulary)
+        return total
+
+
+class Shards:
+    """A prepared corpus."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        path = directory / MANIFEST
+        if not path.is_file():
+            raise UserError(
+                "There is no prepared corpus here.", where=directory, expected=f"a {MANIFEST}"
+            )
+        self.manifest = read_json_object(path)
+        if int(self.manifest.get("format", 0)) > FORMAT:
+            raise UserError(
+                "The shards were made by a newer version of strop.",
+                where=path,
+                fix="pip install --upgrade strop",
+            )
+        self.length = int(self.manifest["length"])
+        self.vocabulary = int(self.manifest["tokenizer"]["vocabulary"])
+        self.end_of_text = int(self.manifest["tokenizer"]["end_of_text"])
+        self.train = Rows(directory, self.manifest["train"], "train", self.length)
+        self.held_out = Rows(directory, self.manifest["held_out"], "held_out", self.length)
+
+    @property
+    def tokenizer_json(self) -> bytes:
+        """The tokenizer's file."""
+        return (self.directory / TOKENIZER).read_bytes()
+
+
+def write_index(path: Path, rows: NDArray[np.int64]) -> None:
+    """Which rows count, as .npy."""
+    with replacing(path) as file:
+        np.save(file, rows)
+
+
+def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """The last file of a preparation."""
+    text = json.dumps({"format": FORMAT, **manifest}, indent=2, allow_nan=False) + "\n"
+    write(directory / MANIFEST, text.encode())
+
+
+def clear(directory: Path) -> None:
+    """Remove the files of an unfinished preparation, and nothing else."""
+    names = [TOKENIZER, *(f"{split}-{part}" for split in SPLITS for part in ("*.bin", "*.npy"))]
+    with disk(directory):
+        for name in [*names, ".tmp-*"]:
+            for path in directory.glob(name):
+                path.unlink()

@@ -1,0 +1,105 @@
+"""A small made-up language and a run on it, shared by the tests of this room."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SUBJECTS = ["the fox", "a crow", "the old king", "her sister", "the miller", "a small boy"]
+VERBS = ["saw", "followed", "called", "feared", "helped", "found"]
+OBJECTS = ["the river", "a golden ring", "the dark wood", "his brother", "the tower", "a loaf"]
+ENDS = ["at dawn", "in the snow", "without a word", "twice", "by the well", "last night"]
+
+
+def documents(count: int, seed: int, sentences: int = 40) -> list[str]:
+    """Texts in which the next word is often, not always, settled by the one before."""
+    generator = np.random.default_rng(seed)
+    out = []
+    for _ in range(count):
+        told = []
+        for _ in range(sentences):
+            s = int(generator.integers(6))
+            v = (s + int(generator.integers(2))) % 6
+            o = (v + int(generator.integers(2))) % 6
+            e = (o + int(generator.integers(2))) % 6
+            told.append(f"{SUBJECTS[s]} {VERBS[v]} {OBJECTS[o]} {ENDS[e]}.".capitalize())
+        out.append(" ".join(told) + "\n")
+    return out
+
+
+def write_corpus(path: Path, texts: list[str]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("<|endoftext|>\n".join(texts))
+    return path
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    """A run of seconds; keyword arguments replace top-level values, data and model merge."""
+    whole: dict[str, Any] = {
+        "name": "toy",
+        "seed": 5,
+        "model": {
+            "hidden_dim": 32,
+            "n_blocks": 2,
+            "n_heads": 2,
+            "cond_dim": 16,
+            "dropout": 0.1,
+            "init": "local",
+        },
+        "data": {
+            "sources": [{"name": "toy", "path": "toy.txt", "licence": "none, made up"}],
+            "held_out": {"every": 5},
+            "tokenizer": "bpe",
+            "bpe_size": 300,
+            "rows": "packed",
+            "length": 32,
+        },
+        "objective": "any-order",
+        "steps": 12,
+        "batch": 8,
+        "micro_batch": 4,
+        "lr": 2e-3,
+        "warmup": 2,
+        "ema": 0.9,
+        "eval_every": 6,
+        "eval_rows": 16,
+        "final_rows": 32,
+        "log_every": 1,
+        "save_every": 3,
+    }
+    for key, value in changes.items():
+        whole[key] = {**whole[key], **value} if key in ("model", "data") else value
+    return whole
+
+
+def start(
+    directory: Path,
+    run: str,
+    *,
+    launcher: Sequence[str] = (sys.executable,),
+    flags: Sequence[str] = (),
+) -> subprocess.Popen[str]:
+    """`strop train config.json -o RUN` in a process of its own."""
+    command = [*launcher, "-m", "strop", "train", str(directory / "config.json")]
+    command += ["-o", str(directory / run), "--data-root", str(directory), "--device", "cpu"]
+    command += ["--shards", str(directory / "shards"), *flags]
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def losses(run: Path) -> list[tuple[int, float]]:
+    """The logged curve."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"]) for line in lines if line["kind"] == "train"]
