@@ -10,11 +10,14 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from strop.errors import StropError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 JSON_FLAG = typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
 
@@ -65,20 +68,25 @@ def fail(error: StropError, as_json: bool) -> int:
     return error.exit_code
 
 
+def console() -> Console:
+    """Where tables go: as wide as the terminal, and wide enough for any path in a file."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 400)
+
+
 def table(header: list[str], rows: list[list[str]]) -> None:
     """A plain table on stdout; long entries are folded, never cut."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in header:
         grid.add_column(title, overflow="fold")
     for row in rows:
         grid.add_row(*(Text(harmless(cell)) for cell in row))  # Text: no markup is read
-    console.print(grid)
+    console().print(grid)
 
 
 def harmless(text: str) -> str:

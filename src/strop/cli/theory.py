@@ -231,7 +231,6 @@ def _show(result: Mapping[str, Any], as_json: bool, title: str) -> None:
     if as_json:
         output.emit(_finite(result))
         return
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -240,7 +239,7 @@ def _show(result: Mapping[str, Any], as_json: bool, title: str) -> None:
     table.add_column(overflow="fold")
     for key, value in result.items():
         table.add_row(key, Text(_text(value)))  # brackets are no markup here
-    Console().print(table)
+    output.console().print(table)
 
 
 def _finite(value: Any) -> Any:
