@@ -411,7 +411,8 @@ def _read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> p
         found = file.schema_arrow
         if found.names != schema.names or found.metadata != schema.metadata:
             raise _damaged(path, "it is not a table of this cell")
-        table = file.read(columns).cast(
+        # No threads: arrow's pool can abort the interpreter when it ends right after a read.
+        table = file.read(columns, use_threads=False).cast(
             pa.schema([schema.field(c) for c in columns or schema.names])
         )
         table.validate(full=True)
