@@ -20,8 +20,11 @@ from tiny_models import environment, wait_for, write_checkpoint
 
 # A session flushes every few milliseconds, so that kills land in writes and merges too, not only
 # in the arithmetic between them.
+# A test run in the background may have inherited that Ctrl-C is ignored; at a terminal it is not.
 OFTEN = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import strop.generate
 strop.generate.FLUSH_SECONDS = 0.01
 from strop.cli.main import main
