@@ -1,8 +1,8 @@
 """The exact float32 law: clocks, enumeration, and the fast draw against both and brute force.
 
-Seeds are fixed. Power: 100,000 draws over 50 outcomes detect a total variation of .015 at a level of
-1e-3 with probability .997 (.57 for .01). The negative controls (other ties, float64) are far larger
-and fail by many orders of magnitude.
+Seeds are fixed. Power: 100,000 draws over 50 outcomes detect a total variation of .015 at a level
+of 1e-3 with probability .997 (.57 for .01). The negative controls (other ties, float64) are far
+larger and fail by many orders of magnitude.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def test_fifty_thousand_tokens_reveal_rate_and_rare_tokens():
     """24 bits, M = 1,024, half of the positions hidden: reveal rate and rare tokens.
 
     Power: among 1.5 million offers about 1,960 reveal; in float64 it would be 2,930, half of
-    them rare tokens that float32 hardly ever shows.
+    them rare tokens, which float32 truncates.
     """
     t, s = 0.5, 0.5 - (1 - 1e-5) / 1024
     law, group = spread(FOUND)
