@@ -105,6 +105,8 @@ def sample_cells(
             for cell, count, size in zip(cells, counts, sizes, strict=True)
         ]
     asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
+    if len(set(counts)) > 1:
+        asked["outputs"] = counts
     run = Run.prepare(out, asked, cells, force=force)
     on_disk = list(zip(run.cells(), counts, sizes, strict=True))
     # Another process may be at work here: take what is free first, then wait for the rest.
