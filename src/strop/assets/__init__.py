@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from strop.errors import unknown_name
 
-__all__ = ["EMBEDDED", "HELD_OUT", "MODELS", "embedded_model", "embedded_names"]
+__all__ = [
+    "EMBEDDED",
+    "HELD_OUT",
+    "MODELS",
+    "embedded_model",
+    "embedded_names",
+    "embedded_vocabulary",
+]
 
 ROOT = Path(__file__).parent
 
@@ -33,3 +41,9 @@ def embedded_model(name: str, root: Path = MODELS) -> Path:
     if name not in embedded_names(root):
         raise unknown_name("embedded model", name, embedded_names(root))
     return root / name
+
+
+def embedded_vocabulary() -> int | None:
+    """How many tokens the embedded models' tokenizer has, the mask left out."""
+    config = MODELS / "tales-ar" / "config.json"
+    return int(json.loads(config.read_bytes())["vocab_size"]) if config.is_file() else None
