@@ -2,7 +2,8 @@
 
 GPT-2's vocabulary and width, random weights: cost, not quality. `logits` is what a direct
 computation with transformers does: all logits of the batch, their log-softmax, the targets'
-part. Both are timed in turn inside one process; the peaks come from a process each, on top of the weights.
+part. Both are timed in turn inside one process; the peaks are of a process each, on top of the
+weights.
 
     python benchmarks/scoring.py [--quick]
 """
