@@ -209,9 +209,13 @@ def test_an_evaluator_is_what_its_files_are(tmp_path: Path, gpt2_directory: Path
     first = load_evaluator(gpt2_directory, device="cpu").spec
     copy = shutil.copytree(gpt2_directory, tmp_path / gpt2_directory.name)
     assert load_evaluator(copy, device="cpu").spec == first  # not where they lie
-    with (copy / "merges.txt").open("a") as file:
+    with (copy / "vocab.json").open("a") as file:
         file.write("\n")
     assert load_evaluator(copy, device="cpu").spec.tokenizer != first.tokenizer
+    with (copy / "merges.txt").open("a") as file:
+        file.write("\n")
+    with pytest.raises(UserError, match="cannot be loaded"):  # the library's is a bare Exception
+        load_evaluator(copy, device="cpu")
     assert first.context == 32
     assert first.prefix == ()
 

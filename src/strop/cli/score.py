@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -12,6 +12,7 @@ from strop.cli import output
 from strop.cli.progress import label, reporter
 from strop.cli.values import listed
 from strop.errors import UserError, unknown_name
+from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
     from strop.metrics.bootstrap import Interval
@@ -83,7 +84,7 @@ def score(
     texts = _held_out(held_out)
     settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
     names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
-    policies = listed(span, str, "--span")
+    policies = _policies(span)
     with reporter() as bar:
         wanted = _measure(cells, names, policies, settings, device, dtype, bar)
         with_vendi = _embed(cells, vendi, names, device, bar)
@@ -106,6 +107,14 @@ def _check(run: Path, cells: list[Cell]) -> None:
         )
 
 
+def _policies(text: str) -> list[SpanPolicy]:
+    names = listed(text, str, "--span")
+    for name in names:
+        if name not in get_args(SpanPolicy):
+            raise unknown_name("span policy", name, get_args(SpanPolicy), where="--span")
+    return cast(list[SpanPolicy], names)
+
+
 def _held_out(path: Path | None) -> HeldOut | None:
     from strop.metrics.entropy import read_held_out
 
@@ -120,7 +129,7 @@ def _held_out(path: Path | None) -> HeldOut | None:
 def _measure(
     cells: list[Cell],
     names: list[str],
-    policies: list[str],
+    policies: list[SpanPolicy],
     settings: dict[str, Any],
     device: str,
     dtype: str,
@@ -136,12 +145,8 @@ def _measure(
         return []
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.perplexity import score_perplexity
-    from strop.metrics.spans import POLICIES
 
     chosen = []
-    for policy in policies:
-        if policy not in POLICIES:
-            raise unknown_name("span policy", policy, POLICIES, where="--span")
     for name in names:
         with output.warnings_noted():
             evaluator = load_evaluator(name, device=device, dtype=dtype)

@@ -129,7 +129,9 @@ def _load(files: _Files, device: torch.device, dtype: str) -> tuple[Any, Any]:
                 use_safetensors=True,
                 dtype=getattr(torch, dtype),
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # damaged files make the library raise nearly anything
         raise UserError(
             "The evaluator cannot be loaded.",
             where=files.directory,
