@@ -54,8 +54,10 @@ class HeldOut:
 
     texts: list[str]
     ids: NDArray[np.int64]
-    """Their tokens [n, L], in the vocabulary of the embedded models."""
+    """Their tokens [n, L]; the file that ships has them in the embedded models' vocabulary."""
     source: str
+    vocab_size: int | None = None
+    """Of the tokenizer that made the ids; None if whoever brought the file vouches for them."""
 
 
 def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -111,9 +113,10 @@ def read_held_out(path: Path = assets.HELD_OUT) -> HeldOut | None:
         texts = [str(record["text"]) for record in records]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(path, error) from None
-    if ids.ndim != 2:
+    if ids.ndim != 2 or ids.size == 0:
         raise _unreadable(path, "rows of different lengths, or none")
-    return HeldOut(texts, ids, "held-out texts")
+    known = assets.embedded_vocabulary() if path == assets.HELD_OUT else None
+    return HeldOut(texts, ids, f"texts of {path.name}", known)
 
 
 def _unreadable(path: Path, why: object) -> UserError:

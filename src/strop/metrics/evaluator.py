@@ -23,10 +23,7 @@ from strop.metrics import smollm2
 from strop.metrics.causal import END_OF_TEXT, Evaluator, head_comes_apart
 from strop.spec import EvaluatorSpec
 
-__all__ = ["DEFAULT_EVALUATOR", "Evaluator", "load_evaluator"]
-
-DEFAULT_EVALUATOR = f"{assets.EMBEDDED}tales-ar"
-"""The autoregressive model that ships with the package."""
+__all__ = ["Evaluator", "load_evaluator"]
 
 TOKENIZER_FILES = (
     "tokenizer_config.json",
@@ -129,7 +126,9 @@ def _load(files: _Files, device: torch.device, dtype: str) -> tuple[Any, Any]:
                 use_safetensors=True,
                 dtype=getattr(torch, dtype),
             )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # damaged files make the library raise nearly anything
         raise UserError(
             "The evaluator cannot be loaded.",
             where=files.directory,

@@ -17,10 +17,19 @@ from numpy.typing import NDArray
 from strop.errors import UserError, unknown_name
 from strop.metrics.bootstrap import Statistic
 from strop.metrics.causal import Evaluator
+from strop.metrics.score import score_cell
 from strop.metrics.spans import POLICIES, Output, Reading, Span, spans
+from strop.progress import Progress
 from strop.spec import MetricSpec, SpanPolicy
+from strop.store import Cell
 
-__all__ = ["BATCH_TOKENS", "perplexity_columns", "perplexity_metric", "statistics"]
+__all__ = [
+    "BATCH_TOKENS",
+    "perplexity_columns",
+    "perplexity_metric",
+    "score_perplexity",
+    "statistics",
+]
 
 BATCH_TOKENS = 8192
 """Tokens that go through the network at a time: eight outputs of 1,024."""
@@ -176,3 +185,32 @@ def _ratio(totals: NDArray) -> NDArray:
 def _exp_ratio(totals: NDArray) -> NDArray:
     with np.errstate(over="ignore"):
         return np.exp(_ratio(totals))
+
+
+def score_perplexity(
+    cell: Cell,
+    evaluator: Evaluator,
+    span: SpanPolicy,
+    *,
+    retokenise: bool = True,
+    clean_up: bool | None = None,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> MetricSpec:
+    """Score a cell on disk; what is there already is not scored again. Returns the metric."""
+    metric = perplexity_metric(evaluator, span, retokenise=retokenise, clean_up=clean_up)
+    length = cell.spec.generator.length
+
+    def measure(texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray]:
+        outputs = [Output(text, row) for text, row in zip(texts, ids, strict=True)]
+        return perplexity_columns(evaluator, metric, outputs, length)
+
+    score_cell(
+        cell,
+        metric,
+        measure,
+        batch=batch_size or max(1, BATCH_TOKENS // length),
+        progress=progress,
+        what=f"{evaluator.spec.name} {span}",
+    )
+    return metric
