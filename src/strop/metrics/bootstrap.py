@@ -1,0 +1,54 @@
+"""The paired bootstrap: whole sequences are drawn anew, the same ones for every column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.rng import derive_seed
+
+__all__ = ["REPLICATES", "Interval", "interval", "replicate_means"]
+
+REPLICATES = 10_000
+BLOCK = 500
+"""Replicates at a time: their weights are the only large array."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95% percentile interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the whole interval is on one side."""
+        return self.low > 0 or self.high < 0
+
+
+def replicate_means(values: Floats, *, seed: int, replicates: int = REPLICATES) -> Floats:
+    """[replicates, C]: means of the columns of `values` [n, C] over n rows drawn with replacement.
+
+    Every column sees the same rows, also in another call with the same seed and n: differences of
+    columns, checkpoints and temperatures are paired.
+    """
+    n = len(values)
+    rng = np.random.default_rng(derive_seed(seed, "bootstrap", n))
+    blocks = []
+    for start in range(0, replicates, BLOCK):
+        size = min(BLOCK, replicates - start)
+        counts = rng.multinomial(n, np.full(n, 1 / n), size=size)
+        blocks.append(counts @ values / n)
+    return np.concatenate(blocks)
+
+
+def interval(values: Floats, means: Floats) -> Interval:
+    """The mean of a column and the percentiles of its replicates."""
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Interval(float(values.mean()), float(low), float(high))
