@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from strop.rng import derive_seed
 
-__all__ = ["REPLICATES", "Interval", "interval", "replicate_means"]
+__all__ = ["REPLICATES", "Interval", "Resampled", "interval", "replicate_means"]
 
 REPLICATES = 10_000
 BLOCK = 500
@@ -52,3 +53,32 @@ def interval(values: Floats, means: Floats) -> Interval:
     """The mean of a column and the percentiles of its replicates."""
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(values.mean()), float(low), float(high))
+
+
+class Resampled:
+    """Named columns over the same sequences, and their replicates."""
+
+    def __init__(
+        self, columns: Mapping[Hashable, Floats], *, seed: int, replicates: int = REPLICATES
+    ) -> None:
+        self._place = {name: place for place, name in enumerate(columns)}
+        self._values = np.stack(list(columns.values()), axis=1)
+        self._means = replicate_means(self._values, seed=seed, replicates=replicates)
+
+    def interval(self, name: Hashable, minus: Hashable | None = None) -> Interval:
+        """Of a column, or of its paired difference from another."""
+        values, means = self._column(name)
+        if minus is not None:
+            others, other_means = self._column(minus)
+            values, means = values - others, means - other_means
+        return interval(values, means)
+
+    def lowest(self, names: Sequence[Hashable]) -> tuple[int, Floats]:
+        """Which of some columns has the lowest mean, and how often each has in the replicates."""
+        places = [self._place[name] for name in names]
+        counts = np.bincount(self._means[:, places].argmin(axis=1), minlength=len(places))
+        return int(self._values[:, places].mean(axis=0).argmin()), counts / len(self._means)
+
+    def _column(self, name: Hashable) -> tuple[Floats, Floats]:
+        place = self._place[name]
+        return self._values[:, place], self._means[:, place]
