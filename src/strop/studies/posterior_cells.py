@@ -108,9 +108,8 @@ def _measured(
         tables.append(table)
         if time.monotonic() - told > NOTE_SECONDS:
             told = time.monotonic()
-            note(
-                f"{denoiser.source}, {cell.label}: {min(start + block, len(ids))} of {len(ids)} sequences"
-            )
+            done = min(start + block, len(ids))
+            note(f"{denoiser.source}, {cell.label}: {done} of {len(ids)} sequences")
     note(
         f"{denoiser.source}, {cell.label}: {len(ids)} sequences, {time.monotonic() - started:.0f} s"
     )

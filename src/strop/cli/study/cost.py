@@ -104,7 +104,7 @@ def _print(result: dict[str, Any]) -> None:
                     one["what"],
                     one["against"],
                     _number(one["memory_saved"], lambda saved: f"{-saved:+.1%}"),
-                    f"{one['throughput'] - 1:+.1%}",
+                    f"{one['throughput']:.3g}x",
                     f"{one['calls']:.2f}x",
                 ]
                 for one in result["comparisons"]
