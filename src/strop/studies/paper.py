@@ -92,7 +92,9 @@ def table(id: str) -> PaperTable:
     path = FOLDER / f"{id}.yaml"
     if id not in ids():
         raise unknown_name("table of the paper", id, ids())
-    found = PaperTable(**yaml.safe_load(path.read_text()))
+    # The loader in C, where there is one: the grids are long.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = PaperTable(**yaml.load(path.read_text(), Loader=loader))
     if found.id != id:
         raise UserError(
             "A table of the paper is damaged.", where=path, got=found.id, expected=f"the id {id}"
