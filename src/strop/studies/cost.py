@@ -74,7 +74,7 @@ def run_cost(
         "seed": whole_number("seed", seed, 0, SEED_LIMIT),
     }
     specs = [
-        (setting, SamplerSpec(steps=m, implementation=name, **SETTINGS[setting]))
+        (setting, SamplerSpec(**{"steps": m, "implementation": name, **SETTINGS[setting]}))
         for m, name, setting in product(steps, implementations, SETTINGS)
     ]
     denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)
