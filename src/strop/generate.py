@@ -28,7 +28,7 @@ from strop.spec import SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerS
 from strop.store import Cell, Row, Run
 from strop.version import __version__
 
-__all__ = ["Progress", "cell_spec", "sample", "sample_cells"]
+__all__ = ["Progress", "cell_spec", "new_session", "sample", "sample_cells"]
 
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
@@ -185,7 +185,7 @@ def _in_memory(
     denoiser: Denoiser, cell: CellSpec, n: int, batch_size: int, progress: Progress
 ) -> Pool:
     progress.start(cell, n, 0)
-    session = _session(denoiser)
+    session = new_session(denoiser)
     rows = []
     for row in _rows(denoiser, cell, range(n), n, batch_size):
         rows.append(row)
@@ -212,7 +212,7 @@ def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: 
     if not missing:
         cell.merge()
         return
-    session = {**_session(denoiser), "outputs": 0, "seconds": 0.0}
+    session = {**new_session(denoiser), "outputs": 0, "seconds": 0.0}
     waiting: list[Row] = []
     last = time.monotonic()
 
@@ -272,7 +272,7 @@ def _dense_draws(
                 yield one
 
 
-def _session(denoiser: Denoiser) -> dict[str, Any]:
+def new_session(denoiser: Denoiser) -> dict[str, Any]:
     """Where and with what the outputs of this session are drawn."""
     device = denoiser.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 
-__all__ = ["LEVEL", "REPLICATES", "Interval", "Statistic", "intervals", "mean", "ratio"]
+__all__ = [
+    "LEVEL",
+    "REPLICATES",
+    "Interval",
+    "Statistic",
+    "intervals",
+    "mean",
+    "ratio",
+    "resampled_sums",
+]
 
 REPLICATES = 10_000
 LEVEL = 0.95
@@ -77,7 +86,7 @@ def intervals(
     if not statistics:
         return {}
     columns = [np.asarray(one.columns, float) for one in statistics.values()]
-    sums = _resampled(np.concatenate(columns, 1), replicates, np.random.default_rng(seed))
+    sums = resampled_sums(np.concatenate(columns, 1), replicates, np.random.default_rng(seed))
     found: dict[str, Interval | None] = {}
     at = 0
     for (name, one), width in zip(statistics.items(), (c.shape[1] for c in columns), strict=True):
@@ -104,8 +113,8 @@ def ratio(
     first, second = np.random.default_rng(seed).spawn(2)
     if paired:
         second = np.random.default_rng(seed).spawn(1)[0]
-    up = above.finish(_resampled(np.asarray(above.columns, float), replicates, first))
-    down = below.finish(_resampled(np.asarray(below.columns, float), replicates, second))
+    up = above.finish(resampled_sums(np.asarray(above.columns, float), replicates, first))
+    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, second))
     with np.errstate(divide="ignore", invalid="ignore"):
         return _interval(float(np.divide(above.value, below.value)), up / down, level)
 
@@ -118,7 +127,7 @@ def _interval(value: float, replicates: NDArray[np.float64], level: float) -> In
     return Interval(value, float(low), float(high), level, len(usable))
 
 
-def _resampled(
+def resampled_sums(
     columns: NDArray[np.float64], replicates: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Sums over resamples [R, k]."""
