@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
 from strop.denoisers.base import Denoiser
 from strop.rng import derive_seed
-from strop.samplers import analytic, ancestral, duo
+from strop.samplers import analytic, ancestral, duo, remdm
 from strop.samplers.dense import DenseRun, DenseSampler
 from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice import BITS
 from strop.samplers.lattice_race import LatticeRace
-from strop.samplers.packed import Finished, Packed
+from strop.samplers.packed import Finished, Law, Packed
 from strop.samplers.reveal_first import RevealFirst
+from strop.samplers.revising import Revising
 from strop.spec import SamplerSpec
 
 __all__ = ["DENSE", "Finished", "dense_batch", "fast"]
@@ -29,6 +30,27 @@ DENSE: dict[str, DenseSampler] = {
     "analytic": analytic.analytic,
     "ancestral-duo": duo.ancestral,
     "analytic-duo": duo.analytic,
+    "ancestral-remdm": ancestral.cached,
+    "remdm-cap": remdm.remdm,
+    "remdm-rescale": remdm.remdm,
+    "remdm-conf": remdm.remdm,
+    "remdm-loop": remdm.remdm,
+}
+
+
+def _ancestral(packed: Packed, seed: int, bits: int) -> Law:
+    if packed.spec.precision == "float64":
+        return RevealFirst(packed, seed)
+    return LatticeRace(packed, seed, bits)
+
+
+FAST: dict[str, Callable[[Packed, int, int], Law]] = {
+    "ancestral": _ancestral,
+    "ancestral-remdm": _ancestral,
+    "remdm-cap": Revising,
+    "remdm-rescale": Revising,
+    "remdm-conf": Revising,
+    "remdm-loop": Revising,
 }
 
 
@@ -70,9 +92,4 @@ def fast(
 ) -> Iterator[Finished]:
     """The given outputs, in the order in which they are finished."""
     packed = Packed(denoiser, spec, reveal_grid(spec), slots, length)
-    law = (
-        RevealFirst(packed, seed)
-        if spec.precision == "float64"
-        else LatticeRace(packed, seed, bits)
-    )
-    return packed.run(outputs, law)
+    return packed.run(outputs, FAST[spec.name](packed, seed, bits))
