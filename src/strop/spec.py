@@ -12,19 +12,22 @@ import json
 import math
 import re
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from strop.errors import UserError, unknown_name
+from strop.facts import SAMPLERS, Finish, SamplerFacts
+from strop.settings import Value, filled
 
 __all__ = [
     "EPSILON",
@@ -42,6 +45,7 @@ __all__ = [
     "SamplerSpec",
     "SpanPolicy",
     "Spec",
+    "plain_baseline",
 ]
 
 EPSILON = 1e-5
@@ -65,31 +69,10 @@ EXPECTED = {
 }
 """What a field's value may be; the error messages quote it."""
 
-Finish = Literal["greedy", "draw", "none"]
 Precision = Literal["float32", "float64"]
 Implementation = Literal["fast", "dense"]
 SpanPolicy = Literal["first-document", "full-stream", "public-code"]
 """Which tokens of an output count; `strop.metrics.spans` states each."""
-
-
-@dataclass(frozen=True)
-class SamplerFacts:
-    """What a sampler's name promises, readable without loading torch."""
-
-    summary: str
-    finish: Finish
-    """The finish of the public code, the default on the uniform grid."""
-    fast: bool = False
-    """Whether an implementation with the same law and a lower cost exists."""
-
-
-SAMPLERS: dict[str, SamplerFacts] = {
-    "ancestral": SamplerFacts("MDLM's default (`ddpm_cache`)", "greedy", fast=True),
-    "ancestral-uncached": SamplerFacts("MDLM's `ddpm`: a network call at every step", "greedy"),
-    "analytic": SamplerFacts("MDLM's `analytic`: the score-based update", "draw"),
-    "ancestral-duo": SamplerFacts("MDLM as the DUO code samples it (`ancestral_cache`)", "draw"),
-    "analytic-duo": SamplerFacts("MDLM's scores as the DUO code samples them", "draw"),
-}
 
 
 class Spec(BaseModel):
@@ -160,7 +143,10 @@ class SamplerSpec(Spec):
     name: str = "ancestral"
     """Which algorithm; `strop.spec.SAMPLERS` lists the known ones."""
     steps: int = 64
-    """Configured updates, the paper's M; with a grid of your own, its number of masses."""
+    """Configured updates, the paper's M; with a grid of your own, its number of masses.
+
+    A causal sampler has one per token: left out it is 0, and the length decides.
+    """
     temperature: float = 1.0
     """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token."""
     precision: Precision = "float64"
@@ -177,6 +163,16 @@ class SamplerSpec(Spec):
     """
     implementation: Implementation = "fast"
     """`dense` follows the public code step by step; `fast` has the same law at a lower cost."""
+    settings: dict[str, Value] = {}
+    """What only this sampler has, e.g. ReMDM's `eta`; `SAMPLERS[name].settings` declares them.
+
+    They may be given by name like any other field; what is left out is filled in.
+    """
+
+    @model_serializer(mode="wrap")
+    def _without_empty_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Most samplers have none, and their ids are older than this field.
+        return {k: v for k, v in dump(self).items() if k != "settings" or v}
 
     @model_validator(mode="before")
     @classmethod
@@ -194,6 +190,11 @@ class SamplerSpec(Spec):
             data["finish"] = "draw" if own_grid else SAMPLERS[name].finish
         if own_grid and data.get("steps") is None:
             data["steps"] = len(grid)
+        facts = SAMPLERS[name]
+        if facts.causal and data.get("steps") is None:
+            data["steps"] = 0
+        by_name = {key: data.pop(key) for key in facts.settings if key in data}
+        data["settings"] = filled(name, facts.settings, data.get("settings", {}), by_name)
         return data
 
     @field_validator("steps", "temperature", "top_p", mode="before")
@@ -210,7 +211,8 @@ class SamplerSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _require(self, 1 <= self.steps <= MOST_STEPS, "steps")
+        facts = SAMPLERS[self.name]
+        _require(self, (0 if facts.causal else 1) <= self.steps <= MOST_STEPS, "steps")
         _require(self, self.temperature >= 0, "temperature")
         _require(self, 0 < self.top_p <= 1, "top_p")
         if self.grid != "uniform" and self.steps != len(self.grid):
@@ -220,7 +222,16 @@ class SamplerSpec(Spec):
                 got=f"{len(self.grid)} masses and steps={self.steps}",
                 expected="one mass per step; leave `steps` out and the grid decides",
             )
-        if self.implementation == "fast" and not SAMPLERS[self.name].fast:
+        if facts.causal and (self.grid != "uniform" or self.finish != facts.finish):
+            raise UserError(
+                f"The sampler {self.name!r} has neither a reveal grid nor a finish.",
+                where="SamplerSpec",
+                got=f"grid={_shown(self.grid)}, finish={self.finish!r}",
+                fix="leave both out",
+            )
+        if facts.check is not None:
+            facts.check(self.settings)
+        if self.implementation == "fast" and not facts.fast:
             raise UserError(
                 f"The sampler {self.name!r} has no fast implementation.",
                 where="SamplerSpec.implementation",
@@ -230,6 +241,19 @@ class SamplerSpec(Spec):
                 "which has a fast form",
             )
         return self
+
+
+def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
+    """The sampler that reveals as this one does and takes nothing back; None for a plain one.
+
+    Steps, temperature, top_p (and its rule), precision and finish are the same, so that what is
+    left between the two is the revising.
+    """
+    name = SAMPLERS[spec.name].baseline
+    if name is None:
+        return None
+    shared = ("steps", "temperature", "precision", "top_p", "grid", "finish")
+    return SamplerSpec(name=name, **{field: getattr(spec, field) for field in shared})
 
 
 def _require(spec: Spec, holds: bool, field: str) -> None:
@@ -315,6 +339,13 @@ class GeneratorSpec(Spec):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _require(self, self.length >= 1, "length")
+        if SAMPLERS[self.sampler.name].causal and self.sampler.steps != self.length:
+            raise UserError(
+                f"The sampler {self.sampler.name!r} makes one step per token.",
+                where="SamplerSpec.steps",
+                got=f"{self.sampler.steps} steps for {self.length} tokens",
+                fix="leave --steps out and say --length",
+            )
         return self
 
 

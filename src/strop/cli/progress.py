@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from strop.spec import CellSpec, SamplerSpec
+from strop.spec import SAMPLERS, CellSpec, SamplerSpec
 
 __all__ = ["Bar", "Lines", "label", "reporter"]
 
@@ -14,10 +14,14 @@ _WAITING = "{}: another process is at work on it, waiting"
 
 
 def label(spec: SamplerSpec) -> str:
-    """A cell in a few words: steps, temperature, precision, and what is not the default."""
+    """A cell in a few words: steps, temperature, precision, and what is not the default.
+
+    A revising sampler and its baseline always show top_p: it sharpens, and so may they.
+    """
     words = [f"M={spec.steps}", f"tau={spec.temperature:g}", spec.precision]
-    if spec.top_p != 1:
+    if spec.top_p != 1 or SAMPLERS[spec.name].nucleus == "within":
         words.append(f"top_p={spec.top_p:g}")
+    words += [f"{name}={value}" for name, value in spec.settings.items()]
     if spec.grid != "uniform":
         words.append("own grid")
     if spec.name != "ancestral":

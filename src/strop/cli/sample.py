@@ -10,10 +10,11 @@ import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
+from strop.cli.baseline import note_baseline
 from strop.cli.progress import label, reporter
-from strop.cli.values import listed
+from strop.cli.values import listed, named
 from strop.errors import UserError
-from strop.spec import SAMPLERS, SamplerSpec
+from strop.spec import SAMPLERS, SamplerSpec, plain_baseline
 
 __all__ = ["register"]
 
@@ -31,7 +32,10 @@ def sample(
         str,
         typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
     ] = CHECKPOINT,
-    steps: Annotated[str, typer.Option(help="Updates M, e.g. 16,64.")] = "64",
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Updates M, e.g. 16,64; 64 by default (autoregressive: the length)."),
+    ] = None,
     temperature: Annotated[str, typer.Option(help="tau, e.g. 1.0,0.9; 0 is greedy.")] = "1.0",
     precision: Annotated[
         str, typer.Option(help="Of the draw: float64, float32 or both.")
@@ -48,6 +52,10 @@ def sample(
     ] = None,
     finish: Annotated[
         str | None, typer.Option(help="Last mass: greedy, draw or none; by default the public one.")
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
     ] = None,
     implementation: Annotated[
         str, typer.Option(help="fast, or dense: the public code step by step.")
@@ -73,12 +81,19 @@ def sample(
 
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
-    specs = _specs(steps, temperature, precision, sampler, top_p, grid, finish, implementation)
-    from strop.denoisers import load_denoiser
+    common = {
+        "name": sampler,
+        "top_p": top_p,
+        "finish": finish,
+        "implementation": implementation,
+        "settings": named("--settings", settings),
+    }
+    specs = _specs(steps, temperature, precision, grid, common)
+    from strop.denoisers import load_model
     from strop.generate import sample_cells
 
     with output.warnings_noted():
-        denoiser = load_denoiser(
+        denoiser = load_model(
             checkpoint, revision=revision, weights=_weights(weights), device=device, dtype=dtype
         )
     output.note(
@@ -104,29 +119,23 @@ def sample(
             progress=bar,
         )
     _print(out, pools, as_json)
+    same = {"-n": n, "--seed": seed, "--length": length, "--finish": finish}
+    same |= {"--weights": weights, "--revision": revision, "--device": device, "--dtype": dtype}
+    note_baseline(checkpoint, out, specs, same)
     output.next_command(f"strop show {shlex.quote(out)}")
 
 
 def _specs(
-    steps: str,
+    steps: str | None,
     temperature: str,
     precision: str,
-    sampler: str,
-    top_p: float,
     grid: str | None,
-    finish: str | None,
-    implementation: str,
+    common: dict[str, Any],
 ) -> list[SamplerSpec]:
-    common: dict[str, Any] = {
-        "name": sampler,
-        "top_p": top_p,
-        "finish": finish,
-        "implementation": implementation,
-    }
-    grids: list[dict[str, Any]]
+    grids: list[dict[str, Any]] = [{}]
     if grid is not None and grid != "uniform":
         grids = [{"grid": [_number(word) for word in grid.split(",")]}]
-    else:
+    elif steps is not None:
         grids = [{"steps": m} for m in listed(steps, int, "--steps")]
     product = itertools.product(
         grids, listed(temperature, float, "--temperature"), listed(precision, str, "--precision")
@@ -160,22 +169,31 @@ def _print(out: str, pools: list[Any], as_json: bool) -> None:
             "nfe_mean": float(pool.nfe.mean()),
             "seconds": float(pool.seconds.sum()),
             "leftover_masks": int(pool.leftover_masks.sum()),
+            "plain_baseline": _dumped(plain_baseline(pool.spec.generator.sampler)),
         }
         for pool in pools
     ]
     if as_json:
         output.emit({"run": out, "cells": rows})
         return
-    output.table(
-        ["cell", "setting", "outputs", "calls per output", "seconds per output"],
+    header = ["cell", "setting", "outputs", "calls per output", "seconds per output"]
+    lines = [
         [
-            [
-                row["cell"],
-                label(pool.spec.generator.sampler),
-                str(row["n"]),
-                f"{row['nfe_mean']:.1f}",
-                f"{row['seconds'] / row['n']:.3g}",
-            ]
-            for row, pool in zip(rows, pools, strict=True)
-        ],
-    )
+            row["cell"],
+            label(pool.spec.generator.sampler),
+            str(row["n"]),
+            f"{row['nfe_mean']:.1f}",
+            f"{row['seconds'] / row['n']:.3g}",
+        ]
+        for row, pool in zip(rows, pools, strict=True)
+    ]
+    plain = [plain_baseline(pool.spec.generator.sampler) for pool in pools]
+    if any(plain):
+        header.append("plain baseline")
+        for line, one in zip(lines, plain, strict=True):
+            line.append("" if one is None else label(one))
+    output.table(header, lines)
+
+
+def _dumped(spec: SamplerSpec | None) -> dict[str, Any] | None:
+    return None if spec is None else spec.model_dump(mode="json")

@@ -11,6 +11,7 @@ import typer
 from strop.cli import output
 from strop.cli.progress import label
 from strop.errors import UserError
+from strop.spec import plain_baseline
 
 __all__ = ["register"]
 
@@ -52,6 +53,9 @@ def show(
         output.say(
             f"\n{one.id}  {label(sampler)}  {document['outputs']} of {document['asked']} outputs"
         )
+        baseline = plain_baseline(sampler)
+        if baseline is not None:
+            output.say(f"  plain baseline: {label(baseline)}")
         if cell is not None:
             output.table(["field", "value"], [[k, str(v)] for k, v in sampler])
         for entry in document["first"]:

@@ -1,13 +1,13 @@
-"""Reading lists from flags: `--steps 16,64 --temperature 1.0,0.9`."""
+"""Reading lists and settings from flags: `--steps 16,64`, `--settings eta=0.008`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from strop.errors import UserError
 
-__all__ = ["listed", "per_budget"]
+__all__ = ["listed", "named", "per_budget"]
 
 T = TypeVar("T")
 
@@ -48,3 +48,30 @@ def per_budget(text: str, budgets: Sequence[int], flag: str) -> list[int]:
             "steps",
         )
     return values * len(budgets) if len(values) == 1 else values
+
+
+def named(flag: str, text: str | None) -> dict[str, Any]:
+    """Comma-separated `name=value` pairs; a value that is no number stays a word."""
+    if text is None:
+        return {}
+    values: dict[str, Any] = {}
+    for word in text.split(","):
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not name or not equals or not value or name in values:
+            raise UserError(
+                f"{flag} has an entry that cannot be read.",
+                where=flag,
+                got=repr(text),
+                expected="name=value pairs separated by commas, each name once",
+            )
+        values[name] = _number(value)
+    return values
+
+
+def _number(word: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word

@@ -8,8 +8,9 @@ from typing import Literal
 
 import torch
 
-from strop.denoisers.base import Denoiser
-from strop.denoisers.checkpoint import Checkpoint, read_checkpoint
+from strop.denoisers.base import Denoiser, Model
+from strop.denoisers.causal import is_causal, load_causal
+from strop.denoisers.checkpoint import Checkpoint, locate, read_checkpoint
 from strop.denoisers.config import infer_shape
 from strop.denoisers.dit import DiT
 from strop.denoisers.keys import BUFFER
@@ -18,7 +19,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
 
-__all__ = ["DTYPES", "load_denoiser", "resolve_device", "resolve_dtype"]
+__all__ = ["DTYPES", "load_denoiser", "load_model", "resolve_device", "resolve_dtype"]
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -31,14 +32,40 @@ def load_denoiser(
     device: str = "auto",
     dtype: str = "auto",
 ) -> Denoiser:
+    """Load a masked denoiser; the arguments are those of `load_model`."""
+    model = load_model(source, revision=revision, weights=weights, device=device, dtype=dtype)
+    if not isinstance(model, Denoiser):
+        raise UserError(
+            "The checkpoint is no masked denoiser.",
+            where=source,
+            got=f"a model of the family {model.spec.family!r}",
+            fix="use strop.load_model, or a masked diffusion checkpoint",
+        )
+    return model
+
+
+def load_model(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    weights: Literal["ema", "raw"] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Model:
     """Load a checkpoint: a directory, a file, a hub id (`owner/name[@revision]`), `embedded:NAME`.
 
+    A masked diffusion checkpoint becomes a `Denoiser`, a causal language model a `CausalModel`.
+
     `weights` chooses between EMA (the default) and raw weights of a training file. `dtype` is that
-    of the matrix products; normalisations and the residual stream stay in float32.
+    of the matrix products; normalisations and the residual stream stay in float32 (in a causal
+    model of transformers, where that library keeps them so).
     """
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place)
-    checkpoint = read_checkpoint(source, revision=revision, weights=weights)
+    found = locate(source, revision)
+    if is_causal(found):
+        return load_causal(found, weights, place, kind)
+    checkpoint = read_checkpoint(found, weights=weights)
     shape = infer_shape(checkpoint)
     with torch.device("meta"):  # no memory and no time for weights that are replaced at once
         network = DiT(shape)

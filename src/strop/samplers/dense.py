@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
-from strop.samplers.categorical import clean_log_probs, race
+from strop.samplers.categorical import race, shaped
 from strop.samplers.grid import RevealGrid
 from strop.spec import SamplerSpec
 
@@ -48,9 +48,9 @@ class DenseRun:
     def log_probs(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
         self.calls += 1
-        denoiser, spec = self.denoiser, self.spec
+        denoiser = self.denoiser
         logits = all_logits(denoiser, ids, sigma.expand(self.batch).to(ids.device))
-        clean = clean_log_probs(logits, denoiser.mask_id, spec.temperature, spec.top_p)
+        clean = shaped(logits, denoiser.mask_id, self.spec)
         return carry_over(clean, ids, denoiser.mask_id)
 
     def draw(self, weights: Tensor) -> Tensor:
