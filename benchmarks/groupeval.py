@@ -55,7 +55,7 @@ def plain_scores(cell: Cell, v: Sequence[float], w: Sequence[float]) -> tuple[fl
 
 
 def plain_loop(cell: Cell, replicates: int, seed: int) -> list[tuple[float, float]]:
-    """What the vectorised form does, one replicate at a time, weights drawn one replicate a time."""
+    """What the vectorised form does, one replicate at a time, its weights included."""
     rng = np.random.default_rng(seed)
     scores = []
     for _ in range(replicates):

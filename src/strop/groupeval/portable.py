@@ -91,9 +91,16 @@ def text(judgments: Iterable[Judgment]) -> str:
 
 
 def has_modes(judgments: Iterable[Judgment]) -> bool:
-    """False for judgments of a profile without modes: there are valid outputs, none has one."""
-    modes = [one.mode for judgment in judgments for one in judgment.outputs if one.valid]
-    return not modes or any(mode is not None for mode in modes)
+    """Whether these judgments are of a profile with modes.
+
+    They are not if there are valid outputs and none of them has a mode. Where no output is valid
+    nothing tells, and the size of the groups decides: an output alone has no mode.
+    """
+    judgments = list(judgments)
+    valid = [one for judgment in judgments for one in judgment.outputs if one.valid]
+    if valid:
+        return any(one.mode is not None for one in valid)
+    return all(len(judgment.outputs) > 1 for judgment in judgments)
 
 
 def check_set(judgments: list[Judgment], places: list[str]) -> None:
@@ -121,6 +128,13 @@ def check_set(judgments: list[Judgment], places: list[str]) -> None:
                 where=f"{place}, outputs",
                 got=f"{len(judgment.outputs)} outputs; {size} in {first}",
                 expected="one group size: GED depends on it",
+            )
+        if modes and size < 2:
+            raise UserError(
+                "A group of one output cannot have modes.",
+                where=f"{place}, outputs",
+                got="one output",
+                expected="two outputs or more, or null for all modes",
             )
         for position, one in enumerate(judgment.outputs):
             field = f"outputs[{position}]"
@@ -169,8 +183,8 @@ def _judgment(document: dict[str, Any]) -> Judgment:
     if not isinstance(cell, str) or not cell:
         raise _Wrong("cell", "A cell has no name.", got=cell, expected="a text")
     outputs = _get(document, "outputs")
-    if not isinstance(outputs, list) or len(outputs) < 2:
-        raise _Wrong("outputs", "A group is no list of outputs.", outputs, "two outputs or more")
+    if not isinstance(outputs, list) or not outputs:
+        raise _Wrong("outputs", "A group is no list of outputs.", outputs, "a list of outputs")
     confidence = _get(document, "confidence")
     if confidence not in CONFIDENCES:
         raise _Wrong(

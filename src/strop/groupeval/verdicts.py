@@ -6,18 +6,19 @@ Both become the same value, with what is known about profile, judge and plan. A 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strop.errors import unknown_name
 from strop.groupeval import portable
 from strop.groupeval.cells import Cell, by_cell
 from strop.groupeval.judgment import Failure, Judgment
 
-__all__ = ["Planned", "Verdicts", "load"]
+if TYPE_CHECKING:
+    from strop.groupeval.series import Series
+
+__all__ = ["Planned", "Verdicts", "load", "open_series"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Verdicts:
     """The profile's hash; None for a file, which does not carry it."""
     judge: dict[str, Any] | None = None
     """What was asked to judge; None for a file."""
-    texts: Callable[[str], list[str]] | None = None
-    """The outputs of a cell, where they are at hand."""
+    dimensions: tuple[str, ...] = ("dimension 1", "dimension 2", "dimension 3", "dimension 4")
+    """What the four grades are called; a file does not say."""
 
     @property
     def cells(self) -> dict[str, Cell]:
@@ -70,10 +71,9 @@ class Verdicts:
 def load(name: str) -> Verdicts:
     """The judgments that a command-line argument names."""
     path, cell = _split(name)
-    where, at, series = path.rpartition("@")
-    if Path(path).exists() or not at:
-        where, series = path, ""
-    found = _series(where, series or None) if Path(where).is_dir() else _file(path)
+    where = path.rpartition("@")[0] or path
+    is_run = Path(path).is_dir() or (Path(where).is_dir() and not Path(path).exists())
+    found = _series(path) if is_run else _file(path)
     return found if cell is None else found.only(cell)
 
 
@@ -103,16 +103,24 @@ def _file(path: str) -> Verdicts:
     return Verdicts(path, judgments, [], planned, False, portable.has_modes(judgments))
 
 
-def _series(run: str, name: str | None) -> Verdicts:
+def open_series(run: str, name: str | None = None) -> Series:
+    """A series of a run; `RUN@SERIES` names it as well as `name` does."""
     from strop.groupeval.series import Series
 
-    series = Series.open(run, name)
+    where, _, behind = run.rpartition("@")
+    if Path(run).exists() or not where:
+        where, behind = run, ""
+    return Series.open(where, name or behind or None)
+
+
+def _series(run: str) -> Verdicts:
+    series = open_series(run)
     plan = series.plan
     groups: dict[str, list[tuple[int, int]]] = {cell: [] for cell in plan.cells}
     for one in plan.groups:
         groups[one.cell].append((one.partition, one.group))
     return Verdicts(
-        source=run if name is None else f"{run}@{name}",
+        source=run,
         judgments=series.judgments(),
         failures=series.failures(),
         planned={
@@ -123,10 +131,5 @@ def _series(run: str, name: str | None) -> Verdicts:
         modes=bool(series.profile.modes),
         profile=series.profile.hash,
         judge=series.judge,
-        texts=series.texts,
+        dimensions=series.profile.dimensions,
     )
-
-
-def same_judge(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two series were judged by the same thing with the same settings."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

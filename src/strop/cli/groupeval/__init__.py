@@ -9,7 +9,7 @@ import typer
 __all__ = ["register"]
 
 # The order is that of `strop groupeval --help`.
-VERBS: tuple[str, ...] = ("score",)
+VERBS: tuple[str, ...] = ("score", "compare", "agree")
 
 
 def register(app: typer.Typer) -> None:
