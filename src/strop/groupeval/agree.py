@@ -66,7 +66,7 @@ def _common_groups(judges: Sequence[Verdicts]) -> list[list[Aligned]]:
     if not keys:
         raise UserError(
             "There is no group that all of these judges have judged.",
-            got="; ".join(f"{len(t)} groups in {v.source}" for t, v in zip(tables, judges)),
+            got="; ".join(f"{len(one.judgments)} groups in {one.source}" for one in judges),
             expected="judgments of one plan: the same cells, partitions and groups",
         )
     return [_aligned([table[key] for table in tables], judges) for key in keys]
@@ -102,7 +102,7 @@ def _alphas(outputs: list[Aligned], dimensions: Sequence[str]) -> dict[str, floa
 
 
 def alpha(values: Any, level: str) -> float | None:
-    """Krippendorff's alpha of `[outputs, judges]`; None where all values are equal: no variation."""
+    """Krippendorff's alpha of `[outputs, judges]`; None where all values are equal."""
     import krippendorff
 
     values = np.asarray(values, dtype=float)

@@ -27,7 +27,7 @@ def compare(
     shared = partition_weights(everywhere, replicates, seed)
     rows = []
     for names in pairs:
-        left, right = (_cell(v, side, name) for v, side, name in zip((a, b), cells, names))
+        left, right = _cell(a, cells[0], names[0]), _cell(b, cells[1], names[1])
         _check_sizes(left, right)
         drawn = [
             # The side belongs to the name of the stream: outputs of A and B are not paired.

@@ -63,7 +63,9 @@ def repeat_noise(
     pairs = [(old[key], j) for j in again if (key := (j.cell, j.partition, j.group)) in old]
     if not pairs:
         return {"n_groups": 0}
-    grades = [(a, b) for one, other in pairs for a, b in zip(one.outputs, other.outputs)]
+    grades = [
+        (a, b) for one, other in pairs for a, b in zip(one.outputs, other.outputs, strict=True)
+    ]
     totals = np.array([[quality(a), quality(b)] for a, b in grades])
     cells = [by_cell([pair[side] for pair in pairs]) for side in (0, 1)]
     labels = [_shared_modes(one, other) for one, other in pairs]
@@ -81,7 +83,11 @@ def repeat_noise(
 
 
 def _shared_modes(one: Judgment, other: Judgment) -> tuple[list[Any], list[Any]]:
-    both = [(a.mode, b.mode) for a, b in zip(one.outputs, other.outputs) if a.valid and b.valid]
+    both = [
+        (a.mode, b.mode)
+        for a, b in zip(one.outputs, other.outputs, strict=True)
+        if a.valid and b.valid
+    ]
     return [a for a, _ in both], [b for _, b in both]
 
 
@@ -158,9 +164,9 @@ def _rows(series: Series) -> Floats:
 
 
 def _controls(series: Series) -> list[dict[str, Grade]]:
-    groups = []
-    for sheet, said in series.states("control"):
-        for one in said:
-            if isinstance(one, Judgment):
-                groups.append(dict(zip(sheet.planted, one.outputs, strict=True)))
-    return groups
+    return [
+        dict(zip(sheet.planted, one.outputs, strict=True))
+        for sheet, said in series.states("control")
+        for one in said
+        if isinstance(one, Judgment)
+    ]

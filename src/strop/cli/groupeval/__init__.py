@@ -9,7 +9,14 @@ import typer
 __all__ = ["register"]
 
 # The order is that of `strop groupeval --help`.
-VERBS: tuple[str, ...] = ("score", "compare", "agree")
+VERBS: tuple[str, ...] = (
+    "score",
+    "compare",
+    "agree",
+    "reliability",
+    "export_human",
+    "import_human",
+)
 
 
 def register(app: typer.Typer) -> None:
