@@ -106,7 +106,7 @@ function card(sheet, position) {
       (value) => { one.mode = value; changed(); });
     const mixed = tick("belongs to two modes equally", one.hybrid,
       (value) => { one.hybrid = value; changed(); });
-    modes.dataset.needsValid = mixed.dataset.needsValid = "1";
+    modes.dataset.needsValid = mixed.dataset.needsValid = mixed.dataset.rare = "1";
     box.append(modes, mixed);
   }
   return box;
@@ -201,10 +201,11 @@ async function load(event) {
   event.target.value = "";
 }
 
-// Keys answer the question that has the focus, then the focus goes on to the next question.
+// Keys answer the question that has the focus, then the focus goes on to the next question. The
+// rare answer "mixed" is passed over; its key works anywhere in its card.
 function questions() {
   return [...document.querySelectorAll("#texts fieldset, #whole fieldset")]
-    .filter((set) => !set.disabled);
+    .filter((set) => !set.disabled && !set.dataset.rare);
 }
 
 function focusOn(set) {
@@ -223,13 +224,16 @@ function press(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.matches("#name")) return;
   const pressed = event.key.toLowerCase();
-  const set = document.activeElement && document.activeElement.closest("fieldset");
-  const choice = set && set.querySelector('input[data-key="' + CSS.escape(pressed) + '"]');
+  const box = document.activeElement && document.activeElement.closest(".card");
+  const set = document.activeElement && document.activeElement.closest("fieldset") ||
+    box && box.querySelector("fieldset");
+  const at = ':not(:disabled) > .choice > input[data-key="' + CSS.escape(pressed) + '"]';
+  const choice = set && (set.querySelector(at) || box.querySelector("[data-rare]" + at));
   if (choice) {
     event.preventDefault();
     choice.click();
     const all = questions();
-    focusOn(all[all.indexOf(set) + 1] || set);
+    if (set.contains(choice)) focusOn(all[all.indexOf(set) + 1] || set);
   } else if (pressed === "j" || pressed === "k") {
     jump(pressed === "j" ? 1 : -1);
   } else if (pressed === "n" || pressed === "p") {

@@ -23,6 +23,15 @@ def register(app: typer.Typer) -> None:
 
 def score(
     judged: Annotated[str, typer.Argument(metavar="RUN|FILE.jsonl", help=JUDGED)],
+    series: Annotated[
+        str | None, typer.Option(help="Which judge of a run, as RUN@SERIES says too.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help='Whether responses passed, as lines {"cell": ..., "index": ..., "success": ...}.'
+        ),
+    ] = None,
     replicates: Annotated[int, REPLICATES] = 10_000,
     seed: Annotated[int, SEED] = 0,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
@@ -35,8 +44,14 @@ def score(
     from strop.groupeval.result import score as evaluate
     from strop.groupeval.verdicts import load
 
+    judged = judged if series is None else f"{judged}@{series}"
     verdicts = load(judged)
     result = evaluate(verdicts, replicates=replicates, seed=seed)
+    if labels is not None:
+        from strop.groupeval.conditional import conditional, label, read_labels
+
+        data = label(verdicts, read_labels(labels))
+        result["conditional"] = conditional(data, replicates=replicates, seed=seed)
     if not verdicts.modes:
         output.note("note: these judgments have no modes, so there is no GED")
     if len({cell.size for cell in verdicts.cells.values()}) > 1:
@@ -73,6 +88,33 @@ def _print(result: dict[str, Any]) -> None:
     output.say(
         "GEQ intervals hold given these judgments and partitions. GED has no interval. "
         '"possible": where GEQ and GED may still go when the missing groups are judged.'
+    )
+    if "conditional" in result:
+        _print_conditional(result["conditional"])
+
+
+def _print_conditional(told: dict[str, Any]) -> None:
+    rows = [
+        [name, f"{success:.1%}", number(geq), number(auroc)]
+        for name, success, geq, auroc in zip(
+            told["generators"],
+            told["success"],
+            told["cgeq"],
+            told["auroc_by_generator"],
+            strict=True,
+        )
+    ]
+    output.table(["generator", "success", "conditional GEQ", "AUROC"], rows)
+    output.table(
+        ["over both", "value", "95% interval", "prompts"],
+        [
+            [name, number(told[key]), span(told[f"{key}_interval"]), str(told[count])]
+            for name, key, count in (
+                ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
+                ("AUROC", "auroc", "n_prompts"),
+                ("passed minus failed, one of two passed", "discordant", "n_discordant"),
+            )
+        ],
     )
 
 
