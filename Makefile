@@ -49,11 +49,13 @@ bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/training.py --full
+	$(BIN)/python benchmarks/groupeval.py
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
 	$(BIN)/python benchmarks/theory.py --quick
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/groupeval.py --quick
 
 clean:
 	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache
