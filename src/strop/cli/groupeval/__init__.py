@@ -9,7 +9,7 @@ import typer
 __all__ = ["register"]
 
 # The order is that of `strop groupeval --help`.
-VERBS: tuple[str, ...] = ()
+VERBS: tuple[str, ...] = ("plan", "judge", "show")
 
 
 def register(app: typer.Typer) -> None:
