@@ -120,7 +120,7 @@ def _continuity(documents: list[list[str]]) -> float:
     for words in documents:
         content = [
             {w for w in words[i : i + WINDOW] if len(w) > 4 and w not in FUNCTION_WORDS}
-            for i in range(0, len(words), WINDOW)
+            for i in range(0, len(words) - WINDOW // 2, WINDOW)  # a short rest says nothing
         ]
         shared += [bool(a & b) for a, b in pairwise(content)]
     return _share(shared) if shared else 1.0
