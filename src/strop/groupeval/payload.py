@@ -20,7 +20,7 @@ from string import Template
 
 from strop.groupeval.profile import Profile, canonical, sha256
 
-__all__ = ["Messages", "encode", "messages", "preprocess", "prompt_hash"]
+__all__ = ["Messages", "documents", "encode", "messages", "preprocess", "prompt_hash"]
 
 Messages = list[dict[str, str]]
 
@@ -29,17 +29,18 @@ CODE_DIGITS = 12
 
 def preprocess(text: str, profile: Profile) -> str:
     """The text as it is judged: one leading sentinel goes, later ones become boundaries."""
-    return profile.boundary.join(_documents(text, profile))
+    return profile.boundary.join(documents(text, profile))
 
 
-def _documents(text: str, profile: Profile) -> list[str]:
+def documents(text: str, profile: Profile) -> list[str]:
+    """The parts of a text between its sentinels, one leading sentinel left out."""
     return text.removeprefix(profile.sentinel).split(profile.sentinel)
 
 
 def encode(text: str, profile: Profile) -> str:
     """The preprocessed text as a JSON string; decoded, it is `preprocess(text)` exactly."""
     own = re.compile(re.escape(profile.boundary))
-    parts = [_escaped(document, own) for document in _documents(text, profile)]
+    parts = [_escaped(document, own) for document in documents(text, profile)]
     return '"' + profile.boundary.join(parts) + '"'
 
 

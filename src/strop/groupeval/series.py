@@ -121,24 +121,27 @@ class Series:
     @classmethod
     def create(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
         """The series of this judge, new or as far as it is."""
-        plan, profile = open_plan(run)
-        path = Path(run)
-        name = _series_id(judge, plan, profile)
-        folder = path / SERIES / name
-        if not (folder / JUDGE).exists():
-            with disk(folder):
-                folder.mkdir(parents=True, exist_ok=True)
+        series = cls.planned(run, judge)
+        if not (series.path / JUDGE).exists():
+            with disk(series.path):
+                series.path.mkdir(parents=True, exist_ok=True)
             document = {
                 "format": FORMAT,
                 "strop": __version__,
-                "id": name,
+                "id": series.id,
                 "judge": judge,
-                "plan_sha256": plan.hash,
-                "profile_sha256": profile.hash,
+                "plan_sha256": series.plan.hash,
+                "profile_sha256": series.profile.hash,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            write(folder / JUDGE, _json(document))
-        return cls._load(path, folder)
+            write(series.path / JUDGE, _json(document))
+        return cls._load(series.run, series.path)
+
+    @classmethod
+    def planned(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
+        """The same without writing anything: what would be asked, and what is there already."""
+        name = _series_id(judge, *open_plan(run))
+        return cls(Path(run), {"id": name, "judge": judge})
 
     @classmethod
     def open(cls, run: str | os.PathLike[str], name: str | None = None) -> Series:
@@ -247,6 +250,13 @@ class Series:
                 tried[name] = tried.get(name, 0) + ("reply" in entry)
                 known[name] = self.read(entry, sheet, tried[name])
         return [(s, known.get(s.id, ())) for s in self.plan.sheets if s.kind == kind]
+
+    def answered(self, repeat: int = 0) -> tuple[set[str], set[str]]:
+        """The ids of all sheets with a verdict and of those that failed, controls included."""
+        kinds: tuple[GroupKind, ...] = ("plan", "control")
+        states = [state for kind in kinds for state in self.states(kind, repeat) if state[1]]
+        done = {sheet.id for sheet, said in states if any(map(_is_verdict, said))}
+        return done, {sheet.id for sheet, _ in states} - done
 
     def read(self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1) -> Sequence[Any]:
         """One entry of the journal as judgments, or as failures."""

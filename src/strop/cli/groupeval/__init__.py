@@ -10,6 +10,9 @@ __all__ = ["register"]
 
 # The order is that of `strop groupeval --help`.
 VERBS: tuple[str, ...] = (
+    "plan",
+    "judge",
+    "show",
     "score",
     "compare",
     "agree",
