@@ -7,7 +7,7 @@ STAMPS := .stamps
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-slow lint format bench bench-quick clean
+.PHONY: demo test test-slow test-server lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -30,10 +30,14 @@ demo: $(STAMPS)/install
 	$(BIN)/strop precision runs/demo-checkpoint --steps 64,1024
 
 test: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not server"
 
 test-slow: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+# A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
+test-server: $(STAMPS)/install
+	$(TEST_ENV) $(BIN)/python -m pytest -m server tests/groupeval
 
 lint: $(STAMPS)/install
 	$(BIN)/ruff check .
@@ -50,12 +54,14 @@ bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/training.py --full
+	$(BIN)/python benchmarks/groupeval.py
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
 	$(BIN)/python benchmarks/scoring.py --quick
 	$(BIN)/python benchmarks/theory.py --quick
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/groupeval.py --quick
 
 clean:
 	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache

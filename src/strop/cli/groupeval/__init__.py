@@ -9,7 +9,17 @@ import typer
 __all__ = ["register"]
 
 # The order is that of `strop groupeval --help`.
-VERBS: tuple[str, ...] = ()
+VERBS: tuple[str, ...] = (
+    "plan",
+    "judge",
+    "show",
+    "score",
+    "compare",
+    "agree",
+    "reliability",
+    "export_human",
+    "import_human",
+)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,146 @@
+"""strop groupeval score: GEQ, GED and what stands beside them."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+
+from strop.cli import output
+
+__all__ = ["JUDGED", "REPLICATES", "SEED", "number", "register", "span"]
+
+JUDGED = "A run directory (RUN@SERIES if it has several series), or a .jsonl of judgments."
+REPLICATES = typer.Option(help="Draws of the Bayesian bootstrap.")
+SEED = typer.Option(help="Of the bootstrap's weights.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("score")(score)
+
+
+def score(
+    judged: Annotated[str, typer.Argument(metavar="RUN|FILE.jsonl", help=JUDGED)],
+    series: Annotated[
+        str | None, typer.Option(help="Which judge of a run, as RUN@SERIES says too.")
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help='Whether responses passed, as lines {"cell": ..., "index": ..., "success": ...}.'
+        ),
+    ] = None,
+    replicates: Annotated[int, REPLICATES] = 10_000,
+    seed: Annotated[int, SEED] = 0,
+    as_json: Annotated[bool, output.JSON_FLAG] = False,
+) -> None:
+    """GEQ with its interval, GED and the diagnostics of every cell, from what was judged.
+
+    Reads judgments only: scoring again costs nothing.
+    """
+    output.positive("--replicates", replicates)
+    from strop.groupeval.result import score as evaluate
+    from strop.groupeval.verdicts import load
+
+    judged = judged if series is None else f"{judged}@{series}"
+    verdicts = load(judged)
+    result = evaluate(verdicts, replicates=replicates, seed=seed)
+    if labels is not None:
+        from strop.groupeval.conditional import conditional, label, read_labels
+
+        data = label(verdicts, read_labels(labels))
+        result["conditional"] = conditional(data, replicates=replicates, seed=seed)
+    if not verdicts.modes:
+        output.note("note: these judgments have no modes, so there is no GED")
+    if len({cell.size for cell in verdicts.cells.values()}) > 1:
+        output.note("note: the cells have different group sizes; their GED are not comparable")
+    if as_json:
+        output.emit(result)
+    else:
+        _print(result)
+    name = shlex.quote(judged)
+    cells = [shlex.quote(f"{judged}:{cell}") for cell in list(result["cells"])[:2]]
+    output.next_command(
+        f"strop groupeval compare {' '.join(cells)}"
+        if len(cells) == 2
+        else f"strop groupeval compare {name} OTHER"
+    )
+
+
+def _print(result: dict[str, Any]) -> None:
+    rows = []
+    for name, cell in result["cells"].items():
+        rows.append(
+            [
+                name,
+                f"{cell['n_groups']} of {cell['n_groups_asked']}",
+                number(cell["geq"]),
+                span(cell["geq_interval"]),
+                number(cell["ged"]),
+                *(number(cell.get(key)) for key in _COLUMNS),
+                _bounds(cell),
+            ]
+        )
+    titles = ["cell", "groups judged", "GEQ", "95% interval", "GED", *_COLUMNS.values(), "possible"]
+    output.table(titles, rows)
+    output.say(
+        "GEQ intervals hold given these judgments and partitions. GED has no interval. "
+        '"possible": where GEQ and GED may still go when the missing groups are judged.'
+    )
+    if "conditional" in result:
+        _print_conditional(result["conditional"])
+
+
+def _print_conditional(told: dict[str, Any]) -> None:
+    rows = [
+        [name, f"{success:.1%}", number(geq), number(auroc)]
+        for name, success, geq, auroc in zip(
+            told["generators"],
+            told["success"],
+            told["cgeq"],
+            told["auroc_by_generator"],
+            strict=True,
+        )
+    ]
+    output.table(["generator", "success", "conditional GEQ", "AUROC"], rows)
+    output.table(
+        ["over both", "value", "95% interval", "prompts"],
+        [
+            [name, number(told[key]), span(told[f"{key}_interval"]), str(told[count])]
+            for name, key, count in (
+                ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
+                ("AUROC", "auroc", "n_prompts"),
+                ("passed minus failed, one of two passed", "discordant", "n_discordant"),
+            )
+        ],
+    )
+
+
+_COLUMNS = {
+    "invalid_rate": "invalid",
+    "effective_modes": "modes",
+    "dominant_share": "dominant",
+    "singleton_rate": "singleton",
+    "ceiling_rate": "ceiling",
+    "hybrid_rate": "hybrid",
+    "non_high_confidence_rate": "not sure",
+}
+
+
+def _bounds(cell: dict[str, Any]) -> str:
+    if cell["n_groups"] == cell["n_groups_asked"]:
+        return "complete"
+    told = f"GEQ {span(cell['geq_bounds'])}"
+    return told if cell["ged_bounds"] is None else f"{told}, GED {span(cell['ged_bounds'])}"
+
+
+def number(value: float | None) -> str:
+    """Two decimals, or a dash where there is no value."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def span(pair: list[float] | None) -> str:
+    """An interval in two decimals."""
+    return "-" if pair is None else f"[{pair[0]:.2f}, {pair[1]:.2f}]"

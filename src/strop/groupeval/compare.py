@@ -1,0 +1,145 @@
+"""Two settings against each other: a difference with an interval for GEQ, without one for GED.
+
+A difference means something only if profile, judge and group size are the same on both sides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strop.errors import UserError
+from strop.groupeval.bootstrap import REPLICATES, interval, partition_weights, replicate
+from strop.groupeval.cells import Cell
+from strop.groupeval.diagnostics import ged
+from strop.groupeval.verdicts import Verdicts
+
+__all__ = ["check_alike", "compare", "unchecked"]
+
+
+def compare(
+    a: Verdicts, b: Verdicts, *, replicates: int = REPLICATES, seed: int = 0
+) -> dict[str, Any]:
+    """B minus A, for the one cell of each, or for every cell that both have by name."""
+    check_alike(a, b)
+    pairs = _pairs(a, b)
+    cells = a.cells, b.cells
+    everywhere = [p for side in cells for cell in side.values() for p in cell.partitions]
+    shared = partition_weights(everywhere, replicates, seed)
+    rows = []
+    for names in pairs:
+        left, right = _cell(a, cells[0], names[0]), _cell(b, cells[1], names[1])
+        _check_sizes(left, right)
+        drawn = [
+            # The side belongs to the name of the stream: outputs of A and B are not paired.
+            replicate(cell, shared, seed=seed, modes=False, setting=f"{side}:{cell.name}").geq
+            for side, cell in (("a", left), ("b", right))
+        ]
+        between = interval(drawn[1] - drawn[0])
+        rows.append(
+            {
+                "cell_a": names[0],
+                "cell_b": names[1],
+                "geq_a": left.geq(),
+                "geq_b": right.geq(),
+                "geq_difference": right.geq() - left.geq(),
+                "geq_interval": between,
+                "geq_interval_excludes_zero": between[0] > 0 or between[1] < 0,
+                "ged_a": ged(left) if a.modes else None,
+                "ged_b": ged(right) if a.modes else None,
+                "ged_difference": ged(right) - ged(left) if a.modes else None,
+                "n_groups_a": len(left.judgments),
+                "n_groups_asked_a": a.planned[names[0]].groups,
+                "n_groups_b": len(right.judgments),
+                "n_groups_asked_b": b.planned[names[1]].groups,
+            }
+        )
+    return {
+        "a": a.source,
+        "b": b.source,
+        "difference": "b minus a",
+        "unchecked": unchecked(a, b),
+        "replicates": replicates,
+        "seed": seed,
+        "pairs": rows,
+    }
+
+
+def check_alike(a: Verdicts, b: Verdicts, *, judges: bool = True) -> None:
+    """Refuse numbers of different kinds; `judges` off where judges are what is compared."""
+    if a.profile and b.profile and a.profile != b.profile:
+        raise _unlike("profiles", a.profile[:16], b.profile[:16], a, b)
+    if judges and a.judge and b.judge and a.judge != b.judge:
+        raise _unlike("judges", _name(a.judge), _name(b.judge), a, b)
+    if a.modes != b.modes:
+        told = [("with modes" if v.modes else "without modes") for v in (a, b)]
+        raise _unlike("profiles", *told, a, b)
+
+
+def unchecked(a: Verdicts, b: Verdicts) -> list[str]:
+    """What could not be compared because a file does not carry it."""
+    if a.source == b.source:
+        return []
+    facts = {"profile": (a.profile, b.profile), "judge": (a.judge, b.judge)}
+    return [name for name, pair in facts.items() if None in pair]
+
+
+def _pairs(a: Verdicts, b: Verdicts) -> list[tuple[str, str]]:
+    if len(a.planned) == len(b.planned) == 1:
+        pairs = [(next(iter(a.planned)), next(iter(b.planned)))]
+    else:
+        pairs = [(name, name) for name in a.planned if name in b.planned]
+    if a.source == b.source and any(one == other for one, other in pairs):
+        raise UserError(
+            "Both sides are the same.",
+            where=a.source,
+            got=", ".join(one for one, _ in pairs[:3]),
+            fix="name two cells: " + " ".join(f"{a.source}:{name}" for name in list(a.planned)[:2]),
+        )
+    if not pairs:
+        raise UserError(
+            "The two have no cell in common.",
+            got=f"{_listed(a)} in {a.source}; {_listed(b)} in {b.source}",
+            expected="cells of the same names, or one cell on each side",
+            fix="name the cells, such as RUN:CELL",
+        )
+    return pairs
+
+
+def _cell(verdicts: Verdicts, cells: dict[str, Cell], name: str) -> Cell:
+    if name not in cells:
+        raise UserError(
+            "A cell has no accepted judgment.",
+            where=f"{verdicts.source}:{name}",
+            got=f"0 of {verdicts.planned[name].groups} groups",
+            fix="judge it first; strop groupeval show says what failed",
+        )
+    return cells[name]
+
+
+def _check_sizes(a: Cell, b: Cell) -> None:
+    if a.size != b.size:
+        raise UserError(
+            "The group sizes differ.",
+            got=f"{a.size} outputs per group in {a.name!r}, {b.size} in {b.name!r}",
+            expected="one size: GED depends on it, and a judge grades a text among its neighbours",
+        )
+
+
+def _unlike(what: str, one: str, other: str, a: Verdicts, b: Verdicts) -> UserError:
+    return UserError(
+        f"The {what} differ, so the numbers are different quantities.",
+        where=f"{a.source} and {b.source}",
+        got=f"{one} and {other}",
+        expected=f"one of the {what} on both sides",
+        fix="judge both sides in one plan with one judge"
+        if what == "profiles"
+        else "strop groupeval agree says how far two judges agree",
+    )
+
+
+def _name(judge: dict[str, Any]) -> str:
+    return str(judge.get("name") or judge.get("model") or judge.get("kind") or judge)
+
+
+def _listed(verdicts: Verdicts) -> str:
+    return ", ".join(list(verdicts.planned)[:5])

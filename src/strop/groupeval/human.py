@@ -1,0 +1,223 @@
+"""A person as a judge: the plan as one web page, and the page's answers as a series.
+
+The page holds what any other judge is given: the sheets in the plan's order, texts under opaque
+labels, and the rubric. It is one file that loads nothing, keeps its progress in the browser and
+saves a JSON file. Each answer in it has the form that the profile's schema asks of every judge, so
+one validation serves all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.assets import ROOT
+from strop.disk import reading
+from strop.errors import UserError
+from strop.groupeval.judgment import Judgment
+from strop.groupeval.payload import preprocess
+from strop.groupeval.plan import Plan, Sheet
+from strop.groupeval.profile import RUBRIC, Profile
+from strop.groupeval.series import TEXTS, Series, open_plan
+from strop.groupeval.texts import Texts
+from strop.groupeval.validate import Problem, read_reply
+
+__all__ = ["Imported", "human_page", "import_answers"]
+
+KIND = "strop-human-judgments"
+FORMAT = 1
+PAGE = ROOT / "human"
+
+
+def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
+    """The page for one plan; `first` keeps that many sheets, a random sample of the plan."""
+    from jinja2 import Environment, FileSystemLoader
+    from markupsafe import Markup
+
+    plan, profile = open_plan(run)
+    texts = Texts.read(Path(run) / TEXTS, plan.texts_sha256)
+    sheets = [_sheet(sheet, texts, profile) for sheet in plan.sheets[:first]]
+    script = (PAGE / "page.js").read_text(encoding="utf-8")
+    style = (PAGE / "page.css").read_text(encoding="utf-8")
+    # Outputs are hostile text: everything is escaped but the two files that are ours, and the
+    # policy lets the browser run that script and nothing else.
+    environment = Environment(loader=FileSystemLoader(PAGE), autoescape=True)
+    return environment.get_template("page.html").render(
+        data=_data(plan, profile, sheets),
+        script=Markup(script),
+        style=Markup(style),
+        policy=_policy(script, style),
+        rubric=profile.files[RUBRIC].decode(),
+        size=plan.group_size,
+        count=len(sheets),
+        modes=profile.modes,
+        letters=_letters(profile),
+    )
+
+
+def _data(plan: Plan, profile: Profile, sheets: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "plan": plan.hash,
+        "profile": profile.hash,
+        "dimensions": list(profile.dimensions),
+        "modes": profile.modes,
+        "letters": _letters(profile),
+        "sheets": sheets,
+    }
+
+
+def _sheet(sheet: Sheet, texts: Texts, profile: Profile) -> dict[str, Any]:
+    rows = [
+        texts.at(code, sheet.kind, index)
+        for code, index in zip(sheet.pools, sheet.indices, strict=True)
+    ]
+    return {
+        "id": sheet.id,
+        "labels": list(sheet.labels),
+        "texts": [preprocess(text, profile) for text, _ in rows],
+        "task": rows[0][1],
+    }
+
+
+def _letters(profile: Profile) -> list[str]:
+    """The names that the schema allows for modes."""
+    return [chr(ord("A") + i) for i in range(profile.group_size)] if profile.modes else []
+
+
+def _policy(script: str, style: str) -> str:
+    ours = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (script, style)
+    ]
+    return (
+        f"default-src 'none'; script-src 'sha256-{ours[0]}'; style-src 'sha256-{ours[1]}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did."""
+
+    series: Series
+    added: int
+    """Sheets that are new in the series."""
+    known: int
+    """Sheets that were there already, with the same answers."""
+
+
+def import_answers(
+    run: str | os.PathLike[str], path: str | os.PathLike[str], *, name: str | None = None
+) -> Imported:
+    """Make the answers of a downloaded file a series, or add to the person's own.
+
+    All answers are checked before the first is written. A person who changed an answer that is in
+    the journal already is another series: nothing is overwritten.
+    """
+    plan, profile = open_plan(run)
+    document = _read(Path(path), plan, profile)
+    replies = {
+        sheet: _checked(sheet, reply, plan, profile, path)
+        for sheet, reply in document["replies"].items()
+    }
+    who = name or document.get("name") or "human"
+    series = Series.create(run, {"kind": "human", "name": who})
+    there = {
+        sheet.id: tuple(said)
+        for sheet, said in [*series.states("plan"), *series.states("control")]
+        if said and isinstance(said[0], Judgment)
+    }
+    changed = [
+        sheet
+        for sheet, said in there.items()
+        if sheet in replies and _verdict(series, sheet, replies[sheet]) != said
+    ]
+    if changed:
+        raise UserError(
+            "Some answers differ from those that were imported before.",
+            where=path,
+            got=f"groups {', '.join(changed[:5])} of {who!r}",
+            expected="new groups only: what is in a journal stays",
+            fix=f"import them as a series of its own: --name {who}-2",
+        )
+    new = [sheet for sheet in replies if sheet not in there]
+    with series.writing():
+        for sheet in new:
+            series.append({"sheet": sheet, "outcome": "verdict", "reply": replies[sheet]})
+    return Imported(series, len(new), len(replies) - len(new))
+
+
+def _verdict(series: Series, sheet: str, reply: str) -> tuple[Any, ...]:
+    entry = {"outcome": "verdict", "reply": reply}
+    return tuple(series.read(entry, series.plan.by_id[sheet]))
+
+
+def _read(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
+    fix = "download the judgments from the page that `strop groupeval export-human RUN` wrote"
+    try:
+        with reading(path):
+            document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError("There is no such file.", where=path, fix=fix) from None
+    except (ValueError, RecursionError) as error:
+        raise UserError("The file is not JSON.", where=path, got=error, fix=fix) from None
+    if not isinstance(document, dict) or document.get("kind") != KIND:
+        raise UserError("This is no file of human judgments.", where=path, fix=fix)
+    if document.get("format") != FORMAT:
+        raise UserError(
+            "The file has another format.",
+            where=path,
+            got=document.get("format"),
+            expected=FORMAT,
+            fix="export the page again with this version of strop",
+        )
+    for what, expected in (("plan", plan.hash), ("profile", profile.hash)):
+        if document.get(what) != expected:
+            raise UserError(
+                f"The judgments are of another {what}.",
+                where=path,
+                got=str(document.get(what))[:16],
+                expected=expected[:16],
+                fix="name the run whose page was graded",
+            )
+    if not isinstance(document.get("replies"), dict) or not document["replies"]:
+        raise UserError(
+            "The file holds no finished group.",
+            where=path,
+            expected="at least one group with every question answered",
+            fix="open the page, finish a group and download again",
+        )
+    who = document.get("name")
+    if who is not None and (not isinstance(who, str) or len(who) > 80 or not _plain(who)):
+        raise UserError("The name cannot be used.", where=path, got=repr(who)[:100])
+    return document
+
+
+def _plain(name: str) -> bool:
+    return all(character.isprintable() for character in name)
+
+
+def _checked(
+    sheet: str, reply: Any, plan: Plan, profile: Profile, path: str | os.PathLike[str]
+) -> str:
+    """The answer as the raw reply that the journal keeps, if it follows the rules."""
+    if sheet not in plan.by_id:
+        raise UserError("There is no such group in the plan.", where=path, got=repr(sheet)[:60])
+    text = json.dumps(reply, ensure_ascii=False)
+    try:
+        read_reply(text, plan.by_id[sheet].labels, profile)
+    except Problem as problem:
+        raise UserError(
+            "An answer breaks the rules of the profile.",
+            where=f"{path}, group {sheet}",
+            got=f"{problem.reason}: {problem.detail}",
+            fix="correct it in the page and download again",
+        ) from None
+    return text

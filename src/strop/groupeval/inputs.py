@@ -1,0 +1,194 @@
+"""Pools of texts from wherever they are: strop runs, JSONL, Parquet, folders of text files.
+
+Every cell of a run is a generator; any other input is one generator. Empty texts stay: a
+generator that wrote nothing is judged for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from strop.disk import reading
+from strop.errors import UserError
+from strop.groupeval.profile import Profile
+from strop.groupeval.readers import PROMPT, READERS, TEXT, read_folder
+from strop.store import STUDY, Run
+
+__all__ = ["Source", "check", "read_inputs"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The texts of one generator, in the order of their index."""
+
+    name: str
+    """What the generator is called in tables; never shown to a judge."""
+    texts: tuple[str, ...]
+    prompts: tuple[str, ...] | None
+    """What each text answers, where the input has a `prompt` field."""
+    origin: str
+    """Where they were read."""
+
+
+def read_inputs(inputs: Sequence[str], *, first: int | None = None) -> list[Source]:
+    """Every generator of the inputs (`PATH` or `NAME=PATH`), cut to the first few if asked."""
+    sources: list[Source] = []
+    for given in inputs:
+        name, path = _named(given)
+        found = _read(path)
+        for source in found:
+            if name is not None:
+                own = name if len(found) == 1 else f"{name} {source.name}"
+                source = replace(source, name=own)
+            sources.append(source if first is None else _cut(source, first))
+    return _told_apart(sources)
+
+
+def check(sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = False) -> None:
+    """Refuse what cannot be planned, with the ways out."""
+    if profile.kind == "conditional":
+        _check_pair(sources, profile)
+        return
+    sizes = {source.name: len(source.texts) for source in sources}
+    for source in sources:
+        _check_divides(source, profile.group_size)
+    if len(set(sizes.values())) > 1 and not mixed_sizes:
+        least = min(sizes.values())
+        raise UserError(
+            "The generators have different numbers of outputs.",
+            got="; ".join(f"{name}: {n}" for name, n in sizes.items()),
+            expected="the same number each, so that their scores have the same precision",
+            fix=f"take the first of each with --first {least}, or accept it with --mixed-sizes",
+        )
+
+
+def _check_divides(source: Source, size: int) -> None:
+    n = len(source.texts)
+    down, up = n - n % size, n + (-n) % size
+    if n % size == 0:
+        return
+    fewer = f"leave out the last {n % size} with --first {down}" if down else None
+    more = f"generate {up - n} more (n = {up})"
+    raise UserError(
+        f"{n} outputs do not divide into groups of {size}.",
+        where=source.origin,
+        got=f"{source.name}: {n} outputs",
+        expected=f"a multiple of {size}",
+        fix=f"{fewer}, or {more}" if fewer else more,
+    )
+
+
+def _check_pair(sources: Sequence[Source], profile: Profile) -> None:
+    if len(sources) != profile.group_size:
+        raise UserError(
+            f"The profile {profile.name} compares the responses of {profile.group_size} "
+            "generators to the same prompts.",
+            got=f"{len(sources)} generators: " + ", ".join(s.name for s in sources),
+            expected=f"{profile.group_size}",
+        )
+    for source in sources:
+        if source.prompts is None:
+            raise UserError(
+                "The responses come without their prompts.",
+                where=source.origin,
+                expected=f"the fields {PROMPT!r} and {TEXT!r} in every row",
+            )
+    for index, prompts in enumerate(_side_by_side([s.prompts or () for s in sources])):
+        if len(set(prompts)) > 1:
+            raise UserError(
+                "The generators did not answer the same prompts in the same order.",
+                where=f"row {index + 1}",
+                got=" against ".join(repr(p)[:60] for p in prompts),
+                fix="sort both inputs by prompt",
+            )
+
+
+def _side_by_side(columns: Sequence[Sequence[str]]) -> Iterable[tuple[str | None, ...]]:
+    length = max(map(len, columns))
+    for i in range(length):
+        yield tuple(column[i] if i < len(column) else None for column in columns)
+
+
+def _named(given: str) -> tuple[str | None, Path]:
+    name, equals, path = given.partition("=")
+    if equals and name and not Path(given).exists():
+        return name, Path(path)
+    return None, Path(given)
+
+
+def _cut(source: Source, first: int) -> Source:
+    if len(source.texts) < first:
+        raise UserError(
+            f"There are fewer than {first} outputs.",
+            where=source.origin,
+            got=f"{source.name}: {len(source.texts)}",
+            fix=f"--first {len(source.texts)} or less",
+        )
+    prompts = None if source.prompts is None else source.prompts[:first]
+    return replace(source, texts=source.texts[:first], prompts=prompts)
+
+
+def _told_apart(sources: list[Source]) -> list[Source]:
+    names = [source.name for source in sources]
+    for source in sources:
+        if names.count(source.name) > 1:
+            raise UserError(
+                "Two generators have the same name.",
+                where=source.origin,
+                got=source.name,
+                fix="name the inputs: NAME=PATH",
+            )
+    return sources
+
+
+def _read(path: Path) -> list[Source]:
+    with reading(path):
+        if not path.exists():
+            raise UserError(
+                "There is no such input.",
+                where=path,
+                expected="a run of strop, a .jsonl, a .parquet, or a folder of .txt files",
+            )
+        if (path / STUDY).is_file():
+            return _run(path)
+        if path.is_dir():
+            texts, prompts = read_folder(path)
+            return [_source(path.resolve().name, texts, prompts, path)]
+        reader = READERS.get(path.suffix.lower())
+        if reader is None:
+            raise UserError(
+                "The kind of input cannot be told from its name.",
+                where=path,
+                got=f"the ending {path.suffix!r}",
+                expected=", ".join(READERS) + ", a folder of .txt files, or a run of strop",
+            )
+        texts, prompts = reader(path)
+        return [_source(path.stem, texts, prompts, path)]
+
+
+def _source(name: str, texts: list[str], prompts: list[str] | None, path: Path) -> Source:
+    if not texts:
+        raise UserError("The input holds no texts.", where=path, got="0 rows")
+    return Source(name, tuple(texts), None if prompts is None else tuple(prompts), str(path))
+
+
+def _run(path: Path) -> list[Source]:
+    run = Run.open(path)
+    cells, n = run.cells(), run.asked.get("n")
+    samplers = [dict(cell.spec.generator.sampler) for cell in cells]
+    differ = [key for key in (samplers or [{}])[0] if len({str(s[key]) for s in samplers}) > 1]
+    sources = []
+    for cell, sampler in zip(cells, samplers, strict=True):
+        texts = cell.pool(n).texts
+        if texts is None:
+            raise UserError(
+                "The run holds token ids without texts.",
+                where=cell.path,
+                expected="a checkpoint that comes with its tokenizer",
+            )
+        words = [f"{key}={sampler[key]}" for key in differ]
+        name = " ".join([path.resolve().name, *words])
+        sources.append(_source(name, texts, None, path))
+    return sources

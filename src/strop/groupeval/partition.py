@@ -1,0 +1,75 @@
+"""Two partitions of a pool into groups that share as few pairs of outputs as possible.
+
+Let G groups of n outputs be given. A group of the second partition takes a_1, ..., a_G outputs
+from the G groups of the first; it reuses sum_j a_j (a_j - 1) / 2 pairs, least if the a_j differ
+by one at most. With n = qG + r the table a_ij = q + [(j - i) mod G < r] has all row and column
+sums n and such rows throughout, so the second partition built from it is optimal: no pair is
+reused from G >= n on (128 outputs in eights), and 15 are for 40 outputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.rng import derive_seed
+
+__all__ = ["METHODS", "least_reuse", "partitions", "reused_pairs"]
+
+Partition = NDArray[np.int64]
+"""Output indices [G, n], one row per group."""
+
+METHODS = ("minimum", "best-of-2000")
+"""`minimum`: the construction above; `best-of-2000`: the paper's, from that many candidates."""
+
+CANDIDATES = 2_000
+
+
+def partitions(outputs: int, size: int, count: int, seed: int, method: str) -> list[Partition]:
+    """One or two partitions of the indices 0 .. outputs - 1; `outputs` is a multiple of `size`.
+
+    They depend on nothing but the arguments: equal pools are cut in the same way.
+    """
+    rng = np.random.default_rng(derive_seed(seed, "groupeval partition", outputs, size))
+    first = rng.permutation(outputs).reshape(-1, size)
+    if count == 1:
+        return [first]
+    return [first, _minimum(first, rng) if method == "minimum" else _best(first, rng)]
+
+
+def least_reuse(outputs: int, size: int) -> int:
+    """The fewest pairs of outputs that two partitions can have in common."""
+    groups = outputs // size
+    q, r = divmod(size, groups)
+    return groups * (r * (q + 1) * q // 2 + (groups - r) * q * (q - 1) // 2)
+
+
+def reused_pairs(first: Partition, second: Partition) -> int:
+    """Pairs of outputs that are in one group in both partitions."""
+    groups, size = first.shape
+    owner = np.empty(groups * size, np.int64)
+    owner[first.ravel()] = np.repeat(np.arange(groups), size)
+    table = np.zeros((groups, groups), np.int64)
+    np.add.at(table, (np.repeat(np.arange(groups), size), owner[second.ravel()]), 1)
+    return int((table * (table - 1) // 2).sum())
+
+
+def _minimum(first: Partition, rng: np.random.Generator) -> Partition:
+    groups, size = first.shape
+    q, r = divmod(size, groups)
+    i, j = np.indices((groups, groups))
+    table = q + ((j - i) % groups < r)
+    # Which group of the first partition plays which column, and in which order it hands out.
+    donors = rng.permuted(first, axis=1)[rng.permutation(groups)]
+    ends = np.cumsum(table, axis=0)
+    starts = ends - table
+    second = [
+        np.concatenate([donors[b, starts[a, b] : ends[a, b]] for b in range(groups)])
+        for a in range(groups)
+    ]
+    return np.stack(second)[rng.permutation(groups)]
+
+
+def _best(first: Partition, rng: np.random.Generator) -> Partition:
+    candidates = (rng.permutation(first.size).reshape(first.shape) for _ in range(CANDIDATES))
+    return min(candidates, key=lambda second: reused_pairs(first, second))

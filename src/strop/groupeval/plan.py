@@ -1,0 +1,274 @@
+"""Who is judged with whom, in which order, under which opaque names.
+
+A sheet is what the judge reads at once. Sheets name pools by codes; only the blinding map, which
+has a file of its own, knows which generator a code stands for. A group is the part of a sheet
+that belongs to one generator: all of it in an unconditional plan, one response in a conditional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from strop.errors import UserError, unknown_name
+from strop.groupeval.controls import Control, plant
+from strop.groupeval.inputs import Source
+from strop.groupeval.partition import METHODS, partitions, reused_pairs
+from strop.groupeval.profile import Profile, canonical, sha256
+from strop.groupeval.texts import Texts
+from strop.rng import derive_seed
+
+__all__ = ["Group", "GroupKind", "Plan", "Sheet", "make_plan"]
+
+GroupKind = Literal["plan", "control"]
+
+LETTERS = "bcdfghjkmnpqrstvwxz"
+"""No vowels, so that an id spells no word, and no letter that looks like a digit."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What the judge reads at once, without any name."""
+
+    id: str
+    kind: GroupKind
+    partition: int
+    group: int
+    pools: tuple[str, ...]
+    """The code of the pool that each text is from, in display order."""
+    indices: tuple[int, ...]
+    """Its index in that pool, in display order."""
+    labels: tuple[str, ...]
+    """The opaque ids under which the judge sees the texts, in display order."""
+    planted: tuple[str, ...] = ()
+    """Of a control: what each text is, in display order (`controls.Control.planted`)."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some outputs of one generator that are judged together, with the blinding undone."""
+
+    cell: str
+    partition: int
+    group: int
+    indices: tuple[int, ...]
+    """In display order. Of a control: indices into the cell's control texts."""
+    sheet: str
+    """The id of the sheet that holds it."""
+    kind: GroupKind = "plan"
+    planted: tuple[str, ...] = ()
+    """As on the sheet."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The frozen design of a GroupEval run."""
+
+    profile: str
+    """Name of the profile."""
+    profile_sha256: str
+    group_size: int
+    seed: int
+    method: str
+    """How the second partition was made."""
+    reuse: dict[str, int]
+    """Per pool size, the pairs of outputs that are in one group in both partitions."""
+    sheets: tuple[Sheet, ...]
+    """In the order in which they are judged: all pools and partitions interleaved."""
+    texts_sha256: str
+    """Of the frozen texts."""
+    blinding: dict[str, str]
+    """Pool code -> name of the cell; stored apart from the rest."""
+    sizes: dict[str, int]
+    """Pool code -> number of outputs."""
+
+    @cached_property
+    def cells(self) -> dict[str, int]:
+        """Every generator's name and its number of outputs."""
+        return {self.blinding[code]: n for code, n in self.sizes.items()}
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Every group to judge, without the controls."""
+        return self._groups("plan")
+
+    @cached_property
+    def controls(self) -> tuple[Group, ...]:
+        """The planted control groups."""
+        return self._groups("control")
+
+    @cached_property
+    def by_id(self) -> dict[str, Sheet]:
+        """Sheets by their ids."""
+        return {sheet.id: sheet for sheet in self.sheets}
+
+    def groups_of(self, sheet: Sheet) -> list[Group]:
+        """The groups on one sheet: one, or in a conditional plan one per response."""
+        return [
+            Group(
+                self.blinding[code],
+                sheet.partition,
+                sheet.group,
+                tuple(i for p, i in zip(sheet.pools, sheet.indices, strict=True) if p == code),
+                sheet.id,
+                sheet.kind,
+                sheet.planted,
+            )
+            for code in dict.fromkeys(sheet.pools)
+        ]
+
+    def _groups(self, kind: GroupKind) -> tuple[Group, ...]:
+        wanted = (sheet for sheet in self.sheets if sheet.kind == kind)
+        return tuple(group for sheet in wanted for group in self.groups_of(sheet))
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the design and the texts, names left out: what a series was asked."""
+        return sha256(canonical(self.document()))
+
+    def document(self) -> dict[str, Any]:
+        """Everything but the blinding map, as JSON."""
+        document = asdict(self)
+        del document["blinding"]
+        return document
+
+    @classmethod
+    def from_documents(cls, document: dict[str, Any], blinding: dict[str, str]) -> Plan:
+        """The reverse of `document`."""
+        fields = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
+        fields["sheets"] = tuple(
+            Sheet(**{k: tuple(v) if isinstance(v, list) else v for k, v in sheet.items()})
+            for sheet in fields["sheets"]
+        )
+        return cls(**fields, blinding=blinding)
+
+
+def make_plan(
+    sources: Sequence[Source],
+    profile: Profile,
+    *,
+    seed: int = 0,
+    method: str = "minimum",
+    controls: int = 0,
+) -> tuple[Plan, Texts]:
+    """Cut every pool into groups, and freeze the texts.
+
+    `inputs.check` has seen that the pools divide. `controls` is the number of control groups per
+    cell; they are judged in between and never scored.
+    """
+    if method not in METHODS:
+        raise unknown_name("partition method", method, METHODS, where="--partition")
+    codes = _codes(len(sources), seed)
+    pools = dict(zip(codes, sources, strict=True))
+    planted = {code: _planted(s, profile, seed, controls) for code, s in pools.items()}
+    if profile.kind == "conditional":
+        drafts, reuse = _pairs(pools), {}
+    else:
+        drafts, reuse = _groups(pools, profile, seed, method)
+    texts = Texts.freeze(pools, planted)
+    plan = Plan(
+        profile=profile.name,
+        profile_sha256=profile.hash,
+        group_size=profile.group_size,
+        seed=seed,
+        method=method,
+        reuse=reuse,
+        sheets=_shuffled([*drafts, *_controls(planted)], seed),
+        texts_sha256=texts.hash,
+        blinding={code: source.name for code, source in pools.items()},
+        sizes={code: len(source.texts) for code, source in pools.items()},
+    )
+    return plan, texts
+
+
+Draft = tuple[GroupKind, int, int, list[str], list[int], tuple[str, ...]]
+
+
+def _groups(
+    pools: dict[str, Source], profile: Profile, seed: int, method: str
+) -> tuple[list[Draft], dict[str, int]]:
+    drafts: list[Draft] = []
+    reuse: dict[str, int] = {}
+    for code, source in pools.items():
+        n = len(source.texts)
+        parts = partitions(n, profile.group_size, profile.partitions, seed, method)
+        if len(parts) == 2:
+            reuse[str(n)] = reused_pairs(*parts)
+        drafts += [
+            ("plan", p, g, [code] * profile.group_size, rows.tolist(), ())
+            for p, part in enumerate(parts)
+            for g, rows in enumerate(part)
+        ]
+    return drafts, reuse
+
+
+def _pairs(pools: dict[str, Source]) -> list[Draft]:
+    """One sheet per prompt, with the response of every generator."""
+    prompts = len(next(iter(pools.values())).texts)
+    return [("plan", 0, i, list(pools), [i] * len(pools), ()) for i in range(prompts)]
+
+
+def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[Control]:
+    if groups and profile.kind == "conditional":
+        raise UserError(
+            f"The profile {profile.name} has no control groups.",
+            where="--controls",
+            expected="an unconditional profile such as webtext-v1",
+        )
+    return plant(source.name, source.texts, profile.group_size, seed, groups)
+
+
+def _controls(planted: dict[str, list[Control]]) -> list[Draft]:
+    return [
+        (
+            "control",
+            0,
+            control.group,
+            [code] * len(control.texts),
+            list(range(control.first, control.first + len(control.texts))),
+            control.planted,
+        )
+        for code, controls in planted.items()
+        for control in controls
+    ]
+
+
+def _shuffled(drafts: Sequence[Draft], seed: int) -> tuple[Sheet, ...]:
+    """Sheets in a random order, each with a random display order and random labels."""
+    rng = np.random.default_rng(derive_seed(seed, "groupeval order"))
+    sheets = []
+    for number, place in enumerate(rng.permutation(len(drafts))):
+        kind, partition, group, pools, indices, what = drafts[place]
+        order = rng.permutation(len(indices))
+        sheets.append(
+            Sheet(
+                id=f"{number:05d}",
+                kind=kind,
+                partition=partition,
+                group=group,
+                pools=tuple(pools[i] for i in order),
+                indices=tuple(int(indices[i]) for i in order),
+                labels=_labels(len(indices), rng),
+                planted=tuple(what[i] for i in order) if what else (),
+            )
+        )
+    return tuple(sheets)
+
+
+def _labels(count: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """Different short ids, such as `k7fq`, whose alphabetical order says nothing."""
+    labels: dict[str, None] = {}
+    while len(labels) < count:
+        a, b, c = (LETTERS[i] for i in rng.integers(len(LETTERS), size=3))
+        labels[f"{a}{rng.integers(2, 10)}{b}{c}"] = None
+    return tuple(labels)
+
+
+def _codes(count: int, seed: int) -> list[str]:
+    """Pool codes in an order that does not follow the order of the inputs."""
+    rng = np.random.default_rng(derive_seed(seed, "groupeval codes"))
+    return [f"pool-{i:03d}" for i in rng.permutation(count)]

@@ -1,0 +1,251 @@
+"""The frozen profile: prompt, rubric, schema, group size and preprocessing, with one hash.
+
+A profile is a directory whose MANIFEST lists the SHA-256 of every other file, as `sha256sum`
+prints it. Numbers of different profiles are different quantities, so nothing in it may drift:
+a changed file is refused, and a change that is meant gets a name of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from strop.assets import ROOT
+from strop.disk import reading
+from strop.errors import UserError, unknown_name
+
+__all__ = ["Profile", "canonical", "profile_names", "sha256"]
+
+PROFILES = ROOT / "profiles"
+MANIFEST = "MANIFEST"
+SETTINGS, RUBRIC, SCHEMA, SYSTEM, USER = (
+    "profile.yaml",
+    "rubric.md",
+    "schema.json",
+    "system.md",
+    "user.md",
+)
+FILES = (SETTINGS, RUBRIC, SCHEMA, SYSTEM, USER)
+
+Kind = Literal["unconditional", "conditional"]
+
+
+def sha256(content: bytes | str) -> str:
+    """As `sha256sum` prints it."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no blanks: the text that is hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def profile_names() -> list[str]:
+    """The profiles that ship with the package."""
+    return sorted(p.name for p in PROFILES.iterdir() if (p / MANIFEST).is_file())
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One way to judge, as one value."""
+
+    files: dict[str, bytes]
+    """Every file of the directory but the manifest, by name."""
+    settings: dict[str, Any]
+    """What `profile.yaml` says."""
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> Profile:
+        """A profile by its shipped name, or from a directory."""
+        if str(source) in profile_names():
+            return cls.read(PROFILES / str(source))
+        if not Path(source).is_dir():
+            raise unknown_name("profile", str(source), profile_names(), where="--profile")
+        profile = cls.read(Path(source))
+        shipped = PROFILES / profile.name
+        if profile.name in profile_names() and cls.read(shipped).hash != profile.hash:
+            raise UserError(
+                f"This profile is not {profile.name!r}, though it says so.",
+                where=source,
+                got=f"hash {profile.hash[:16]}",
+                expected=f"hash {cls.read(shipped).hash[:16]}, or a name of its own",
+                fix=_new_version(Path(source)),
+            )
+        return profile
+
+    @classmethod
+    def read(cls, path: Path) -> Profile:
+        """The profile in a directory, every file checked against the manifest."""
+        listed = _manifest(path)
+        files = {name: _content(path, name) for name in FILES}
+        for name, content in files.items():
+            if sha256(content) != listed.get(name):
+                raise UserError(
+                    "A file of the frozen profile was changed.",
+                    where=path / name,
+                    got=f"SHA-256 {sha256(content)[:16]}...",
+                    expected=f"SHA-256 {listed.get(name, 'none')[:16]}..., as {MANIFEST} says",
+                    fix=_new_version(path),
+                )
+        return cls(files, _settings(path / SETTINGS, files[SETTINGS]))
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over the hashes of all files: the profile's identity."""
+        return sha256(self.manifest)
+
+    @property
+    def manifest(self) -> str:
+        """The manifest's text, sorted by file name."""
+        return "".join(f"{sha256(self.files[name])}  {name}\n" for name in FILES)
+
+    @property
+    def name(self) -> str:
+        """What the profile is called, e.g. `webtext-v1`."""
+        return self.settings["name"]
+
+    @property
+    def kind(self) -> Kind:
+        """`unconditional`: groups of one generator; `conditional`: two responses to one prompt."""
+        return self.settings["kind"]
+
+    @property
+    def group_size(self) -> int:
+        """Texts that the judge reads at once."""
+        return self.settings["group_size"]
+
+    @property
+    def partitions(self) -> int:
+        """How often every output is judged."""
+        return self.settings["partitions"]
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """The names of the grades, in the order in which `Grade.scores` holds them."""
+        return tuple(self.settings["dimensions"])
+
+    @property
+    def modes(self) -> bool:
+        """Whether valid outputs get modes; without them there is no GED."""
+        return self.settings["modes"]
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """Temperature, top_p and max_tokens of the judge."""
+        return dict(self.settings["decoding"])
+
+    @property
+    def sentinel(self) -> str:
+        """What ends a document in the raw texts."""
+        return self.settings["preprocessing"]["sentinel"]
+
+    @property
+    def boundary(self) -> str:
+        """What the judge reads in its place."""
+        return self.settings["preprocessing"]["boundary"]
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of a reply."""
+        return json.loads(self.files[SCHEMA])
+
+    @property
+    def schema_hash(self) -> str:
+        """SHA-256 of the schema's file."""
+        return sha256(self.files[SCHEMA])
+
+    @property
+    def system(self) -> str:
+        """The system prompt: how to treat the data, then the rubric."""
+        return f"{self._text(SYSTEM)}\n{self._text(RUBRIC)}"
+
+    @property
+    def user(self) -> str:
+        """The template of the user prompt."""
+        return self._text(USER)
+
+    def _text(self, name: str) -> str:
+        return self.files[name].decode()
+
+
+def _manifest(path: Path) -> dict[str, str]:
+    lines = _content(path, MANIFEST).decode(errors="replace").splitlines()
+    pairs = [line.split(maxsplit=1) for line in lines if line.strip()]
+    if not all(len(pair) == 2 for pair in pairs):
+        raise UserError(
+            "The profile's manifest cannot be read.",
+            where=path / MANIFEST,
+            expected="lines of a SHA-256 and a file name, as `sha256sum` prints them",
+            fix=_new_version(path),
+        )
+    listed = {name.lstrip("*"): digest for digest, name in pairs}
+    if strangers := set(listed) - set(FILES):
+        raise UserError(
+            "The profile's manifest lists files that no profile has.",
+            where=path / MANIFEST,
+            got=", ".join(sorted(strangers)),
+            expected=", ".join(FILES),
+        )
+    return listed
+
+
+def _content(path: Path, name: str) -> bytes:
+    try:
+        with reading(path / name):
+            return (path / name).read_bytes()
+    except FileNotFoundError:
+        raise UserError(
+            "This directory is not a whole profile.",
+            where=path,
+            got=f"no file {name}",
+            expected=f"{MANIFEST}, " + ", ".join(FILES),
+        ) from None
+
+
+KINDS_OF_SETTINGS = {
+    "name": str,
+    "kind": str,
+    "group_size": int,
+    "partitions": int,
+    "dimensions": list,
+    "modes": bool,
+    "preprocessing": dict,
+    "decoding": dict,
+}
+
+
+def _settings(path: Path, content: bytes) -> dict[str, Any]:
+    import yaml
+
+    try:
+        settings = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError("The profile's settings are not YAML.", where=path, got=error) from None
+    for key, kind in KINDS_OF_SETTINGS.items():
+        value = settings.get(key) if isinstance(settings, dict) else None
+        if not isinstance(value, kind):
+            raise UserError(
+                f"The profile's settings lack a usable {key!r}.",
+                where=path,
+                got=repr(value),
+                expected=kind.__name__,
+            )
+    if settings["kind"] not in ("unconditional", "conditional"):
+        raise unknown_name(
+            "kind of profile", settings["kind"], ["unconditional", "conditional"], where=str(path)
+        )
+    return settings
+
+
+def _new_version(path: Path) -> str:
+    return (
+        f"restore the file; or, to change the protocol on purpose, make a new version: copy {path}"
+        " to a new directory, edit it there, change `name` in profile.yaml, run `sha256sum "
+        + " ".join(FILES)
+        + f" > {MANIFEST}` in it, and plan with --profile NEW_DIRECTORY"
+    )

@@ -1,0 +1,77 @@
+"""The scores of every cell as one document: what `strop groupeval score` prints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from strop.groupeval.bootstrap import REPLICATES, interval, partition_weights, replicate
+from strop.groupeval.cells import Cell
+from strop.groupeval.diagnostics import diagnose, ged
+from strop.groupeval.missing import ged_bounds, geq_bounds
+from strop.groupeval.verdicts import Planned, Verdicts
+
+__all__ = ["score"]
+
+
+def score(verdicts: Verdicts, *, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
+    """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without judgments too."""
+    cells = verdicts.cells
+    everywhere = [partition for cell in cells.values() for partition in cell.partitions]
+    shared = partition_weights(everywhere, replicates, seed) if everywhere else {}
+    failed = Counter((failure.cell, failure.reason) for failure in verdicts.failures)
+    document: dict[str, Any] = {}
+    for name, planned in verdicts.planned.items():
+        cell = cells.get(name)
+        document[name] = {
+            **(_scored(cell, planned, verdicts.modes, shared, seed) if cell else _nothing(planned)),
+            "failures": {reason: n for (owner, reason), n in failed.items() if owner == name},
+        }
+        if not verdicts.modes:
+            document[name]["ged_bounds"] = None
+    return {
+        "source": verdicts.source,
+        "profile": verdicts.profile,
+        "judge": verdicts.judge,
+        "asked_from": "plan" if verdicts.from_plan else "file",
+        "replicates": replicates,
+        "seed": seed,
+        "cells": document,
+    }
+
+
+def _scored(
+    cell: Cell, planned: Planned, modes: bool, shared: dict[int, Any], seed: int
+) -> dict[str, Any]:
+    drawn = replicate(cell, shared, seed=seed, modes=modes)
+    diversity = ged(cell) if modes else None
+    return {
+        "geq": cell.geq(),
+        "geq_interval": interval(drawn.geq),
+        "ged": diversity,
+        "ged_weight_sensitivity": None if drawn.ged is None else interval(drawn.ged),
+        "n_outputs": len(cell.outputs),
+        "n_groups": len(cell.judgments),
+        "n_outputs_asked": planned.outputs,
+        "n_groups_asked": planned.groups,
+        "group_size": cell.size,
+        "n_partitions": len(cell.partitions),
+        **diagnose(cell, modes=modes),
+        "geq_bounds": geq_bounds(cell, planned),
+        "ged_bounds": ged_bounds(diversity, len(cell.judgments), planned),
+    }
+
+
+def _nothing(planned: Planned) -> dict[str, Any]:
+    """A cell that was asked about and has no accepted judgment: no score, and all still open."""
+    return {
+        "geq": None,
+        "geq_interval": None,
+        "ged": None,
+        "n_outputs": 0,
+        "n_groups": 0,
+        "n_outputs_asked": planned.outputs,
+        "n_groups_asked": planned.groups,
+        "geq_bounds": geq_bounds(None, planned),
+        "ged_bounds": ged_bounds(None, 0, planned),
+    }

@@ -1,0 +1,134 @@
+"""From a judge's reply to a verdict, or to the reason why there is none.
+
+The frozen schema is checked first, then what a schema cannot say. Nothing is repaired: a reply
+that is nearly right is wrong, and is told so in words.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from strop.groupeval.judgment import Failure, Grade, Judgment, Reason
+from strop.groupeval.plan import Plan, Sheet
+from strop.groupeval.profile import SCHEMA, Profile
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+__all__ = ["Problem", "failures", "judgments", "read_reply"]
+
+SHOWN = 200
+
+
+class Problem(Exception):
+    """Why a reply is no verdict."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason: Reason = reason
+        self.detail = detail
+
+
+def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> dict[str, Any]:
+    """The reply as an object that holds a verdict on exactly these ids; else a `Problem`."""
+    if reply is None or not reply.strip():
+        raise Problem("empty", "the reply holds no text")
+    try:
+        document = json.loads(reply, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise Problem("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
+    error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
+    if error is not None:
+        place = "/".join(map(str, error.absolute_path)) or "the whole reply"
+        raise Problem("schema_mismatch", f"{place}: {error.message}"[:SHOWN])
+    _check_rules(document["outputs"], labels, profile)
+    return document
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object that says a thing twice says nothing."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError("a key stands twice in one object")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+@lru_cache(maxsize=8)
+def _validator(schema: bytes) -> Validator:
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(json.loads(schema))
+
+
+def _check_rules(outputs: list[dict[str, Any]], labels: tuple[str, ...], profile: Profile) -> None:
+    found = [one["id"] for one in outputs]
+    if sorted(found) != sorted(labels):
+        repeated = sorted({name for name in found if found.count(name) > 1})
+        missing = sorted(set(labels) - set(found))
+        unknown = sorted(set(found) - set(labels))
+        told = {"missing": missing, "unknown": unknown, "repeated": repeated}
+        words = "; ".join(f"{k} {', '.join(v)}" for k, v in told.items() if v)
+        raise Problem("rule_violation", f"each id must appear exactly once: {words}"[:SHOWN])
+    for one in outputs:
+        _check_output(one, profile)
+
+
+def _check_output(one: dict[str, Any], profile: Profile) -> None:
+    scores = [one[name] for name in profile.dimensions]
+    mode, hybrid = one.get("mode"), one.get("hybrid", False)
+    if not one["valid"]:
+        if any(scores):
+            raise Problem("rule_violation", f"{one['id']} is invalid but has grades above 0")
+        if mode is not None:
+            raise Problem("rule_violation", f"{one['id']} is invalid but has a mode")
+        if hybrid:
+            raise Problem("rule_violation", f"{one['id']} is invalid but has a hybrid mode")
+    elif profile.modes and mode is None:
+        raise Problem("rule_violation", f"{one['id']} is valid but has no mode")
+
+
+def judgments(
+    document: dict[str, Any], sheet: Sheet, plan: Plan, profile: Profile
+) -> list[Judgment]:
+    """The verdict with the blinding undone: one judgment per generator on the sheet."""
+    said = {one["id"]: one for one in document["outputs"]}
+    rows = list(zip(sheet.pools, sheet.indices, sheet.labels, strict=True))
+    return [
+        Judgment(
+            cell=plan.blinding[code],
+            partition=sheet.partition,
+            group=sheet.group,
+            outputs=tuple(
+                _grade(index, said[label], profile) for pool, index, label in rows if pool == code
+            ),
+            confidence=document["confidence"],
+        )
+        for code in dict.fromkeys(sheet.pools)
+    ]
+
+
+def _grade(index: int, one: dict[str, Any], profile: Profile) -> Grade:
+    return Grade(
+        index=index,
+        valid=one["valid"],
+        # A judge may write 1.0 for 1: JSON knows no difference.
+        scores=tuple(int(one[name]) for name in profile.dimensions),
+        mode=one.get("mode"),
+        hybrid=one.get("hybrid", False),
+    )
+
+
+def failures(
+    reason: Reason, detail: str, raw: str | None, attempts: int, sheet: Sheet, plan: Plan
+) -> list[Failure]:
+    """The same for a sheet without a verdict: one failure per generator on it."""
+    return [
+        Failure(group.cell, group.partition, group.group, reason, detail, raw, attempts)
+        for group in plan.groups_of(sheet)
+    ]

@@ -1,0 +1,135 @@
+"""Where judgments come from: a series of a run directory, or a portable file.
+
+Both become the same value, with what is known about profile, judge and plan. A name for either is
+`PATH`, `RUN@SERIES` where a run has several series, and `...:CELL` where one cell is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.errors import unknown_name
+from strop.groupeval import portable
+from strop.groupeval.cells import Cell, by_cell
+from strop.groupeval.judgment import Failure, Judgment
+
+if TYPE_CHECKING:
+    from strop.groupeval.series import Series
+
+__all__ = ["Planned", "Verdicts", "load", "open_series"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What was asked about one cell."""
+
+    outputs: int
+    groups: int
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Judgments with what they depend on."""
+
+    source: str
+    """The name under which the user knows them."""
+    judgments: list[Judgment]
+    failures: list[Failure]
+    planned: dict[str, Planned]
+    """By cell. From the plan, or from the file itself: each of its outputs once per partition."""
+    from_plan: bool
+    """Whether `planned` is the plan. A file cannot know of outputs that were never judged."""
+    modes: bool
+    """Whether the profile asks for modes; without them there is no GED."""
+    profile: str | None = None
+    """The profile's hash; None for a file, which does not carry it."""
+    judge: dict[str, Any] | None = None
+    """What was asked to judge; None for a file."""
+    dimensions: tuple[str, ...] = ("dimension 1", "dimension 2", "dimension 3", "dimension 4")
+    """What the four grades are called; a file does not say."""
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """The cells with at least one accepted judgment, as arrays."""
+        return by_cell(self.judgments)
+
+    def only(self, cell: str) -> Verdicts:
+        """The same for one cell."""
+        if cell not in self.planned:
+            raise unknown_name("cell", cell, self.planned, where=self.source)
+        return replace(
+            self,
+            judgments=[one for one in self.judgments if one.cell == cell],
+            failures=[one for one in self.failures if one.cell == cell],
+            planned={cell: self.planned[cell]},
+        )
+
+
+def load(name: str) -> Verdicts:
+    """The judgments that a command-line argument names."""
+    path, cell = _split(name)
+    where = path.rpartition("@")[0] or path
+    is_run = Path(path).is_dir() or (Path(where).is_dir() and not Path(path).exists())
+    found = _series(path) if is_run else _file(path)
+    return found if cell is None else found.only(cell)
+
+
+def _split(name: str) -> tuple[str, str | None]:
+    """A path may hold a colon: a whole name that exists is a path."""
+    if Path(name).exists():
+        return name, None
+    path, colon, cell = name.partition(":")
+    while colon:
+        if Path(path).exists() or Path(path.rpartition("@")[0] or path).exists():
+            return path, cell
+        more, colon, cell = cell.partition(":")
+        path = f"{path}:{more}"
+    return name, None
+
+
+def _file(path: str) -> Verdicts:
+    judgments = portable.read(path)
+    planned = {
+        name: Planned(
+            len(cell.outputs),
+            -(-len(cell.outputs) // cell.size) * len(cell.partitions),
+            len(cell.partitions),
+        )
+        for name, cell in by_cell(judgments).items()
+    }
+    return Verdicts(path, judgments, [], planned, False, portable.has_modes(judgments))
+
+
+def open_series(run: str, name: str | None = None) -> Series:
+    """A series of a run; `RUN@SERIES` names it as well as `name` does."""
+    from strop.groupeval.series import Series
+
+    where, _, behind = run.rpartition("@")
+    if Path(run).exists() or not where:
+        where, behind = run, ""
+    return Series.open(where, name or behind or None)
+
+
+def _series(run: str) -> Verdicts:
+    series = open_series(run)
+    plan = series.plan
+    groups: dict[str, list[tuple[int, int]]] = {cell: [] for cell in plan.cells}
+    for one in plan.groups:
+        groups[one.cell].append((one.partition, one.group))
+    return Verdicts(
+        source=run,
+        judgments=series.judgments(),
+        failures=series.failures(),
+        planned={
+            cell: Planned(plan.cells[cell], len(mine), len({partition for partition, _ in mine}))
+            for cell, mine in groups.items()
+        },
+        from_plan=True,
+        modes=bool(series.profile.modes),
+        profile=series.profile.hash,
+        judge=series.judge,
+        dimensions=series.profile.dimensions,
+    )

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_judgments import group, random_judgments
+
+from strop.groupeval import bootstrap
+from strop.groupeval.bootstrap import (
+    ged_replicates,
+    geq_replicates,
+    interval,
+    output_weights,
+    partition_weights,
+    replicate,
+)
+from strop.groupeval.cells import by_cell
+from strop.groupeval.diagnostics import ged
+
+
+def benchmark() -> Any:
+    """The loop that the benchmark times is the one that the fast form must equal."""
+    path = Path(__file__).parents[2] / "benchmarks" / "groupeval.py"
+    spec = importlib.util.spec_from_file_location("benchmark_groupeval", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 7])
+@pytest.mark.parametrize("block", [1, 3, 64])
+def test_equals_the_plain_loop(left_out: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same weights, same scores, with judgments missing and groups taken in any blocks."""
+    monkeypatch.setattr(bootstrap, "BLOCK", block)
+    judgments = random_judgments(5, partitions=3)
+    judgments.append(group("xxxx", partition=3))
+    judgments.append(group("Axxx", partition=3, number=1, first=4))
+    cell = by_cell(judgments[left_out:])["cell"]
+    rng = np.random.default_rng(left_out)
+    v = rng.dirichlet(np.ones(len(cell.partitions)), 20)
+    e = rng.standard_exponential((20, len(cell.outputs)))
+    plain = benchmark().plain_scores
+    slow = np.array([plain(cell, v[b].tolist(), e[b].tolist()) for b in range(20)])
+    np.testing.assert_allclose(geq_replicates(cell, v, e), slow[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(ged_replicates(cell, v, e), slow[:, 1], rtol=1e-10)
+
+
+def test_equal_weights_give_the_scores_back() -> None:
+    for judgments in (random_judgments(2), random_judgments(2)[:-3]):
+        cell = by_cell(judgments)["cell"]
+        v, e = np.full((1, 2), 0.5), np.ones((1, len(cell.outputs)))
+        assert geq_replicates(cell, v, e)[0] == pytest.approx(cell.geq())
+        assert ged_replicates(cell, v, e)[0] == pytest.approx(ged(cell))
+
+
+def test_weights_are_flat_dirichlet_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = np.concatenate(list(output_weights("s", 6, 500, 1)))
+    monkeypatch.setattr(bootstrap, "CHUNK", 37)
+    np.testing.assert_array_equal(whole, np.concatenate(list(output_weights("s", 6, 500, 1))))
+    w = np.concatenate(list(output_weights("s", 6, 20_000, 1)))
+    w /= w.sum(axis=1, keepdims=True)
+    # Mean 1/6 and variance (1/6)(5/6)/7 of a flat Dirichlet; 20,000 draws know them to about 1%.
+    np.testing.assert_allclose(w.mean(axis=0), 1 / 6, rtol=0.03)
+    np.testing.assert_allclose(w.var(axis=0), 5 / 252, rtol=0.06)
+
+
+def test_partition_weights_are_shared_and_outputs_are_not() -> None:
+    shared = partition_weights([1, 0, 1], 1000, seed=3)
+    np.testing.assert_array_equal(shared[1], partition_weights([0, 1], 1000, seed=3)[1])
+    np.testing.assert_allclose(shared[0] + shared[1], 1)
+    # Cells whose partitions differ and whose outputs do not: only the shared weights move them.
+    judgments = [
+        one
+        for cell in ("one", "two")
+        for one in (
+            group("AA", cell=cell, partition=0),
+            group("xx", cell=cell, partition=1),
+        )
+    ]
+    cells = by_cell(judgments)
+    one, two = (replicate(cells[name], shared, seed=3).geq for name in ("one", "two"))
+    np.testing.assert_allclose(one, two)
+    np.testing.assert_allclose(one, 7.5 * shared[0])
+    # Cells that differ only in outputs: independent draws.
+    left = by_cell(random_judgments(1, cell="one", partitions=1))["one"]
+    right = by_cell(random_judgments(1, cell="two", partitions=1))["two"]
+    alone = partition_weights([0], 4000, seed=3)
+    a, b = replicate(left, alone, seed=3).geq, replicate(right, alone, seed=3).geq
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.06  # 4 standard errors
+    again = replicate(right, alone, seed=3, setting="one").geq
+    np.testing.assert_allclose(a, again)  # the name of the setting decides, nothing else
+
+
+def test_interval_covers_as_often_as_it_says() -> None:
+    """200 pools of 48 outputs of a known law: 95% intervals cover the mean 182 to 198 times.
+
+    A binomial(200, 0.95) is outside 180..198 with probability 0.005; the bootstrap of a mean of 48
+    is a little narrow, so the lower end is 178. Intervals of half the width (negative control)
+    cover about 67% and fail.
+    """
+    truth, covered, narrow = 0.85 * 10 * 0.5, 0, 0
+    for seed in range(200):
+        cell = by_cell(random_judgments(seed, outputs=48, partitions=1))["cell"]
+        drawn = replicate(cell, partition_weights([0], 1000, seed), seed=seed, modes=False).geq
+        low, high = interval(drawn)
+        covered += low <= truth <= high
+        narrow += abs(truth - (low + high) / 2) <= (high - low) / 4
+    assert 178 <= covered <= 198
+    assert narrow < 178
+
+
+def test_ged_range_of_singletons_excludes_their_score() -> None:
+    """Why the range of GED is no interval around it: all groups score 10, no replicate does."""
+    cell = by_cell([group("ABCDEFGH"), group("ABCDEFGH", number=1, first=8)])["cell"]
+    drawn = replicate(cell, partition_weights([0], 500, 0)).ged
+    assert ged(cell) == 10
+    assert drawn is not None
+    assert drawn.max() < 10

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_judgments import group, random_judgments, write
+
+from strop.errors import UserError
+from strop.groupeval.agree import adjusted_rand, agree, alpha, mode_agreement, spearman
+from strop.groupeval.compare import compare
+from strop.groupeval.judgment import Judgment
+from strop.groupeval.result import score
+from strop.groupeval.verdicts import Planned, Verdicts, load
+
+
+def verdicts(judgments: list[Judgment], source: str = "x", **known: object) -> Verdicts:
+    planned = {j.cell: Planned(24, 12, 2) for j in judgments}
+    return Verdicts(source, judgments, [], planned, False, True, **known)  # type: ignore[arg-type]
+
+
+def test_difference_and_its_interval() -> None:
+    """48 outputs of mean quality 2.1 and 6.4: the interval is far from zero and near the truth."""
+    poor = verdicts(random_judgments(1, cell="poor", best=0.25, outputs=48), "a")
+    good = verdicts(random_judgments(2, cell="good", best=0.75, outputs=48), "b")
+    (row,) = compare(poor, good, replicates=2000)["pairs"]
+    low, high = row["geq_interval"]
+    assert row["geq_difference"] == pytest.approx(row["geq_b"] - row["geq_a"])
+    assert low < row["geq_difference"] < high
+    assert 0 < low < 0.85 * 5 < high
+    assert row["geq_interval_excludes_zero"]
+    assert row["ged_difference"] == row["ged_b"] - row["ged_a"]
+    assert not any("ged" in key and "interval" in key for key in row)  # GED has none
+    (back,) = compare(good, poor, replicates=2000)["pairs"]
+    assert back["geq_difference"] == -row["geq_difference"]
+
+
+def test_equal_cells_do_not_differ() -> None:
+    """Negative control: two pools of one law, ten times; at most two intervals exclude zero.
+
+    With 95% intervals three or more of ten happen with probability 0.012.
+    """
+    wrong = 0
+    for seed in range(10):
+        a = verdicts(random_judgments(100 + seed, outputs=48), "a")
+        b = verdicts(random_judgments(200 + seed, outputs=48), "b")
+        wrong += compare(a, b, replicates=500)["pairs"][0]["geq_interval_excludes_zero"]
+    assert wrong <= 2
+
+
+def test_refusals() -> None:
+    one = verdicts(random_judgments(1), "a", profile="p" * 64, judge={"model": "m"})
+    other = dataclasses.replace(one, source="b")
+    assert compare(one, other, replicates=10)["unchecked"] == []
+    with pytest.raises(UserError, match="profiles differ"):
+        compare(one, dataclasses.replace(other, profile="q" * 64))
+    with pytest.raises(UserError, match="judges differ"):
+        compare(one, dataclasses.replace(other, judge={"model": "m", "temperature": 1}))
+    with pytest.raises(UserError, match="profiles differ"):
+        compare(one, dataclasses.replace(other, modes=False))
+    with pytest.raises(UserError, match="group sizes differ"):
+        compare(one, verdicts(random_judgments(1, size=8), "b"))
+    with pytest.raises(UserError, match="the same"):
+        compare(one, one)
+    with pytest.raises(UserError, match="no accepted judgment"):
+        compare(one, dataclasses.replace(other, judgments=[]))
+    two = [*random_judgments(1, cell="c"), *random_judgments(1, cell="d")]
+    with pytest.raises(UserError, match="no cell in common"):
+        compare(one, verdicts(two, "b"))
+    file = verdicts(random_judgments(3), "f")
+    assert compare(one, file, replicates=10)["unchecked"] == ["profile", "judge"]
+
+
+def test_names_of_judgments(tmp_path: Path) -> None:
+    judgments = [*random_judgments(1, cell="a:b"), *random_judgments(2, cell="c")]
+    path = write(tmp_path / "with:colon@x.jsonl", judgments)
+    assert set(load(str(path)).planned) == {"a:b", "c"}
+    assert set(load(f"{path}:a:b").planned) == {"a:b"}
+    with pytest.raises(UserError, match="no cell called"):
+        load(f"{path}:d")
+    with pytest.raises(UserError, match="no such file"):
+        load(str(tmp_path / "absent.jsonl:d"))
+
+
+def test_bounds_hold_whatever_is_missing() -> None:
+    """Leave groups out; the bounds hold the whole cell's scores, and are tight with none out."""
+    whole = random_judgments(4)
+    truth = score(verdicts(whole), replicates=10)["cells"]["cell"]
+    assert truth["geq_bounds"] == pytest.approx([truth["geq"]] * 2)
+    assert truth["ged_bounds"] == pytest.approx([truth["ged"]] * 2)
+    for seed in range(20):
+        kept = random.Random(seed).sample(whole, 1 + seed % 11)
+        told = score(verdicts(kept), replicates=10)["cells"]["cell"]
+        for name in ("geq", "ged"):
+            low, high = told[f"{name}_bounds"]
+            assert 0 <= low <= truth[name] <= high <= 10
+        assert (told["n_groups"], told["n_groups_asked"]) == (len(kept), 12)
+
+
+def test_a_cell_without_verdicts_is_open_not_zero() -> None:
+    told = score(dataclasses.replace(verdicts(random_judgments(1)), judgments=[]), replicates=10)
+    cell = told["cells"]["cell"]
+    assert cell["geq"] is None
+    assert cell["ged"] is None
+    assert cell["geq_bounds"] == cell["ged_bounds"] == [0, 10]
+
+
+def test_alpha_and_rand_against_known_values() -> None:
+    # Krippendorff (2011), nominal data without missing values: 10 units, two judges, 0.095.
+    a = [0, 1, 0, 0, 0, 0, 0, 0, 1, 0]
+    b = [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
+    assert alpha(list(zip(a, b, strict=True)), "nominal") == pytest.approx(0.095, abs=5e-4)
+    assert alpha([[2, 2], [2, 2]], "ordinal") is None
+    assert adjusted_rand([("aabb", "xxyy")]) == 1
+    # No pair together under both, 2 of 6 under each: (0 - 2/3) / (2 - 2/3).
+    assert adjusted_rand([("1122", "1212")]) == pytest.approx(-0.5)
+    assert adjusted_rand([("abcd", "wxyz")]) is None  # nothing together: nothing to agree on
+    assert adjusted_rand([]) is None
+
+
+def _by_pairs(groups: Sequence[tuple[str, str]]) -> float | None:
+    """The same index from the definition, pair by pair."""
+    t = e = m = 0.0
+    for a, b in groups:
+        pairs = [(i, j) for i in range(len(a)) for j in range(i)]
+        together = [[x[i] == x[j] for i, j in pairs] for x in (a, b)]
+        if pairs:
+            t += sum(p and q for p, q in zip(*together, strict=True))
+            e += sum(together[0]) * sum(together[1]) / len(pairs)
+            m += (sum(together[0]) + sum(together[1])) / 2
+    return None if abs(m - e) < 1e-9 else (t - e) / (m - e)
+
+
+LABELS = st.integers(0, 6).flatmap(
+    lambda n: st.tuples(*[st.text("abc", min_size=n, max_size=n)] * 2)
+)
+
+
+@given(st.lists(LABELS, max_size=5))
+def test_adjusted_rand_counts_pairs(groups: list[tuple[str, str]]) -> None:
+    assert adjusted_rand(groups) == pytest.approx(_by_pairs(groups))
+    swapped = [(b, a) for a, b in groups]
+    assert adjusted_rand(swapped) == pytest.approx(adjusted_rand(groups))
+    share = mode_agreement(groups)["pairs_agreed"]
+    assert share is None or 0 <= share <= 1
+
+
+def test_agreement_of_a_judge_with_itself_renamed_and_with_chance() -> None:
+    one = random_judgments(7, outputs=240, size=8)
+    renamed = [_renamed(judgment, "xyzuv") for judgment in one]
+    told = agree([verdicts(one, "a"), verdicts(renamed, "b")])
+    assert set(told["alpha"].values()) == {1.0}
+    assert told["modes"][0]["adjusted_rand"] == 1
+    # Grades of other outputs in their place: nothing in common but chance. 480 graded outputs
+    # know an alpha of 0 to about 0.05, 1,200 pairs an index of 0 to about 0.03.
+    dealt = _dealt(one, random.Random(1))
+    told = agree([verdicts(one, "a"), verdicts(dealt, "b")])
+    assert abs(told["alpha"]["quality"]) < 0.15
+    assert abs(told["modes"][0]["adjusted_rand"]) < 0.1
+    assert told["rank_correlations"][0]["geq"] is None  # one cell has no rank
+
+
+def _renamed(judgment: Judgment, names: str) -> Judgment:
+    new = {old: names[i] for i, old in enumerate("abcde")}
+    outputs = [
+        dataclasses.replace(one, mode=new[one.mode] if one.mode else None)
+        for one in reversed(judgment.outputs)
+    ]
+    return dataclasses.replace(judgment, outputs=tuple(outputs))
+
+
+def _dealt(judgments: list[Judgment], rng: random.Random) -> list[Judgment]:
+    """The same groups with all grades dealt out anew."""
+    grades = [one for judgment in judgments for one in judgment.outputs]
+    rng.shuffle(grades)
+    deck = iter(grades)
+    return [
+        dataclasses.replace(
+            judgment,
+            outputs=tuple(dataclasses.replace(next(deck), index=o.index) for o in judgment.outputs),
+        )
+        for judgment in judgments
+    ]
+
+
+def test_agreement_needs_the_same_groups() -> None:
+    one = verdicts(random_judgments(1), "a")
+    with pytest.raises(UserError, match="same groups"):
+        agree([one, verdicts(random_judgments(2), "b")])
+    with pytest.raises(UserError, match="no group"):
+        agree([one, verdicts([group("abcd", cell="other")], "b")])
+
+
+def test_ranks() -> None:
+    assert spearman([1, 2, 3], [10, 20, 15]) == pytest.approx(0.5)
+    assert spearman([1, 2], [1, 2]) is None
+    assert spearman([1, 1, 1], [1, 2, 3]) is None

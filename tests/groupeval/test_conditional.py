@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import judged, planned
+
+from strop.errors import UserError
+from strop.groupeval.conditional import Labelled, conditional, label, read_labels
+from strop.groupeval.result import score
+from strop.groupeval.verdicts import load
+
+
+def drawn(signal: float, prompts: int = 120, seed: int = 0) -> Labelled:
+    """Success by chance; quality follows it as far as `signal` says."""
+    rng = np.random.default_rng(seed)
+    passed = rng.random((prompts, 2)) < 0.5
+    quality = np.clip(np.round(rng.normal(4 + signal * passed, 1.5) / 1.25), 0, 8) * 1.25
+    return Labelled(("one", "two"), quality, passed)
+
+
+def by_pairs(data: Labelled) -> float:
+    passes, failures = data.quality[data.passed], data.quality[~data.passed]
+    gaps = np.sign(passes[:, None] - failures[None])
+    return float((gaps + 1).mean() / 2)
+
+
+def test_auroc_is_the_chance_to_rank_a_pass_higher() -> None:
+    for signal in (0.0, 1.0, 3.0):
+        data = drawn(signal)
+        told = conditional(data, replicates=200)
+        assert told["auroc"] == pytest.approx(by_pairs(data), abs=1e-12)
+        gaps = [
+            (q[1] - q[0]) if p[1] else (q[0] - q[1])
+            for q, p in zip(data.quality, data.passed, strict=True)
+            if p[0] != p[1]
+        ]
+        assert told["discordant"] == pytest.approx(np.mean(gaps))
+        assert told["n_discordant"] == len(gaps)
+        assert told["cgeq_difference"] == pytest.approx(np.diff(told["cgeq"])[0])
+
+
+def test_intervals_tell_signal_from_none() -> None:
+    """A gap of 3 points in quality (AUROC near .9) is seen; none (negative control) is not."""
+    seen = conditional(drawn(3.0), replicates=2000)
+    assert seen["auroc_interval"][0] > 0.8
+    assert seen["discordant_interval"][0] > 1
+    none = conditional(drawn(0.0), replicates=2000)
+    assert none["auroc_interval"][0] < 0.5 < none["auroc_interval"][1]
+    assert none["discordant_interval"][0] < 0 < none["discordant_interval"][1]
+
+
+def test_interval_is_that_of_whole_prompts() -> None:
+    """Two responses that repeat each other are one observation: the interval must know it.
+
+    With every prompt's two responses equal, the bootstrap over prompts gives the standard error of
+    half as many responses; a bootstrap over responses would be 1.41 times too narrow.
+    """
+    rng = np.random.default_rng(1)
+    passed = np.repeat(rng.random((100, 1)) < 0.5, 2, axis=1)
+    quality = np.repeat(np.round(rng.normal(4 + passed[:, :1], 1.5) / 1.25) * 1.25, 2, axis=1)
+    whole = conditional(Labelled(("a", "b"), quality, passed), replicates=4000)
+    spread = np.diff(whole["auroc_interval"])[0]
+    single = Labelled(("a", "b"), quality[:, :1].repeat(2, axis=1), passed)
+    draws = []
+    for _ in range(1500):
+        rows = rng.integers(0, 100, 100)
+        draws.append(by_pairs(Labelled(("a", "b"), single.quality[rows, :1], passed[rows, :1])))
+    assert spread == pytest.approx(np.diff(np.quantile(draws, [0.025, 0.975]))[0], rel=0.12)
+
+
+def test_undefined_statistics_are_none() -> None:
+    data = Labelled(("a", "b"), np.full((4, 2), 5.0), np.ones((4, 2), bool))
+    told = conditional(data, replicates=20)
+    assert told["auroc"] is None
+    assert told["auroc_interval"] is None
+    assert told["discordant"] is None
+    assert told["n_discordant"] == 0
+
+
+def rule(text: str, _: int) -> dict[str, object]:
+    right = "right" in text
+    names = ("readability", "reasoning", "success", "nondegeneration")
+    return {"valid": True, **dict(zip(names, (2, int(right), 2 * right, 2), strict=True))}
+
+
+def test_from_a_judged_run_and_labels(tmp_path: Path) -> None:
+    cells = {"one": ["right", "wrong", "right", "wrong"], "two": ["right", "right", "no", "no"]}
+    run = planned(tmp_path / "run", cells, profile="task-v1")
+    judged(run, rule)
+    verdicts = load(str(run))
+    told = score(verdicts, replicates=10)["cells"]
+    assert all(cell["ged"] is None and cell["ged_bounds"] is None for cell in told.values())
+    assert told["one"]["geq"] == pytest.approx((8.75 * 2 + 5 * 2) / 4)
+    path = tmp_path / "labels.jsonl"
+    lines = [
+        {"cell": name, "index": i, "success": "right" in text}
+        for name, texts in cells.items()
+        for i, text in enumerate(texts)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    result = conditional(label(verdicts, read_labels(path)), replicates=50)
+    assert result["auroc"] == 1
+    assert result["discordant"] == pytest.approx(3.75)
+    assert result["n_discordant"] == 2
+    path.write_text("\n".join(map(json.dumps, lines[:-1])))
+    with pytest.raises(UserError, match="no label"):
+        label(verdicts, read_labels(path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"cell": "a"}', '{"cell": "a", "index": "0", "success": true}',
+     '{"cell": "a", "index": 0, "success": 1}',
+     '{"cell": "a", "index": 0, "success": true}\n{"cell": "a", "index": 0, "success": false}'],
+)  # fmt: skip
+def test_labels_that_cannot_be_read(content: str, tmp_path: Path) -> None:
+    (tmp_path / "labels").write_text(content)
+    with pytest.raises(UserError):
+        read_labels(tmp_path / "labels")
+    with pytest.raises(UserError):
+        read_labels(tmp_path / "absent")

@@ -1,0 +1,147 @@
+"""The offline judge sees what can be counted, always answers the same, and says who it is."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pools import planned
+
+from strop.errors import UserError
+from strop.groupeval.offline import NAME, judge_offline, offline_judge, reply, sort_modes
+from strop.groupeval.profile import Profile
+from strop.groupeval.series import Series
+from strop.groupeval.statistics import measure
+from strop.groupeval.validate import read_reply
+
+PROFILE = Profile.load("webtext-v1")
+LABELS = tuple(f"k{i}bb" for i in range(2, 10))
+
+NEWS = (
+    "The town council met on Tuesday evening to discuss the plan for a new bridge over the river. "
+    "Several members of the council said that the bridge would cost more than the town could pay, "
+    "while others argued that the old bridge was no longer safe for the buses that cross it every "
+    "morning. The mayor told the council that the state would pay half of the cost if the work "
+    "began before winter. A vote on the bridge is expected at the next meeting of the council."
+)
+RECIPE = (
+    "To make the sauce, warm the butter in a small pan and stir in the flour until it is smooth. "
+    "Pour in the milk a little at a time and keep stirring, so that the sauce does not turn lumpy. "
+    "When the sauce is thick, add the grated cheese, some salt and a little pepper. Serve the "
+    "sauce over the pasta with the rest of the cheese, and put the dish under the grill until the "
+    "cheese is brown."
+)
+LOOP = "The market is open and the market is open and " * 30
+NOISE = "@@ ## {{ }} ~~ ^^ || \\\\ << >> == ++ ** @@ ## {{ }}"
+
+
+def shuffled(text: str) -> str:
+    words = text.split()
+    random.Random(3).shuffle(words)
+    return " ".join(words)
+
+
+TEXTS = [NEWS, RECIPE, LOOP, NOISE, "", shuffled(NEWS), NEWS, RECIPE.replace("cheese", "tofu")]
+
+
+def graded(texts: list[str], **options: Any) -> dict[str, dict[str, Any]]:
+    text = reply(texts, LABELS, PROFILE, options.pop("embed", None), **options)
+    document = read_reply(text, LABELS, PROFILE)  # by the rules of every judge
+    return {one["id"]: one for one in document["outputs"]}
+
+
+def test_good_text_is_better_than_loops_shuffles_and_noise() -> None:
+    news, recipe, loop, noise, empty, mixed, again, swapped = graded(TEXTS).values()
+    names = PROFILE.dimensions
+    assert [news[name] for name in names] == [2, 2, 2, 2]
+    assert [recipe[name] for name in names] == [2, 2, 2, 2]
+    assert (loop["valid"], noise["valid"], empty["valid"]) == (False, False, False)
+    assert mixed["valid"]
+    assert mixed["readability"] == mixed["coherence"] == 0
+    assert [again[name] for name in names] == [news[name] for name in names]
+    assert again["mode"] == news["mode"] != recipe["mode"]
+    assert swapped["mode"] == recipe["mode"]  # an entity put into the same template is no new mode
+
+
+def test_repetition_in_part_costs_structure_only() -> None:
+    part = NEWS + " " + "And so it goes on and on and on. " * 4
+    one = graded([part, *TEXTS[1:]])["k2bb"]
+    assert one["valid"]
+    assert one["nondegeneration"] == 1
+
+
+def test_documents_are_measured_one_by_one() -> None:
+    apart, together = measure([NEWS, RECIPE]), measure([NEWS + " " + RECIPE])
+    assert apart.documents == 2
+    assert apart.continuity > together.continuity  # the change of topic is no break within one
+    assert measure([NEWS, "", "", ""]).empty_documents == 0.75
+
+
+def test_equal_texts_get_equal_answers_whatever_their_order() -> None:
+    first = graded(TEXTS)
+    again = graded(TEXTS[::-1])
+    for a, b in zip(first.values(), reversed(again.values()), strict=True):
+        assert {**a, "id": 0, "mode": 0} == {**b, "id": 0, "mode": 0}
+    assert graded(TEXTS) == first
+
+
+def test_modes_follow_the_vectors_that_are_passed_in() -> None:
+    place = {NEWS: 0, RECIPE: 1}
+
+    def embed(texts: Any) -> Any:
+        return np.eye(3)[[next((k for t, k in place.items() if x[:40] in t), 2) for x in texts]]
+
+    one = graded([NEWS, RECIPE] * 4, embed=embed, features="minilm")
+    assert [x["mode"] for x in one.values()] == ["A", "B"] * 4
+    assert not any(x["hybrid"] for x in one.values())
+
+
+def test_sorting_names_doubt() -> None:
+    sure, _, confidence = sort_modes(np.eye(3), 0.5)
+    assert (sure, confidence) == (["A", "B", "C"], "high")
+    close = np.array([[1.0, 0.0], [0.49, np.sqrt(1 - 0.49**2)]])
+    modes, hybrids, confidence = sort_modes(close, 0.5)
+    assert (modes, hybrids, confidence) == (["A", "B"], [True, True], "medium")
+    assert sort_modes(np.zeros((0, 1)), 0.5) == ([], [], "high")
+
+
+def test_it_is_a_series_of_its_own_and_says_so(tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 16}, controls=1)
+    series = Series.create(run, offline_judge("ngrams"))
+    outcomes: list[str] = []
+    judge_offline(series, [(s, 0) for s in series.plan.sheets], None, outcomes.append)
+    assert (series.judge["kind"], series.judge["model"]) == ("offline", NAME)
+    assert len(series.judgments()) == 4
+    assert len(series.judgments("control")) == 1
+    assert {entry["model"] for entry in series.journal.entries()} == {NAME}
+    other = Series.planned(run, offline_judge("minilm", "0" * 64))
+    assert other.id != series.id  # the features are part of the judge
+
+
+def test_it_finds_the_controls(tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 16}, controls=1)
+    series = Series.create(run, offline_judge("ngrams"))
+    judge_offline(series, [(s, 0) for s in series.plan.sheets], None, lambda _: None)
+    (group,) = series.plan.controls
+    (said,) = series.judgments("control")
+    grades = dict(zip(group.planted, said.outputs, strict=True))
+    assert not grades["empty"].valid
+    assert grades["duplicate"].mode == grades["copied"].mode
+    assert grades["duplicate"].scores == grades["copied"].scores
+
+
+def test_tasks_are_beyond_it(tmp_path: Path) -> None:
+    class Conditional:
+        profile = Profile.load("task-v1")
+
+    with pytest.raises(UserError, match="cannot use the profile task-v1"):
+        judge_offline(Conditional(), [], None, print)  # type: ignore[arg-type]
+
+
+def test_the_reply_is_plain_json() -> None:
+    document = json.loads(reply(TEXTS, LABELS, PROFILE, None))
+    assert set(document) == {"outputs", "confidence"}

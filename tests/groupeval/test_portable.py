@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_judgments import changed, group, line, random_judgments
+
+from strop.errors import UserError
+from strop.groupeval import portable
+
+
+def test_round_trip() -> None:
+    judgments = random_judgments(3, cell="a \u2028 name\nwith breaks")
+    assert portable.parse(portable.text(judgments), "x") == judgments
+
+
+def broken(**changes: Any) -> str:
+    return json.dumps(line(**changes))
+
+
+def without(name: str) -> str:
+    document = line()
+    del document[name]
+    return json.dumps(document)
+
+
+GOOD = json.dumps(line())
+
+BAD = {
+    "empty": ("", "holds no judgment", "file"),
+    "blank": ("\n \n", "holds no judgment", "file"),
+    "not json": ("{", "not JSON", "line 1"),
+    "half": (GOOD[:40], "not JSON", "line 1"),
+    "NaN": (GOOD.replace("[2, 1", "[NaN, 1"), "not JSON", "line 1"),
+    "Infinity": (GOOD.replace("[2, 1", "[Infinity, 1"), "not JSON", "line 1"),
+    "key twice": (GOOD.replace('"group": 0', '"group": 0, "group": 1'), "not JSON", "line 1"),
+    "deep": ("[" * 100_000, "not JSON", "line 1"),
+    "list": ("[1]", "not a JSON object", "line 1"),
+    "second line": (GOOD + "\n7", "not a JSON object", "line 2"),
+    "no cell": (without("cell"), "'cell' is missing", "cell"),
+    "no confidence": (without("confidence"), "'confidence' is missing", "confidence"),
+    "cell number": (broken(cell=3), "no name", "cell"),
+    "cell empty": (broken(cell=""), "no name", "cell"),
+    "partition": (broken(partition=-1), "no count", "partition"),
+    "partition true": (broken(partition=True), "no count", "partition"),
+    "group": (broken(group=1.0), "no count", "group"),
+    "outputs": (broken(outputs={}), "no list of outputs", "outputs"),
+    "no output": (broken(outputs=[]), "no list of outputs", "outputs"),
+    "one output": (broken(outputs=line()["outputs"][:1]), "cannot have modes", "outputs"),
+    "confidence": (broken(confidence="sure"), "confidence is unknown", "confidence"),
+    "confidence list": (broken(confidence=[]), "confidence is unknown", "confidence"),
+    "output": (broken(outputs=[1, 2]), "no JSON object", "outputs[0]"),
+    "index": (changed(0, index="0"), "no count", "outputs[0].index"),
+    "index twice": (changed(0, index=1), "in its group twice", "outputs[1].index"),
+    "valid": (changed(0, valid=1), "neither true nor false", "outputs[0].valid"),
+    "three scores": (changed(0, scores=[1, 1, 1]), "not grades", "outputs[0].scores"),
+    "score 3": (changed(0, scores=[1, 1, 1, 3]), "not grades", "outputs[0].scores"),
+    "score 1.0": (changed(0, scores=[1.0, 1, 1, 1]), "not grades", "outputs[0].scores"),
+    "score true": (changed(0, scores=[True, 1, 1, 1]), "not grades", "outputs[0].scores"),
+    "mode number": (changed(0, mode=1), "no name", "outputs[0].mode"),
+    "mode empty": (changed(0, mode=""), "no name", "outputs[0].mode"),
+    "hybrid": (changed(0, hybrid=None), "neither true nor false", "outputs[0].hybrid"),
+    "invalid scores": (changed(1, scores=[0, 0, 0, 1]), "has scores", "outputs[1].scores"),
+    "invalid mode": (changed(1, mode="a"), "has a mode", "outputs[1].mode"),
+    "invalid hybrid": (changed(1, hybrid=True), "hybrid", "outputs[1].hybrid"),
+    "group twice": (GOOD + "\n\n" + GOOD, "judged twice", "line 3"),
+    "sizes": (
+        GOOD + "\n" + portable.text([group("abc", cell="c", number=1, first=9)]),
+        "different sizes",
+        "line 2",
+    ),
+    "output in two groups": (
+        GOOD + "\n" + broken(group=1),
+        "two groups of one partition",
+        "line 2, outputs[0].index",
+    ),
+    "no mode": (
+        portable.text([group("ab", cell="c", number=4, first=7)]) + changed(0, mode=None),
+        "no mode",
+        "line 2, outputs[0].mode",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_refusals_name_the_place(name: str) -> None:
+    content, what, where = BAD[name]
+    with pytest.raises(UserError) as caught:
+        portable.parse(content, "file")
+    assert what in caught.value.what
+    assert where in (caught.value.where or "")
+
+
+def test_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        portable.read(tmp_path / "absent.jsonl")
+    with pytest.raises(UserError, match="directory"):
+        portable.read(tmp_path)
+    (tmp_path / "bytes.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="UTF-8"):
+        portable.read(tmp_path / "bytes.jsonl")
+    (tmp_path / "marked.jsonl").write_bytes(b"\xef\xbb\xbf" + GOOD.encode() + b"\r\n")
+    assert len(portable.read(tmp_path / "marked.jsonl")) == 1
+
+
+def test_a_profile_without_modes_is_recognised() -> None:
+    assert not portable.has_modes(portable.parse(changed(0, mode=None), "x"))
+    # All invalid: nothing speaks against modes, and GED is zero rather than absent.
+    all_invalid = changed(0, valid=False, scores=[0, 0, 0, 0], mode=None)
+    assert portable.has_modes(portable.parse(all_invalid, "x"))
+
+
+def test_unknown_fields_are_carried_by_nobody() -> None:
+    assert portable.parse(broken(model="m", note={"a": 1}), "x") == portable.parse(GOOD, "x")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from([*line(), "index", "valid", "scores", "mode", "hybrid"]), JSON)
+def test_any_value_in_any_field_is_read_or_refused(field: str, value: Any) -> None:
+    document = line()
+    owner = document if field in document else document["outputs"][0]
+    owner[field] = value
+    try:
+        judgments = portable.parse(json.dumps(document), "x")
+    except UserError as error:
+        told = str(error)
+    else:
+        told = "where: x" if portable.parse(portable.text(judgments), "y") == judgments else ""
+    assert "where: x" in told

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_judgments import group, random_judgments, write
+from small_runs import INVALID, grades, judged, planned, pools
+
+from strop.cli.main import run as command
+from strop.groupeval.series import open_plan
+
+KEYS = {
+    "geq",
+    "geq_interval",
+    "ged",
+    "n_outputs",
+    "n_groups",
+    "invalid_rate",
+    "dimension_means",
+    "effective_modes",
+    "dominant_share",
+    "singleton_rate",
+    "ceiling_rate",
+}
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = command(["groupeval", *map(str, words)])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    code, out, err = call(capsys, *words, "--json")
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_score_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    patterns = ("AAAAAAAA", "AAAAAAAB", "AAAABBBB", "ABCDEFGH", "ABCDxxxx")
+    path = write(tmp_path / "j.jsonl", [group(pattern, cell=pattern) for pattern in patterns])
+    cells = answer(capsys, "score", path)["cells"]
+    assert {name: cell["ged"] for name, cell in cells.items()} == pytest.approx(
+        dict(zip(patterns, (0, 1.811881, 10 / 3, 10, 10 / 3), strict=True)), abs=5e-7
+    )
+    for cell in cells.values():
+        assert set(cell) >= KEYS
+        assert (cell["n_outputs"], cell["n_groups"]) == (8, 1)
+    assert cells["ABCDxxxx"]["geq"] == 3.75
+    assert cells["ABCDxxxx"]["dimension_means"] == [1, 0.5, 0.5, 1]
+    low, high = cells["ABCDxxxx"]["geq_interval"]
+    assert 0 < low < 3.75 < high < 7.5
+    assert answer(capsys, "score", path)["cells"] == cells  # the seed is fixed
+    code, out, err = call(capsys, "score", path)
+    assert code == 0
+    assert out.count("1 of 1") == 5
+    assert "next: strop groupeval compare" in err
+
+
+def test_score_of_an_incomplete_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = planned(tmp_path / "run", pools())
+    judged(run, lambda text, _: grades(1, 1, 1, 1) if text else INVALID, skip=3)
+    cells = answer(capsys, "score", run)["cells"]
+    assert sum(cell["n_groups"] for cell in cells.values()) == 5
+    assert sum(cell["n_groups_asked"] for cell in cells.values()) == 8
+    skipped = open_plan(run)[0].groups_of(open_plan(run)[0].sheets[0])[0].cell
+    low, high = cells[skipped]["geq_bounds"]
+    assert low < 5 < high
+    code, out, _ = call(capsys, "score", run, "--series", "rule")
+    assert code == 0
+    assert " of 4" in out
+    assert "GED [" in out
+
+
+def test_compare_agree_and_reliability(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = planned(tmp_path / "run", pools())
+    judged(run, lambda text, _: grades(1, 1, 1, 1 + ("ship" in text)), name="one")
+    judged(run, lambda _, i: grades(1, 1, 1, i % 2, mode="ABCDEFGH"[i]), name="two")
+    code, out, err = call(capsys, "score", run)
+    assert code == 1
+    assert "Several judges" in err
+    told = answer(capsys, "compare", f"{run}@one:short-writer", f"{run}@one:long-writer")
+    assert told["pairs"][0]["geq_difference"] == pytest.approx(1.25)
+    code, out, err = call(capsys, "compare", f"{run}@one", f"{run}@two")
+    assert code == 1
+    assert "judges differ" in err
+    told = answer(capsys, "agree", f"{run}@one", f"{run}@two")
+    assert set(told["alpha"]) == {
+        "readability", "coherence", "substance", "nondegeneration", "quality", "valid"
+    }  # fmt: skip
+    code, out, _ = call(capsys, "agree", f"{run}@one", f"{run}@two")
+    assert code == 0
+    assert "8 of 8 groups" in out
+    assert answer(capsys, "reliability", f"{run}@two")["n_groups"] == 8
+    code, out, _ = call(capsys, "reliability", run, "--series", "one")
+    assert code == 0
+    assert "8 of 8" in out
+
+
+def test_the_human_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = planned(tmp_path / "run", pools())
+    told = answer(capsys, "export-human", run, "--first", "2")
+    assert Path(told["page"]).stat().st_size == told["bytes"]
+    (tmp_path / "wrong.json").write_text("{}")
+    code, _, err = call(capsys, "import-human", run, tmp_path / "wrong.json")
+    assert code == 1
+    assert "no file of human judgments" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["score", "absent.jsonl"],
+        ["score", "."],
+        ["score", "j.jsonl", "--replicates", "0"],
+        ["score", "j.jsonl:nobody"],
+        ["score", "j.jsonl", "--labels", "absent"],
+        ["compare", "j.jsonl", "j.jsonl"],
+        ["compare", "j.jsonl"],
+        ["agree", "j.jsonl"],
+        ["reliability", "j.jsonl"],
+        ["export-human", "."],
+        ["export-human", ".", "--first", "0"],
+        ["import-human", ".", "j.jsonl"],
+    ],
+)
+def test_wrong_use_is_told_in_words(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "j.jsonl", random_judgments(1))
+    code, out, err = call(capsys, *words)
+    assert code == 1
+    assert out == ""
+    assert err.startswith("strop: ")
+    code, out, _ = call(capsys, *words, "--json")
+    assert code == 1
+    assert json.loads(out)["error"]["what"]

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_judgments import group, random_judgments
+
+from strop.groupeval.cells import by_cell
+from strop.groupeval.diagnostics import diagnose, ged
+from strop.groupeval.judgment import Grade, Judgment
+from strop.groupeval.scores import ged_of_counts, group_ged, mode_counts, quality
+
+PATTERNS = {
+    "AAAAAAAA": 0,
+    "AAAAAAAB": 1.811881,
+    "AAAABBBB": 10 / 3,
+    "ABCDEFGH": 10,
+    "ABCDxxxx": 10 / 3,
+    "xxxxxxxx": 0,
+    "Axxxxxxx": 0,
+    "AAxxxxxx": 0,
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_known_patterns(pattern: str) -> None:
+    assert group_ged(group(pattern)) == pytest.approx(PATTERNS[pattern], abs=5e-7)
+
+
+def partitions(total: int, largest: int | None = None) -> list[list[int]]:
+    """All ways to write a number as a sum of mode counts."""
+    if total == 0:
+        return [[]]
+    top = min(total, largest or total)
+    return [[k, *rest] for k in range(top, 0, -1) for rest in partitions(total - k, k)]
+
+
+def pattern_of(counts: list[int], size: int) -> str:
+    letters = "".join(chr(65 + k) * count for k, count in enumerate(counts))
+    return letters + "x" * (size - len(letters))
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_every_group_up_to_eight(size: int) -> None:
+    """Count form and definition agree; merging modes or invalidating never raises GED."""
+    for valid in range(size + 1):
+        for counts in partitions(valid):
+            score = ged_of_counts(counts, size)
+            assert score == pytest.approx(group_ged(group(pattern_of(counts, size))), abs=1e-12)
+            assert 0 <= score <= 10
+            assert (score == 10) == (len(counts) == size)
+            for i in range(len(counts)):
+                fewer = [c - (k == i) for k, c in enumerate(counts)]
+                assert ged_of_counts([c for c in fewer if c], size) <= score + 1e-12
+                for j in range(i):
+                    rest = [c for k, c in enumerate(counts) if k not in (i, j)]
+                    merged = ged_of_counts([*rest, counts[i] + counts[j]], size)
+                    assert merged < score + 1e-12
+                    # Merging is a strict loss as long as both modes hold something.
+                    assert merged < score
+
+
+@given(st.lists(st.sampled_from("ABCDEx"), min_size=2, max_size=16), st.randoms())
+def test_order_and_names_do_not_matter(letters: list[str], random: object) -> None:
+    score = group_ged(group("".join(letters)))
+    renamed = [letter if letter == "x" else f"mode {ord(letter) * 7 % 11}" for letter in letters]
+    outputs = [
+        Grade(
+            i, mode != "x", (1, 1, 1, 1) if mode != "x" else (0,) * 4, None if mode == "x" else mode
+        )
+        for i, mode in enumerate(renamed)
+    ]
+    random.shuffle(outputs)  # type: ignore[attr-defined]
+    assert group_ged(Judgment("c", 0, 0, tuple(outputs), "low")) == pytest.approx(score, abs=1e-12)
+    assert score == pytest.approx(
+        ged_of_counts(mode_counts(group("".join(letters)).outputs), len(letters)), abs=1e-12
+    )
+
+
+@given(st.lists(st.integers(0, 2), min_size=4, max_size=4))
+def test_quality_is_the_rubric_total_on_ten(scores: list[int]) -> None:
+    assert quality(Grade(0, True, tuple(scores), "a")) == pytest.approx(1.25 * sum(scores))
+
+
+def test_geq_counts_each_output_once() -> None:
+    cell = by_cell(random_judgments(1))["cell"]
+    assert cell.geq() == pytest.approx(cell.q.mean())
+    assert cell.geq() == pytest.approx(
+        1.25 * sum(diagnose(cell, modes=True)["dimension_means"])
+    )  # complete: the same contexts behind both
+    # One group of the second partition is missing: its outputs count once, not half.
+    part = by_cell(random_judgments(1)[:-1])["cell"]
+    by_hand = [row[mask].mean() for row, mask in zip(part.q, part.judged, strict=True)]
+    assert part.geq() == pytest.approx(sum(by_hand) / len(by_hand))
+    assert part.geq() != pytest.approx(part.q[part.judged].mean(), abs=1e-9)
+
+
+def test_diagnostics_by_hand() -> None:
+    judgments = [
+        group("AAAABBxx", first=0, number=0),
+        group("ABCDEFGH", first=8, number=1, confidence="low"),
+        group("ABCDExxx", first=16, number=2),
+        group("Axxxxxxx", first=24, number=3),
+        group("xxxxxxxx", first=32, number=4),
+    ]
+    told = diagnose(by_cell(judgments)["cell"], modes=True)
+    spread = -(4 / 6) * math.log(4 / 6) - (2 / 6) * math.log(2 / 6)
+    assert told["effective_modes"] == pytest.approx((math.exp(spread) + 8 + 5 + 1 + 0) / 5)
+    assert told["dominant_share"] == pytest.approx((4 / 6 + 1 / 8 + 1 / 5 + 1) / 4)
+    assert told["singleton_rate"] == 2 / 5
+    assert told["ceiling_rate"] == 1 / 5
+    assert told["invalid_rate"] == 20 / 40
+    assert told["severe_degeneration_rate"] == 20 / 40
+    assert told["hybrid_rate"] == 0
+    assert told["non_high_confidence_rate"] == 1 / 5
+    assert told["dimension_means"] == [1, 0.5, 0.5, 1]
+    assert told["quality_p10"] == 0
+    assert told["bottom_quartile_quality"] == 0
+
+
+def test_no_valid_output_at_all() -> None:
+    cell = by_cell([group("xxxx"), group("xxxx", number=1, first=4)])["cell"]
+    told = diagnose(cell, modes=True)
+    assert (cell.geq(), ged(cell)) == (0, 0)
+    assert told["invalid_rate"] == 1
+    assert told["effective_modes"] == 0
+    assert told["dominant_share"] is None
+    assert told["hybrid_rate"] is None
+    assert (told["singleton_rate"], told["ceiling_rate"]) == (0, 0)
+
+
+def test_bottom_quartile_is_the_mean_of_the_lowest_quarter() -> None:
+    grades = [Grade(i, True, (s, s, s, s), "a") for i, s in enumerate((0, 1, 1, 1, 2, 2, 2, 2))]
+    told = diagnose(by_cell([Judgment("c", 0, 0, tuple(grades), "high")])["c"], modes=True)
+    assert told["bottom_quartile_quality"] == pytest.approx(2.5)  # outputs 0 and 5
+    assert told["quality_p10"] == pytest.approx(3.5)  # 0.7 of the way from 0 to 5
