@@ -23,6 +23,8 @@ __all__ = ["Drawing", "drawings"]
 COLOURS = {1.0: BLUE, 0.9: ORANGE, 0.85: PURPLE}
 OTHERS = (GREEN, GREY)
 MARKERS = {"float64": "o", "float32": "D"}
+LONGEST = 32
+"""Characters of a name in a figure; its end tells more than its beginning."""
 MOST_LINES = 6
 """Beyond these a figure against steps shows the corners only."""
 
@@ -198,7 +200,7 @@ def _posterior(report: Report) -> Drawing:
     )
     if len(names) > 1:
         handles = [
-            Line2D([], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=visible(name))
+            Line2D([], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name))
             for i, name in enumerate(names)
         ]
         figure.legend(handles=handles, loc="outside upper left", ncol=2, handletextpad=0.2)
@@ -226,7 +228,7 @@ def _judged(rows: tuple[Judged, ...]) -> Drawing:
         face = PAPER if row.below_guard else colour
         axes.plot(row.geq.value, row.ged, "o", ms=4.5, mfc=face, mec=colour)
         axes.annotate(
-            visible(row.name),
+            _short(row.name),
             (row.geq.value, row.ged),
             (0, 5),
             textcoords="offset points",
@@ -238,7 +240,7 @@ def _judged(rows: tuple[Judged, ...]) -> Drawing:
     axes.set(xlabel="quality GEQ", ylabel="diversity GED")
     if len(series) > 1:
         handles = [
-            Line2D([], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=visible(name))
+            Line2D([], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name))
             for i, name in enumerate(series)
         ]
         figure.legend(handles=handles, loc="outside upper left", ncol=1, handletextpad=0.2)
@@ -249,6 +251,12 @@ def _judged(rows: tuple[Judged, ...]) -> Drawing:
         "GroupEval: quality with its 95% interval, diversity without one. Up and right is better.",
         figure,
     )
+
+
+def _short(name: str) -> str:
+    """A name from outside as a label: harmless, and no longer than the figure bears."""
+    name = visible(name).replace("\n", " ")
+    return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
 
 
 def _blank() -> tuple[Figure, Axes]:

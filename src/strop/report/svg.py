@@ -48,10 +48,7 @@ PAGE_STYLE: Any = {**FILE_STYLE, "svg.fonttype": "none"}
 
 def inline(figure: Figure, name: str, label: str) -> str:
     """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
-    buffer = io.StringIO()
-    with matplotlib.rc_context(PAGE_STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
+    text = _saved(figure, PAGE_STYLE, "svg").decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would reach the whole page
@@ -73,10 +70,15 @@ def _attribute(text: str) -> str:
 
 def as_file(figure: Figure, kind: str) -> bytes:
     """The figure as the content of a `svg` or `png` file, on white."""
+    return _saved(figure, FILE_STYLE, kind, facecolor="white")
+
+
+def _saved(figure: Figure, style: Any, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
-    with matplotlib.rc_context(FILE_STYLE), warnings.catch_warnings():
+    # No date and no version in the file: the same numbers give the same bytes.
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
         # A name in a script that the font lacks is drawn as boxes; that is no news to anyone.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(buffer, format=kind, metadata=metadata, facecolor="white")
+        figure.savefig(buffer, format=kind, metadata=metadata, **options)
     return buffer.getvalue()
