@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from strop.denoisers import Denoiser, load_denoiser
 from strop.denoisers.base import usable_length
 from strop.errors import UserError, whole_number
 from strop.pool import Pool
+from strop.progress import Progress, Silent
 from strop.samplers import Finished, dense_batch, fast
 from strop.spec import SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Row, Run
@@ -34,35 +35,6 @@ FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
 OUTPUT_LIMIT = 2**32  # an output's index is one word of the random numbers' address
 PACKAGES = ("strop", "torch", "numpy", "tokenizers", "safetensors", "pyarrow")
-
-
-class Progress(Protocol):
-    """Told what happens; a progress bar, a log, or nothing."""
-
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
-        """A cell begins; `done` of its `total` outputs were on disk already."""
-        ...
-
-    def advance(self, outputs: int, tokens: int) -> None:
-        """Some outputs were finished."""
-        ...
-
-    def waiting(self, cell: CellSpec) -> None:
-        """Another process is at work on a cell, and this one waits for it."""
-        ...
-
-
-class Silent:
-    """No progress."""
-
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
-        """Say nothing."""
-
-    def advance(self, outputs: int, tokens: int) -> None:
-        """Say nothing."""
-
-    def waiting(self, cell: CellSpec) -> None:
-        """Say nothing."""
 
 
 def sample(

@@ -58,10 +58,10 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
+    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
         """Open the bar of one cell."""
         self._tokens, self._since = 0, time.monotonic()
-        name = label(cell.generator.sampler)
+        name = f"{label(cell.generator.sampler)} {what}".rstrip()
         self._task = self._progress.add_task(name, total=total, completed=done, speed="")
 
     def advance(self, outputs: int, tokens: int) -> None:
@@ -87,9 +87,10 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
 
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
+    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
         """Say what begins."""
-        self._name, self._total, self._done = label(cell.generator.sampler), total, done
+        self._name = f"{label(cell.generator.sampler)} {what}".rstrip()
+        self._total, self._done = total, done
         self._tokens, self._since = 0, time.monotonic()
         already = f", {done} of {total} on disk" if done else ""
         print(f"{self._name}: {total} outputs{already}", file=sys.stderr)

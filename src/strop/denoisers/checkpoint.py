@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
+from strop import assets
+from strop.assets import EMBEDDED
 from strop.denoisers import hub
 from strop.denoisers.fields import flat_config
 from strop.denoisers.files import read_json_object, reading, sha256_of_all
@@ -23,12 +24,11 @@ from strop.errors import UserError, unknown_name
 
 __all__ = ["Checkpoint", "embedded_names", "read_checkpoint"]
 
-EMBEDDED_ROOT = Path(str(resources.files("strop"))) / "assets" / "models"
+EMBEDDED_ROOT = assets.MODELS
 """Where the models that ship with the package lie, one directory each."""
 
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
-_EMBEDDED = "embedded:"
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ def read_checkpoint(
         raise unknown_name("choice of weights", str(weights), ["ema", "raw"])
     if not text.strip():
         raise UserError("The checkpoint's name is empty.", expected="a path or a hub id")
-    if text.startswith(_EMBEDDED):
+    if text.startswith(EMBEDDED):
         _no_revision(text, revision)
-        return _read_path(text, _embedded(text.removeprefix(_EMBEDDED)), weights, None)
+        return _read_path(text, _embedded(text), weights, None)
     path = Path(text).expanduser()
     with reading(path):
         exists = path.exists()
@@ -86,16 +86,11 @@ def read_checkpoint(
 
 def embedded_names() -> list[str]:
     """The names that `embedded:NAME` knows."""
-    if not EMBEDDED_ROOT.is_dir():
-        return []
-    return sorted(p.name for p in EMBEDDED_ROOT.iterdir() if p.is_dir() and p.name[0] not in "._")
+    return assets.embedded_names(EMBEDDED_ROOT)
 
 
-def _embedded(name: str) -> Path:
-    # Only names from the list: a name with a path in it finds nothing.
-    if name not in embedded_names():
-        raise unknown_name("embedded model", name, embedded_names())
-    return EMBEDDED_ROOT / name
+def _embedded(text: str) -> Path:
+    return assets.embedded_model(text.removeprefix(EMBEDDED), EMBEDDED_ROOT)
 
 
 def _no_revision(source: str, revision: str | None) -> None:
@@ -122,7 +117,7 @@ def _hub_id(text: str, path: Path, revision: str | None) -> tuple[str, str | Non
             "There is no such checkpoint.",
             where=path,
             expected="an existing directory or weights file, a hub id owner/name, "
-            f"or {_EMBEDDED}NAME",
+            f"or {EMBEDDED}NAME",
             fix="check the path",
         )
     if at and not named:

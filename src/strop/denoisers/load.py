@@ -18,7 +18,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
 
-__all__ = ["DTYPES", "load_denoiser", "resolve_device"]
+__all__ = ["DTYPES", "load_denoiser", "resolve_device", "resolve_dtype"]
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -37,7 +37,7 @@ def load_denoiser(
     of the matrix products; normalisations and the residual stream stay in float32.
     """
     place = resolve_device(device)
-    kind = _resolve_dtype(dtype, place)
+    kind = resolve_dtype(dtype, place)
     checkpoint = read_checkpoint(source, revision=revision, weights=weights)
     shape = infer_shape(checkpoint)
     with torch.device("meta"):  # no memory and no time for weights that are replaced at once
@@ -91,7 +91,7 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _resolve_dtype(name: str, device: torch.device) -> str:
+def resolve_dtype(name: str, device: torch.device) -> str:
     """Full precision unless asked otherwise: the sampler's law should not hang on the device."""
     if name == "auto":
         return "float32"
