@@ -129,7 +129,7 @@ def _model(
         facts += f" Guard: entropy of at least {model.guard.value:.2f} ({model.guard.source})."
     return {
         "name": model.name,
-        "facts": facts,
+        "facts": " ".join([facts, *model.notes]),
         "tables": [_corners(model, name) for name in scored or [None]],
         "drawings": [pictures[d.name] for d in drawn if d.model == i],
         "pool": _pool(report, model),

@@ -141,6 +141,8 @@ class Model:
     seed: int
     guard: Guard | None
     cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know before comparing: missing scores, a missing guard."""
 
     def settings(self) -> list[Setting]:
         """The corners first, in their order, then the others."""
