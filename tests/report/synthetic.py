@@ -138,7 +138,9 @@ def report(
             for i, m in enumerate(steps)
         ),
         judged=(
-            Judged("offline-v1", "M 4 τ 1 float64", Estimate(3.1, 2.8, 3.4), 4.1, 0.133, 4.73, 4, 4),
+            Judged(
+                "offline-v1", "M 4 τ 1 float64", Estimate(3.1, 2.8, 3.4), 4.1, 0.133, 4.73, 4, 4
+            ),
             Judged(
                 "offline-v1", "M 1024 τ 0.9 float32", Estimate(5.6, 5.2, 6), 6.6, 0.066, 5.74, 3, 4
             ),
@@ -146,7 +148,11 @@ def report(
         provenance=(
             Provenance(
                 "runs/synthetic",
-                (("checkpoint", "embedded:tales"), ("weights sha256", "ab" * 32), ("torch", "2.13")),
+                (
+                    ("checkpoint", "embedded:tales"),
+                    ("weights sha256", "ab" * 32),
+                    ("torch", "2.13"),
+                ),
             ),
         ),
         commands={"score": "strop score runs/synthetic"},

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synthetic import EVALUATOR, report
 
 from strop.errors import UserError
 from strop.report.data import CORNERS, DAGGER, STANDARD, Estimate, Report
@@ -17,7 +18,6 @@ from strop.report.figures import drawings
 from strop.report.page import render, write
 from strop.report.svg import VARIABLES, as_file, inline
 from strop.report.tables import corner_table, corner_text, interval, number
-from synthetic import EVALUATOR, report
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,9 @@ def test_absent_parts_say_which_command_adds_them() -> None:
     bare = Report(
         title="bare",
         models=(replace(full.models[0], cells=cells),),
-        commands={part: f"strop add-{part}" for part in ("score", "cost", "posterior", "groupeval")},
+        commands={
+            part: f"strop add-{part}" for part in ("score", "cost", "posterior", "groupeval")
+        },
     )
     html = render(bare).html
     for part in ("score", "cost", "posterior", "groupeval"):
@@ -156,7 +158,9 @@ def test_figures_of_a_whole_grid_show_the_corners() -> None:
         for tau in (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
         for precision in ("float64", "float32")
     )
-    page = render(report(steps=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), settings=settings, n=2))
+    page = render(
+        report(steps=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), settings=settings, n=2)
+    )
     svg = page.html[page.html.index("perplexity-1-figure_1") :]
     svg = svg[: svg.index("</svg>")]
     assert all(setting.label in svg for setting in CORNERS)

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from chromium import PHONE, Watched, chromium
+from synthetic import report
+
 from strop.report.data import CORNERS, Column, Output, Report
 from strop.report.page import MOST_BYTES, render, write
-from synthetic import report
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = [
     "<script>document.title = 'owned'; alert(1)</script>",
-    "</script><script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">",
+    "</script><script>document.title = 'owned'</script><img src=x onerror=alert(1)>",
     "<!-- <script> --><svg onload=\"document.title='owned'\"><a href='javascript:alert(1)'>x</a>",
     "half \ud800 a pair \udfff and \ufffe",
     "right \u202eto left\u202c \u2066isolated\u2069 \x00\x07\x1b[31m",
@@ -113,7 +113,8 @@ def test_side_by_side(opened: Watched) -> None:
     )
     assert (opened.texts("b"), opened.texts("a")) == before
     boxes = [page.locator(f"article.{side}").first.bounding_box() for side in "ab"]
-    assert boxes[0] and boxes[1]
+    assert boxes[0]
+    assert boxes[1]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] < boxes[1]["x"]
 
@@ -188,7 +189,9 @@ def test_hostile_outputs_and_names_stay_text(browser: object, tmp_path: Path) ->
         models=(model,),
         output_columns=(Column("x", HOSTILE[1], HOSTILE[2]), *base.output_columns[1:]),
         judged=tuple(replace(row, name=HOSTILE[1] + "$x$") for row in base.judged),
-        posterior=tuple(replace(row, model=f"{HOSTILE[3]} {i}") for i, row in enumerate(base.posterior * 2)),
+        posterior=tuple(
+            replace(row, model=f"{HOSTILE[3]} {i}") for i, row in enumerate(base.posterior * 2)
+        ),
         commands={"audit": HOSTILE[1]},
         recommendation=None,
     )
@@ -200,7 +203,12 @@ def test_hostile_outputs_and_names_stay_text(browser: object, tmp_path: Path) ->
     page.click("#more")
     page.wait_for_function(f"document.querySelectorAll('article.a').length === {len(HOSTILE)}")
     assert "owned" not in page.title().replace("'owned'", "")
-    assert page.evaluate("document.querySelectorAll('img, article script, article svg, article a').length") == 0
+    assert (
+        page.evaluate(
+            "document.querySelectorAll('img, article script, article svg, article a').length"
+        )
+        == 0
+    )
     texts = page.locator("article.a .text").evaluate_all("nodes => nodes.map(n => n.textContent)")
     assert texts[:3] == HOSTILE[:3]
     assert texts[3] == "half \ufffd a pair \ufffd and \ufffe"
@@ -226,7 +234,9 @@ def test_a_script_that_slipped_in_would_not_run(browser: object, tmp_path: Path)
     watched.page.close()
 
 
-def test_without_decompression_the_page_says_so(browser: object, page_file: Path, tmp_path: Path) -> None:
+def test_without_decompression_the_page_says_so(
+    browser: object, page_file: Path, tmp_path: Path
+) -> None:
     older = browser.new_page()  # type: ignore[attr-defined]
     older.add_init_script("delete window.DecompressionStream")
     older.goto(page_file.as_uri())
@@ -245,7 +255,8 @@ def test_phone(browser: object, page_file: Path, scheme: str) -> None:
         details.click()
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     boxes = [watched.page.locator(f"article.{side}").first.bounding_box() for side in "ab"]
-    assert boxes[0] and boxes[1]
+    assert boxes[0]
+    assert boxes[1]
     assert boxes[0]["x"] == boxes[1]["x"]
     assert watched.wrong == []
     watched.page.close()
@@ -273,7 +284,8 @@ CONTRAST = """() => {
     const ink = luminance(node.closest('svg') ? style.fill : style.color);
     const paper = luminance(behind(node));
     const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
-    if (ratio < 4.5) low.push([ratio.toFixed(2), node.tagName, node.className, node.textContent.slice(0, 30)].join(' '));
+    if (ratio < 4.5)
+      low.push(`${ratio} ${node.tagName} ${node.className} ${node.textContent.slice(0, 30)}`);
   }
   return low;
 }"""
@@ -290,7 +302,8 @@ def test_text_has_enough_contrast(opened: Watched, scheme: str) -> None:
 def test_keyboard_and_labels(opened: Watched) -> None:
     page = opened.page
     bare = page.evaluate(
-        "[...document.querySelectorAll('select, input')].filter(e => !e.labels.length).map(e => e.id)"
+        "[...document.querySelectorAll('select, input')]"
+        ".filter(e => !e.labels.length).map(e => e.id)"
     )
     assert bare == []
     assert page.evaluate(

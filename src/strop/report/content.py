@@ -172,7 +172,9 @@ def _pool(report: Report, model: Model) -> Table | None:
             ]
         )
     header = [("generator", ""), *((c.label, c.help) for c in columns)]
-    return Table("What the pool as a whole shows; hover over a heading for its meaning.", header, rows)
+    return Table(
+        "What the pool as a whole shows; hover over a heading for its meaning.", header, rows
+    )
 
 
 def _cost_measured(report: Report) -> Table | None:

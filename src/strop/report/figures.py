@@ -200,7 +200,9 @@ def _posterior(report: Report) -> Drawing:
     )
     if len(names) > 1:
         handles = [
-            Line2D([], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name))
+            Line2D(
+                [], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name)
+            )
             for i, name in enumerate(names)
         ]
         figure.legend(handles=handles, loc="outside upper left", ncol=2, handletextpad=0.2)
@@ -240,7 +242,9 @@ def _judged(rows: tuple[Judged, ...]) -> Drawing:
     axes.set(xlabel="quality GEQ", ylabel="diversity GED")
     if len(series) > 1:
         handles = [
-            Line2D([], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name))
+            Line2D(
+                [], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name)
+            )
             for i, name in enumerate(series)
         ]
         figure.legend(handles=handles, loc="outside upper left", ncol=1, handletextpad=0.2)

@@ -50,7 +50,9 @@ def origin_of_metric(metric: MetricSpec) -> Provenance:
     """Who measured, with which weights and settings."""
     facts = [("metric id", metric.id)]
     if metric.evaluator is not None:
-        facts += [(k.replace("_", " "), _words(v)) for k, v in metric.evaluator if v not in (None, ())]
+        facts += [
+            (k.replace("_", " "), _words(v)) for k, v in metric.evaluator if v not in (None, ())
+        ]
     if metric.span is not None:
         facts.append(("span policy", metric.span))
     facts += [(key.replace("_", " "), _words(value)) for key, value in metric.settings.items()]

@@ -20,8 +20,6 @@ from strop.report.data import STANDARD, CostRow, Estimate, Judged, Posterior, Se
 __all__ = ["cost_rows", "judged_rows", "posterior_rows", "study_result"]
 
 RESULT = "result.json"
-SHARPENED = 0.9
-"""The temperature that is shown against one, or the nearest below one that was measured."""
 MB_PER_GIB = 2**30 / 1e6
 
 
@@ -64,22 +62,17 @@ def posterior_rows(
     """Of `strop study posterior`, each with the perplexity ratio of the cells that match it."""
     try:
         weights = {one["name"]: one["spec"]["sha256"] for one in result["checkpoints"]}
-        rows = []
+        sharpened, rows = result["asked"]["sharpened"], []
         for one in result["losses"]:
             if one["estimator"] != "masked":  # the same mean as `target`, with less noise
                 continue
-            below = [at for at in one["temperatures"] if at["temperature"] < 1]
-            if not below:
-                continue
-            at = min(below, key=lambda at: abs(at["temperature"] - SHARPENED))
-            tau, minus = at["temperature"], at["minus_one"]
+            at = next(at for at in one["temperatures"] if at["temperature"] == sharpened)
+            tau, minus = sharpened, at["minus_one"]
             gain = _gain(scored, weights[one["checkpoint"]], one["steps"], tau)
             loss = Estimate(minus["mean"], minus["low"], minus["high"])
-            rows.append(
-                Posterior(one["checkpoint"], one["steps"], tau, loss, one["optimum"], gain)
-            )
+            rows.append(Posterior(one["checkpoint"], one["steps"], tau, loss, one["optimum"], gain))
         return rows
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, StopIteration) as error:
         raise _unreadable(where / RESULT, f"no {error}") from None
 
 
