@@ -5,6 +5,8 @@ DIR/parts/<id>-<k>.parquet  the finished blocks of a cell that is not complete y
 DIR/result.json             what was asked, and every number of the table and the figure
 DIR/table.csv               the table, one line per row
 DIR/<study>.svg, .png       the figure
+
+A study of sampled outputs has run directories in the place of cells and parts.
 """
 
 from __future__ import annotations
@@ -33,14 +35,19 @@ RESULT, TABLE, CELLS, PARTS = "result.json", "table.csv", "cells", "parts"
 class Folder:
     """One study's directory, held for writing."""
 
-    def __init__(self, path: Path, study: str) -> None:
-        self.path, self.study = path, study
+    def __init__(self, path: Path, study: str, runs: Sequence[str] = ()) -> None:
+        self.path, self.study, self.runs = path, study, runs
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, study: str, *, force: bool = False) -> Iterator[Folder]:
-        """Make or continue the directory; with `force` what the study left there goes first."""
-        folder = cls(path, study)
+    def open(
+        cls, path: Path, study: str, *, runs: Sequence[str] = (), force: bool = False
+    ) -> Iterator[Folder]:
+        """Make or continue the directory; with `force` what the study left there goes first.
+
+        `runs` are run directories inside it; starting those anew is their own business.
+        """
+        folder = cls(path, study, runs)
         with disk(path):
             path.mkdir(parents=True, exist_ok=True)
         folder._check_owner()
@@ -55,7 +62,7 @@ class Folder:
                 shutil.rmtree(self.path / name, ignore_errors=True)
             for name in (RESULT, TABLE):
                 (self.path / name).unlink(missing_ok=True)
-        for name in (CELLS, PARTS):
+        for name in () if self.runs else (CELLS, PARTS):
             (self.path / name).mkdir(exist_ok=True)
         for leftover in self.path.rglob(TEMPORARY + "*"):
             leftover.unlink(missing_ok=True)
@@ -64,7 +71,7 @@ class Folder:
         """Refuse a directory that belongs to something else: nothing of it is overwritten."""
         result = self.path / RESULT
         if not result.exists():
-            own = {RESULT, TABLE, CELLS, PARTS, LOCK, *(p.name for p in self.figures())}
+            own = {RESULT, TABLE, CELLS, PARTS, LOCK, *self.runs, *(p.name for p in self.figures())}
             foreign = sorted(p.name for p in self.path.iterdir() if p.name not in own)
             if foreign:
                 raise UserError(

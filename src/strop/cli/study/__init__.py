@@ -9,7 +9,7 @@ import typer
 __all__ = ["register"]
 
 # The order is that of `strop study --help`.
-VERBS: tuple[str, ...] = ("posterior", "cost")
+VERBS: tuple[str, ...] = ("less_is_more", "frontier", "collapse", "posterior", "cost")
 
 
 def register(app: typer.Typer) -> None:
