@@ -59,8 +59,11 @@ class Setting:
                 got=repr(value)[:80],
                 expected=self.expected,
             )
-        # Adding zero makes one zero of 0.0 and -0.0.
-        return value if isinstance(value, str) else type(self.default)(value) + type(self.default)()
+        if isinstance(self.default, str):
+            return str(value)
+        if isinstance(self.default, int):
+            return int(value)
+        return float(value) + 0.0  # -0.0 and 0.0 are one value and must have one id
 
     def _within(self, value: Any) -> bool:
         if not math.isfinite(value):
