@@ -51,7 +51,7 @@ class Setting:
             fits = value in self.choices
         else:
             kind = Integral if isinstance(self.default, int) else Real
-            fits = isinstance(value, kind) and not isinstance(value, bool) and self._within(value)
+            fits = self._within(value) if _is(value, kind) else False
         if not fits:
             raise UserError(
                 f"{where} is out of range.",
@@ -71,6 +71,10 @@ class Setting:
         if self.open:
             return self.least < value < self.most
         return self.least <= value <= self.most
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def filled(
