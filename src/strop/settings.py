@@ -51,7 +51,7 @@ class Setting:
             fits = value in self.choices
         else:
             kind = Integral if isinstance(self.default, int) else Real
-            fits = isinstance(value, kind) and not isinstance(value, bool) and self._within(value)
+            fits = self._within(value) if _is(value, kind) else False
         if not fits:
             raise UserError(
                 f"{where} is out of range.",
@@ -59,8 +59,11 @@ class Setting:
                 got=repr(value)[:80],
                 expected=self.expected,
             )
-        # Adding zero makes one zero of 0.0 and -0.0.
-        return value if isinstance(value, str) else type(self.default)(value) + type(self.default)()
+        if isinstance(self.default, str):
+            return str(value)
+        if isinstance(self.default, int):
+            return int(value)
+        return float(value) + 0.0  # -0.0 and 0.0 are one value and must have one id
 
     def _within(self, value: Any) -> bool:
         if not math.isfinite(value):
@@ -68,6 +71,10 @@ class Setting:
         if self.open:
             return self.least < value < self.most
         return self.least <= value <= self.most
+
+
+def _is(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def filled(

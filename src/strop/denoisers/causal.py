@@ -148,7 +148,7 @@ def _network(directory: Path, dtype: str) -> Any:
     options = {word: getattr(torch, dtype), "use_safetensors": True, "local_files_only": True}
     try:
         with _quiet():
-            network, report = transformers.AutoModelForCausalLM.from_pretrained(
+            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
                 str(directory), trust_remote_code=False, output_loading_info=True, **options
             )
     except (ValueError, KeyError, OSError, RuntimeError, ImportError) as error:
@@ -159,6 +159,7 @@ def _network(directory: Path, dtype: str) -> Any:
             expected="an architecture that transformers itself has, and weights that fit it",
             fix="check the directory, or upgrade transformers",
         ) from error
+    network, report = loaded
     lacking = sorted(map(str, {*report["missing_keys"], *report.get("mismatched_keys", ())}))
     bad = [name for name, tensor in network.named_parameters() if not tensor.isfinite().all()]
     if lacking or bad:
