@@ -10,15 +10,17 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -26,6 +28,7 @@ from strop.errors import UserError, unknown_name
 
 __all__ = [
     "EPSILON",
+    "FAMILIES",
     "SAMPLERS",
     "CellSpec",
     "CheckpointSpec",
@@ -33,10 +36,13 @@ __all__ = [
     "Finish",
     "GeneratorSpec",
     "Implementation",
+    "Option",
+    "OptionValue",
     "Precision",
     "SamplerFacts",
     "SamplerSpec",
     "Spec",
+    "default_sampler",
 ]
 
 EPSILON = 1e-5
@@ -65,6 +71,48 @@ Precision = Literal["float32", "float64"]
 Implementation = Literal["fast", "dense"]
 
 
+OptionValue = int | float | str
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting that only some samplers have."""
+
+    default: OptionValue
+    """Its value unless asked otherwise; a value of another type is refused."""
+    what: str
+    """What it does, in a line."""
+    least: float = -math.inf
+    most: float = math.inf
+    choices: tuple[str, ...] = ()
+    """The words it may be, where it is a word."""
+
+    def checked(self, name: str, value: Any) -> OptionValue:
+        """The value in the type of the default, or the user's error."""
+        where = f"SamplerSpec.options.{name}"
+        if self.choices:
+            if value not in self.choices:
+                raise unknown_name(f"value of {name}", str(value), self.choices, where=where)
+            return str(value)
+        kind = int if isinstance(self.default, int) else float
+        try:
+            number = kind(value) if not isinstance(value, bool) else math.nan
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not (self.least <= number <= self.most and math.isfinite(number)) or number != float(
+            value
+        ):
+            low = "" if self.least == -math.inf else f" of at least {self.least:g}"
+            high = "" if self.most == math.inf else f" and at most {self.most:g}"
+            raise UserError(
+                f"The option {name!r} is out of range.",
+                where=where,
+                got=_shown(value),
+                expected=("a whole number" if kind is int else "a number") + low + high,
+            )
+        return number + 0
+
+
 @dataclass(frozen=True)
 class SamplerFacts:
     """What a sampler's name promises, readable without loading torch."""
@@ -74,7 +122,27 @@ class SamplerFacts:
     """The finish of the public code, the default on the uniform grid."""
     fast: bool = False
     """Whether an implementation with the same law and a lower cost exists."""
+    family: str = "mdlm"
+    """Whose predictions it reads; `mdlm` stands for every predictor of clean tokens at masks."""
+    fast_precisions: tuple[Precision, ...] = ("float64", "float32")
+    """The precisions of the draw that the fast implementation knows."""
+    finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
+    """The finishes that it has."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Settings of its own, by name."""
 
+
+MASK_LOGIT = Option(
+    "tempered",
+    "the mask's logit in the softmax: divided by the temperature, kept as it is, or ruled out",
+    choices=("tempered", "kept", "out"),
+)
+_GUIDANCE = {
+    "tilt_start": Option(30.0, "strength of the reward's gradient at the first update"),
+    "tilt_end": Option(40.0, "strength at the last tilted update"),
+    "rerank": Option(0.5, "share of the updates that re-rank instead of tilting", 0, 1),
+    "candidates": Option(4, "states among which a re-ranking update chooses", 1, 1024),
+}
 
 SAMPLERS: dict[str, SamplerFacts] = {
     "ancestral": SamplerFacts("MDLM's default (`ddpm_cache`)", "greedy", fast=True),
@@ -82,7 +150,63 @@ SAMPLERS: dict[str, SamplerFacts] = {
     "analytic": SamplerFacts("MDLM's `analytic`: the score-based update", "draw"),
     "ancestral-duo": SamplerFacts("MDLM as the DUO code samples it (`ancestral_cache`)", "draw"),
     "analytic-duo": SamplerFacts("MDLM's scores as the DUO code samples them", "draw"),
+    "sedd-analytic": SamplerFacts("SEDD's `analytic` predictor", "draw", True, "sedd"),
+    "sedd-euler": SamplerFacts("SEDD's `euler` predictor", "draw", True, "sedd"),
+    "sedd-analytic-duo": SamplerFacts(
+        "SEDD as the DUO code samples it", "draw", family="sedd"
+    ),
+    "duo-ancestral": SamplerFacts(
+        "DUO's uniform-state ancestral sampler", "draw", True, "duo", ("float64",)
+    ),
+    "didi-guided": SamplerFacts(
+        "DiDi-Instruct's reward-guided sampler: tilting, then re-ranking",
+        "draw",
+        True,
+        "didi",
+        options={**_GUIDANCE, "mask_logit": MASK_LOGIT},
+    ),
+    "didi-ancestral": SamplerFacts(
+        "DiDi-Instruct's student without its reward",
+        "draw",
+        True,
+        "didi",
+        options={"mask_logit": MASK_LOGIT},
+    ),
+    "didi-guided-literal": SamplerFacts(
+        "the guided sampler with the public code's finish by another network",
+        "draw",
+        family="didi",
+        finishes=("draw", "none"),
+        options=_GUIDANCE,
+    ),
+    "didi-ancestral-literal": SamplerFacts(
+        "the public code's `ancestral`, which never asks the student",
+        "draw",
+        family="didi",
+        finishes=("draw", "none"),
+    ),
 }
+
+FAMILIES: dict[str, str] = {
+    "mdlm": "ancestral",
+    "sedd": "sedd-analytic",
+    "duo": "duo-ancestral",
+    "didi": "didi-guided",
+}
+"""Families whose samplers cannot be exchanged, and the sampler of each that is used by default.
+
+A denoiser of a family not listed here predicts clean tokens at masks, as MDLM does.
+"""
+
+
+def _reads(family: str) -> str:
+    """The family whose samplers a checkpoint of `family` goes with."""
+    return family if family in FAMILIES else "mdlm"
+
+
+def default_sampler(family: str) -> str:
+    """The sampler that a family's public code uses."""
+    return FAMILIES[_reads(family)]
 
 
 class Spec(BaseModel):
@@ -170,6 +294,8 @@ class SamplerSpec(Spec):
     """
     implementation: Implementation = "fast"
     """`dense` follows the public code step by step; `fast` has the same law at a lower cost."""
+    options: dict[str, OptionValue] = {}
+    """Settings that only this sampler has; `strop.spec.SAMPLERS` lists them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -187,7 +313,16 @@ class SamplerSpec(Spec):
             data["finish"] = "draw" if own_grid else SAMPLERS[name].finish
         if own_grid and data.get("steps") is None:
             data["steps"] = len(grid)
+        data["options"] = _options(name, data.get("options"))
         return data
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A sampler without settings of its own is spelled without them."""
+        content = write(self)
+        if not content["options"]:
+            del content["options"]
+        return content
 
     @field_validator("steps", "temperature", "top_p", mode="before")
     @classmethod
@@ -213,16 +348,56 @@ class SamplerSpec(Spec):
                 got=f"{len(self.grid)} masses and steps={self.steps}",
                 expected="one mass per step; leave `steps` out and the grid decides",
             )
-        if self.implementation == "fast" and not SAMPLERS[self.name].fast:
+        facts = SAMPLERS[self.name]
+        if self.finish not in facts.finishes:
+            raise UserError(
+                f"The sampler {self.name!r} has no finish {self.finish!r}.",
+                where="SamplerSpec.finish",
+                got=self.finish,
+                expected="one of " + ", ".join(facts.finishes),
+            )
+        if self.implementation == "fast" and facts.fast:
+            _check_fast(self, facts)
+        elif self.implementation == "fast":
             raise UserError(
                 f"The sampler {self.name!r} has no fast implementation.",
                 where="SamplerSpec.implementation",
                 got="fast",
                 expected="dense",
-                fix="use implementation='dense' (--implementation dense), or name='ancestral', "
-                "which has a fast form",
+                fix="use implementation='dense' (--implementation dense), or "
+                f"name={default_sampler(facts.family)!r}, which has a fast form",
             )
         return self
+
+
+def _check_fast(spec: SamplerSpec, facts: SamplerFacts) -> None:
+    if spec.precision not in facts.fast_precisions:
+        raise UserError(
+            f"The sampler {spec.name!r} has no fast implementation with {spec.precision} draws.",
+            where="SamplerSpec.implementation",
+            got="fast",
+            expected="dense, or precision " + " or ".join(facts.fast_precisions),
+            fix="use implementation='dense' (--implementation dense)",
+        )
+
+
+def _options(sampler: str, given: Any) -> dict[str, OptionValue]:
+    """All options of a sampler, so that equal settings have equal ids."""
+    known = SAMPLERS[sampler].options
+    given = {} if given is None else given
+    if not isinstance(given, Mapping):
+        raise UserError(
+            "The options are not names with values.",
+            where="SamplerSpec.options",
+            got=_shown(given),
+        )
+    for name in given:
+        if name not in known:
+            raise unknown_name(f"option of {sampler}", str(name), known, where="SamplerSpec.options")
+    return {
+        name: option.checked(name, given.get(name, option.default))
+        for name, option in sorted(known.items())
+    }
 
 
 def _require(spec: Spec, holds: bool, field: str) -> None:
@@ -308,6 +483,16 @@ class GeneratorSpec(Spec):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _require(self, self.length >= 1, "length")
+        family, name = self.checkpoint.family, self.sampler.name
+        if SAMPLERS[name].family != _reads(family):
+            raise UserError(
+                f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
+                where="GeneratorSpec",
+                got=f"{name}, which reads the predictions of {SAMPLERS[name].family}",
+                expected="one of "
+                + ", ".join(n for n, f in SAMPLERS.items() if f.family == _reads(family)),
+                fix=f"--sampler {default_sampler(family)}",
+            )
         return self
 
 

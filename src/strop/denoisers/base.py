@@ -54,7 +54,10 @@ class Denoiser(Protocol):
 
     @property
     def mask_id(self) -> int:
-        """The class that means "not yet revealed"."""
+        """The class that means "not yet revealed"; `vocab_size` where the family has none.
+
+        One past the last class: no token equals it, and indexing with it fails loudly.
+        """
         ...
 
     @property

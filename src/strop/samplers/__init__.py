@@ -12,7 +12,7 @@ import torch
 
 from strop.denoisers.base import Denoiser
 from strop.rng import derive_seed
-from strop.samplers import analytic, ancestral, duo
+from strop.samplers import analytic, ancestral, didi, duo, sedd, uniform_state
 from strop.samplers.dense import DenseRun, DenseSampler
 from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice import BITS
@@ -29,6 +29,14 @@ DENSE: dict[str, DenseSampler] = {
     "analytic": analytic.analytic,
     "ancestral-duo": duo.ancestral,
     "analytic-duo": duo.analytic,
+    "sedd-analytic": sedd.analytic,
+    "sedd-euler": sedd.euler,
+    "sedd-analytic-duo": sedd.analytic_duo,
+    "duo-ancestral": uniform_state.ancestral,
+    "didi-guided": didi.guided,
+    "didi-ancestral": didi.ancestral,
+    "didi-guided-literal": didi.guided_literal,
+    "didi-ancestral-literal": didi.ancestral_literal,
 }
 
 
@@ -52,8 +60,9 @@ def dense_batch(
     start = time.perf_counter()
     ids = DENSE[spec.name](run).cpu().numpy()
     seconds = (time.perf_counter() - start) / count
+    calls = run.calls + run.judge_calls
     return [
-        Finished(first + i, row, run.calls, seconds, int((row == denoiser.mask_id).sum()))
+        Finished(first + i, row, calls, seconds, int((row == denoiser.mask_id).sum()))
         for i, row in enumerate(ids)
     ]
 
