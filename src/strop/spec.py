@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -25,10 +24,18 @@ from pydantic import (
 )
 
 from strop.errors import UserError, unknown_name
+from strop.facts import (
+    SAMPLERS,
+    Finish,
+    Precision,
+    SamplerFacts,
+    default_sampler,
+    reads_as,
+)
+from strop.settings import Value, filled
 
 __all__ = [
     "EPSILON",
-    "FAMILIES",
     "SAMPLERS",
     "CellSpec",
     "CheckpointSpec",
@@ -36,13 +43,11 @@ __all__ = [
     "Finish",
     "GeneratorSpec",
     "Implementation",
-    "Option",
-    "OptionValue",
     "Precision",
     "SamplerFacts",
     "SamplerSpec",
     "Spec",
-    "default_sampler",
+    "plain_baseline",
 ]
 
 EPSILON = 1e-5
@@ -66,147 +71,7 @@ EXPECTED = {
 }
 """What a field's value may be; the error messages quote it."""
 
-Finish = Literal["greedy", "draw", "none"]
-Precision = Literal["float32", "float64"]
 Implementation = Literal["fast", "dense"]
-
-
-OptionValue = int | float | str
-
-
-@dataclass(frozen=True)
-class Option:
-    """A setting that only some samplers have."""
-
-    default: OptionValue
-    """Its value unless asked otherwise; a value of another type is refused."""
-    what: str
-    """What it does, in a line."""
-    least: float = -math.inf
-    most: float = math.inf
-    choices: tuple[str, ...] = ()
-    """The words it may be, where it is a word."""
-
-    def checked(self, name: str, value: Any) -> OptionValue:
-        """The value in the type of the default, or the user's error."""
-        where = f"SamplerSpec.options.{name}"
-        if self.choices:
-            if value not in self.choices:
-                raise unknown_name(f"value of {name}", str(value), self.choices, where=where)
-            return str(value)
-        kind = int if isinstance(self.default, int) else float
-        try:
-            number = kind(value) if not isinstance(value, bool) else math.nan
-        except (TypeError, ValueError, OverflowError):
-            number = math.nan
-        if not (self.least <= number <= self.most and math.isfinite(number)) or number != float(
-            value
-        ):
-            low = "" if self.least == -math.inf else f" of at least {self.least:g}"
-            high = "" if self.most == math.inf else f" and at most {self.most:g}"
-            raise UserError(
-                f"The option {name!r} is out of range.",
-                where=where,
-                got=_shown(value),
-                expected=("a whole number" if kind is int else "a number") + low + high,
-            )
-        return number + 0
-
-
-@dataclass(frozen=True)
-class SamplerFacts:
-    """What a sampler's name promises, readable without loading torch."""
-
-    summary: str
-    finish: Finish
-    """The finish of the public code, the default on the uniform grid."""
-    fast: bool = False
-    """Whether an implementation with the same law and a lower cost exists."""
-    family: str = "mdlm"
-    """Whose predictions it reads; `mdlm` stands for every predictor of clean tokens at masks."""
-    fast_precisions: tuple[Precision, ...] = ("float64", "float32")
-    """The precisions of the draw that the fast implementation knows."""
-    finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
-    """The finishes that it has."""
-    options: Mapping[str, Option] = field(default_factory=dict)
-    """Settings of its own, by name."""
-
-
-MASK_LOGIT = Option(
-    "tempered",
-    "the mask's logit in the softmax: divided by the temperature, kept as it is, or ruled out",
-    choices=("tempered", "kept", "out"),
-)
-_GUIDANCE = {
-    "tilt_start": Option(30.0, "strength of the reward's gradient at the first update"),
-    "tilt_end": Option(40.0, "strength at the last tilted update"),
-    "rerank": Option(0.5, "share of the updates that re-rank instead of tilting", 0, 1),
-    "candidates": Option(4, "states among which a re-ranking update chooses", 1, 1024),
-}
-
-SAMPLERS: dict[str, SamplerFacts] = {
-    "ancestral": SamplerFacts("MDLM's default (`ddpm_cache`)", "greedy", fast=True),
-    "ancestral-uncached": SamplerFacts("MDLM's `ddpm`: a network call at every step", "greedy"),
-    "analytic": SamplerFacts("MDLM's `analytic`: the score-based update", "draw"),
-    "ancestral-duo": SamplerFacts("MDLM as the DUO code samples it (`ancestral_cache`)", "draw"),
-    "analytic-duo": SamplerFacts("MDLM's scores as the DUO code samples them", "draw"),
-    "sedd-analytic": SamplerFacts("SEDD's `analytic` predictor", "draw", True, "sedd"),
-    "sedd-euler": SamplerFacts("SEDD's `euler` predictor", "draw", True, "sedd"),
-    "sedd-analytic-duo": SamplerFacts(
-        "SEDD as the DUO code samples it", "draw", family="sedd"
-    ),
-    "duo-ancestral": SamplerFacts(
-        "DUO's uniform-state ancestral sampler", "draw", True, "duo", ("float64",)
-    ),
-    "didi-guided": SamplerFacts(
-        "DiDi-Instruct's reward-guided sampler: tilting, then re-ranking",
-        "draw",
-        True,
-        "didi",
-        options={**_GUIDANCE, "mask_logit": MASK_LOGIT},
-    ),
-    "didi-ancestral": SamplerFacts(
-        "DiDi-Instruct's student without its reward",
-        "draw",
-        True,
-        "didi",
-        options={"mask_logit": MASK_LOGIT},
-    ),
-    "didi-guided-literal": SamplerFacts(
-        "the guided sampler with the public code's finish by another network",
-        "draw",
-        family="didi",
-        finishes=("draw", "none"),
-        options=_GUIDANCE,
-    ),
-    "didi-ancestral-literal": SamplerFacts(
-        "the public code's `ancestral`, which never asks the student",
-        "draw",
-        family="didi",
-        finishes=("draw", "none"),
-    ),
-}
-
-FAMILIES: dict[str, str] = {
-    "mdlm": "ancestral",
-    "sedd": "sedd-analytic",
-    "duo": "duo-ancestral",
-    "didi": "didi-guided",
-}
-"""Families whose samplers cannot be exchanged, and the sampler of each that is used by default.
-
-A denoiser of a family not listed here predicts clean tokens at masks, as MDLM does.
-"""
-
-
-def _reads(family: str) -> str:
-    """The family whose samplers a checkpoint of `family` goes with."""
-    return family if family in FAMILIES else "mdlm"
-
-
-def default_sampler(family: str) -> str:
-    """The sampler that a family's public code uses."""
-    return FAMILIES[_reads(family)]
 
 
 class Spec(BaseModel):
@@ -277,7 +142,10 @@ class SamplerSpec(Spec):
     name: str = "ancestral"
     """Which algorithm; `strop.spec.SAMPLERS` lists the known ones."""
     steps: int = 64
-    """Configured updates, the paper's M; with a grid of your own, its number of masses."""
+    """Configured updates, the paper's M; with a grid of your own, its number of masses.
+
+    A causal sampler has one per token: left out it is 0, and the length decides.
+    """
     temperature: float = 1.0
     """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token."""
     precision: Precision = "float64"
@@ -294,8 +162,16 @@ class SamplerSpec(Spec):
     """
     implementation: Implementation = "fast"
     """`dense` follows the public code step by step; `fast` has the same law at a lower cost."""
-    options: dict[str, OptionValue] = {}
-    """Settings that only this sampler has; `strop.spec.SAMPLERS` lists them."""
+    settings: dict[str, Value] = {}
+    """What only this sampler has, e.g. ReMDM's `eta`; `SAMPLERS[name].settings` declares them.
+
+    They may be given by name like any other field; what is left out is filled in.
+    """
+
+    @model_serializer(mode="wrap")
+    def _without_empty_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Most samplers have none, and their ids are older than this field.
+        return {k: v for k, v in dump(self).items() if k != "settings" or v}
 
     @model_validator(mode="before")
     @classmethod
@@ -313,16 +189,12 @@ class SamplerSpec(Spec):
             data["finish"] = "draw" if own_grid else SAMPLERS[name].finish
         if own_grid and data.get("steps") is None:
             data["steps"] = len(grid)
-        data["options"] = _options(name, data.get("options"))
+        facts = SAMPLERS[name]
+        if facts.causal and data.get("steps") is None:
+            data["steps"] = 0
+        by_name = {key: data.pop(key) for key in facts.settings if key in data}
+        data["settings"] = filled(name, facts.settings, data.get("settings", {}), by_name)
         return data
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A sampler without settings of its own is spelled without them."""
-        content = write(self)
-        if not content["options"]:
-            del content["options"]
-        return content
 
     @field_validator("steps", "temperature", "top_p", mode="before")
     @classmethod
@@ -338,7 +210,8 @@ class SamplerSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _require(self, 1 <= self.steps <= MOST_STEPS, "steps")
+        facts = SAMPLERS[self.name]
+        _require(self, (0 if facts.causal else 1) <= self.steps <= MOST_STEPS, "steps")
         _require(self, self.temperature >= 0, "temperature")
         _require(self, 0 < self.top_p <= 1, "top_p")
         if self.grid != "uniform" and self.steps != len(self.grid):
@@ -348,17 +221,17 @@ class SamplerSpec(Spec):
                 got=f"{len(self.grid)} masses and steps={self.steps}",
                 expected="one mass per step; leave `steps` out and the grid decides",
             )
-        facts = SAMPLERS[self.name]
-        if self.finish not in facts.finishes:
+        if facts.causal and (self.grid != "uniform" or self.finish != facts.finish):
             raise UserError(
-                f"The sampler {self.name!r} has no finish {self.finish!r}.",
-                where="SamplerSpec.finish",
-                got=self.finish,
-                expected="one of " + ", ".join(facts.finishes),
+                f"The sampler {self.name!r} has neither a reveal grid nor a finish.",
+                where="SamplerSpec",
+                got=f"grid={_shown(self.grid)}, finish={self.finish!r}",
+                fix="leave both out",
             )
-        if self.implementation == "fast" and facts.fast:
-            _check_fast(self, facts)
-        elif self.implementation == "fast":
+        if facts.check is not None:
+            facts.check(self.settings)
+        _check_offered(self, facts)
+        if self.implementation == "fast" and not facts.fast:
             raise UserError(
                 f"The sampler {self.name!r} has no fast implementation.",
                 where="SamplerSpec.implementation",
@@ -370,34 +243,36 @@ class SamplerSpec(Spec):
         return self
 
 
-def _check_fast(spec: SamplerSpec, facts: SamplerFacts) -> None:
-    if spec.precision not in facts.fast_precisions:
+def _check_offered(spec: SamplerSpec, facts: SamplerFacts) -> None:
+    """Refuse a finish or a fast precision that the sampler does not have."""
+    if spec.finish not in facts.finishes:
+        raise UserError(
+            f"The sampler {spec.name!r} has no finish {spec.finish!r}.",
+            where="SamplerSpec.finish",
+            got=spec.finish,
+            expected="one of " + ", ".join(facts.finishes),
+        )
+    if spec.implementation == "fast" and facts.fast and spec.precision not in facts.fast_precisions:
         raise UserError(
             f"The sampler {spec.name!r} has no fast implementation with {spec.precision} draws.",
             where="SamplerSpec.implementation",
             got="fast",
-            expected="dense, or precision " + " or ".join(facts.fast_precisions),
+            expected="dense, or draws in " + " or ".join(facts.fast_precisions),
             fix="use implementation='dense' (--implementation dense)",
         )
 
 
-def _options(sampler: str, given: Any) -> dict[str, OptionValue]:
-    """All options of a sampler, so that equal settings have equal ids."""
-    known = SAMPLERS[sampler].options
-    given = {} if given is None else given
-    if not isinstance(given, Mapping):
-        raise UserError(
-            "The options are not names with values.",
-            where="SamplerSpec.options",
-            got=_shown(given),
-        )
-    for name in given:
-        if name not in known:
-            raise unknown_name(f"option of {sampler}", str(name), known, where="SamplerSpec.options")
-    return {
-        name: option.checked(name, given.get(name, option.default))
-        for name, option in sorted(known.items())
-    }
+def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
+    """The sampler that reveals as this one does and takes nothing back; None for a plain one.
+
+    Steps, temperature, top_p (and its rule), precision and finish are the same, so that what is
+    left between the two is the revising.
+    """
+    name = SAMPLERS[spec.name].baseline
+    if name is None:
+        return None
+    shared = ("steps", "temperature", "precision", "top_p", "grid", "finish")
+    return SamplerSpec(name=name, **{field: getattr(spec, field) for field in shared})
 
 
 def _require(spec: Spec, holds: bool, field: str) -> None:
@@ -483,17 +358,28 @@ class GeneratorSpec(Spec):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _require(self, self.length >= 1, "length")
-        family, name = self.checkpoint.family, self.sampler.name
-        if SAMPLERS[name].family != _reads(family):
+        if SAMPLERS[self.sampler.name].causal and self.sampler.steps != self.length:
             raise UserError(
-                f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
-                where="GeneratorSpec",
-                got=f"{name}, which reads the predictions of {SAMPLERS[name].family}",
-                expected="one of "
-                + ", ".join(n for n, f in SAMPLERS.items() if f.family == _reads(family)),
-                fix=f"--sampler {default_sampler(family)}",
+                f"The sampler {self.sampler.name!r} makes one step per token.",
+                where="SamplerSpec.steps",
+                got=f"{self.sampler.steps} steps for {self.length} tokens",
+                fix="leave --steps out and say --length",
             )
+        _check_family(self.checkpoint.family, self.sampler.name)
         return self
+
+
+def _check_family(family: str, sampler: str) -> None:
+    if SAMPLERS[sampler].family == reads_as(family):
+        return
+    fitting = [name for name, facts in SAMPLERS.items() if facts.family == reads_as(family)]
+    raise UserError(
+        f"The sampler {sampler!r} does not fit a checkpoint of the family {family!r}.",
+        where="--sampler",
+        got=f"{sampler}, which reads predictions of the family {SAMPLERS[sampler].family!r}",
+        expected="one of " + ", ".join(fitting),
+        fix=f"--sampler {default_sampler(family)}",
+    )
 
 
 class DenseBatch(Spec):

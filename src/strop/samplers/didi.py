@@ -7,7 +7,7 @@ logits by the gradient of the reward; the others draw several next states and ch
 with probability softmax(reward).
 
 Temperature divides the tilted logits at the draw; the discriminator sees the untempered ones. The
-option `mask_logit` says whether the mask's logit is divided too (`tempered`), kept as it is
+setting `mask_logit` says whether the mask's logit is divided too (`tempered`), kept as it is
 (`kept`: the timing of temperature 1), or ruled out (`out`: the timing of the grid).
 """
 
@@ -67,10 +67,10 @@ def sigma(t: Tensor) -> Tensor:
 
 def tilt_strengths(spec: SamplerSpec) -> list[float]:
     """The strength of the tilt at each tilted update; the updates after them re-rank."""
-    option = cast("dict[str, float]", spec.options)
-    tilted = int(spec.steps * (1 - option["rerank"]))
-    rise = option["tilt_end"] - option["tilt_start"]
-    return [option["tilt_start"] + i / max(1, tilted - 1) * rise for i in range(tilted)]
+    own = cast("dict[str, float]", spec.settings)
+    tilted = int(spec.steps * (1 - own["rerank"]))
+    rise = own["tilt_end"] - own["tilt_start"]
+    return [own["tilt_start"] + i / max(1, tilted - 1) * rise for i in range(tilted)]
 
 
 def offers(logits: Tensor, mask_id: int, spec: SamplerSpec) -> Tensor:
@@ -78,7 +78,7 @@ def offers(logits: Tensor, mask_id: int, spec: SamplerSpec) -> Tensor:
 
     Rows do not sum to one where the mask keeps its share. May overwrite `logits`.
     """
-    how = spec.options.get("mask_logit", "tempered")
+    how = spec.settings.get("mask_logit", "tempered")
     if how == "tempered" and spec.top_p == 1:
         return any_log_probs(logits, spec.temperature)
     if how == "out":
@@ -134,7 +134,7 @@ def _slope(run: DenseRun, logits: Tensor, ids: Tensor, level: Tensor) -> Tensor:
 def _best_of_several(run: DenseRun, ids: Tensor, weights: Tensor, level: Tensor) -> Tensor:
     """Draw several next states and keep one, with probability softmax of its reward."""
     denoiser = cast(DiDi, run.denoiser)
-    count = int(run.spec.options["candidates"])
+    count = int(run.spec.settings["candidates"])
     several = (run.batch, count, *weights.shape[1:])
     drawn = run.draw(weights[:, None].expand(several))
     drawn = run.keep_visible(drawn, ids[:, None].expand(drawn.shape))
