@@ -231,7 +231,7 @@ def test_version_and_help(call: Called) -> None:
         (["bogus"], "bogus"),
         (["sampel"], "sampel"),
         (["--bogus"], "--bogus"),
-        (["sample"], "checkpoint"),
+        (["sample"], "--out"),
         (["sample", "x"], "--out"),
         (["sample", "x", "-o"], "-o"),
         (["sample", "x", "-o", "y", "--bogus"], "--bogus"),

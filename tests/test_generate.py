@@ -108,6 +108,16 @@ def test_several_cells_are_their_single_selves(denoiser: Denoiser, tmp_path: Pat
         assert equal(pool, strop.sample(denoiser, spec, n=5, seed=3))
 
 
+def test_a_number_of_outputs_per_cell(denoiser: Denoiser, tmp_path: Path) -> None:
+    specs = [SamplerSpec(steps=4), SamplerSpec(steps=8)]
+    for out in (None, tmp_path / "run"):
+        pools = sample_cells(denoiser, specs, n=[3, 5], out=out)
+        assert [len(pool) for pool in pools] == [3, 5]
+        assert equal(pools[0], strop.sample(denoiser, specs[0], n=3))
+    with pytest.raises(UserError, match="do not match"):
+        sample_cells(denoiser, specs, n=[3])
+
+
 @pytest.mark.parametrize("implementation", ["fast", "dense"])
 def test_a_shorter_length(denoiser: Denoiser, implementation: Any) -> None:
     spec = SamplerSpec(steps=4, implementation=implementation)

@@ -20,11 +20,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import strop.store as store
 from strop.cli.main import run as run_command
+from strop.disk import locked
 from strop.errors import UserError
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Cell, Row, Run, find_runs, locked
+from strop.store import Cell, Row, Run, find_runs
+from strop.store import cell as cell_module
 from tiny_models import command, environment, wait_for
 
 LENGTH = 4
@@ -329,18 +330,18 @@ def test_reading_while_another_process_merges(
     cell = only_cell(tmp_path / "run")
     cell.add([row_of(0)])
     cell.add([row_of(1)])
-    real, merged = store._read_parquet, []
+    real, merged = cell_module.read_parquet, []
 
     def merging(path: Path, *rest: Any) -> Any:
         if not merged:
             merged.append(path)
             cell_again = Cell.open(cell.path)
             with monkeypatch.context() as patch:
-                patch.setattr(store, "_read_parquet", real)
+                patch.setattr(cell_module, "read_parquet", real)
                 cell_again.merge()  # the file that is about to be read goes away
         return real(path, *rest)
 
-    monkeypatch.setattr(store, "_read_parquet", merging)
+    monkeypatch.setattr(cell_module, "read_parquet", merging)
     assert indices_of(cell) == [0, 1]
     assert merged
 

@@ -106,7 +106,7 @@ def sample_cells(
     denoiser: Denoiser,
     specs: Sequence[SamplerSpec],
     *,
-    n: int,
+    n: int | Sequence[int],
     seed: int = 0,
     batch_size: int | None = None,
     length: int | None = None,
@@ -114,40 +114,41 @@ def sample_cells(
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[Pool]:
-    """One pool per sampler, all from one denoiser and one seed."""
+    """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler."""
     progress = Silent() if progress is None else progress
-    n, seed = whole_number("n", n, 1, OUTPUT_LIMIT), whole_number("seed", seed, 0, SEED_LIMIT)
+    counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
+    seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = (
         None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
     )
     length = usable_length(denoiser, length)
     sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
     cells = [
-        cell_spec(denoiser, spec, n=n, seed=seed, batch_size=size, length=length)
-        for spec, size in zip(specs, sizes, strict=True)
+        cell_spec(denoiser, spec, n=count, seed=seed, batch_size=size, length=length)
+        for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
     if out is None:
         return [
-            _in_memory(denoiser, cell, n, size, progress)
-            for cell, size in zip(cells, sizes, strict=True)
+            _in_memory(denoiser, cell, count, size, progress)
+            for cell, count, size in zip(cells, counts, sizes, strict=True)
         ]
-    asked = _asked(denoiser, specs, n, seed, length, batch_size)
+    asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
     run = Run.prepare(out, asked, cells, force=force)
-    on_disk = list(zip(run.cells(), sizes, strict=True))
+    on_disk = list(zip(run.cells(), counts, sizes, strict=True))
     # Another process may be at work here: take what is free first, then wait for the rest.
     waiting = on_disk
     for wait in (False, True):
         taken = []
-        for cell, size in waiting:
+        for cell, count, size in waiting:
             if wait:
                 progress.waiting(cell.spec)
             with cell.writing(wait=wait) as mine:
                 if mine:
-                    _to_disk(denoiser, cell, n, size, progress)
+                    _to_disk(denoiser, cell, count, size, progress)
                 else:
-                    taken.append((cell, size))
+                    taken.append((cell, count, size))
         waiting = taken
-    return [cell.pool(n) for cell, _ in on_disk]
+    return [cell.pool(count) for cell, count, _ in on_disk]
 
 
 def cell_spec(
@@ -160,6 +161,20 @@ def cell_spec(
         batch = DenseBatch(size=size, ragged_total=n if n % size else None)
     generator = GeneratorSpec(checkpoint=denoiser.spec, sampler=sampler, length=length)
     return CellSpec(generator=generator, seed=seed, batch=batch)
+
+
+def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
+    """The number of outputs of each cell."""
+    if isinstance(n, (str, bytes)) or not isinstance(n, Sequence):
+        return [n] * specs
+    if len(n) != specs:
+        raise UserError(
+            "The numbers of outputs do not match the samplers.",
+            where="n",
+            got=f"{len(n)} numbers for {specs} samplers",
+            expected="one number for all, or one per sampler",
+        )
+    return n
 
 
 def _not_a(name: str, value: Any, expected: str) -> UserError:

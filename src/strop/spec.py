@@ -1,7 +1,8 @@
 """What a number depends on, as values: frozen, comparable, written as canonical JSON, hashed.
 
 Read this file first. A `SamplerSpec` and a `CheckpointSpec` make a `GeneratorSpec`, the object of
-every comparison; a `CellSpec` adds the seed, and its `id` names the folder of what came out.
+every comparison; a `CellSpec` adds the seed, and its `id` names the folder of what came out. A
+`MetricSpec` names what was measured on it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping, Set
 from typing import Any, Literal, Self
 
@@ -40,12 +42,15 @@ __all__ = [
     "CellSpec",
     "CheckpointSpec",
     "DenseBatch",
+    "EvaluatorSpec",
     "Finish",
     "GeneratorSpec",
     "Implementation",
+    "MetricSpec",
     "Precision",
     "SamplerFacts",
     "SamplerSpec",
+    "SpanPolicy",
     "Spec",
     "plain_baseline",
 ]
@@ -72,6 +77,8 @@ EXPECTED = {
 """What a field's value may be; the error messages quote it."""
 
 Implementation = Literal["fast", "dense"]
+SpanPolicy = Literal["first-document", "full-stream", "public-code"]
+"""Which tokens of an output count; `strop.metrics.spans` states each."""
 
 
 class Spec(BaseModel):
@@ -406,4 +413,45 @@ class CellSpec(Spec):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _require(self, 0 <= self.seed < SEED_LIMIT, "seed")
+        return self
+
+
+class EvaluatorSpec(Spec):
+    """Which network measures: a causal language model, or an encoder of sentences."""
+
+    name: str
+    """As the user named it: a hub id, `embedded:NAME`, a package's model, a directory's name."""
+    revision: str | None = None
+    """The hub commit."""
+    sha256: str
+    """Of the weights file; of shards, of what `sha256sum` prints for them."""
+    tokenizer: str
+    """SHA-256 of the tokenizer's files."""
+    dtype: str = "float32"
+    """Of the network; sums are float64."""
+    context: int
+    """The most tokens it reads at once."""
+    prefix: tuple[int, ...] = ()
+    """Ids that its own tokenizer puts before a text: context, never scored. Mostly none."""
+
+
+class MetricSpec(Spec):
+    """What is measured on the outputs of a cell; its `id` names the file of the numbers."""
+
+    name: str
+    """`perplexity`, `entropy`, `repetition`, `vendi`, ..."""
+    evaluator: EvaluatorSpec | None = None
+    span: SpanPolicy | None = None
+    settings: dict[str, int | float | bool | str] = {}
+    """Everything else that the numbers depend on, such as the clean-up before retokenising."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name):
+            raise UserError(
+                "The metric's name cannot be used.",
+                where="MetricSpec.name",
+                got=_shown(self.name),
+                expected="small letters, digits and hyphens, such as 'perplexity'",
+            )
         return self

@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import save_file
 from small_checkpoints import FLAT, SMALL, random_tensors, with_buffer
 
-from strop.denoisers import checkpoint as module
-from strop.denoisers.checkpoint import embedded_names, read_checkpoint
+from strop import assets
+from strop.assets import embedded_names
+from strop.denoisers.checkpoint import read_checkpoint
 from strop.denoisers.config import infer_shape
 from strop.errors import UserError
 
@@ -122,11 +123,11 @@ def test_a_tokenizer_beside_the_weights_is_found(hub_dir: Writer) -> None:
 
 
 def test_embedded_models(hub_dir: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EMBEDDED_ROOT", tmp_path / "none")
+    monkeypatch.setattr(assets, "MODELS", tmp_path / "none")
     assert embedded_names() == []
     assert "no embedded model is known" in fails("embedded:x")
     directory = hub_dir(name="models/toy")
-    monkeypatch.setattr(module, "EMBEDDED_ROOT", directory.parent)
+    monkeypatch.setattr(assets, "MODELS", directory.parent)
     assert embedded_names() == ["toy"]
     assert read_checkpoint("embedded:toy").path == directory / "model.safetensors"
     assert "did you mean 'toy'" in fails("embedded:toi")

@@ -13,7 +13,7 @@ import toy
 from safetensors.torch import load_file, save_file
 
 import strop
-from strop.denoisers import checkpoint
+from strop import assets
 from strop.errors import CheckFailed
 from strop.training.pack import measure, pack
 from strop.training.shards import Shards
@@ -84,8 +84,8 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
         [str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(checkpoint, "EMBEDDED_ROOT", tmp_path / "models")
-    assert checkpoint.embedded_names() == ["tales", "tales-ar", "tales-early", "tales-tiny"]
+    monkeypatch.setattr(assets, "MODELS", tmp_path / "models")
+    assert assets.embedded_names() == ["tales", "tales-ar", "tales-early", "tales-tiny"]
     loaded = {}
     for name in ("tales", "tales-early", "tales-tiny"):
         loaded[name] = strop.load_denoiser(f"embedded:{name}", device="cpu")

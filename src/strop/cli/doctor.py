@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from strop.assets import EMBEDDED, embedded_names
 from strop.cli import output
 from strop.errors import EXTRA_OF
 from strop.version import __version__
@@ -36,7 +37,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
             name: {"extra": extra, "version": _version(name)} for name, extra in EXTRA_OF.items()
         },
         "devices": _devices(),
-        "embedded": _embedded(),
+        "embedded": embedded_names(),
     }
     if as_json:
         output.emit(report)
@@ -49,7 +50,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         rows.append([name, entry["version"] or "missing", remedy])
     output.table(["package", "version", "to get it"], rows)
     names = report["embedded"]
-    output.say("embedded models: " + (", ".join(names) if names else "none in this version"))
+    output.say("embedded models: " + (", ".join(EMBEDDED + name for name in names) or "none"))
     output.next_command("strop sample --help")
 
 
@@ -76,11 +77,3 @@ def _devices() -> dict[str, Any]:
     threads = torch.get_num_threads()
     summary = f"CUDA: {', '.join(cuda)}" if cuda else f"no CUDA, CPU with {threads} threads"
     return {"cuda": cuda, "threads": threads, "summary": summary}
-
-
-def _embedded() -> list[str]:
-    try:
-        from strop.denoisers.checkpoint import embedded_names
-    except Exception:  # without torch no model can be loaded, embedded or not
-        return []
-    return embedded_names()

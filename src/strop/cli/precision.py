@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.values import listed
 
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def precision(
-    checkpoint: Annotated[str, typer.Argument(help="As for `strop sample`.")],
+    checkpoint: Annotated[str, typer.Argument(help="As for `strop sample`.")] = CHECKPOINT,
     steps: Annotated[str, typer.Option(help="Updates M, e.g. 64,1024.")] = "64,1024",
     temperature: Annotated[float, typer.Option(help="tau of the draw.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="Nucleus of the draw.")] = 1.0,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.progress import label, reporter
 from strop.cli.values import listed
@@ -23,13 +24,13 @@ def register(app: typer.Typer) -> None:
 
 
 def sample(
-    checkpoint: Annotated[
-        str,
-        typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
-    ],
     out: Annotated[
         str, typer.Option("-o", "--out", help="The run directory; continued if it exists.")
     ],
+    checkpoint: Annotated[
+        str,
+        typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
+    ] = CHECKPOINT,
     steps: Annotated[str, typer.Option(help="Updates M, e.g. 16,64.")] = "64",
     temperature: Annotated[str, typer.Option(help="tau, e.g. 1.0,0.9; 0 is greedy.")] = "1.0",
     precision: Annotated[

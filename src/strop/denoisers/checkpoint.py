@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
+from strop import assets
 from strop.denoisers import hub
 from strop.denoisers.fields import flat_config
 from strop.denoisers.files import read_json_object, reading, sha256_of_all
@@ -21,14 +21,10 @@ from strop.denoisers.keys import backbone_only, few
 from strop.denoisers.lightning import read_lightning
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Checkpoint", "embedded_names", "read_checkpoint"]
-
-EMBEDDED_ROOT = Path(str(resources.files("strop"))) / "assets" / "models"
-"""Where the models that ship with the package lie, one directory each."""
+__all__ = ["Checkpoint", "read_checkpoint"]
 
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
-_EMBEDDED = "embedded:"
 
 
 @dataclass(frozen=True)
@@ -70,9 +66,9 @@ def read_checkpoint(
         raise unknown_name("choice of weights", str(weights), ["ema", "raw"])
     if not text.strip():
         raise UserError("The checkpoint's name is empty.", expected="a path or a hub id")
-    if text.startswith(_EMBEDDED):
+    if text.startswith(assets.EMBEDDED):
         _no_revision(text, revision)
-        return _read_path(text, _embedded(text.removeprefix(_EMBEDDED)), weights, None)
+        return _read_path(text, assets.embedded_path(text), weights, None)
     path = Path(text).expanduser()
     with reading(path):
         exists = path.exists()
@@ -82,20 +78,6 @@ def read_checkpoint(
     repo, revision = _hub_id(text, path, revision)
     snapshot = hub.fetch(repo, revision)
     return _read_path(text, snapshot.directory, weights, snapshot.revision)
-
-
-def embedded_names() -> list[str]:
-    """The names that `embedded:NAME` knows."""
-    if not EMBEDDED_ROOT.is_dir():
-        return []
-    return sorted(p.name for p in EMBEDDED_ROOT.iterdir() if p.is_dir() and p.name[0] not in "._")
-
-
-def _embedded(name: str) -> Path:
-    # Only names from the list: a name with a path in it finds nothing.
-    if name not in embedded_names():
-        raise unknown_name("embedded model", name, embedded_names())
-    return EMBEDDED_ROOT / name
 
 
 def _no_revision(source: str, revision: str | None) -> None:
@@ -122,7 +104,7 @@ def _hub_id(text: str, path: Path, revision: str | None) -> tuple[str, str | Non
             "There is no such checkpoint.",
             where=path,
             expected="an existing directory or weights file, a hub id owner/name, "
-            f"or {_EMBEDDED}NAME",
+            f"or {assets.EMBEDDED}NAME",
             fix="check the path",
         )
     if at and not named:

@@ -1,0 +1,194 @@
+"""One generator under one seed, on disk."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from strop.disk import TEMPORARY, disk, locked, write
+from strop.errors import UserError
+from strop.pool import Pool
+from strop.spec import CellSpec, MetricSpec
+from strop.store.documents import as_json, damaged, read_json
+from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
+from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
+from strop.store.tables import Row, output_table, read_parquet, write_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Cell"]
+
+READ_ATTEMPTS = 100
+
+
+class Cell:
+    """One generator under one seed, on disk."""
+
+    def __init__(self, path: Path, spec: CellSpec, source: str = "") -> None:
+        self.path, self.spec, self.source = path, spec, source
+        self.id = spec.id
+
+    @classmethod
+    def open(cls, path: Path) -> Cell:
+        """Read a cell's spec and check that it is the one the folder is named after."""
+        document = read_json(path / SPEC, "spec", dict)
+        try:
+            cell = cls(path, CellSpec(**document["spec"]))
+        except UserError as error:
+            raise damaged(path / SPEC, error) from None
+        if cell.id != path.name:
+            raise damaged(path / SPEC, f"its content has the id {cell.id}, the folder {path.name}")
+        return cell
+
+    def _prepare(self) -> None:
+        with disk(self.path):
+            (self.path / PARTS).mkdir(parents=True, exist_ok=True)
+        if not (self.path / SPEC).exists():
+            document = {
+                "format": FORMAT,
+                "id": self.id,
+                "spec": self.spec.model_dump(mode="json"),
+            }
+            write(self.path / SPEC, as_json(document))
+        else:
+            Cell.open(self.path)
+
+    @contextmanager
+    def writing(self, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the cell for writing; yields False at once if it is taken and `wait` is off."""
+        self._still_here()  # else taking the lock would make the folder again
+        with locked(self.path, wait=wait) as mine:
+            if mine:
+                self._still_here()
+                with disk(self.path):
+                    # Not in the scores: they have a lock of their own, and somebody may hold it.
+                    for folder in (self.path, self.path / PARTS):
+                        for leftover in folder.glob(TEMPORARY + "*"):
+                            leftover.unlink(missing_ok=True)
+            yield mine
+
+    def _still_here(self) -> None:
+        if not (self.path / SPEC).exists():
+            raise UserError(
+                "The run was removed or started anew by another process.",
+                where=self.path,
+                fix="run the same command again",
+            )
+
+    def indices(self) -> set[int]:
+        """Which outputs are on disk."""
+        return set(self._read(["index"])["index"].to_pylist())
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Make some outputs durable; they become part of `outputs.parquet` at `merge`."""
+        rows = sorted(rows, key=lambda row: row.index)
+        if rows:
+            name = f"{rows[0].index:08d}-{rows[-1].index:08d}-{uuid.uuid4().hex[:8]}.parquet"
+            write_parquet(self.path / PARTS / name, output_table(rows, self.spec))
+
+    def merge(self) -> None:
+        """Fold all parts into `outputs.parquet`; the parts go only when that is in place."""
+        parts = sorted((self.path / PARTS).glob("*.parquet"))
+        if not parts:
+            return
+        write_parquet(self.path / OUTPUTS, self.table())
+        with disk(self.path):
+            for part in parts:
+                part.unlink()
+
+    def table(self) -> pa.Table:
+        """All outputs, by index, each once."""
+        table = self._read()
+        # A crash between renaming the merged file and removing its parts leaves rows twice; they
+        # are equal, so the first of each index is as good as any.
+        index = table["index"].to_numpy()
+        _, first = np.unique(index, return_index=True)
+        return table.take(first) if len(first) < len(index) or (np.diff(index) < 0).any() else table
+
+    def pool(self, n: int | None = None) -> Pool:
+        """The outputs 0 .. n - 1 (all that there are, by default)."""
+        table = self.table()
+        if n is None:
+            n = 1 + max(table["index"].to_pylist(), default=-1)
+        have = int((table["index"].to_numpy() < n).sum())
+        table = table.slice(0, n)
+        if have < n:
+            raise UserError(
+                "The cell does not hold all of its outputs.",
+                where=self.path,
+                got=f"{have} of {n} outputs",
+                fix="run the command that made it again; it draws what is missing",
+            )
+        texts = table["text"].to_pylist()
+        ids = table["ids"].combine_chunks().flatten().to_numpy()
+        return Pool(
+            spec=self.spec,
+            ids=ids.reshape(n, self.spec.generator.length).astype(np.int64),
+            texts=None if any(text is None for text in texts) else texts,
+            nfe=table["nfe"].to_numpy(),
+            seconds=table["seconds"].to_numpy(),
+            leftover_masks=table["leftover_masks"].to_numpy(),
+            provenance=self.sessions(),
+        )
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Cost and provenance of every session that added outputs."""
+        path = self.path / COST
+        if not path.exists():
+            return []
+        sessions = read_json(path, "sessions", list)["sessions"]
+        if not all(isinstance(one, dict) and "session" in one for one in sessions):
+            raise damaged(path, "its sessions have no names")
+        return sessions
+
+    def record(self, session: Mapping[str, Any]) -> None:
+        """Write or update one session's entry, known by its `session` id."""
+        others = [s for s in self.sessions() if s["session"] != session["session"]]
+        write(self.path / COST, as_json({"format": FORMAT, "sessions": [*others, dict(session)]}))
+
+    def scores(self) -> dict[str, ScoreTable]:
+        """What was measured on the outputs, by metric id."""
+        return read_scores(self.path / SCORES, self.spec)
+
+    def score(self, metric: MetricSpec) -> ScoreTable | None:
+        """One metric, as far as it was measured."""
+        return read_score(self.path / SCORES, self.spec, metric)
+
+    def add_scores(self, metric: MetricSpec, columns: Mapping[str, np.ndarray]) -> None:
+        """Make some outputs' scores durable; rows that are there already stay.
+
+        The column `index` says which outputs; without it the rows are all outputs, in order.
+        Columns hold numbers [n] or vectors [n, d]. Takes a lock of its own.
+        """
+        self._still_here()
+        if "index" not in columns:
+            columns = {"index": np.array(sorted(self.indices()), np.int64), **columns}
+        add_scores(self.path / SCORES, self.spec, metric, columns)
+
+    def _read(self, columns: list[str] | None = None) -> pa.Table:
+        """Whatever is on disk now, also while another process merges."""
+        import pyarrow as pa
+
+        empty = output_table([], self.spec)
+        for _ in range(READ_ATTEMPTS):
+            # Parts first: one that is merged after this line is in the merged file, or gone when
+            # its turn comes, and then all is read again.
+            parts = sorted((self.path / PARTS).glob("*.parquet"))
+            whole = self.path / OUTPUTS
+            files = [whole, *parts] if whole.exists() else parts
+            try:
+                tables = [read_parquet(path, empty.schema, columns) for path in files]
+            except FileNotFoundError:
+                continue
+            return pa.concat_tables([empty.select(columns or empty.column_names), *tables])
+        raise UserError(
+            "The cell's files change while they are read.",
+            where=self.path,
+            fix="run the same command again",
+        )

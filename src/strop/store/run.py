@@ -1,0 +1,210 @@
+"""A directory of cells: made, opened, started anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
+from strop.errors import UserError
+from strop.spec import CellSpec
+from strop.store.cell import Cell
+from strop.store.differences import differences
+from strop.store.documents import check_format, damaged
+from strop.store.layout import (
+    CELL_ID,
+    CELLS,
+    COST,
+    FORMAT,
+    OUTPUTS,
+    PARTS,
+    SCORES,
+    SPEC,
+    STUDY,
+)
+from strop.version import __version__
+
+__all__ = ["Run", "find_runs"]
+
+
+class Run:
+    """A directory of cells."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def prepare(
+        cls,
+        path: str | os.PathLike[str],
+        asked: Mapping[str, Any],
+        cells: Sequence[CellSpec],
+        *,
+        force: bool = False,
+    ) -> Run:
+        """Make a new run, or open one that was made for the same cells.
+
+        `asked` is written to study.yaml for people; the cells' ids decide what is the same.
+        """
+        if not os.fspath(path):
+            raise UserError("The output path is empty.", where="-o/--out", fix="name a directory")
+        run = cls(path)
+        with disk(run.path):
+            run.path.mkdir(parents=True, exist_ok=True)
+            in_use = (run.path / LOCK).exists()
+        if not in_use:
+            run._refuse_strangers()  # before a lock file is left in somebody's directory
+        with run._lock():
+            run._sweep()
+            run._refuse_strangers()
+            if force:
+                run._clear()
+            study, ids = run._study(), [cell.id for cell in cells]
+            if study is not None and set(study["cells"]) != set(ids):
+                raise UserError(
+                    "This run directory was made by another spec.",
+                    where=run.path,
+                    got=differences(study["asked"], asked),
+                    expected="the same checkpoint, settings and seed (only -n may grow; for dense "
+                    "by whole batches, see --batch-size)",
+                    fix="choose another -o/--out, or start this one anew with --force",
+                )
+            n = max(int(asked.get("n", 0)), 0 if study is None else study["asked"].get("n", 0))
+            run._write_study({**asked, "n": n}, ids)
+            for cell in cells:
+                Cell(run.path / CELLS / cell.id, cell)._prepare()
+        return run
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Run:
+        """A run that exists, to read from."""
+        run = cls(path)
+        with reading(run.path):
+            exists = run.path.is_dir()
+        if not exists:
+            raise UserError("There is no such run directory.", where=run.path, fix="strop ls")
+        if run._study() is None:
+            raise UserError(
+                "This directory is not a run.",
+                where=run.path,
+                expected=f"a directory with {STUDY}",
+                fix="strop ls",
+            )
+        return run
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the run was asked to do, as study.yaml has it."""
+        study = self._study()
+        return {} if study is None else dict(study["asked"])
+
+    def cells(self) -> list[Cell]:
+        """The cells of the study, in the order in which they were asked for."""
+        study = self._study()
+        ids = [] if study is None else study["cells"]
+        return [Cell.open(self.path / CELLS / cell_id) for cell_id in ids]
+
+    def cell(self, name: str) -> Cell:
+        """One cell by its id or the beginning of it."""
+        found = [cell for cell in self.cells() if cell.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        raise UserError(
+            f"{'Several cells begin' if found else 'No cell begins'} with {name!r}.",
+            where=self.path,
+            expected="one of " + ", ".join(cell.id for cell in self.cells()),
+            fix=f"strop show {self.path}",
+        )
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        with locked(self.path):
+            yield
+
+    def _sweep(self) -> None:
+        """Remove what a session that was killed had not yet renamed into place."""
+        with disk(self.path):
+            for leftover in self.path.glob(TEMPORARY + "*"):
+                leftover.unlink(missing_ok=True)
+
+    def _refuse_strangers(self) -> None:
+        """A directory without a study is ours only if it is empty."""
+        with disk(self.path):
+            names = sorted(
+                p.name
+                for p in self.path.iterdir()
+                if p.name != LOCK and not p.name.startswith(TEMPORARY)
+            )
+        if names and STUDY not in names:
+            raise UserError(
+                "The output directory holds files but no run.",
+                where=self.path,
+                got=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+                expected="a new or empty directory, or one made by strop",
+                fix="choose another -o/--out",
+            )
+
+    def _clear(self) -> None:
+        """Remove what strop made here, and nothing else; wait for who is still writing."""
+        cells = [p for p in (self.path / CELLS).glob("*") if CELL_ID.fullmatch(p.name)]
+        with ExitStack() as held, disk(self.path):
+            for cell in sorted(cells):
+                for folder in (cell, cell / SCORES):
+                    if folder.is_dir():
+                        held.enter_context(locked(folder))
+            for cell in cells:
+                made = [cell / SPEC, cell / OUTPUTS, cell / COST, *cell.rglob(TEMPORARY + "*")]
+                made += [*(cell / PARTS).glob("*.parquet"), *(cell / SCORES).glob("*.parquet")]
+                for file in [*made, cell / SCORES / LOCK, cell / LOCK]:
+                    file.unlink(missing_ok=True)
+                for folder in (cell / PARTS, cell / SCORES, cell):
+                    _remove_if_empty(folder)
+            _remove_if_empty(self.path / CELLS)
+            # Last: a session killed in here leaves a directory that still counts as a run.
+            (self.path / STUDY).unlink(missing_ok=True)
+
+    def _study(self) -> dict[str, Any] | None:
+        import yaml
+
+        path = self.path / STUDY
+        try:
+            with reading(path):
+                study = yaml.safe_load(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise damaged(path, error) from None
+        if not isinstance(study, dict):
+            raise damaged(path, "it is not a study")
+        check_format(study, path)
+        asked, ids = study.get("asked"), study.get("cells")
+        if not isinstance(asked, dict) or type(asked.get("n", 0)) is not int:
+            raise damaged(path, "it does not say what was asked")
+        if not isinstance(ids, list) or not all(CELL_ID.fullmatch(str(name)) for name in ids):
+            raise damaged(path, "it does not list cells")
+        return study
+
+    def _write_study(self, asked: Mapping[str, Any], ids: list[str]) -> None:
+        import yaml
+
+        document = {"format": FORMAT, "strop": __version__, "asked": dict(asked), "cells": ids}
+        # ASCII, so that names of any bytes that the file system allows can be written.
+        content = yaml.safe_dump(document, sort_keys=False).encode()
+        path = self.path / STUDY
+        with reading(path):
+            same = path.exists() and path.read_bytes() == content
+        if not same:
+            write(path, content)
+
+
+def find_runs(root: str | os.PathLike[str]) -> list[Run]:
+    """Every run directory at or below `root`."""
+    return [Run(path.parent) for path in sorted(Path(root).glob(f"**/{STUDY}"))]
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

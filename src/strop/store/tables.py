@@ -1,0 +1,99 @@
+"""Outputs as a table, and Parquet files that are checked at both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from strop.disk import reading, write
+from strop.errors import UserError
+from strop.spec import CellSpec
+from strop.store.documents import damaged
+from strop.store.layout import FORMAT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Row", "checked_table", "output_table", "read_parquet", "write_parquet"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One output as it is stored."""
+
+    index: int
+    ids: np.ndarray
+    text: str | None
+    nfe: int
+    seconds: float
+    leftover_masks: int
+
+
+def output_table(rows: list[Row], spec: CellSpec) -> pa.Table:
+    """Outputs as a table that says what it depends on."""
+    import pyarrow as pa
+
+    length = spec.generator.length
+    flat = np.concatenate([row.ids for row in rows]) if rows else np.zeros(0, np.int64)
+    columns = {
+        "index": pa.array([row.index for row in rows], pa.int64()),
+        "seed": pa.array([spec.seed] * len(rows), pa.int64()),
+        "ids": pa.FixedSizeListArray.from_arrays(pa.array(flat, pa.int32()), length),
+        "text": pa.array([row.text for row in rows], pa.string()),
+        "nfe": pa.array([row.nfe for row in rows], pa.int64()),
+        "seconds": pa.array([row.seconds for row in rows], pa.float64()),
+        "leftover_masks": pa.array([row.leftover_masks for row in rows], pa.int64()),
+    }
+    # A table that travels alone still says what it depends on.
+    metadata = {"strop.format": str(FORMAT), "strop.cell": spec.canonical()}
+    return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """A table at `path`, whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    # Parquet checks its pages only if asked to, at both ends.
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    write(path, sink.getvalue().to_pybytes())
+
+
+def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa.Table:
+    """The rows of one file, or a message if they are not rows of this cell."""
+    import pyarrow as pa
+
+    def check(found: pa.Schema) -> pa.Schema:
+        if found.names != schema.names or found.metadata != schema.metadata:
+            raise damaged(path, "it is not a table of this cell")
+        return pa.schema([schema.field(c) for c in columns or schema.names])
+
+    table = checked_table(path, check)
+    if any(table[name].null_count for name in table.column_names if name != "text"):
+        raise damaged(path, "it has empty entries")
+    return table
+
+
+def checked_table(path: Path, wanted: Callable[[pa.Schema], pa.Schema]) -> pa.Table:
+    """The columns that `wanted` names, given the file's own schema, as the types it gives them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with reading(path):
+        content = path.read_bytes()
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        schema = wanted(file.schema_arrow)
+        # No threads: arrow's pool can abort the interpreter when it ends right after a read.
+        table = file.read(schema.names, use_threads=False).cast(schema)
+        table.validate(full=True)
+    except UserError:
+        raise
+    except Exception as error:  # damaged bytes make the reader raise nearly anything
+        raise damaged(path, error) from None
+    return table
