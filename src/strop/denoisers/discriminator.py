@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from strop.denoisers.config import DiTShape
+from strop.denoisers.config import DiTShape, expected_tensors
 from strop.denoisers.dit import Trunk
 
 __all__ = ["Discriminator", "discriminator_tensors"]
@@ -85,9 +85,9 @@ class Discriminator(Trunk):
 
 
 def discriminator_tensors(shape: DiTShape) -> dict[str, tuple[int, ...]]:
-    """The tensors of the discriminator's output layer; the rest is the shared trunk."""
+    """Every tensor of the discriminator and its shape, buffers of the spectral norm included."""
     D = shape.hidden_dim
-    sizes: dict[str, tuple[int, ...]] = {}
+    sizes = {k: v for k, v in expected_tensors(shape).items() if not k.startswith("output_layer.")}
     for layer, outputs in ((0, D), (2, 1)):
         prefix = f"output_layer.main.{layer}."
         sizes[prefix + "bias"] = (outputs,)
