@@ -12,16 +12,27 @@ import torch
 
 from strop.denoisers.base import Denoiser
 from strop.rng import derive_seed
-from strop.samplers import analytic, ancestral, didi, duo, sedd, uniform_state
+from strop.samplers import (
+    analytic,
+    ancestral,
+    didi,
+    didi_fast,
+    duo,
+    sedd,
+    sedd_fast,
+    uniform_fast,
+    uniform_state,
+)
 from strop.samplers.dense import DenseRun, DenseSampler
 from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice import BITS
 from strop.samplers.lattice_race import LatticeRace
+from strop.samplers.lockstep import LockstepSampler, lockstep
 from strop.samplers.packed import Finished, Packed
 from strop.samplers.reveal_first import RevealFirst
 from strop.spec import SamplerSpec
 
-__all__ = ["DENSE", "Finished", "dense_batch", "fast"]
+__all__ = ["DENSE", "LOCKSTEP", "Finished", "dense_batch", "fast"]
 
 DENSE: dict[str, DenseSampler] = {
     "ancestral": ancestral.cached,
@@ -38,6 +49,15 @@ DENSE: dict[str, DenseSampler] = {
     "didi-guided-literal": didi.guided_literal,
     "didi-ancestral-literal": didi.ancestral_literal,
 }
+
+LOCKSTEP: dict[str, LockstepSampler] = {
+    "sedd-analytic": sedd_fast.analytic,
+    "sedd-euler": sedd_fast.euler,
+    "duo-ancestral": uniform_fast.ancestral,
+    "didi-guided": didi_fast.guided,
+    "didi-ancestral": didi_fast.ancestral,
+}
+"""Fast forms of samplers that go through all updates together."""
 
 
 def dense_batch(
@@ -78,6 +98,17 @@ def fast(
     bits: int = BITS,
 ) -> Iterator[Finished]:
     """The given outputs, in the order in which they are finished."""
+    if spec.name in LOCKSTEP:
+        return lockstep(
+            LOCKSTEP[spec.name],
+            denoiser,
+            spec,
+            seed=seed,
+            outputs=outputs,
+            slots=slots,
+            length=length,
+            bits=bits,
+        )
     packed = Packed(denoiser, spec, reveal_grid(spec), slots, length)
     law = (
         RevealFirst(packed, seed)
