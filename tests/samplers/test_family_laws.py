@@ -120,8 +120,15 @@ def test_wrong_laws_of_sedd_are_noticed(implementation):
     spec = SamplerSpec(name="sedd-analytic", steps=4, temperature=0.6, implementation=implementation)
     for wrong in ("temperature without its sum", "the grid's timing"):
         assert p_value(model, spec, sedd_law(model, spec, wrong=wrong)) < FAIL, wrong
-    euler = spec.model_copy(update={"name": "sedd-euler"})
-    assert p_value(model, spec, sedd_law(model, euler)) < FAIL
+
+
+def test_with_log_linear_noise_both_predictors_of_sedd_have_one_law():
+    """e^(sigma(t) - sigma(s)) - 1 = (t - s) dsigma/dt there, so only rounding tells them apart."""
+    model = Table(4, 2, mask_id=3, seed=1)
+    laws = [
+        sedd_law(model, SamplerSpec(name=name, steps=4)) for name in ("sedd-analytic", "sedd-euler")
+    ]
+    assert laws[0] == pytest.approx(laws[1])
 
 
 # --- DUO -------------------------------------------------------------------------------------
@@ -190,7 +197,7 @@ def test_duo_asks_the_head_only_where_a_change_is_nominated():
 # --- DiDi-Instruct ---------------------------------------------------------------------------
 
 
-def didi_model(seed: int = 4) -> Table:
+def didi_model(seed: int = 1) -> Table:
     model = Table(3, 2, mask_id=2, seed=seed)
     model.discriminator = Judge(3, 2, 2, seed + 1)  # type: ignore[attr-defined]
     return model

@@ -26,7 +26,7 @@ _ClickException: type[Exception] = next(
 )
 
 # One module per verb; each has `register(app)`. The order is that of `strop --help`.
-VERBS: tuple[str, ...] = ("sample", "show", "precision", "theory", "train", "doctor")
+VERBS: tuple[str, ...] = ("sample", "show", "models", "precision", "theory", "train", "doctor")
 
 
 def _version(wanted: bool) -> None:

@@ -1,13 +1,13 @@
-"""Reading lists from flags: `--steps 16,64 --temperature 1.0,0.9`."""
+"""Reading lists and settings from flags: `--steps 16,64`, `--settings eta=0.008`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from strop.errors import UserError
 
-__all__ = ["listed"]
+__all__ = ["listed", "named"]
 
 T = TypeVar("T")
 
@@ -31,3 +31,30 @@ def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
         if value not in values:
             values.append(value)
     return values
+
+
+def named(flag: str, text: str | None) -> dict[str, Any]:
+    """Comma-separated `name=value` pairs; a value that is no number stays a word."""
+    if text is None:
+        return {}
+    values: dict[str, Any] = {}
+    for word in text.split(","):
+        name, equals, value = (part.strip() for part in word.partition("="))
+        if not name or not equals or not value or name in values:
+            raise UserError(
+                f"{flag} has an entry that cannot be read.",
+                where=flag,
+                got=repr(text),
+                expected="name=value pairs separated by commas, each name once",
+            )
+        values[name] = _number(value)
+    return values
+
+
+def _number(word: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word

@@ -5,8 +5,9 @@ probability min(1, r S) and its token has law s / S:
 
     analytic  r = e^(sigma(t) - sigma(s)) - 1        Euler  r = (t - s) dsigma/dt
 
-So the timing depends on the model. Temperature and nucleus act on s / S and leave S alone. The
-denoiser is the analytic update over all remaining noise with the mask ruled out.
+With log-linear noise the two rates are equal, so the predictors differ in rounding only. The timing
+depends on the model. Temperature and nucleus act on s / S and leave S alone. The denoiser is the
+analytic update over all remaining noise with the mask ruled out.
 """
 
 from __future__ import annotations
