@@ -117,7 +117,9 @@ def test_sedd_in_float32_on_a_coarse_lattice(implementation):
 @BOTH
 def test_wrong_laws_of_sedd_are_noticed(implementation):
     model = Table(4, 2, mask_id=3, seed=1)
-    spec = SamplerSpec(name="sedd-analytic", steps=4, temperature=0.6, implementation=implementation)
+    spec = SamplerSpec(
+        name="sedd-analytic", steps=4, temperature=0.6, implementation=implementation
+    )
     for wrong in ("temperature without its sum", "the grid's timing"):
         assert p_value(model, spec, sedd_law(model, spec, wrong=wrong)) < FAIL, wrong
 
@@ -179,7 +181,9 @@ def test_duo(more, implementation):
 @BOTH
 def test_wrong_laws_of_duo_are_noticed(implementation):
     model = Table(3, 2, mask_id=3, seed=3)
-    spec = SamplerSpec(name="duo-ancestral", steps=4, temperature=0.6, implementation=implementation)
+    spec = SamplerSpec(
+        name="duo-ancestral", steps=4, temperature=0.6, implementation=implementation
+    )
     assert p_value(model, spec, duo_law(model, spec, wrong="absorbing")) < FAIL
     assert p_value(model, spec, duo_law(model, spec.model_copy(update={"temperature": 1.0}))) < FAIL
     coarse = spec.model_copy(update={"steps": 1})
@@ -241,8 +245,10 @@ def didi_law(model, spec, *, wrong: str = "", bits: int | None = None) -> dict:
             worth = {x: math.exp(judge.worth(x)) for x in law}
             if wrong == "the best":
                 return {
-                    x: sum(p * q * (2 * (worth[x] > worth[y]) + (worth[x] == worth[y]))
-                           for y, q in law.items())
+                    x: sum(
+                        p * q * (2 * (worth[x] > worth[y]) + (worth[x] == worth[y]))
+                        for y, q in law.items()
+                    )
                     for x, p in law.items()
                 }
             return {

@@ -146,7 +146,9 @@ def test_sedd_ids_of_the_duo_code(run):
     assert (pool.nfe == run["calls"]).all()
 
 
-@pytest.mark.parametrize(("folder", "family"), [("duo_sedd", "sedd"), ("duo", "duo"), ("didi", None)])
+@pytest.mark.parametrize(
+    ("folder", "family"), [("duo_sedd", "sedd"), ("duo", "duo"), ("didi", None)]
+)
 def test_logits_at_a_noise_level(folder, family):
     denoiser, expected, _ = load(folder, family)
     logits = all_logits(denoiser, expected["ids"], torch.full((3,), 0.7))

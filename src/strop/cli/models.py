@@ -68,9 +68,7 @@ def check(
     from strop.studies.models import check_model
 
     with output.warnings_noted():
-        found = check_model(
-            source, revision=revision, weights=chosen, family=family, device=device
-        )
+        found = check_model(source, revision=revision, weights=chosen, family=family, device=device)
     pool = found.pool
     outputs = [
         {"ids": ids, "text": None if pool.texts is None else pool.texts[i], "nfe": pool.nfe[i]}

@@ -186,9 +186,7 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     index = torch.from_numpy(slots).to(futures[0].device)
     levels = sigma(run.grid.s[k]).to(index.device).expand(len(slots))
     run.calls[slots] += len(futures)
-    rewards = [
-        denoiser.discriminator.reward(ids[index], levels, denoiser.dtype) for ids in futures
-    ]
+    rewards = [denoiser.discriminator.reward(ids[index], levels, denoiser.dtype) for ids in futures]
     rewards = torch.stack(rewards, dim=-1).cpu()
     number = np.arange(len(futures))
     u = run.stream.uniform(run.outputs[slots][:, None], k, number, 3)

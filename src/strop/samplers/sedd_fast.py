@@ -110,6 +110,8 @@ def _race(
     if opened.size:
         rows = torch.from_numpy(opened).to(logits.device)
         clean = clean_log_probs(logits[rows], mask_id, spec.temperature, spec.top_p)
-        weights = clean.float().exp_().mul_(torch.from_numpy(mass[opened]).to(clean.device)[:, None])
+        weights = (
+            clean.float().exp_().mul_(torch.from_numpy(mass[opened]).to(clean.device)[:, None])
+        )
         token[opened], _ = lattice.settle(offers[opened], weights, mask_id, run.stream)
     return token
