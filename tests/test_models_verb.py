@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_models import environment, strop
 
 from strop.assets.known import known_models
 from strop.facts import FAMILIES, SAMPLERS
+from tiny_models import environment, strop
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "random-checkpoint.py"
 SMALL = ["--width", "16", "--blocks", "1", "--heads", "2", "--length", "8", "--vocab-size", "40"]
@@ -59,7 +59,9 @@ def test_the_wrong_family_is_one_message(checkpoints: dict[str, Path]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_sample_takes_the_family_s_own_sampler(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+def test_sample_takes_the_own_sampler_of_the_family(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     asked = ("sample", checkpoints["sedd"], "--steps", "3", "-n", "2", "-o", out)
     done = strop(*asked, "--json")

@@ -52,13 +52,13 @@ class Judge:
         self.vocab_embed = SimpleNamespace(embedding=torch.from_numpy(self.table))
         self._weight = torch.from_numpy(self.weight)
 
-    def scores(self, embedded, sigma, dtype, *, frugal=False):
+    def scores(self, embedded, sigma, dtype, *, frugal=False):  # noqa: ARG002
         return (embedded * self._weight).sum(-1)
 
     def reward(self, ids, sigma, dtype):
         return self.scores(self.vocab_embed.embedding[ids], sigma, dtype).sum(-1)
 
-    def gradient(self, embedded, masked, sigma, dtype):
+    def gradient(self, embedded, masked, sigma, dtype):  # noqa: ARG002
         return masked[..., None] * self._weight.expand(embedded.shape)
 
     def worth(self, context) -> float:

@@ -24,7 +24,7 @@ __all__ = ["DiDi"]
 
 
 class DiDi(NetworkDenoiser):
-    """A DiDi-Instruct checkpoint as a `Denoiser`: its hidden states and logits are the student's."""
+    """A DiDi-Instruct checkpoint as a `Denoiser`; hidden states and logits are the student's."""
 
     def __init__(
         self,
