@@ -104,6 +104,8 @@ def peak(name: str, kind: Implementation, quick: bool) -> None:
     """Print the megabytes that two updates and a finish need beyond the model (a child process)."""
     import ctypes
 
+    tiny = replace(shape_of(True), length=8)
+    run(model(name, tiny), name, kind, 2)  # whatever is imported on first use
     denoiser = model(name, shape_of(quick))
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
@@ -116,7 +118,7 @@ def measured(name: str, shape: DiTShape, steps: int, quick: bool) -> dict[str, A
     denoiser = model(name, shape)
     row: dict[str, Any] = {"sampler": name, "steps": steps, "backbone": backbone_seconds(denoiser)}
     for kind in KINDS:
-        run(denoiser, name, kind, 1)  # warm-up
+        run(denoiser, name, kind, 2)  # warm-up
     for kind in KINDS:
         row[f"{kind}_seconds"], row[f"{kind}_calls"] = run(denoiser, name, kind, steps)
         command = [sys.executable, __file__, "--peak", name, kind, *(["--quick"] if quick else [])]
@@ -138,7 +140,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.peak:
-        peak(*options.peak, options.quick)
+        name, kind = options.peak
+        peak(name, kind, options.quick)
         return
     shape, steps = shape_of(options.quick), options.steps or (16 if options.quick else 64)
     rows = [measured(name, shape, steps, options.quick) for name in options.samplers.split(",")]
