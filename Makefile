@@ -47,11 +47,13 @@ format: $(STAMPS)/install
 
 bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/training.py --full
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
+	$(BIN)/python benchmarks/scoring.py --quick
 	$(BIN)/python benchmarks/theory.py --quick
 	$(BIN)/python benchmarks/training.py
 

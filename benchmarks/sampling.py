@@ -30,6 +30,7 @@ from strop.denoisers.base import all_log_probs
 from strop.denoisers.config import SHAPES
 from strop.denoisers.dit import DiT
 from strop.denoisers.mdlm import MDLM
+from strop.metrics.memory import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.samplers.ancestral import update
 from strop.samplers.dense import DenseRun
@@ -266,9 +267,7 @@ def whole_runs(model: MDLM, steps: int, batch: int) -> list[dict[str, Any]]:
 def peak_extra_memory(kind: Implementation, precision: Precision, batch: int) -> None:
     """Print the megabytes that a few steps need on top of the loaded model (a child process)."""
     model = small_model()
-    release_memory()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
-    before = status("VmRSS")
+    peak = PeakMemory(model.device)
     spec = SamplerSpec(steps=64, precision=precision, implementation=kind)
     if kind == "dense":
         grid = reveal_grid(spec)
@@ -282,18 +281,10 @@ def peak_extra_memory(kind: Implementation, precision: Precision, batch: int) ->
         short = SamplerSpec(steps=3, precision=precision)  # more rows a round than 64 steps have
         for _ in fast(model, short, seed=0, outputs=range(batch), slots=batch, length=LENGTH):
             pass
-    print(json.dumps(status("VmHWM") - before))
-
-
-def status(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field + ":"))
-
-
-def release_memory() -> None:
-    import ctypes
-
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    extra = peak.extra()
+    if extra is None:
+        sys.exit("peak memory is measured on Linux only")
+    print(json.dumps(extra / 2**20))
 
 
 def memory(batch: int) -> list[dict[str, Any]]:

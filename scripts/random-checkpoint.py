@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from strop.denoisers.config import SHAPES, DiTShape, expected_tensors
 from strop.denoisers.discriminator import discriminator_tensors
-from strop.facts import FAMILIES
+from strop.facts import DIFFUSION
 
 HUB_NAMES = {"length": "model_length"}
 
@@ -69,7 +69,7 @@ def main() -> None:
         description="Write a checkpoint with random weights in a public layout."
     )
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--family", choices=FAMILIES, default="mdlm")
+    parser.add_argument("--family", choices=DIFFUSION, default="mdlm")
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--vocab-size", type=int)
     parser.add_argument("--length", type=int)

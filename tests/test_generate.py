@@ -12,7 +12,7 @@ import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import Denoiser
 from strop.generate import cell_spec, sample_cells
-from strop.store import Cell, Row
+from strop.store import Cell, Row, Run
 
 PRECISIONS = ["float64", "float32"]
 
@@ -114,6 +114,10 @@ def test_a_number_of_outputs_per_cell(denoiser: Denoiser, tmp_path: Path) -> Non
         pools = sample_cells(denoiser, specs, n=[3, 5], out=out)
         assert [len(pool) for pool in pools] == [3, 5]
         assert equal(pools[0], strop.sample(denoiser, specs[0], n=3))
+    run = Run.open(tmp_path / "run")
+    assert list(run.wanted().values()) == [3, 5]
+    sample_cells(denoiser, specs, n=4, out=run.path)
+    assert list(run.wanted().values()) == [4, 5]  # a number may grow, and never shrinks
     with pytest.raises(UserError, match="do not match"):
         sample_cells(denoiser, specs, n=[3])
 

@@ -21,6 +21,7 @@ from strop.spec import (
     GeneratorSpec,
     SamplerSpec,
     Spec,
+    plain_baseline,
 )
 
 FAST = [name for name, facts in SAMPLERS.items() if facts.fast]
@@ -35,8 +36,11 @@ def grids(draw: st.DrawFn) -> tuple[float, ...]:
 
 @st.composite
 def samplers(draw: st.DrawFn) -> SamplerSpec:
+    name = draw(st.sampled_from(sorted(SAMPLERS)))
+    if SAMPLERS[name].causal:  # neither grid nor finish, and steps are the cell's length
+        return SamplerSpec(name=name, temperature=draw(st.floats(0, 1e6)))
     fields: dict[str, Any] = {
-        "name": draw(st.sampled_from(sorted(SAMPLERS))),
+        "name": name,
         "temperature": draw(st.floats(0, 1e6)),
         "precision": draw(st.sampled_from(["float32", "float64"])),
         "top_p": draw(st.floats(0, 1, exclude_min=True)),
@@ -67,12 +71,12 @@ def checkpoints(draw: st.DrawFn) -> CheckpointSpec:
 
 @st.composite
 def cells(draw: st.DrawFn) -> CellSpec:
-    sampler, checkpoint = draw(samplers()), draw(checkpoints())
-    if SAMPLERS[sampler.name].family != "mdlm":
+    sampler, length, checkpoint = draw(samplers()), draw(st.integers(1, 4096)), draw(checkpoints())
+    if SAMPLERS[sampler.name].causal:
+        sampler = sampler.model_copy(update={"steps": length})
+    elif SAMPLERS[sampler.name].family != "mdlm":
         checkpoint = checkpoint.model_copy(update={"family": SAMPLERS[sampler.name].family})
-    generator = GeneratorSpec(
-        checkpoint=checkpoint, sampler=sampler, length=draw(st.integers(1, 4096))
-    )
+    generator = GeneratorSpec(checkpoint=checkpoint, sampler=sampler, length=length)
     whole = st.integers(1, 10**6)
     batch = st.none() | st.builds(DenseBatch, size=whole, ragged_total=st.none() | whole)
     return CellSpec(generator=generator, seed=draw(st.integers(0, 2**63 - 1)), batch=draw(batch))
@@ -195,6 +199,45 @@ def test_ids_do_not_drift() -> None:
         '"precision":"float64","steps":64,"temperature":1.0,"top_p":1.0}'
     )
 
+    old = {"name": "ancestral-duo", "implementation": "dense", "precision": "float32"}
+    assert SamplerSpec(**old).id == "0090f4750bbb3a54"
+    assert "settings" not in json.loads(SamplerSpec(**old).canonical())
+
+
+def test_settings_of_one_sampler_are_filled_in_and_part_of_its_id() -> None:
+    default = SamplerSpec(name="remdm-loop")
+    declared = SAMPLERS["remdm-loop"].settings
+    assert default.settings == {name: setting.default for name, setting in declared.items()}
+    same = [{"eta": 0.02}, {"settings": {"eta": 0.02}}, {"settings": default.settings}]
+    same += [{"settings": {"t_on": np.float64(0.55)}, "t_off": np.float64(0.05)}]
+    assert {SamplerSpec(name="remdm-loop", **one).id for one in same} == {default.id}
+    changes = [{"eta": 0.03}, {"t_on": 0.6}, {"t_off": 0.06}, {"alpha_on": 0.8}]
+    ids = {SamplerSpec(name="remdm-loop", **one).id for one in changes}
+    assert len(ids | {default.id}) == 5
+    assert SamplerSpec(name="remdm-cap", eta=0).id == SamplerSpec(name="remdm-cap", eta=-0.0).id
+    assert json.loads(default.canonical())["settings"] == default.settings
+
+
+def test_steps_of_a_causal_sampler_are_its_length() -> None:
+    checkpoint = CheckpointSpec(family="ar", sha256="0" * 64, shape={})
+    open_ended = SamplerSpec(name="autoregressive")
+    assert open_ended.steps == 0
+    with pytest.raises(UserError, match="one step per token"):
+        GeneratorSpec(checkpoint=checkpoint, sampler=open_ended, length=8)
+    fixed = SamplerSpec(name="autoregressive", steps=8)
+    assert GeneratorSpec(checkpoint=checkpoint, sampler=fixed, length=8).sampler.steps == 8
+
+
+def test_only_revising_samplers_have_a_baseline() -> None:
+    assert plain_baseline(SamplerSpec()) is None
+    for name, facts in SAMPLERS.items():
+        if facts.baseline is not None:
+            spec = SamplerSpec(name=name, top_p=0.9, temperature=0.8, grid=[0.5, 0.5])
+            plain = plain_baseline(spec)
+            assert plain is not None
+            assert (plain.top_p, plain.temperature, plain.grid) == (0.9, 0.8, (0.5, 0.5))
+            assert plain_baseline(plain) is None
+
 
 def test_kinds_with_equal_content_have_different_ids() -> None:
     class Other(SamplerSpec):
@@ -273,6 +316,22 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"grid": np.array(1.0)}, "'uniform', or masses"),
     ({"grid": b"ab"}, "'uniform', or masses"),
     ({"grid": {0.25, 0.75}}, "'uniform', or masses"),
+    ({"eta": 0.1}, ", ".join(sorted(SamplerSpec.model_fields))),
+    ({"settings": {"eta": 0.1}}, "no settings of its own"),
+    ({"settings": None}, "not a mapping"),
+    ({"name": "remdm-cap", "settings": [0.1], "eta": 0.1}, "not a mapping"),
+    ({"name": "remdm-cap", "etta": 0.1}, "There is no field"),
+    ({"name": "remdm-cap", "settings": {"etta": 0.1}}, "did you mean 'eta'"),
+    ({"name": "remdm-cap", "eta": 1.1}, "from 0 to 1"),
+    ({"name": "remdm-cap", "eta": True}, "from 0 to 1"),
+    ({"name": "remdm-cap", "eta": "much"}, "from 0 to 1"),
+    ({"name": "remdm-cap", "eta": math.nan}, "from 0 to 1"),
+    ({"name": "remdm-loop", "alpha_on": 1.0}, "above 0 and below 1"),
+    ({"name": "remdm-loop", "t_on": 0.04}, "t_off below t_on"),
+    ({"name": "remdm-loop", "eta": 0.2}, "at most (1 - alpha_on) / alpha_on"),
+    ({"name": "autoregressive", "grid": [1.0]}, "neither a reveal grid nor a finish"),
+    ({"name": "autoregressive", "finish": "greedy"}, "neither a reveal grid nor a finish"),
+    ({"name": "autoregressive", "steps": -1}, "from 1 to"),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strop.version import __version__
 
 if TYPE_CHECKING:
-    from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser
+    from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.generate import sample
     from strop.pool import Pool
@@ -35,6 +35,7 @@ _HOME = {
     "TrainSpec": "strop.training.spec",
     "UserError": "strop.errors",
     "load_denoiser": "strop.denoisers",
+    "load_model": "strop.denoisers",
     "sample": "strop.generate",
     "train": "strop.training.loop",
 }
@@ -55,6 +56,7 @@ __all__ = [
     "UserError",
     "__version__",
     "load_denoiser",
+    "load_model",
     "sample",
     "train",
 ]

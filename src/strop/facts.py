@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from strop.errors import UserError
 from strop.settings import Setting
 
 __all__ = [
+    "DIFFUSION",
     "FAMILIES",
     "SAMPLERS",
     "Finish",
@@ -50,6 +52,33 @@ class SamplerFacts:
     finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
     """The finishes that it has."""
 
+
+def _loop_fits(settings: Mapping[str, Any]) -> None:
+    """The loop's window is a window, and its masked rows keep a probability."""
+    most = (1 - settings["alpha_on"]) / settings["alpha_on"]
+    if settings["t_off"] >= settings["t_on"]:
+        got = f"t_on={settings['t_on']:g}, t_off={settings['t_off']:g}"
+        raise UserError(
+            "The loop ends before it begins: time runs from 1 down to 0.",
+            where="SamplerSpec.settings",
+            got=got,
+            expected="t_off below t_on",
+        )
+    if settings["eta"] > most:
+        raise UserError(
+            "The loop takes back more than it can reveal again.",
+            where="SamplerSpec.settings.eta",
+            got=f"eta={settings['eta']:g} at alpha_on={settings['alpha_on']:g}",
+            expected=f"eta of at most (1 - alpha_on) / alpha_on = {most:.6g}",
+        )
+
+
+LOOP = {
+    "eta": Setting("share of the visible tokens taken back per update in the loop", 0.02),
+    "t_on": Setting("time at which the loop begins", 0.55, open=True),
+    "t_off": Setting("time at which the loop ends", 0.05, open=True),
+    "alpha_on": Setting("share of the positions visible during the loop", 0.9, open=True),
+}
 
 MASK_LOGIT = Setting(
     "the mask's logit in the softmax: divided by the temperature, kept as it is, or ruled out",
@@ -107,6 +136,51 @@ SAMPLERS: dict[str, SamplerFacts] = {
         family="didi",
         finishes=("draw", "none"),
     ),
+    "ancestral-remdm": SamplerFacts(
+        "MDLM as the ReMDM code samples it: its nucleus, nothing taken back",
+        "greedy",
+        fast=True,
+        nucleus="within",
+    ),
+    "remdm-cap": SamplerFacts(
+        "ReMDM, at most a fixed share of the visible tokens taken back per update",
+        "greedy",
+        fast=True,
+        nucleus="within",
+        settings={"eta": Setting("the largest share taken back per update", 0.008)},
+        baseline="ancestral-remdm",
+    ),
+    "remdm-rescale": SamplerFacts(
+        "ReMDM, a fixed fraction of the largest possible share taken back",
+        "greedy",
+        fast=True,
+        nucleus="within",
+        settings={"eta": Setting("the fraction of the largest possible share", 0.015)},
+        baseline="ancestral-remdm",
+    ),
+    "remdm-conf": SamplerFacts(
+        "ReMDM, unsure tokens taken back first",
+        "greedy",
+        fast=True,
+        nucleus="within",
+        baseline="ancestral-remdm",
+    ),
+    "remdm-loop": SamplerFacts(
+        "ReMDM, a long loop of taking back and revealing at a constant share",
+        "greedy",
+        fast=True,
+        nucleus="within",
+        settings=LOOP,
+        check=_loop_fits,
+        baseline="ancestral-remdm",
+    ),
+    "autoregressive": SamplerFacts(
+        "a causal language model from left to right, with a cache",
+        "draw",
+        fast=True,
+        causal=True,
+        family="ar",
+    ),
 }
 
 FAMILIES: dict[str, str] = {
@@ -114,11 +188,15 @@ FAMILIES: dict[str, str] = {
     "sedd": "sedd-analytic",
     "duo": "duo-ancestral",
     "didi": "didi-guided",
+    "ar": "autoregressive",
 }
 """Families whose samplers cannot be exchanged, and the sampler that each uses by default.
 
 A denoiser of a family not listed here predicts clean tokens at masks, as MDLM does.
 """
+
+DIFFUSION = tuple(family for family, name in FAMILIES.items() if not SAMPLERS[name].causal)
+"""The families that a diffusion checkpoint may be of."""
 
 
 def reads_as(family: str) -> str:

@@ -13,61 +13,33 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-from strop.denoisers import Denoiser, load_denoiser
+from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.errors import UserError, whole_number
 from strop.facts import default_sampler
 from strop.pool import Pool
-from strop.samplers import Finished, dense_batch, fast
-from strop.spec import SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
+from strop.progress import Progress, Silent
+from strop.samplers import Finished, check_model, dense_batch, fast
+from strop.spec import SAMPLERS, SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Row, Run
 from strop.version import __version__
 
-__all__ = ["Progress", "cell_spec", "sample", "sample_cells"]
+__all__ = ["Progress", "cell_spec", "new_session", "sample", "sample_cells"]
 
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
 OUTPUT_LIMIT = 2**32  # an output's index is one word of the random numbers' address
-PACKAGES = ("strop", "torch", "numpy", "tokenizers", "safetensors", "pyarrow")
-
-
-class Progress(Protocol):
-    """Told what happens; a progress bar, a log, or nothing."""
-
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
-        """A cell begins; `done` of its `total` outputs were on disk already."""
-        ...
-
-    def advance(self, outputs: int, tokens: int) -> None:
-        """Some outputs were finished."""
-        ...
-
-    def waiting(self, cell: CellSpec) -> None:
-        """Another process is at work on a cell, and this one waits for it."""
-        ...
-
-
-class Silent:
-    """No progress."""
-
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
-        """Say nothing."""
-
-    def advance(self, outputs: int, tokens: int) -> None:
-        """Say nothing."""
-
-    def waiting(self, cell: CellSpec) -> None:
-        """Say nothing."""
+PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 
 def sample(
-    denoiser: Denoiser | str | os.PathLike[str],
+    denoiser: Model | str | os.PathLike[str],
     spec: SamplerSpec | None = None,
     *,
     n: int = 1,
@@ -85,9 +57,9 @@ def sample(
     `dtype` count only where `denoiser` is a source to load.
     """
     if isinstance(denoiser, (str, os.PathLike)):
-        denoiser = load_denoiser(denoiser, device=device, dtype=dtype)
-    elif not isinstance(denoiser, Denoiser):
-        raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_denoiser knows")
+        denoiser = load_model(denoiser, device=device, dtype=dtype)
+    elif not isinstance(denoiser, Model):
+        raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_model knows")
     if spec is not None and not isinstance(spec, SamplerSpec):
         raise _not_a("spec", spec, "a SamplerSpec, e.g. strop.SamplerSpec(steps=64)")
     pools = sample_cells(
@@ -104,7 +76,7 @@ def sample(
 
 
 def sample_cells(
-    denoiser: Denoiser,
+    denoiser: Model,
     specs: Sequence[SamplerSpec],
     *,
     n: int | Sequence[int],
@@ -123,6 +95,9 @@ def sample_cells(
         None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
     )
     length = usable_length(denoiser, length)
+    for spec in specs:
+        check_model(denoiser, spec)
+    specs = [_with_steps(spec, length) for spec in specs]
     sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
     cells = [
         cell_spec(denoiser, spec, n=count, seed=seed, batch_size=size, length=length)
@@ -134,6 +109,8 @@ def sample_cells(
             for cell, count, size in zip(cells, counts, sizes, strict=True)
         ]
     asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
+    if len(set(counts)) > 1:
+        asked["outputs"] = counts
     run = Run.prepare(out, asked, cells, force=force)
     on_disk = list(zip(run.cells(), counts, sizes, strict=True))
     # Another process may be at work here: take what is free first, then wait for the rest.
@@ -153,7 +130,7 @@ def sample_cells(
 
 
 def cell_spec(
-    denoiser: Denoiser, sampler: SamplerSpec, *, n: int, seed: int, batch_size: int, length: int
+    denoiser: Model, sampler: SamplerSpec, *, n: int, seed: int, batch_size: int, length: int
 ) -> CellSpec:
     """What determines the outputs; the batch belongs to it only where it shares random numbers."""
     batch = None
@@ -178,19 +155,26 @@ def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
     return n
 
 
+def _with_steps(spec: SamplerSpec, length: int) -> SamplerSpec:
+    """A causal sampler has a step per token, so its steps are known once the length is."""
+    if SAMPLERS[spec.name].causal and spec.steps == 0:
+        return spec.model_copy(update={"steps": length})
+    return spec
+
+
 def _not_a(name: str, value: Any, expected: str) -> UserError:
     kind = type(value).__name__
     return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
-def _default_batch(denoiser: Denoiser, spec: SamplerSpec, length: int) -> int:
+def _default_batch(denoiser: Model, spec: SamplerSpec, length: int) -> int:
     if spec.implementation == "dense":
         return max(1, min(64, DENSE_ENTRIES // (length * denoiser.vocab_size)))
     return max(1, min(1024, FAST_TOKENS // length))
 
 
 def _asked(
-    denoiser: Denoiser,
+    denoiser: Model,
     specs: Sequence[SamplerSpec],
     n: int,
     seed: int,
@@ -209,10 +193,10 @@ def _asked(
 
 
 def _in_memory(
-    denoiser: Denoiser, cell: CellSpec, n: int, batch_size: int, progress: Progress
+    denoiser: Model, cell: CellSpec, n: int, batch_size: int, progress: Progress
 ) -> Pool:
     progress.start(cell, n, 0)
-    session = _session(denoiser)
+    session = new_session(denoiser)
     rows = []
     for row in _rows(denoiser, cell, range(n), n, batch_size):
         rows.append(row)
@@ -230,7 +214,7 @@ def _in_memory(
     )
 
 
-def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: Progress) -> None:
+def _to_disk(denoiser: Model, cell: Cell, n: int, batch_size: int, progress: Progress) -> None:
     """Draw what is missing, making it durable every few seconds."""
     cell.sessions()  # a damaged record is better found before hours of work than after
     done = cell.indices()
@@ -239,7 +223,7 @@ def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: 
     if not missing:
         cell.merge()
         return
-    session = {**_session(denoiser), "outputs": 0, "seconds": 0.0}
+    session = {**new_session(denoiser), "outputs": 0, "seconds": 0.0}
     waiting: list[Row] = []
     last = time.monotonic()
 
@@ -265,7 +249,7 @@ def _to_disk(denoiser: Denoiser, cell: Cell, n: int, batch_size: int, progress: 
 
 
 def _rows(
-    denoiser: Denoiser, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
+    denoiser: Model, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
 ) -> Iterator[Row]:
     codec, mask_id = denoiser.codec, denoiser.mask_id
     for one in _draws(denoiser, cell, indices, n, batch_size):
@@ -274,7 +258,7 @@ def _rows(
 
 
 def _draws(
-    denoiser: Denoiser, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
+    denoiser: Model, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
 ) -> Iterable[Finished]:
     sampler, length = cell.generator.sampler, cell.generator.length
     if cell.batch is None:
@@ -284,7 +268,7 @@ def _draws(
 
 
 def _dense_draws(
-    denoiser: Denoiser, cell: CellSpec, size: int, wanted: set[int], n: int
+    denoiser: Model, cell: CellSpec, size: int, wanted: set[int], n: int
 ) -> Iterator[Finished]:
     """Whole batches, because their outputs share random numbers; only missing ones are kept."""
     sampler, length = cell.generator.sampler, cell.generator.length
@@ -299,7 +283,7 @@ def _dense_draws(
                 yield one
 
 
-def _session(denoiser: Denoiser) -> dict[str, Any]:
+def new_session(denoiser: Model) -> dict[str, Any]:
     """Where and with what the outputs of this session are drawn."""
     device = denoiser.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()

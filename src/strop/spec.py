@@ -377,7 +377,7 @@ class GeneratorSpec(Spec):
 
 
 def _check_family(family: str, sampler: str) -> None:
-    if SAMPLERS[sampler].family == reads_as(family):
+    if SAMPLERS[sampler].causal or SAMPLERS[sampler].family == reads_as(family):
         return
     fitting = [name for name, facts in SAMPLERS.items() if facts.family == reads_as(family)]
     raise UserError(

@@ -5,6 +5,7 @@ Nothing here needs the network, and finding it does not need torch.
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 from pathlib import Path
 
@@ -15,9 +16,11 @@ __all__ = [
     "EMBEDDED",
     "EVALUATOR",
     "HELD_OUT",
+    "MODELS",
     "ROOT",
     "embedded_names",
     "embedded_path",
+    "embedded_vocabulary",
 ]
 
 ROOT = Path(str(resources.files("strop"))) / "assets"
@@ -47,3 +50,9 @@ def embedded_path(source: str) -> Path:
     if name not in embedded_names():
         raise unknown_name("embedded model", name, embedded_names())
     return MODELS / name
+
+
+def embedded_vocabulary() -> int | None:
+    """How many tokens the embedded models' tokenizer has, the mask left out."""
+    config = MODELS / EVALUATOR.removeprefix(EMBEDDED) / "config.json"
+    return int(json.loads(config.read_bytes())["vocab_size"]) if config.is_file() else None

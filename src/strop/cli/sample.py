@@ -10,11 +10,12 @@ import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
+from strop.cli.baseline import note_baseline
 from strop.cli.progress import label, reporter
 from strop.cli.values import listed, named
 from strop.errors import UserError
 from strop.facts import default_sampler
-from strop.spec import SAMPLERS, SamplerSpec
+from strop.spec import SAMPLERS, SamplerSpec, plain_baseline
 
 __all__ = ["checked_weights", "register"]
 
@@ -32,7 +33,10 @@ def sample(
         str,
         typer.Argument(help="A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME."),
     ] = CHECKPOINT,
-    steps: Annotated[str, typer.Option(help="Updates M, e.g. 16,64.")] = "64",
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Updates M, e.g. 16,64; 64 by default (autoregressive: the length)."),
+    ] = None,
     temperature: Annotated[str, typer.Option(help="tau, e.g. 1.0,0.9; 0 is greedy.")] = "1.0",
     precision: Annotated[
         str, typer.Option(help="Of the draw: float64, float32 or both.")
@@ -54,6 +58,10 @@ def sample(
     ] = None,
     finish: Annotated[
         str | None, typer.Option(help="Last mass: greedy, draw or none; by default the public one.")
+    ] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
     ] = None,
     implementation: Annotated[
         str, typer.Option(help="fast, or dense: the public code step by step.")
@@ -90,11 +98,11 @@ def sample(
         "settings": named("--settings", settings) if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
-    from strop.denoisers import load_denoiser
+    from strop.denoisers import load_model
     from strop.generate import sample_cells
 
     with output.warnings_noted():
-        denoiser = load_denoiser(
+        denoiser = load_model(
             checkpoint,
             revision=revision,
             weights=checked_weights(weights),
@@ -130,20 +138,29 @@ def sample(
             progress=bar,
         )
     _print(out, pools, as_json)
+    same = {"-n": n, "--seed": seed, "--length": length, "--finish": finish}
+    same |= {
+        "--family": family,
+        "--weights": weights,
+        "--revision": revision,
+        "--device": device,
+        "--dtype": dtype,
+    }
+    note_baseline(checkpoint, out, specs, same)
     output.next_command(f"strop show {shlex.quote(out)}")
 
 
 def _specs(
-    steps: str,
+    steps: str | None,
     temperature: str,
     precision: str,
     grid: str | None,
     common: dict[str, Any],
 ) -> list[SamplerSpec]:
-    grids: list[dict[str, Any]]
+    grids: list[dict[str, Any]] = [{}]
     if grid is not None and grid != "uniform":
         grids = [{"grid": [_number(word) for word in grid.split(",")]}]
-    else:
+    elif steps is not None:
         grids = [{"steps": m} for m in listed(steps, int, "--steps")]
     product = itertools.product(
         grids, listed(temperature, float, "--temperature"), listed(precision, str, "--precision")
@@ -178,22 +195,31 @@ def _print(out: str, pools: list[Any], as_json: bool) -> None:
             "nfe_mean": float(pool.nfe.mean()),
             "seconds": float(pool.seconds.sum()),
             "leftover_masks": int(pool.leftover_masks.sum()),
+            "plain_baseline": _dumped(plain_baseline(pool.spec.generator.sampler)),
         }
         for pool in pools
     ]
     if as_json:
         output.emit({"run": out, "cells": rows})
         return
-    output.table(
-        ["cell", "setting", "outputs", "calls per output", "seconds per output"],
+    header = ["cell", "setting", "outputs", "calls per output", "seconds per output"]
+    lines = [
         [
-            [
-                row["cell"],
-                label(pool.spec.generator.sampler),
-                str(row["n"]),
-                f"{row['nfe_mean']:.1f}",
-                f"{row['seconds'] / row['n']:.3g}",
-            ]
-            for row, pool in zip(rows, pools, strict=True)
-        ],
-    )
+            row["cell"],
+            label(pool.spec.generator.sampler),
+            str(row["n"]),
+            f"{row['nfe_mean']:.1f}",
+            f"{row['seconds'] / row['n']:.3g}",
+        ]
+        for row, pool in zip(rows, pools, strict=True)
+    ]
+    plain = [plain_baseline(pool.spec.generator.sampler) for pool in pools]
+    if any(plain):
+        header.append("plain baseline")
+        for line, one in zip(lines, plain, strict=True):
+            line.append("" if one is None else label(one))
+    output.table(header, lines)
+
+
+def _dumped(spec: SamplerSpec | None) -> dict[str, Any] | None:
+    return None if spec is None else spec.model_dump(mode="json")

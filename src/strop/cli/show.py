@@ -11,6 +11,7 @@ import typer
 from strop.cli import output
 from strop.cli.progress import label
 from strop.errors import UserError
+from strop.spec import plain_baseline
 
 __all__ = ["register"]
 
@@ -41,7 +42,8 @@ def show(
     opened = Run.open(run)
     chosen = opened.cells() if cell is None else [opened.cell(cell)]
     asked = opened.asked
-    documents = [_document(one, asked, first) for one in chosen]
+    wanted = opened.wanted()
+    documents = [_document(one, wanted[one.id], first) for one in chosen]
     if as_json:
         output.emit({"run": str(run), "asked": asked, "cells": documents})
         return
@@ -49,27 +51,30 @@ def show(
     for one, document in zip(chosen, documents, strict=True):
         sampler = one.spec.generator.sampler
         output.say(
-            f"\n{one.id}  {label(sampler)}  {document['outputs']} of {asked.get('n')} outputs"
+            f"\n{one.id}  {label(sampler)}  {document['outputs']} of {document['asked']} outputs"
         )
+        baseline = plain_baseline(sampler)
+        if baseline is not None:
+            output.say(f"  plain baseline: {label(baseline)}")
         if cell is not None:
             output.table(["field", "value"], [[k, str(v)] for k, v in sampler])
         for entry in document["first"]:
             output.say(f"  [{entry['index']}] nfe {entry['nfe']}  {_excerpt(entry, full)}")
-    incomplete = any(d["outputs"] < (asked.get("n") or 0) for d in documents)
+    incomplete = any(d["outputs"] < d["asked"] for d in documents)
     if incomplete:
         output.note("some outputs are missing: the command that made this run continues it")
     elif cell is None and chosen:
         output.next_command(f"strop show {shlex.quote(str(run))} {chosen[0].id} --full")
 
 
-def _document(cell: Any, asked: dict[str, Any], first: int) -> dict[str, Any]:
+def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:
     table = cell.table()
     head = table.slice(0, max(0, first)).to_pylist()
     return {
         "cell": cell.id,
         "spec": cell.spec.model_dump(mode="json"),
         "outputs": table.num_rows,
-        "asked": asked.get("n"),
+        "asked": asked,
         "sessions": cell.sessions(),
         "first": head,
     }
@@ -98,7 +103,7 @@ def ls(
         try:
             asked, cells = run.asked, run.cells()
             done = [len(cell.indices()) for cell in cells]
-            state = f"{sum(done)} of {len(cells) * asked.get('n', 0)} outputs"
+            state = f"{sum(done)} of {sum(run.wanted().values())} outputs"
         except UserError as error:  # one damaged run must not hide the others
             asked, cells, state = {}, [], error.what
         rows.append(

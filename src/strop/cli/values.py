@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from strop.errors import UserError
 
-__all__ = ["listed", "named"]
+__all__ = ["listed", "named", "per_budget"]
 
 T = TypeVar("T")
 
@@ -31,6 +31,23 @@ def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
         if value not in values:
             values.append(value)
     return values
+
+
+def per_budget(text: str, budgets: Sequence[int], flag: str) -> list[int]:
+    """One whole number for all budgets, or as many as there are budgets."""
+    try:
+        values = [int(word) for word in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) not in (1, len(budgets)) or min(values, default=0) < 1:
+        raise UserError(
+            f"{flag} cannot be read.",
+            where=flag,
+            got=repr(text),
+            expected=f"a whole number of at least 1, or {len(budgets)} of them, one per number of "
+            "steps",
+        )
+    return values * len(budgets) if len(values) == 1 else values
 
 
 def named(flag: str, text: str | None) -> dict[str, Any]:

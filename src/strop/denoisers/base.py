@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NEG_INFINITY",
+    "CausalModel",
     "Denoiser",
+    "Model",
     "all_log_probs",
     "all_logits",
     "carry_over",
@@ -29,17 +31,12 @@ NEG_INFINITY = -1_000_000.0
 
 
 @runtime_checkable
-class Denoiser(Protocol):
-    """log p(clean token | visible tokens), split so that a sampler pays for the rows it draws.
-
-    `hidden` is the expensive part and sees the whole sequence; `logits` turns some of its rows into
-    scores over the vocabulary. What a hidden state holds is the denoiser's own business, except
-    that it is a tensor whose first two axes are the sequence and the position.
-    """
+class Model(Protocol):
+    """What every generator is made from, whatever its sampler asks of it."""
 
     @property
     def spec(self) -> CheckpointSpec:
-        """What this denoiser computes; part of the generator's identity."""
+        """What this model computes; part of the generator's identity."""
         ...
 
     @property
@@ -49,25 +46,17 @@ class Denoiser(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Classes of the output, the mask included."""
+        """Classes of the output, the mask included where there is one."""
         ...
 
     @property
-    def mask_id(self) -> int:
-        """The class that means "not yet revealed"; `vocab_size` where the family has none.
-
-        One past the last class: no token equals it, and indexing with it fails loudly.
-        """
+    def mask_id(self) -> int | None:
+        """The class that means "not yet revealed"; None where nothing is ever masked."""
         ...
 
     @property
     def length(self) -> int:
-        """The longest sequence it knows, and the default one."""
-        ...
-
-    @property
-    def time_conditioned(self) -> bool:
-        """Whether `hidden` depends on sigma; if not, sigma may be None."""
+        """The longest sequence it knows, and the default one of a denoiser."""
         ...
 
     @property
@@ -78,6 +67,52 @@ class Denoiser(Protocol):
     @property
     def codec(self) -> TextCodec | None:
         """Tokens to text, where a tokenizer is known."""
+        ...
+
+
+@runtime_checkable
+class CausalModel(Model, Protocol):
+    """log p(next token | tokens before it), with a memory of what it has read."""
+
+    @property
+    def start_id(self) -> int:
+        """The token that every sequence begins with."""
+        ...
+
+    @property
+    def default_length(self) -> int:
+        """The length of an output when none is asked for."""
+        ...
+
+    def read(self, ids: Tensor, memory: Any) -> tuple[Tensor, Any]:
+        """Read `ids` [B, n] after what `memory` holds (None: nothing).
+
+        Returns raw float32 scores [B, V] of the token that follows, a new tensor, and the memory
+        for the next call; the old one is spent.
+        """
+        ...
+
+
+@runtime_checkable
+class Denoiser(Model, Protocol):
+    """log p(clean token | visible tokens), split so that a sampler pays for the rows it draws.
+
+    `hidden` is the expensive part and sees the whole sequence; `logits` turns some of its rows into
+    scores over the vocabulary. What a hidden state holds is the denoiser's own business, except
+    that it is a tensor whose first two axes are the sequence and the position.
+    """
+
+    @property
+    def mask_id(self) -> int:
+        """The class that means "not yet revealed"; `vocab_size` where the family has none.
+
+        One past the last class: no token equals it, and indexing with it fails loudly.
+        """
+        ...
+
+    @property
+    def time_conditioned(self) -> bool:
+        """Whether `hidden` depends on sigma; if not, sigma may be None."""
         ...
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
@@ -157,10 +192,10 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
     )
 
 
-def usable_length(denoiser: Denoiser, length: int | None) -> int:
+def usable_length(denoiser: Model, length: int | None) -> int:
     """The length asked for, or the model's own; never a longer one."""
     if length is None:
-        return denoiser.length
+        return denoiser.default_length if isinstance(denoiser, CausalModel) else denoiser.length
     length = whole_number("length", length, 1, 2**32)
     if length > denoiser.length:
         raise UserError(

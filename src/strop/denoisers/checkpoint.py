@@ -23,7 +23,7 @@ from strop.denoisers.lightning import read_training_file
 from strop.denoisers.modules import DISCRIMINATOR, Modules, didi_modules
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Checkpoint", "read_checkpoint"]
+__all__ = ["Checkpoint", "Located", "has_tokenizer", "locate", "read_checkpoint"]
 
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
@@ -55,8 +55,20 @@ class Checkpoint:
     """Networks beside the main one, such as a discriminator."""
 
 
+@dataclass(frozen=True)
+class Located:
+    """Where a checkpoint lies on this machine."""
+
+    source: str
+    """As the user wrote it."""
+    path: Path
+    """A directory or a file that exists."""
+    revision: str | None
+    """The hub commit the files come from."""
+
+
 def read_checkpoint(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Located,
     *,
     revision: str | None = None,
     weights: Literal["ema", "raw"] | None = None,
@@ -67,23 +79,29 @@ def read_checkpoint(
     `.pt`), a hub id `owner/name[@revision]`, or `embedded:NAME`. An existing path wins over a hub
     id. `weights` chooses between the averaged and the raw weights of a training file.
     """
-    text = os.fspath(source)
     if weights not in (None, "ema", "raw"):
         raise unknown_name("choice of weights", str(weights), ["ema", "raw"])
+    found = source if isinstance(source, Located) else locate(source, revision)
+    return _read_path(found.source, found.path, weights, found.revision)
+
+
+def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
+    """Find a checkpoint's files, downloading them where `source` is a hub id."""
+    text = os.fspath(source)
     if not text.strip():
         raise UserError("The checkpoint's name is empty.", expected="a path or a hub id")
     if text.startswith(assets.EMBEDDED):
         _no_revision(text, revision)
-        return _read_path(text, assets.embedded_path(text), weights, None)
+        return Located(text, assets.embedded_path(text), None)
     path = Path(text).expanduser()
     with reading(path):
         exists = path.exists()
     if exists:
         _no_revision(text, revision)
-        return _read_path(text, path, weights, None)
+        return Located(text, path, None)
     repo, revision = _hub_id(text, path, revision)
     snapshot = hub.fetch(repo, revision)
-    return _read_path(text, snapshot.directory, weights, snapshot.revision)
+    return Located(text, snapshot.directory, snapshot.revision)
 
 
 def _no_revision(source: str, revision: str | None) -> None:
@@ -167,7 +185,7 @@ def _read_path(
         config=config,
         sha256=sha256_of_all(files),
         weights=kind,
-        tokenizer_dir=file.parent if _has_tokenizer(file.parent) else None,
+        tokenizer_dir=file.parent if has_tokenizer(file.parent) else None,
         revision=revision,
         family=family,
         modules=modules,
@@ -217,7 +235,8 @@ def _config_beside(file: Path) -> dict[str, Any]:
     return read_json_object(path) if exists else {}
 
 
-def _has_tokenizer(directory: Path) -> bool:
+def has_tokenizer(directory: Path) -> bool:
+    """Whether a tokenizer lies in this directory."""
     return (directory / "tokenizer.json").is_file() or (
         (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file()
     )

@@ -15,7 +15,7 @@ from typing import Any
 from strop.denoisers.fields import levels
 from strop.denoisers.inert import placeholder_value
 from strop.errors import UserError, unknown_name
-from strop.facts import FAMILIES
+from strop.facts import DIFFUSION
 
 __all__ = ["chosen_family", "family_of_config", "family_of_keys"]
 
@@ -63,14 +63,14 @@ def family_of_config(content: Any) -> str | None:
 
 def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
     """The family to load: as the files say, as the user says, or MDLM with a warning."""
-    if asked is not None and asked not in FAMILIES:
-        raise unknown_name("family", asked, FAMILIES, where="--family")
-    if said is not None and said not in FAMILIES:
+    if asked is not None and asked not in DIFFUSION:
+        raise unknown_name("family", asked, DIFFUSION, where="--family")
+    if said is not None and said not in DIFFUSION:
         raise UserError(
             f"The checkpoint is of the kind {said!r}, which is no diffusion family known here.",
             where=where,
             got=said,
-            expected="one of " + ", ".join(FAMILIES),
+            expected="one of " + ", ".join(DIFFUSION),
             fix="pass another checkpoint; a causal language model is no denoiser",
         )
     if said is not None and asked is not None and asked != said:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -30,8 +30,11 @@ class Snapshot:
     """The commit that the files belong to."""
 
 
-def fetch(repo: str, revision: str | None) -> Snapshot:
-    """Download the weights, the configuration and the tokenizer of `repo`, or find them cached."""
+def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Snapshot:
+    """Download the weights, the configuration and the tokenizer of `repo`, or find them cached.
+
+    `more` names further files that are fetched where the repository has them.
+    """
     found = _weights(repo, revision)
     # The branch may move while we read: everything else comes from the commit found first.
     commit = found.parent.name
@@ -43,7 +46,7 @@ def fetch(repo: str, revision: str | None) -> Snapshot:
                 got=f"no file {name}",
                 expected=f"every file that {INDEX} names",
             )
-    _fetch_optional(repo, commit)
+    _fetch_optional(repo, commit, (*_OPTIONAL, *more))
     return Snapshot(found.parent, commit)
 
 
@@ -67,10 +70,10 @@ def _weights(repo: str, revision: str | None) -> Path:
     return found
 
 
-def _fetch_optional(repo: str, commit: str) -> None:
+def _fetch_optional(repo: str, commit: str, names: Sequence[str]) -> None:
     """The files a checkpoint may lack; cached weights stay usable where the hub is out of reach."""
     unknown = []
-    for name in _OPTIONAL:
+    for name in names:
         if _cached(repo, name, commit) is not None:
             continue
         if not unknown:  # after one failure the others would only wait for the same

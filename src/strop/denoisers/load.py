@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser
-from strop.denoisers.checkpoint import Checkpoint, read_checkpoint
+from strop.denoisers.base import Denoiser, Model
+from strop.denoisers.causal import is_causal, load_causal
+from strop.denoisers.checkpoint import Checkpoint, locate, read_checkpoint
 from strop.denoisers.config import DiTShape, check_tensors, expected_tensors, infer_shape
 from strop.denoisers.didi import DiDi
 from strop.denoisers.discriminator import Discriminator, discriminator_tensors
@@ -25,7 +26,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
 
-__all__ = ["DTYPES", "load_denoiser", "resolve_device"]
+__all__ = ["DTYPES", "load_denoiser", "load_model", "resolve_device", "resolve_dtype"]
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -39,15 +40,44 @@ def load_denoiser(
     device: str = "auto",
     dtype: str = "auto",
 ) -> Denoiser:
+    """Load a masked denoiser; the arguments are those of `load_model`."""
+    model = load_model(
+        source, revision=revision, weights=weights, family=family, device=device, dtype=dtype
+    )
+    if not isinstance(model, Denoiser):
+        raise UserError(
+            "The checkpoint is no masked denoiser.",
+            where=source,
+            got=f"a model of the family {model.spec.family!r}",
+            fix="use strop.load_model, or a masked diffusion checkpoint",
+        )
+    return model
+
+
+def load_model(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    weights: Literal["ema", "raw"] | None = None,
+    family: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+) -> Model:
     """Load a checkpoint: a directory, a file, a hub id (`owner/name[@revision]`), `embedded:NAME`.
 
+    A masked diffusion checkpoint becomes a `Denoiser`, a causal language model a `CausalModel`.
+
     `weights` chooses between EMA (the default) and raw weights of a training file; `family` names
-    the family where the files do not. `dtype` is that of the matrix products; normalisations and
-    the residual stream stay in float32.
+    the diffusion family where the files do not. `dtype` is that of the matrix products;
+    normalisations and the residual stream stay in float32 (in a causal model of transformers, where
+    that library keeps them so).
     """
     place = resolve_device(device)
-    kind = _resolve_dtype(dtype, place)
-    checkpoint = read_checkpoint(source, revision=revision, weights=weights)
+    kind = resolve_dtype(dtype, place)
+    found = locate(source, revision)
+    if is_causal(found):
+        return load_causal(found, weights, place, kind)
+    checkpoint = read_checkpoint(found, weights=weights)
     family = chosen_family(checkpoint.family, family, checkpoint.path)
     shape = infer_shape(checkpoint, family)
     spec = CheckpointSpec(
@@ -134,7 +164,7 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _resolve_dtype(name: str, device: torch.device) -> str:
+def resolve_dtype(name: str, device: torch.device) -> str:
     """Full precision unless asked otherwise: the sampler's law should not hang on the device."""
     if name == "auto":
         return "float32"

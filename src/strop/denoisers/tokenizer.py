@@ -73,15 +73,20 @@ class TextCodec:
     @classmethod
     def for_checkpoint(cls, checkpoint: Checkpoint, vocab_size: int) -> TextCodec | None:
         """The tokenizer beside the weights, else GPT-2's for the public vocabulary, else None."""
-        if checkpoint.tokenizer_dir is None:
-            return cls.gpt2() if vocab_size == _PUBLIC_VOCABULARY else None
-        codec = cls.from_directory(checkpoint.tokenizer_dir)
+        return cls.beside(checkpoint.tokenizer_dir, vocab_size, _PUBLIC_VOCABULARY)
+
+    @classmethod
+    def beside(cls, directory: Path | None, vocab_size: int, gpt2: int) -> TextCodec | None:
+        """The tokenizer in `directory`, else GPT-2's for a vocabulary of size `gpt2`, else None."""
+        if directory is None:
+            return cls.gpt2() if vocab_size == gpt2 else None
+        codec = cls.from_directory(directory)
         if codec.vocab_size > vocab_size:
             raise UserError(
                 "The tokenizer beside the weights is larger than the model's vocabulary.",
-                where=checkpoint.tokenizer_dir,
+                where=directory,
                 got=f"a tokenizer of {codec.vocab_size} tokens",
-                expected=f"at most {vocab_size}, the model's vocabulary with the mask",
+                expected=f"at most {vocab_size}, the model's vocabulary",
                 fix="put the tokenizer that the model was trained with beside the weights, "
                 "or remove it to sample ids without text",
             )

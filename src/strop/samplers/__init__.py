@@ -6,18 +6,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from strop.denoisers.base import Denoiser
+from strop.denoisers.base import CausalModel, Denoiser, Model
+from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.samplers import (
     analytic,
     ancestral,
+    autoregressive,
     didi,
     didi_fast,
     duo,
+    remdm,
     sedd,
     sedd_fast,
     uniform_fast,
@@ -28,11 +34,12 @@ from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice import BITS
 from strop.samplers.lattice_race import LatticeRace
 from strop.samplers.lockstep import LockstepSampler, lockstep
-from strop.samplers.packed import Finished, Packed
+from strop.samplers.packed import Finished, Law, Packed
 from strop.samplers.reveal_first import RevealFirst
-from strop.spec import SamplerSpec
+from strop.samplers.revising import Revising
+from strop.spec import SAMPLERS, SamplerSpec
 
-__all__ = ["DENSE", "LOCKSTEP", "Finished", "dense_batch", "fast"]
+__all__ = ["DENSE", "FAST", "LOCKSTEP", "Finished", "check_model", "dense_batch", "fast"]
 
 DENSE: dict[str, DenseSampler] = {
     "ancestral": ancestral.cached,
@@ -40,6 +47,12 @@ DENSE: dict[str, DenseSampler] = {
     "analytic": analytic.analytic,
     "ancestral-duo": duo.ancestral,
     "analytic-duo": duo.analytic,
+    "ancestral-remdm": ancestral.cached,
+    "remdm-cap": remdm.remdm,
+    "remdm-rescale": remdm.remdm,
+    "remdm-conf": remdm.remdm,
+    "remdm-loop": remdm.remdm,
+    "autoregressive": autoregressive.dense,
     "sedd-analytic": sedd.analytic,
     "sedd-euler": sedd.euler,
     "sedd-analytic-duo": sedd.analytic_duo,
@@ -60,8 +73,39 @@ LOCKSTEP: dict[str, LockstepSampler] = {
 """Fast forms of samplers that go through all updates together."""
 
 
+def _ancestral(packed: Packed, seed: int, bits: int) -> Law:
+    if packed.spec.precision == "float64":
+        return RevealFirst(packed, seed)
+    return LatticeRace(packed, seed, bits)
+
+
+FAST: dict[str, Callable[[Packed, int, int], Law]] = {
+    "ancestral": _ancestral,
+    "ancestral-remdm": _ancestral,
+    "remdm-cap": Revising,
+    "remdm-rescale": Revising,
+    "remdm-conf": Revising,
+    "remdm-loop": Revising,
+}
+
+
+def check_model(model: Model, spec: SamplerSpec) -> None:
+    """Refuse a sampler that asks for another kind of model."""
+    causal = SAMPLERS[spec.name].causal
+    if isinstance(model, CausalModel if causal else Denoiser):
+        return
+    wanted = "a causal language model" if causal else "a masked denoiser"
+    fitting = [name for name, facts in SAMPLERS.items() if facts.causal != causal]
+    raise UserError(
+        f"The sampler {spec.name!r} needs {wanted}.",
+        where=model.source,
+        got=f"a checkpoint of the family {model.spec.family!r}",
+        fix=f"--sampler {fitting[0]}",
+    )
+
+
 def dense_batch(
-    denoiser: Denoiser,
+    denoiser: Model,
     spec: SamplerSpec,
     *,
     seed: int,
@@ -76,19 +120,25 @@ def dense_batch(
     """
     generator = torch.Generator()
     generator.manual_seed(seed if first == 0 else derive_seed(seed, "dense", first))
-    run = DenseRun(denoiser, spec, reveal_grid(spec), generator, count, length, bits)
+    check_model(denoiser, spec)
+    run = DenseRun(
+        cast(Denoiser, denoiser), spec, reveal_grid(spec), generator, count, length, bits
+    )
     start = time.perf_counter()
     ids = DENSE[spec.name](run).cpu().numpy()
     seconds = (time.perf_counter() - start) / count
     calls = run.calls + run.judge_calls
     return [
-        Finished(first + i, row, calls, seconds, int((row == denoiser.mask_id).sum()))
-        for i, row in enumerate(ids)
+        Finished(first + i, row, calls, seconds, _masks(row, denoiser)) for i, row in enumerate(ids)
     ]
 
 
+def _masks(row: NDArray[np.int64], model: Model) -> int:
+    return 0 if model.mask_id is None else int((row == model.mask_id).sum())
+
+
 def fast(
-    denoiser: Denoiser,
+    denoiser: Model,
     spec: SamplerSpec,
     *,
     seed: int,
@@ -98,10 +148,14 @@ def fast(
     bits: int = BITS,
 ) -> Iterator[Finished]:
     """The given outputs, in the order in which they are finished."""
+    if isinstance(denoiser, CausalModel):
+        return autoregressive.fast(
+            denoiser, spec, seed=seed, outputs=outputs, slots=slots, length=length, bits=bits
+        )
     if spec.name in LOCKSTEP:
         return lockstep(
             LOCKSTEP[spec.name],
-            denoiser,
+            cast(Denoiser, denoiser),
             spec,
             seed=seed,
             outputs=outputs,
@@ -109,10 +163,5 @@ def fast(
             length=length,
             bits=bits,
         )
-    packed = Packed(denoiser, spec, reveal_grid(spec), slots, length)
-    law = (
-        RevealFirst(packed, seed)
-        if spec.precision == "float64"
-        else LatticeRace(packed, seed, bits)
-    )
-    return packed.run(outputs, law)
+    packed = Packed(cast(Denoiser, denoiser), spec, reveal_grid(spec), slots, length)
+    return packed.run(outputs, FAST[spec.name](packed, seed, bits))

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, subs
+from strop.facts import SAMPLERS, Nucleus
+from strop.spec import SamplerSpec
 
-__all__ = ["any_log_probs", "clean_log_probs", "invert", "race"]
+__all__ = ["any_log_probs", "clean_log_probs", "invert", "race", "shaped"]
 
 RACE_EPSILON = 1e-10
 """The public code's guard inside both logarithm and quotient."""
@@ -24,7 +26,15 @@ NUCLEUS_TOLERANCE = 1e-6
 """A set whose mass falls short of top_p by rounding alone counts as having reached it."""
 
 
-def clean_log_probs(logits: Tensor, mask_id: int, temperature: float, top_p: float) -> Tensor:
+def shaped(logits: Tensor, mask_id: int, spec: SamplerSpec) -> Tensor:
+    """The clean-token law that a sampler draws from; may overwrite `logits`."""
+    nucleus = SAMPLERS[spec.name].nucleus
+    return clean_log_probs(logits, mask_id, spec.temperature, spec.top_p, nucleus)
+
+
+def clean_log_probs(
+    logits: Tensor, mask_id: int, temperature: float, top_p: float, nucleus: Nucleus = "reaching"
+) -> Tensor:
     """Normalised log-probabilities over clean tokens; the mask's is about -1e6.
 
     Temperature acts on the logits before the mask outcome joins (the paper's eq. 1). At 1 nothing
@@ -36,7 +46,7 @@ def clean_log_probs(logits: Tensor, mask_id: int, temperature: float, top_p: flo
     if temperature != 1:
         logits = _tempered(logits, mask_id, temperature)
     log_probs = subs(logits, mask_id)
-    return log_probs if top_p == 1 else _nucleus(log_probs, top_p)
+    return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
 
 
 def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:
@@ -44,7 +54,7 @@ def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Ten
     if temperature == 0:
         return _certain(logits)
     log_probs = _scaled(logits, temperature).log_softmax(-1)
-    return log_probs if top_p == 1 else _nucleus(log_probs, top_p)
+    return log_probs if top_p == 1 else _nucleus(log_probs, top_p, "reaching")
 
 
 def _tempered(logits: Tensor, mask_id: int, temperature: float) -> Tensor:
@@ -72,13 +82,21 @@ def _certain(log_probs: Tensor) -> Tensor:
     return torch.full_like(log_probs, NEG_INFINITY).scatter_(-1, best, 0.0)
 
 
-def _nucleus(log_probs: Tensor, top_p: float) -> Tensor:
-    """Keep the smallest set of most probable tokens whose mass reaches top_p, renormalised."""
+def _nucleus(log_probs: Tensor, top_p: float, rule: Nucleus) -> Tensor:
+    """Keep the most probable tokens up to a mass of top_p, renormalised.
+
+    `reaching` keeps the smallest set whose mass reaches top_p. `within` keeps the largest set whose
+    mass does not exceed it, and the best token always: at most one token fewer, and sharper.
+    """
     ordered, order = torch.sort(log_probs, dim=-1, descending=True, stable=True)
     mass = ordered.double().exp()
-    before = mass.cumsum(-1) - mass
-    dropped = torch.zeros_like(log_probs, dtype=torch.bool)
-    dropped.scatter_(-1, order, before >= top_p - NUCLEUS_TOLERANCE)
+    total = mass.cumsum(-1)
+    if rule == "reaching":
+        out = total - mass >= top_p - NUCLEUS_TOLERANCE
+    else:
+        out = total > top_p + NUCLEUS_TOLERANCE
+        out[..., 0] = False
+    dropped = torch.zeros_like(log_probs, dtype=torch.bool).scatter_(-1, order, out)
     kept = log_probs.masked_fill(dropped, NEG_INFINITY)
     return kept - torch.logsumexp(kept, dim=-1, keepdim=True)
 
@@ -92,7 +110,7 @@ def race(weights: Tensor, uniforms: Tensor) -> Tensor:
 def invert(log_probs: Tensor, uniforms: Tensor) -> Tensor:
     """One token a row by inverting the cumulative distribution, summed in float64.
 
-    Overwrites `log_probs`.
+    Overwrites `log_probs` with the probabilities.
     """
     cumulative = log_probs.exp_().cumsum(-1, dtype=torch.float64)
     # Staying strictly below the total keeps a rounded product from running off the end.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
-from strop.samplers.categorical import clean_log_probs, race
+from strop.samplers.categorical import race, shaped
 from strop.samplers.grid import RevealGrid
 from strop.spec import SamplerSpec
 
@@ -55,9 +55,9 @@ class DenseRun:
 
     def log_probs(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
-        denoiser, spec = self.denoiser, self.spec
         logits = self.logits(ids, sigma)
-        clean = clean_log_probs(logits, denoiser.mask_id, spec.temperature, spec.top_p)
+        denoiser = self.denoiser
+        clean = shaped(logits, denoiser.mask_id, self.spec)
         return carry_over(clean, ids, denoiser.mask_id)
 
     def draw(self, weights: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.categorical import clean_log_probs, invert
+from strop.samplers.categorical import invert, shaped
 from strop.samplers.packed import Packed
 
 __all__ = ["RevealFirst"]
@@ -48,7 +48,6 @@ class RevealFirst:
         self, logits: Tensor, slots: NDArray[np.int64], positions: NDArray[np.int64], packed: Packed
     ) -> NDArray[np.int64]:
         """Every wanted position is revealed: one random number each."""
-        spec = packed.spec
-        clean = clean_log_probs(logits, packed.denoiser.mask_id, spec.temperature, spec.top_p)
+        clean = shaped(logits, packed.denoiser.mask_id, packed.spec)
         u = self._stream.uniform(packed.output[slots], 0, positions, 1)
         return invert(clean, torch.from_numpy(u).to(clean.device)).cpu().numpy()

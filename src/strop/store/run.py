@@ -47,7 +47,8 @@ class Run:
     ) -> Run:
         """Make a new run, or open one that was made for the same cells.
 
-        `asked` is written to study.yaml for people; the cells' ids decide what is the same.
+        `asked` is written to study.yaml for people; the cells' ids decide what is the same. Its
+        `n` is the number of outputs of every cell, or `outputs` has one number per cell.
         """
         if not os.fspath(path):
             raise UserError("The output path is empty.", where="-o/--out", fix="name a directory")
@@ -72,8 +73,14 @@ class Run:
                     "by whole batches, see --batch-size)",
                     fix="choose another -o/--out, or start this one anew with --force",
                 )
-            n = max(int(asked.get("n", 0)), 0 if study is None else study["asked"].get("n", 0))
-            run._write_study({**asked, "n": n}, ids)
+            before = run.wanted() if study is not None else {}
+            each = asked.get("outputs") or [int(asked.get("n", 0))] * len(ids)
+            counts = [max(n, before.get(cell, 0)) for cell, n in zip(ids, each, strict=True)]
+            said = {**asked, "n": max(counts, default=0)}
+            said.pop("outputs", None)
+            if len(set(counts)) > 1:
+                said["outputs"] = counts
+            run._write_study(said, ids)
             for cell in cells:
                 Cell(run.path / CELLS / cell.id, cell)._prepare()
         return run
@@ -100,6 +107,15 @@ class Run:
         """What the run was asked to do, as study.yaml has it."""
         study = self._study()
         return {} if study is None else dict(study["asked"])
+
+    def wanted(self) -> dict[str, int]:
+        """How many outputs each cell was asked for, by the cell's id."""
+        study = self._study()
+        if study is None:
+            return {}
+        asked, ids = study["asked"], study["cells"]
+        counts = asked.get("outputs") or [asked.get("n", 0)] * len(ids)
+        return dict(zip(ids, counts, strict=True))
 
     def cells(self) -> list[Cell]:
         """The cells of the study, in the order in which they were asked for."""
@@ -185,6 +201,9 @@ class Run:
             raise damaged(path, "it does not say what was asked")
         if not isinstance(ids, list) or not all(CELL_ID.fullmatch(str(name)) for name in ids):
             raise damaged(path, "it does not list cells")
+        counts = asked.get("outputs", [0] * len(ids))
+        if not isinstance(counts, list) or [type(n) for n in counts] != [int] * len(ids):
+            raise damaged(path, "it does not say how many outputs each cell has")
         return study
 
     def _write_study(self, asked: Mapping[str, Any], ids: list[str]) -> None:

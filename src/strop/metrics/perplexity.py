@@ -1,0 +1,216 @@
+"""Generative perplexity: how surprised a causal language model is by an output.
+
+Per output the sum of negative log-probabilities (nats), the tokens it is over, and bytes; from
+these the aggregates. A reading longer than the context is read in windows that overlap by half
+(`sliding`): each token is scored once, with at least half a context before it. Batches change the
+speed and nothing else; no output is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError, unknown_name
+from strop.metrics.bootstrap import Statistic
+from strop.metrics.causal import Evaluator
+from strop.metrics.score import score_cell
+from strop.metrics.spans import POLICIES, Output, Reading, Span, spans
+from strop.progress import Progress
+from strop.spec import MetricSpec, SpanPolicy
+from strop.store import Cell
+
+__all__ = [
+    "BATCH_TOKENS",
+    "perplexity_columns",
+    "perplexity_metric",
+    "score_perplexity",
+    "statistics",
+]
+
+BATCH_TOKENS = 8192
+"""Tokens that go through the network at a time: eight outputs of 1,024."""
+
+
+def perplexity_metric(
+    evaluator: Evaluator,
+    span: SpanPolicy,
+    *,
+    retokenise: bool = True,
+    clean_up: bool | None = None,
+) -> MetricSpec:
+    """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so."""
+    clean = (span == "public-code" and retokenise) if clean_up is None else clean_up
+    if span not in POLICIES:
+        raise unknown_name("span policy", span, POLICIES, where="--span")
+    return MetricSpec(
+        name="perplexity",
+        evaluator=evaluator.spec,
+        span=span,
+        settings={"retokenise": retokenise, "clean_up": clean, "long": POLICIES[span].long},
+    )
+
+
+def perplexity_columns(
+    evaluator: Evaluator, metric: MetricSpec, outputs: Sequence[Output], length: int
+) -> dict[str, NDArray]:
+    """Per output: nll, tokens, bytes, kept_bytes, source_bytes; for `public-code` three more.
+
+    Those are the evaluator's tokens `read`, and the `filler_nll` and `filler_tokens` that count
+    where a longer output is in the pool.
+    """
+    if metric.evaluator != evaluator.spec or metric.span is None:
+        raise UserError(
+            "The metric is not one of this evaluator.", got=metric.name, where=evaluator.source
+        )
+    found = spans(
+        outputs,
+        metric.span,
+        evaluator,
+        length=length,
+        retokenise=bool(metric.settings["retokenise"]),
+        clean=bool(metric.settings["clean_up"]),
+    )
+    readings = [(i, reading) for i, span in enumerate(found) for reading in span.readings]
+    scored = _score(evaluator, [reading for _, reading in readings])
+    columns = _columns(found, metric.span)
+    for (i, reading), log_probs in zip(readings, scored, strict=True):
+        body = slice(0, -1) if reading.filler else slice(None)
+        columns["nll"][i] -= log_probs[body].sum()
+        columns["tokens"][i] += int(reading.scored[body].sum())
+        if reading.filler:
+            columns["filler_nll"][i] -= log_probs[-1]
+            columns["filler_tokens"][i] += 1
+    return columns
+
+
+def _columns(found: Sequence[Span], policy: SpanPolicy) -> dict[str, NDArray]:
+    n = len(found)
+    columns: dict[str, NDArray] = {
+        "nll": np.zeros(n),
+        "tokens": np.zeros(n, np.int64),
+        "bytes": np.array([span.bytes for span in found], np.int64),
+        "kept_bytes": np.array([span.kept_bytes for span in found], np.int64),
+        "source_bytes": np.array([span.source_bytes for span in found], np.int64),
+    }
+    if policy == "public-code":
+        sizes = [sum(len(r.ids) - r.filler for r in span.readings) for span in found]
+        columns |= {
+            "read": np.array(sizes, np.int64),
+            "filler_nll": np.zeros(n),
+            "filler_tokens": np.zeros(n, np.int64),
+        }
+    return columns
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A part of a reading that fits the context."""
+
+    reading: int
+    start: int
+    ids: NDArray[np.int64]
+    scored: NDArray[np.bool_]
+
+
+def _score(evaluator: Evaluator, readings: Sequence[Reading]) -> list[NDArray[np.float64]]:
+    """Log-probabilities of every token of every reading, zero where it is not scored."""
+    out = [np.zeros(len(reading.ids)) for reading in readings]
+    windows = [
+        window
+        for number, reading in enumerate(readings)
+        for window in _windows(number, reading, evaluator.context)
+    ]
+    for batch in _batches(windows):
+        log_probs = evaluator.log_probs([w.ids for w in batch], [w.scored for w in batch])
+        for window, values in zip(batch, log_probs, strict=True):
+            out[window.reading][window.start : window.start + len(values)] += values
+    return out
+
+
+def _windows(number: int, reading: Reading, context: int) -> Iterator[_Window]:
+    size = len(reading.ids)
+    start, done = 0, 0
+    while done < size:
+        stop = min(start + context, size)
+        fresh = reading.scored[start:stop].copy()
+        fresh[: done - start] = False  # what the window before has scored
+        if fresh.any():
+            yield _Window(number, start, reading.ids[start:stop], fresh)
+        done, start = stop, start + max(1, context // 2)
+
+
+def _batches(windows: list[_Window]) -> Iterator[list[_Window]]:
+    """Windows of like length together, longest first, a bounded number of tokens at a time."""
+    batch: list[_Window] = []
+    for window in sorted(windows, key=lambda w: -len(w.ids)):
+        if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
+            yield batch
+            batch = []
+        batch.append(window)
+    if batch:
+        yield batch
+
+
+def statistics(columns: Mapping[str, NDArray]) -> dict[str, Statistic]:
+    """The aggregates of a perplexity table, each a function of sums over outputs.
+
+    `pooled` is exp(total nll / total tokens); `macro` is exp of the mean over outputs of their mean
+    nll, outputs without a scored token left out; `bits_per_byte` is total bits / total bytes;
+    `kept` is the share of the outputs' bytes that was read.
+    """
+    nll, tokens = columns["nll"].astype(float), columns["tokens"].astype(float)
+    if "read" in columns:
+        short = columns["read"] < columns["read"].max(initial=0)
+        nll = nll + np.where(short, columns["filler_nll"], 0.0)
+        tokens = tokens + np.where(short, columns["filler_tokens"], 0)
+    some = tokens > 0
+    mean = np.where(some, nll / np.where(some, tokens, 1), 0.0)
+    return {
+        "pooled": Statistic(np.stack([nll, tokens], 1), _exp_ratio),
+        "macro": Statistic(np.stack([mean, some.astype(float)], 1), _exp_ratio),
+        "bits_per_byte": Statistic(np.stack([nll / np.log(2), columns["bytes"]], 1), _ratio),
+        "kept": Statistic(np.stack([columns["kept_bytes"], columns["source_bytes"]], 1), _ratio),
+    }
+
+
+def _ratio(totals: NDArray) -> NDArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return totals[..., 0] / totals[..., 1]
+
+
+def _exp_ratio(totals: NDArray) -> NDArray:
+    with np.errstate(over="ignore"):
+        return np.exp(_ratio(totals))
+
+
+def score_perplexity(
+    cell: Cell,
+    evaluator: Evaluator,
+    span: SpanPolicy,
+    *,
+    retokenise: bool = True,
+    clean_up: bool | None = None,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> MetricSpec:
+    """Score a cell on disk; what is there already is not scored again. Returns the metric."""
+    metric = perplexity_metric(evaluator, span, retokenise=retokenise, clean_up=clean_up)
+    length = cell.spec.generator.length
+
+    def measure(texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray]:
+        outputs = [Output(text, row) for text, row in zip(texts, ids, strict=True)]
+        return perplexity_columns(evaluator, metric, outputs, length)
+
+    score_cell(
+        cell,
+        metric,
+        measure,
+        batch=batch_size or max(1, BATCH_TOKENS // length),
+        progress=progress,
+        what=f"{evaluator.spec.name} {span}",
+    )
+    return metric

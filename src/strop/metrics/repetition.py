@@ -1,0 +1,73 @@
+"""Repetition within outputs and across them, because perplexity rewards both.
+
+An n-gram is n token ids in a row, of the generator's own tokens. Counts are exact: no hashing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.spec import MetricSpec
+
+__all__ = ["NGRAM", "REPETITION", "distinct", "ngrams", "pool_repetition", "repetition"]
+
+NGRAM = 4
+"""The n of the repetition shares."""
+
+REPETITION = MetricSpec(name="repetition", settings={"ngram": NGRAM})
+
+
+def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:
+    """A number per n-gram [N, L - n + 1], equal exactly where the n-grams are equal."""
+    ids = np.asarray(ids, np.int64)
+    rows, length = ids.shape
+    if n < 1 or length < n or rows == 0:
+        return np.zeros((rows, max(0, length - n + 1)), np.int64)
+    tokens = np.unique(ids, return_inverse=True)[1].reshape(ids.shape)
+    size = int(tokens.max()) + 1
+    names = tokens
+    for k in range(1, n):
+        joined = names[:, :-1] * size + tokens[:, k:]  # below entries * vocabulary: no overflow
+        names = np.unique(joined, return_inverse=True)[1].reshape(joined.shape)
+    return names
+
+
+def repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
+    """Per output, the share of its tokens that lie in an n-gram it contains more than once."""
+    names = ngrams(ids, n)
+    repeated = np.zeros(names.shape, bool)
+    for row, mine in enumerate(names):
+        _, inverse, counts = np.unique(mine, return_inverse=True, return_counts=True)
+        repeated[row] = counts[inverse] > 1
+    return _covered(repeated, np.asarray(ids).shape[1], n)
+
+
+def pool_repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
+    """Per output, the share of its tokens that lie in an n-gram of some other output.
+
+    It depends on the other outputs, and grows with their number.
+    """
+    names = ngrams(ids, n)
+    rows = len(names)
+    if names.size == 0:
+        return np.zeros(rows)
+    row = np.broadcast_to(np.arange(rows)[:, None], names.shape)
+    pairs = np.unique(names.ravel() * rows + row.ravel())  # each n-gram once per output
+    outputs = np.bincount(pairs // rows, minlength=int(names.max()) + 1)
+    return _covered(outputs[names] > 1, np.asarray(ids).shape[1], n)
+
+
+def distinct(ids: NDArray[np.integer], n: int) -> float | None:
+    """Different n-grams over all n-grams of a pool; None where outputs are shorter than n."""
+    names = ngrams(ids, n)
+    return None if names.size == 0 else float(len(np.unique(names)) / names.size)
+
+
+def _covered(marked: NDArray[np.bool_], length: int, n: int) -> NDArray[np.float64]:
+    """The share of tokens inside a marked n-gram."""
+    rows, count = marked.shape
+    tokens = np.zeros((rows, length), bool)
+    for k in range(n if count else 0):
+        tokens[:, k : k + count] |= marked
+    return tokens.mean(1) if length else np.zeros(rows)

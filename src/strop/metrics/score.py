@@ -1,0 +1,110 @@
+"""Scoring what is on disk: every metric of every cell, continued where it stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.metrics.entropy import ENTROPY, entropy
+from strop.metrics.repetition import REPETITION, repetition
+from strop.progress import Progress, Silent
+from strop.spec import MetricSpec
+from strop.store import Cell
+
+__all__ = ["FLUSH_SECONDS", "Measure", "score_cell", "score_embeddings", "score_ids"]
+
+FLUSH_SECONDS = 2.0
+
+Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
+"""From some outputs' texts and ids [n, L] to columns."""
+
+
+def score_ids(cell: Cell) -> None:
+    """Entropy and repetition, which need the token ids alone and take no time."""
+    score_cell(cell, ENTROPY, lambda _, ids: {"entropy": entropy(ids)}, needs_text=False)
+    score_cell(cell, REPETITION, lambda _, ids: {"repetition": repetition(ids)}, needs_text=False)
+
+
+def score_embeddings(
+    cell: Cell, *, device: str = "auto", progress: Progress | None = None
+) -> MetricSpec:
+    """Sentence embeddings of the outputs, from which the Vendi score follows."""
+    from strop.metrics.embeddings import embed, vendi_metric
+
+    metric = vendi_metric()
+    score_cell(
+        cell,
+        metric,
+        lambda texts, _: {"embedding": embed(texts, device=device)},
+        batch=32,
+        progress=progress,
+        what="embeddings",
+    )
+    return metric
+
+
+def score_cell(
+    cell: Cell,
+    metric: MetricSpec,
+    measure: Measure,
+    *,
+    batch: int | None = None,
+    needs_text: bool = True,
+    progress: Progress | None = None,
+    what: str = "",
+) -> None:
+    """Measure the outputs that the metric's file lacks, making them durable every few seconds.
+
+    `batch` is how many outputs go to `measure` at a time: all, by default.
+    """
+    progress = Silent() if progress is None else progress
+    table = cell.table()
+    index = table["index"].to_numpy()
+    if len(index) == 0:
+        raise UserError(
+            "The cell has no outputs to score.",
+            where=cell.path,
+            fix="run the command that made the run again; it draws what is missing",
+        )
+    known = cell.score(metric)
+    missing = np.flatnonzero(~np.isin(index, [] if known is None else known.index))
+    progress.start(cell.spec, len(index), len(index) - len(missing), what)
+    if not len(missing):
+        return
+    ids = table["ids"].combine_chunks().flatten().to_numpy().reshape(len(index), -1)
+    texts = table["text"].to_pylist()
+    if needs_text and any(text is None for text in texts):
+        raise UserError(
+            "The outputs have no text, only token ids.",
+            where=cell.path,
+            expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
+            fix="sample with the tokenizer in place; or score what needs no text with "
+            "--evaluator none",
+        )
+    waiting: list[dict[str, NDArray]] = []
+    last = time.monotonic()
+
+    def flush() -> None:
+        nonlocal last
+        names = waiting[0]
+        cell.add_scores(metric, {k: np.concatenate([one[k] for one in waiting]) for k in names})
+        waiting.clear()
+        last = time.monotonic()
+
+    size = batch or len(missing)
+    try:
+        for start in range(0, len(missing), size):
+            rows = missing[start : start + size]
+            some = ids[rows].astype(np.int64)
+            columns = measure([texts[i] for i in rows], some)
+            waiting.append({"index": index[rows], **columns})
+            progress.advance(len(rows), some.size)
+            if time.monotonic() - last > FLUSH_SECONDS:
+                flush()
+    finally:
+        if waiting:  # also when interrupted: what is finished is kept
+            flush()

@@ -1,0 +1,38 @@
+"""What a long loop tells while it works: a progress bar, a log, or nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from strop.spec import CellSpec
+
+__all__ = ["Progress", "Silent"]
+
+
+class Progress(Protocol):
+    """Told what happens."""
+
+    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
+        """Work on a cell begins; `done` of its `total` outputs were on disk already."""
+        ...
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Some outputs were finished."""
+        ...
+
+    def waiting(self, cell: CellSpec) -> None:
+        """Another process is at work on a cell, and this one waits for it."""
+        ...
+
+
+class Silent:
+    """No progress."""
+
+    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
+        """Say nothing."""
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        """Say nothing."""
+
+    def waiting(self, cell: CellSpec) -> None:
+        """Say nothing."""

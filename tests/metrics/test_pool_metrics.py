@@ -1,0 +1,188 @@
+"""Entropy, guard, repetition, Vendi and the bootstrap against answers that are known."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strop.errors import UserError
+from strop.metrics.bootstrap import Statistic, intervals, mean, ratio
+from strop.metrics.entropy import entropy, guard, read_held_out
+from strop.metrics.repetition import distinct, ngrams, pool_repetition, repetition
+from strop.metrics.vendi import vendi_score
+
+# Entropy and its guard
+
+
+def test_entropy_by_hand() -> None:
+    rows = np.array([[1, 1, 1, 1], [1, 2, 1, 2], [4, 3, 2, 1], [7, 7, 7, 2]])
+    last = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    np.testing.assert_allclose(entropy(rows), [0, np.log(2), np.log(4), last], atol=1e-15)
+    assert entropy(np.zeros((0, 4), int)).shape == (0,)
+    assert str(entropy(rows)[0]) == "0.0"
+
+
+def test_entropy_equals_a_count() -> None:
+    rows = np.random.default_rng(0).zipf(1.3, (20, 300)) % 50000
+    expected = []
+    for row in rows:
+        shares = np.array(list(Counter(row.tolist()).values())) / 300
+        expected.append(-(shares * np.log(shares)).sum())
+    np.testing.assert_allclose(entropy(rows), expected, rtol=1e-12)
+
+
+def test_the_guard() -> None:
+    assert guard(1024).threshold == 5.0
+    assert guard(1024).below(4.99)
+    assert not guard(1024).below(5.0)
+    assert guard(64).threshold is None
+    assert not guard(64).below(0.0)
+    rows = np.random.default_rng(1).integers(0, 40, (50, 128))
+    measured = guard(64, rows)
+    assert measured.threshold == pytest.approx(np.quantile(entropy(rows[:, :64]), 0.1))
+    assert "50" in measured.source
+    assert guard(129, rows).threshold is None  # no text is that long
+    assert guard(64, rows[:19]).threshold is None
+
+
+def test_held_out_texts(tmp_path: Path) -> None:
+    path = tmp_path / "held.jsonl"
+    assert read_held_out(path) is None
+    path.write_text("".join(json.dumps({"text": "a", "ids": [1, i]}) + "\n" for i in range(3)))
+    held = read_held_out(path)
+    assert held is not None
+    assert held.ids.tolist() == [[1, 0], [1, 1], [1, 2]]
+    for bad in (
+        "{",
+        '{"text": "a"}\n',
+        '{"text": "a", "ids": [1]}\n{"text": "b", "ids": [1, 2]}\n',
+        "",
+    ):
+        path.write_text(bad)
+        with pytest.raises(UserError, match="held-out"):
+            read_held_out(path)
+
+
+# Repetition
+
+
+def test_repetition_by_hand() -> None:
+    rows = np.array([[1, 2, 1, 2, 3, 4], [5, 6, 7, 8, 9, 3]])
+    assert repetition(rows, 2).tolist() == [4 / 6, 0.0]
+    assert pool_repetition(rows, 1).tolist() == [1 / 6, 1 / 6]  # the 3 alone is in both
+    assert pool_repetition(np.array([[1, 2, 3], [2, 3, 9]]), 2).tolist() == [2 / 3, 2 / 3]
+    assert distinct(rows, 2) == 9 / 10
+    assert repetition(np.array([[1, 1, 1, 1]]), 2).tolist() == [1.0]
+
+
+def test_repetition_equals_a_slow_count() -> None:
+    rows = np.random.default_rng(2).integers(0, 4, (7, 30))
+    n = 3
+    grams = [[tuple(row[i : i + n]) for i in range(28)] for row in rows.tolist()]
+    for k, row in enumerate(grams):
+        inside, outside = np.zeros(30, bool), np.zeros(30, bool)
+        others = {g for j, other in enumerate(grams) if j != k for g in other}
+        for i, gram in enumerate(row):
+            inside[i : i + n] |= row.count(gram) > 1
+            outside[i : i + n] |= gram in others
+        assert repetition(rows, n)[k] == inside.mean()
+        assert pool_repetition(rows, n)[k] == outside.mean()
+    everything = [g for row in grams for g in row]
+    assert distinct(rows, n) == len(set(everything)) / len(everything)
+
+
+def test_outputs_shorter_than_an_ngram() -> None:
+    rows = np.array([[1, 2], [1, 2]])
+    assert ngrams(rows, 4).shape == (2, 0)
+    assert repetition(rows, 4).tolist() == [0.0, 0.0]
+    assert pool_repetition(rows, 4).tolist() == [0.0, 0.0]
+    assert distinct(rows, 4) is None
+
+
+# Vendi
+
+
+def test_vendi_counts_different_outputs() -> None:
+    assert vendi_score(np.eye(5)) == pytest.approx(5)
+    assert vendi_score(np.ones((5, 3))) == pytest.approx(1)
+    two = np.array([[1.0, 0], [0, 2.0], [3.0, 0], [0, 1.0]])
+    assert vendi_score(two) == pytest.approx(2)
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    values = np.linalg.eigvalsh(unit @ unit.T / 6)
+    values = values[values > 1e-12]
+    assert vendi_score(x) == pytest.approx(np.exp(-(values * np.log(values)).sum()))
+
+
+def test_vendi_refuses_nothing() -> None:
+    for bad in (np.zeros((0, 3)), np.zeros((2, 3)), np.array([[np.nan, 1.0]])):
+        with pytest.raises(UserError, match="embedding"):
+            vendi_score(bad)
+
+
+# Bootstrap
+
+
+def test_the_interval_of_a_mean_is_the_textbook_one() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    found = intervals({"mean": mean(values)}, seed=1)["mean"]
+    assert found is not None
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+def test_equal_seeds_give_equal_intervals_and_resamples_are_shared() -> None:
+    values = np.random.default_rng(0).normal(size=50)
+    both = intervals({"a": mean(values), "b": mean(2 * values)}, seed=7, replicates=500)
+    again = intervals({"a": mean(values)}, seed=7, replicates=500)
+    assert both["a"] == again["a"]
+    assert both["a"] is not None
+    assert both["b"] is not None
+    assert both["b"].low == pytest.approx(2 * both["a"].low)
+    assert intervals({"a": mean(values)}, seed=8, replicates=500) != again
+
+
+def test_coverage_of_a_ratio_and_its_negative_control() -> None:
+    """200 pairs of cells, true ratio 1.5: coverage .95 has standard error .015.
+
+    The bounds are 3.3 of them. The control, an interval of half the width, must fail.
+    """
+    rng = np.random.default_rng(5)
+    inside = narrow = 0
+    for k in range(200):
+        a = mean(rng.gamma(4, 0.75, 60))
+        b = mean(rng.gamma(4, 0.5, 60))
+        found = ratio(a, b, seed=k, replicates=400)
+        assert found is not None
+        inside += found.low <= 1.5 <= found.high
+        middle, half = (found.low + found.high) / 2, (found.high - found.low) / 4
+        narrow += abs(1.5 - middle) <= half
+    assert 0.90 <= inside / 200 <= 1.0
+    assert narrow / 200 < 0.85
+
+
+def test_paired_ratios_cancel_what_the_outputs_share() -> None:
+    x = np.random.default_rng(0).gamma(2, 1, 40)
+    paired = ratio(mean(2 * x), mean(x), paired=True, replicates=200)
+    apart = ratio(mean(2 * x), mean(x), replicates=200)
+    assert paired is not None
+    assert apart is not None
+    assert paired.low == pytest.approx(2) == pytest.approx(paired.high)
+    assert apart.high - apart.low > 0.3
+    with pytest.raises(UserError, match="equal numbers"):
+        ratio(mean(x), mean(x[:3]), paired=True)
+
+
+def test_what_is_not_defined_is_none() -> None:
+    nothing = Statistic(
+        np.zeros((4, 2)), lambda s: s[..., 0] / np.where(s[..., 1], s[..., 1], np.nan)
+    )
+    assert intervals({"x": nothing}, replicates=10)["x"] is None
+    with pytest.raises(UserError, match="no outputs"):
+        intervals({"x": mean(np.zeros(0))})

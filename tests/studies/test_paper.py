@@ -1,0 +1,137 @@
+"""The paper's numbers as data: complete, in shape, consistent with each other."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from strop.errors import UserError
+from strop.studies.paper import PaperTable, ids, table, tables
+
+ROWS = {
+    "headline": 4 * 4,
+    "headline-full": 3 * 8 * 5,
+    "grid-tiny-late": 11 * 7 * 2,
+    "grid-small-late": 11 * 7 * 2,
+    "grid-small-early": 11 * 7 * 2,
+    "grid-didi-ancestral": 11 * 7 * 2,
+    "grid-didi-guided": 11 * 7 * 2,
+    "cross-model": 7 * 6 + 1,
+    "posterior": 3 * 5,
+    "late-early": 5 + 1,
+    "less-is-more": 2 * 3 * 11,
+    "cost": 2,
+    "conditional": 2,
+}
+GRIDS = [name for name in ROWS if name.startswith("grid-")]
+
+
+@pytest.mark.parametrize(("name", "count"), ROWS.items())
+def test_counts(name, count):
+    assert len(table(name).rows) == count
+
+
+def test_every_file_loads_and_every_label_occurs_once():
+    every = tables()
+    assert set(ROWS) <= {one.id for one in every}
+    labels = [one.label for one in every]
+    assert len(set(labels)) == len(labels)
+    for one in every:
+        assert one.label.split(":")[0] in ("tab", "fig", "app")
+        assert set(one.see) <= set(ids())
+        assert one.rows or one.see, "numbers, or where they are"
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_grids_are_whole(name):
+    grid = table(name)
+    settings = {tuple(row[:3]) for row in grid.rows}
+    assert len(settings) == len(grid.rows)
+    assert {row[0] for row in grid.rows} == {2**k for k in range(11)}
+    assert {row[1] for row in grid.rows} == {0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1}
+
+
+@pytest.mark.parametrize("one", [t for t in tables() if "below_guard" in t.columns])
+def test_the_dagger_marks_entropy_below_five(one):
+    for row in one.records():
+        assert row["below_guard"] == (row["entropy"] < 5)
+
+
+def test_known_numbers():
+    head = table("headline")
+    standard = {"temperature": 1.0, "precision": "float64"}
+    sharp = {"temperature": 0.9, "precision": "float32"}
+    assert head.value("perplexity", steps=1024, **standard) == 107.1
+    assert head.value("perplexity", steps=64, **sharp) == 41.3
+    assert head.value("entropy", steps=64, **sharp) == 5.27
+    full = table("headline-full")
+    assert full.value("perplexity", checkpoint="early", steps=2048, **sharp) == 26.9
+    cross = table("cross-model")
+    assert cross.value("perplexity", model="DUO-DCD", steps=256) == 51.2
+    assert cross.value("perplexity", model="GPT-2") == 31.3
+    guided = table("grid-didi-guided")
+    assert guided.value("perplexity", steps=1024, **sharp) == 15.08
+    assert table("grid-tiny-late").value("perplexity", steps=1, **standard) == 4961
+    contrast = table("posterior").records(checkpoint="early", steps=128)[0]
+    assert (contrast["difference"], contrast["low"], contrast["high"]) == (0.068, 0.042, 0.094)
+    less = table("less-is-more")
+    four = less.value("ratio", comparison="training", sampler="standard", steps=4)
+    assert four == pytest.approx(1.40, abs=0.005)
+
+
+def test_the_statements_of_the_text_follow_from_the_tables():
+    cost = {row["setting"]: row for row in table("cost").records()}
+    a, b = cost["standard"], cost["sharpened"]
+    assert 1 - b["peak_memory"] / a["peak_memory"] == pytest.approx(0.400, abs=5e-4)
+    assert a["seconds"] / b["seconds"] - 1 == pytest.approx(0.172, abs=5e-4)
+    differences = [row["difference"] for row in table("posterior").records()]
+    assert (min(differences), max(differences)) == (0.036, 0.068)
+    assert all(row["low"] > 0 for row in table("posterior").records())
+    stronger = table("less-is-more").records(sampler="stronger")
+    assert all(row["ratio"] < 1 for row in stronger if row["steps"] > 1)
+
+
+@pytest.mark.parametrize("name", ["headline", "headline-full", *GRIDS[1:3]])
+def test_tables_agree_where_they_overlap(name):
+    """The four corners of a checkpoint are printed in several tables."""
+    checkpoint = {"grid-small-late": "late", "grid-small-early": "early"}.get(name, "public")
+    full, compared = table("headline-full"), 0
+    for row in table(name).records():
+        if row.get("checkpoint", checkpoint) != checkpoint:
+            continue
+        knobs = {key: row[key] for key in ("steps", "temperature", "precision")}
+        for other in full.records(checkpoint=checkpoint, **knobs):
+            near = 0.51 if row["perplexity"] >= 1000 else 0.001  # printed with fewer digits
+            assert other["perplexity"] == pytest.approx(row["perplexity"], abs=near)
+            assert other["entropy"] == row["entropy"]
+            compared += 1
+    assert compared >= 4
+
+
+def test_wrong_questions():
+    with pytest.raises(UserError, match="headlin"):
+        table("headlin")
+    with pytest.raises(UserError, match="column"):
+        table("headline").records(step=64)
+    with pytest.raises(UserError, match="column"):
+        table("headline").value("ppl", steps=64)
+    with pytest.raises(UserError, match="one row"):
+        table("headline").value("perplexity", steps=64)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rows": [[1]]}, {"units": {"c": "nats"}}, {"columns": ["a", "a"]}],
+)
+def test_damaged_tables_are_refused(change):
+    good = {
+        "id": "x",
+        "label": "tab:x",
+        "kind": "table",
+        "caption": "x",
+        "columns": ["a", "b"],
+        "rows": [[1, 2.0]],
+    }
+    assert PaperTable(**good).records() == [{"a": 1, "b": 2.0}]
+    with pytest.raises((UserError, ValidationError)):
+        PaperTable(**{**good, **change})
