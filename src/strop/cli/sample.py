@@ -47,10 +47,6 @@ def sample(
         str | None,
         typer.Option(help="By default that of the family. One of: " + ", ".join(SAMPLERS) + "."),
     ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
-    ] = None,
     top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
     grid: Annotated[
         str | None,

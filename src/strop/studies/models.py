@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from strop.denoisers import load_denoiser
+from strop.denoisers import load_model
 from strop.denoisers.discriminator import Discriminator
 from strop.denoisers.network import NetworkDenoiser
-from strop.facts import default_sampler
+from strop.facts import SAMPLERS, default_sampler
 from strop.generate import sample
 from strop.pool import Pool
 from strop.spec import SamplerSpec
@@ -43,14 +43,13 @@ def check_model(
     device: str = "auto",
 ) -> CheckedModel:
     """Load a checkpoint, compare its shapes with the family's, draw two short outputs."""
-    denoiser = load_denoiser(
-        source, revision=revision, weights=weights, family=family, device=device
-    )
+    denoiser = load_model(source, revision=revision, weights=weights, family=family, device=device)
     networks = _networks(denoiser)
     name = default_sampler(denoiser.spec.family)
     if denoiser.spec.family == "didi" and "discriminator" not in networks:
         name = "didi-ancestral"
-    spec = SamplerSpec(name=name, steps=STEPS)
+    steps = {} if SAMPLERS[name].causal else {"steps": STEPS}
+    spec = SamplerSpec(name=name, **steps)
     pool = sample(denoiser, spec, n=2, length=min(LENGTH, denoiser.length))
     return CheckedModel(
         source=denoiser.source,
