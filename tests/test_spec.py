@@ -44,10 +44,11 @@ def samplers(draw: st.DrawFn) -> SamplerSpec:
         "temperature": draw(st.floats(0, 1e6)),
         "precision": draw(st.sampled_from(["float32", "float64"])),
         "top_p": draw(st.floats(0, 1, exclude_min=True)),
-        "finish": draw(st.sampled_from([None, "greedy", "draw", "none"])),
         "implementation": "dense",
     }
-    if fields["name"] in FAST:
+    facts = SAMPLERS[fields["name"]]
+    fields["finish"] = draw(st.sampled_from([None, *facts.finishes]))
+    if fields["name"] in FAST and fields["precision"] in facts.fast_precisions:
         fields["implementation"] = draw(st.sampled_from(["fast", "dense"]))
     if draw(st.booleans()):
         fields["grid"] = draw(grids())
@@ -70,10 +71,12 @@ def checkpoints(draw: st.DrawFn) -> CheckpointSpec:
 
 @st.composite
 def cells(draw: st.DrawFn) -> CellSpec:
-    sampler, length = draw(samplers()), draw(st.integers(1, 4096))
+    sampler, length, checkpoint = draw(samplers()), draw(st.integers(1, 4096)), draw(checkpoints())
     if SAMPLERS[sampler.name].causal:
         sampler = sampler.model_copy(update={"steps": length})
-    generator = GeneratorSpec(checkpoint=draw(checkpoints()), sampler=sampler, length=length)
+    elif SAMPLERS[sampler.name].family != "mdlm":
+        checkpoint = checkpoint.model_copy(update={"family": SAMPLERS[sampler.name].family})
+    generator = GeneratorSpec(checkpoint=checkpoint, sampler=sampler, length=length)
     whole = st.integers(1, 10**6)
     batch = st.none() | st.builds(DenseBatch, size=whole, ragged_total=st.none() | whole)
     return CellSpec(generator=generator, seed=draw(st.integers(0, 2**63 - 1)), batch=draw(batch))

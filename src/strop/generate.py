@@ -21,6 +21,7 @@ import torch
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.errors import UserError, whole_number
+from strop.facts import default_sampler
 from strop.pool import Pool
 from strop.progress import Progress, Silent
 from strop.samplers import Finished, check_model, dense_batch, fast
@@ -63,7 +64,7 @@ def sample(
         raise _not_a("spec", spec, "a SamplerSpec, e.g. strop.SamplerSpec(steps=64)")
     pools = sample_cells(
         denoiser,
-        [SamplerSpec() if spec is None else spec],
+        [SamplerSpec(name=default_sampler(denoiser.spec.family)) if spec is None else spec],
         n=n,
         seed=seed,
         batch_size=batch_size,

@@ -26,7 +26,14 @@ from pydantic import (
 )
 
 from strop.errors import UserError, unknown_name
-from strop.facts import SAMPLERS, Finish, SamplerFacts
+from strop.facts import (
+    SAMPLERS,
+    Finish,
+    Precision,
+    SamplerFacts,
+    default_sampler,
+    reads_as,
+)
 from strop.settings import Value, filled
 
 __all__ = [
@@ -69,7 +76,6 @@ EXPECTED = {
 }
 """What a field's value may be; the error messages quote it."""
 
-Precision = Literal["float32", "float64"]
 Implementation = Literal["fast", "dense"]
 SpanPolicy = Literal["first-document", "full-stream", "public-code"]
 """Which tokens of an output count; `strop.metrics.spans` states each."""
@@ -231,16 +237,36 @@ class SamplerSpec(Spec):
             )
         if facts.check is not None:
             facts.check(self.settings)
+        _check_offered(self, facts)
         if self.implementation == "fast" and not facts.fast:
             raise UserError(
                 f"The sampler {self.name!r} has no fast implementation.",
                 where="SamplerSpec.implementation",
                 got="fast",
                 expected="dense",
-                fix="use implementation='dense' (--implementation dense), or name='ancestral', "
-                "which has a fast form",
+                fix="use implementation='dense' (--implementation dense), or "
+                f"name={default_sampler(facts.family)!r}, which has a fast form",
             )
         return self
+
+
+def _check_offered(spec: SamplerSpec, facts: SamplerFacts) -> None:
+    """Refuse a finish or a fast precision that the sampler does not have."""
+    if spec.finish not in facts.finishes:
+        raise UserError(
+            f"The sampler {spec.name!r} has no finish {spec.finish!r}.",
+            where="SamplerSpec.finish",
+            got=spec.finish,
+            expected="one of " + ", ".join(facts.finishes),
+        )
+    if spec.implementation == "fast" and facts.fast and spec.precision not in facts.fast_precisions:
+        raise UserError(
+            f"The sampler {spec.name!r} has no fast implementation with {spec.precision} draws.",
+            where="SamplerSpec.implementation",
+            got="fast",
+            expected="dense, or draws in " + " or ".join(facts.fast_precisions),
+            fix="use implementation='dense' (--implementation dense)",
+        )
 
 
 def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
@@ -346,7 +372,21 @@ class GeneratorSpec(Spec):
                 got=f"{self.sampler.steps} steps for {self.length} tokens",
                 fix="leave --steps out and say --length",
             )
+        _check_family(self.checkpoint.family, self.sampler.name)
         return self
+
+
+def _check_family(family: str, sampler: str) -> None:
+    if SAMPLERS[sampler].causal or SAMPLERS[sampler].family == reads_as(family):
+        return
+    fitting = [name for name, facts in SAMPLERS.items() if facts.family == reads_as(family)]
+    raise UserError(
+        f"The sampler {sampler!r} does not fit a checkpoint of the family {family!r}.",
+        where="--sampler",
+        got=f"{sampler}, which reads predictions of the family {SAMPLERS[sampler].family!r}",
+        expected="one of " + ", ".join(fitting),
+        fix=f"--sampler {default_sampler(family)}",
+    )
 
 
 class DenseBatch(Spec):

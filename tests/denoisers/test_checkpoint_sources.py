@@ -192,7 +192,7 @@ def test_several_weight_files(hub_dir: Writer) -> None:
 
 def test_the_hub_name_wins_over_other_weights(hub_dir: Writer) -> None:
     directory = hub_dir()
-    (directory / "discriminator.safetensors").write_bytes(b"")
+    (directory / "optimizer.safetensors").write_bytes(b"")
     assert read_checkpoint(directory).path.name == "model.safetensors"
 
 

@@ -117,7 +117,7 @@ def test_a_gap_in_the_blocks_is_a_missing_block() -> None:
 @pytest.mark.parametrize("tensors", [{}, {"transformer.wte.weight": torch.zeros(3, 2)}])
 def test_another_family(tensors: dict[str, torch.Tensor]) -> None:
     message = fails(made(tensors))
-    assert "not an MDLM backbone" in message
+    assert "not a diffusion transformer" in message
     assert "vocab_embed.embedding" in message
 
 

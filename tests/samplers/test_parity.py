@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 import strop
+from strop.denoisers.base import all_logits
+from strop.samplers import dense_batch
 from strop.training.objective import loss_per_token
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -30,9 +32,11 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def load(folder: str):
+def load(folder: str, family: str | None = None):
     with pytest.warns(UserWarning, match="how long"):
-        denoiser = strop.load_denoiser(VECTORS / folder / "weights.safetensors", device="cpu")
+        denoiser = strop.load_denoiser(
+            VECTORS / folder / "weights.safetensors", family=family, device="cpu"
+        )
     expected = load_file(VECTORS / folder / "expected.safetensors")
     return denoiser, expected, json.loads((VECTORS / folder / "case.json").read_text())
 
@@ -113,3 +117,110 @@ def test_later_batches_have_streams_of_their_own():
     assert (pool.ids[:3] == first.ids).all()
     assert not (pool.ids[3:] == first.ids).all()
     assert len(np.unique(pool.ids, axis=0)) == 6
+
+
+def sampled(denoiser, name: str, run: dict, **settings):
+    spec = strop.SamplerSpec(name=name, steps=run["steps"], implementation="dense", **settings)
+    return strop.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
+
+
+def test_sedd_scores():
+    denoiser, expected, _ = load("sedd", "sedd")
+    score = denoiser.log_score(expected["ids"], 0.7)
+    assert (score - expected["log_score_sigma_0.7"]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("run", runs("sedd"))
+def test_sedd_ids(run):
+    denoiser, expected, _ = load("sedd", "sedd")
+    pool = sampled(denoiser, f"sedd-{run['options']['predictor']}", run, precision="float32")
+    assert (pool.ids == expected[run["expected"]].numpy()).all()
+    assert (pool.nfe == run["calls"]).all()
+
+
+@pytest.mark.parametrize("run", runs("duo_sedd"))
+def test_sedd_ids_of_the_duo_code(run):
+    denoiser, expected, _ = load("duo_sedd", "sedd")
+    pool = sampled(denoiser, "sedd-analytic-duo", run)
+    assert (pool.ids == expected[run["expected"]].numpy()).all()
+    assert (pool.nfe == run["calls"]).all()
+
+
+@pytest.mark.parametrize(
+    ("folder", "family"), [("duo_sedd", "sedd"), ("duo", "duo"), ("didi", None)]
+)
+def test_logits_at_a_noise_level(folder, family):
+    denoiser, expected, _ = load(folder, family)
+    logits = all_logits(denoiser, expected["ids"], torch.full((3,), 0.7))
+    assert (logits - expected["logits_sigma_0.7"]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("run", runs("duo"))
+def test_duo_uniform_state_ids(run):
+    denoiser, expected, _ = load("duo", "duo")
+    options = run["options"]
+    pool = sampled(
+        denoiser,
+        "duo-ancestral",
+        run,
+        precision="float64" if options.get("use_float64", True) else "float32",
+        top_p=options.get("p_nucleus", 1.0),
+        finish="greedy" if options.get("noise_removal") == "greedy" else "draw",
+    )
+    assert (pool.ids == expected[run["expected"]].numpy()).all()
+    assert (pool.nfe == run["calls"]).all()
+
+
+@pytest.mark.parametrize("run", runs("didi"))
+def test_didi_ids(run, monkeypatch):
+    denoiser, expected, _ = load("didi")
+    student = []
+    hidden = denoiser.hidden
+    monkeypatch.setattr(denoiser, "hidden", lambda *a: student.append(1) or hidden(*a))
+    name = f"didi-{run['options']['predictor']}-literal"
+    pool = sampled(denoiser, name, run, precision="float32")
+    assert (pool.ids == expected[run["expected"]].numpy()).all()
+    assert len(student) == run["calls"]
+    steps, tilted = run["steps"], run["steps"] // 2
+    judged = tilted + 4 * (steps - tilted) if "guided" in name else 0
+    assert (pool.nfe == steps + judged + 1).all()
+
+
+UPDATES = {
+    "mdlm": ("ancestral", {"predictor": "ddpm_cache"}, "float32"),
+    "sedd": ("sedd-analytic", {"options": {"predictor": "analytic"}}, "float32"),
+    "duo": ("duo-ancestral", {"options": {"noise_removal": "ancestral"}}, "float64"),
+    "didi": ("didi-guided-literal", {"options": {"predictor": "guided"}}, "float32"),
+}
+"""Each family's update, the runs of its vectors that it made, and the precision of their draw."""
+
+
+@pytest.mark.parametrize("family", UPDATES)
+def test_swapping_the_updates_of_two_families_fails_the_vectors(family):
+    """A family's public ids, asked of every family's update on the same weights."""
+    denoiser, expected, case = load(family, None if family in ("mdlm", "didi") else family)
+    own, kind, precision = UPDATES[family]
+    if family != "didi":  # lend what the guided update asks for
+        denoiser.discriminator, denoiser.base = load("didi")[0].discriminator, None
+    for other in (update for update, _, _ in UPDATES.values()):
+        if family == "duo":
+            denoiser.mask_id = 102 if other == own else 101  # else there is nothing to reveal
+        same = []
+        for run in case["runs"]:
+            if any(run[key] != value for key, value in kind.items()):
+                continue
+            spec = strop.SamplerSpec(
+                name=other, steps=run["steps"], precision=precision, implementation="dense"
+            )
+            done = dense_batch(denoiser, spec, seed=run["seed"], first=0, count=3, length=16)
+            wanted = expected[run["expected"]].numpy()
+            same.append((np.stack([one.ids for one in done]) == wanted).all())
+        assert all(same) == (other == own), (family, other)
+
+
+def test_a_sampler_of_another_family_is_refused():
+    denoiser, _, _ = load("duo", "duo")
+    with pytest.raises(strop.UserError, match="does not fit") as caught:
+        strop.sample(denoiser, strop.SamplerSpec(steps=2))
+    assert "duo-ancestral" in str(caught.value)
+    assert strop.sample(denoiser, n=1, length=4).spec.generator.sampler.name == "duo-ancestral"

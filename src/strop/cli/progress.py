@@ -26,6 +26,8 @@ def label(spec: SamplerSpec) -> str:
         words.append("own grid")
     if spec.name != "ancestral":
         words.insert(0, spec.name)
+    declared = SAMPLERS[spec.name].settings
+    words += [f"{k}={v}" for k, v in spec.settings.items() if v != declared[k].default]
     if spec.implementation != "fast":
         words.append(spec.implementation)
     return " ".join(words)

@@ -14,9 +14,10 @@ from strop.cli.baseline import note_baseline
 from strop.cli.progress import label, reporter
 from strop.cli.values import listed, named
 from strop.errors import UserError
+from strop.facts import default_sampler
 from strop.spec import SAMPLERS, SamplerSpec, plain_baseline
 
-__all__ = ["register"]
+__all__ = ["checked_weights", "register"]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,8 +44,9 @@ def sample(
     n: Annotated[int, typer.Option("-n", "--n", help="Outputs per cell; may grow later.")] = 16,
     seed: Annotated[int, typer.Option(help="Root seed; output i depends on it and on i.")] = 0,
     sampler: Annotated[
-        str, typer.Option(help="One of: " + ", ".join(SAMPLERS) + ".")
-    ] = "ancestral",
+        str | None,
+        typer.Option(help="By default that of the family. One of: " + ", ".join(SAMPLERS) + "."),
+    ] = None,
     top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
     grid: Annotated[
         str | None,
@@ -74,6 +76,9 @@ def sample(
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,
+    family: Annotated[
+        str | None, typer.Option(help="mdlm, sedd, duo or didi, where the files do not say.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -82,11 +87,11 @@ def sample(
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
     common = {
-        "name": sampler,
+        "name": sampler or default_sampler("mdlm"),
         "top_p": top_p,
         "finish": finish,
         "implementation": implementation,
-        "settings": named("--settings", settings),
+        "settings": named("--settings", settings) if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
     from strop.denoisers import load_model
@@ -94,8 +99,18 @@ def sample(
 
     with output.warnings_noted():
         denoiser = load_model(
-            checkpoint, revision=revision, weights=_weights(weights), device=device, dtype=dtype
+            checkpoint,
+            revision=revision,
+            weights=checked_weights(weights),
+            family=family,
+            device=device,
+            dtype=dtype,
         )
+    if sampler is None:
+        # Checked above as far as flags go; which sampler they are for is known only now.
+        common["name"] = default_sampler(denoiser.spec.family)
+        common["settings"] = named("--settings", settings)
+        specs = _specs(steps, temperature, precision, grid, common)
     output.note(
         f"{denoiser.source}: {denoiser.spec.family}, {denoiser.vocab_size:,} tokens, length "
         f"{length or denoiser.length}, on {denoiser.device}, network in "
@@ -120,7 +135,13 @@ def sample(
         )
     _print(out, pools, as_json)
     same = {"-n": n, "--seed": seed, "--length": length, "--finish": finish}
-    same |= {"--weights": weights, "--revision": revision, "--device": device, "--dtype": dtype}
+    same |= {
+        "--family": family,
+        "--weights": weights,
+        "--revision": revision,
+        "--device": device,
+        "--dtype": dtype,
+    }
     note_baseline(checkpoint, out, specs, same)
     output.next_command(f"strop show {shlex.quote(out)}")
 
@@ -150,7 +171,8 @@ def _number(word: str) -> float:
     return listed(word, float, "--grid")[0]
 
 
-def _weights(name: str | None) -> Any:
+def checked_weights(name: str | None) -> Any:
+    """The choice of weights, if it is one."""
     if name not in (None, "ema", "raw"):
         raise UserError(
             "The choice of weights is unknown.", where="--weights", got=name, expected="ema or raw"

@@ -104,7 +104,10 @@ class Denoiser(Model, Protocol):
 
     @property
     def mask_id(self) -> int:
-        """The class that means "not yet revealed"."""
+        """The class that means "not yet revealed"; `vocab_size` where the family has none.
+
+        One past the last class: no token equals it, and indexing with it fails loudly.
+        """
         ...
 
     @property

@@ -7,7 +7,7 @@ and of a hub repository only the weights, the configuration and the tokenizer ar
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +15,12 @@ from torch import Tensor
 
 from strop import assets
 from strop.denoisers import hub
+from strop.denoisers.family import family_of_config, family_of_keys
 from strop.denoisers.fields import flat_config
 from strop.denoisers.files import read_json_object, reading, sha256_of_all
 from strop.denoisers.keys import backbone_only, few
-from strop.denoisers.lightning import read_lightning
+from strop.denoisers.lightning import read_training_file
+from strop.denoisers.modules import DISCRIMINATOR, Modules, didi_modules
 from strop.errors import UserError, unknown_name
 
 __all__ = ["Checkpoint", "Located", "has_tokenizer", "locate", "read_checkpoint"]
@@ -47,6 +49,10 @@ class Checkpoint:
     """The directory beside the weights, where it holds a tokenizer."""
     revision: str | None
     """The hub commit the files come from."""
+    family: str | None = None
+    """As far as the files say; some do not."""
+    modules: Modules = field(default_factory=dict)
+    """Networks beside the main one, such as a discriminator."""
 
 
 @dataclass(frozen=True)
@@ -141,23 +147,29 @@ def _read_path(
     source: str, path: Path, weights: Literal["ema", "raw"] | None, revision: str | None
 ) -> Checkpoint:
     file = _weights_file(path) if path.is_dir() else path
-    config = _config_beside(file)
+    beside = _config_beside(file)
+    config, family = flat_config(beside, file.parent / "config.json"), family_of_config(beside)
     if file.suffix.lower() in _TORCH:
         kind = weights or "ema"
-        training = read_lightning(file, kind)
-        tensors, config, files = training.tensors, {**config, **training.config}, [file]
+        training = read_training_file(file, kind)
+        tensors, modules, files = training.tensors, training.modules, [file]
+        config, family = {**config, **training.config}, training.family or family
     elif file.suffix.lower() == ".safetensors" or file.name == hub.INDEX:
-        if weights is not None:
-            raise UserError(
-                "A safetensors file holds one set of weights; there is nothing to choose.",
-                where=file,
-                got=f"weights={weights!r}",
-                fix="leave weights out",
-            )
-        kind = "released"
         shards = hub.shard_names(file) if file.name == hub.INDEX else [file.name]
         files = [file.parent / name for name in shards]
-        tensors = backbone_only(_read_safetensors(files), file, bare=True)
+        stored = _read_safetensors(files)
+        several = family_of_keys(stored)
+        _nothing_to_choose(file, weights, several)
+        kind = weights or ("ema" if several else "released")
+        if several:
+            family = several
+            tensors, modules = didi_modules(stored, file, weights or "ema")
+        else:
+            tensors, modules = backbone_only(stored, file, bare=True), {}
+            judge = file.parent / hub.DISCRIMINATOR
+            if file.name in (hub.WEIGHTS, hub.INDEX) and judge.is_file():
+                family, files = "didi", [*files, judge]
+                modules = {DISCRIMINATOR: _read_safetensors([judge])}
     else:
         raise UserError(
             "The file's kind is unknown.",
@@ -175,7 +187,19 @@ def _read_path(
         weights=kind,
         tokenizer_dir=file.parent if has_tokenizer(file.parent) else None,
         revision=revision,
+        family=family,
+        modules=modules,
     )
+
+
+def _nothing_to_choose(file: Path, weights: str | None, several: str | None) -> None:
+    if weights is not None and several is None:
+        raise UserError(
+            "A safetensors file holds one set of weights; there is nothing to choose.",
+            where=file,
+            got=f"weights={weights!r}",
+            fix="leave weights out",
+        )
 
 
 def _weights_file(directory: Path) -> Path:
@@ -208,7 +232,7 @@ def _config_beside(file: Path) -> dict[str, Any]:
     path = file.parent / "config.json"
     with reading(path):
         exists = path.exists()
-    return flat_config(read_json_object(path), path) if exists else {}
+    return read_json_object(path) if exists else {}
 
 
 def has_tokenizer(directory: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The shape of the MDLM backbone: presets, the tensors it needs, and what a checkpoint says.
+"""The shape of the transformer: presets, the tensors it needs, and what a checkpoint says.
 
 The network is a transformer with adaptive layer norms: embedding [V, D], a conditioning MLP of
 width C, N blocks of width D with H heads, and an output head back to V. Notation of the
@@ -14,14 +14,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from strop.denoisers.keys import BUFFER, few
 from strop.errors import UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from strop.denoisers.checkpoint import Checkpoint
 
-__all__ = ["SHAPES", "DiTShape", "expected_tensors", "infer_shape", "parameter_count"]
+__all__ = [
+    "SHAPES",
+    "DiTShape",
+    "check_tensors",
+    "expected_tensors",
+    "infer_shape",
+    "parameter_count",
+]
 
 TIME_FEATURES = 256
 """Sinusoidal features of sigma that enter the conditioning MLP."""
@@ -116,13 +126,18 @@ def parameter_count(shape: DiTShape) -> int:
     return sum(math.prod(size) for size in expected_tensors(shape).values())
 
 
-def infer_shape(checkpoint: Checkpoint) -> DiTShape:
+def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     """The network's shape: from the tensors, and from the configuration what they do not say.
 
-    Where the two disagree the tensors win, with one warning that names each disagreement.
+    Where the two disagree the tensors win, with one warning that names each disagreement. SEDD and
+    DUO always see the noise level; DUO has no mask, whose id is then one past the vocabulary.
     """
     said = checkpoint.config
     shape = _shape_from_widths(checkpoint)
+    if family in ("sedd", "duo"):
+        shape = replace(shape, time_conditioning=True)
+    if family == "duo":
+        shape = replace(shape, mask_id=shape.vocab_size)
     heads = _heads_from_buffer(checkpoint, shape.hidden_dim)
     seen = {
         "vocab_size": shape.vocab_size,
@@ -134,9 +149,10 @@ def infer_shape(checkpoint: Checkpoint) -> DiTShape:
     shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
     if "model_length" not in said:
         _warn(checkpoint, f"nothing says how long its sequences are; taking {shape.length}")
-    _check_mask(checkpoint, shape)
-    _check_tensors(checkpoint, shape)
-    _check_finite(checkpoint)
+    if family != "duo":
+        _check_mask(checkpoint, shape)
+    _check_vocabulary(checkpoint, shape)
+    check_tensors(checkpoint.tensors, expected_tensors(shape), checkpoint.path, shape)
     return shape
 
 
@@ -149,7 +165,7 @@ def _shape_from_widths(checkpoint: Checkpoint) -> DiTShape:
     if missing or not numbers:
         missing += [] if numbers else ["blocks.0.norm1.weight"]
         raise UserError(
-            "The checkpoint is not an MDLM backbone.",
+            "The checkpoint is not a diffusion transformer.",
             where=checkpoint.path,
             got=f"keys {few(list(tensors))}" if tensors else "no tensors",
             expected="matrices and blocks such as " + ", ".join(missing),
@@ -231,8 +247,23 @@ def _check_mask(checkpoint: Checkpoint, shape: DiTShape) -> None:
         )
 
 
-def _check_tensors(checkpoint: Checkpoint, shape: DiTShape) -> None:
-    tensors, wanted = checkpoint.tensors, expected_tensors(shape)
+def _check_vocabulary(checkpoint: Checkpoint, shape: DiTShape) -> None:
+    """SEDD's configuration counts tokens without the mask, and nothing else says what is what."""
+    tokens = checkpoint.config.get("tokens")
+    if tokens is not None and tokens + 1 != shape.vocab_size:
+        raise UserError(
+            "The vocabulary of the weights is not that of the configuration.",
+            where=checkpoint.path,
+            got=f"{shape.vocab_size} classes for {tokens} tokens",
+            expected=f"{tokens + 1}: the tokens and the mask",
+            fix="put the configuration that belongs to the weights beside them",
+        )
+
+
+def check_tensors(
+    tensors: dict[str, Tensor], wanted: dict[str, tuple[int, ...]], where: Path, shape: DiTShape
+) -> None:
+    """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
     missing = [key for key in wanted if key not in tensors]
     unexpected = [key for key in tensors if key not in wanted and key != BUFFER]
     misshapen = [
@@ -250,21 +281,18 @@ def _check_tensors(checkpoint: Checkpoint, shape: DiTShape) -> None:
     found = "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
     if found:
         raise UserError(
-            "The checkpoint's tensors are not those of an MDLM backbone.",
-            where=checkpoint.path,
+            "The checkpoint's tensors are not those of a diffusion transformer of this shape.",
+            where=where,
             got=found,
             expected=f"{len(wanted)} tensors for {shape.n_blocks} blocks of width "
             f"{shape.hidden_dim} and a vocabulary of {shape.vocab_size}",
-            fix="check that the file is complete and of the MDLM family",
+            fix="check that the file is complete and of the family it is taken for",
         )
-
-
-def _check_finite(checkpoint: Checkpoint) -> None:
-    bad = [k for k, t in checkpoint.tensors.items() if not bool(torch.isfinite(t).all())]
+    bad = [k for k, t in tensors.items() if not bool(torch.isfinite(t).all())]
     if bad:
         raise UserError(
             "The checkpoint holds weights that are not finite numbers.",
-            where=checkpoint.path,
+            where=where,
             got=few(bad),
             fix="download the file again; if it stays so, the training run has diverged",
         )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from strop.denoisers.config import DiTShape
 
-__all__ = ["DiT"]
+__all__ = ["DiT", "Trunk"]
 
 SIGMA_FEATURES = 256
 ROTARY_BASE = 10_000.0
@@ -184,7 +184,19 @@ class OutputLayer(nn.Module):
         return modulate(self.norm_final(x), shift, scale)
 
 
-class DiT(nn.Module):
+class Trunk(nn.Module):
+    """Embedding, conditioning and blocks: everything but the output layer."""
+
+    def __init__(self, shape: DiTShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.vocab_embed = TokenEmbedding(shape.vocab_size, shape.hidden_dim)
+        self.sigma_map = SigmaEmbedding(shape.cond_dim)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_blocks))
+        self.rotary = Rotary(shape.hidden_dim // shape.n_heads)
+
+
+class DiT(Trunk):
     """The network, split twice.
 
     For training, `features` runs all blocks and `head` turns any rows of them into scores. For
@@ -193,13 +205,8 @@ class DiT(nn.Module):
     """
 
     def __init__(self, shape: DiTShape) -> None:
-        super().__init__()
-        self.shape = shape
-        self.vocab_embed = TokenEmbedding(shape.vocab_size, shape.hidden_dim)
-        self.sigma_map = SigmaEmbedding(shape.cond_dim)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_blocks))
+        super().__init__(shape)
         self.output_layer = OutputLayer(shape)
-        self.rotary = Rotary(shape.hidden_dim // shape.n_heads)
 
     def features(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """States [B, L, D] before the head; `dtype` is that of the matrix products."""

@@ -12,10 +12,12 @@ from typing import Any
 from strop.denoisers.inert import Inert, placeholder_value
 from strop.errors import UserError
 
-__all__ = ["flat_config"]
+__all__ = ["flat_config", "levels"]
 
 _COUNTS = {
     "vocab_size": [("vocab_size",), ("model", "vocab_size")],
+    # SEDD counts its tokens without the mask.
+    "tokens": [("tokens",)],
     "model_length": [("model_length",), ("model", "length")],
     "hidden_dim": [("hidden_dim",), ("model", "hidden_size")],
     "cond_dim": [("cond_dim",), ("model", "cond_dim")],
@@ -33,7 +35,7 @@ _PATHS: dict[str, list[tuple[str, ...]]] = {**_COUNTS, **_OTHERS}
 def flat_config(content: Any, where: Path) -> dict[str, Any]:
     """The known fields of a configuration, under the hub's names and checked for their kind."""
     fallback: dict[str, Any] = {}
-    for level in _levels(content):
+    for level in levels(content):
         found = _at_level(level, where)
         # All fields come from one level, so that two models in one file are never mixed.
         if any(name in found for name in _COUNTS):
@@ -42,7 +44,7 @@ def flat_config(content: Any, where: Path) -> dict[str, Any]:
     return fallback
 
 
-def _levels(content: Any) -> list[Any]:
+def levels(content: Any) -> list[Any]:
     """The configuration itself, then its children, the one called `config` first."""
     children: dict[Any, Any] = {}
     if isinstance(content, Inert):

@@ -11,11 +11,13 @@ from typing import Any, Literal, NoReturn
 from strop.denoisers.files import read_json_object
 from strop.errors import UserError
 
-__all__ = ["INDEX", "WEIGHTS", "Snapshot", "fetch", "shard_names"]
+__all__ = ["DISCRIMINATOR", "INDEX", "WEIGHTS", "Snapshot", "fetch", "shard_names"]
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-_OPTIONAL = ("config.json", "tokenizer.json", "vocab.json", "merges.txt")
+DISCRIMINATOR = "discriminator.safetensors"
+"""DiDi-Instruct's second network."""
+_OPTIONAL = ("config.json", "tokenizer.json", "vocab.json", "merges.txt", DISCRIMINATOR)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from strop.errors import UserError
 
-__all__ = ["BUFFER", "backbone_only", "few"]
+__all__ = ["BUFFER", "backbone_only", "few", "modules_of"]
 
 BUFFER = "rotary_emb.inv_freq"
 """The rotary frequencies: a buffer, optional in a file, and never among the averaged weights."""
@@ -40,6 +40,19 @@ def backbone_only(tensors: dict[str, Tensor], where: Path, *, bare: bool) -> dic
             stacklevel=2,
         )
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def modules_of(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The networks of a file that holds several, by name, with bare keys.
+
+    A single tensor beside them, such as a running mean, is no network and is left out.
+    """
+    modules: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        name, dot, rest = key.partition(".")
+        if dot:
+            modules.setdefault(name, {})[rest] = tensor
+    return modules
 
 
 def few(names: list[str], count: int = 4) -> str:

@@ -1,19 +1,26 @@
-"""A Lightning `.ckpt` of the public training code: which weights, and what it was trained with."""
+"""Training files of the public codes: which weights, and what they were trained with.
+
+A Lightning `.ckpt` has a `state_dict` with prefixed keys (MDLM, DUO, DiDi-Instruct); SEDD's `.pth`
+has a `model` with bare ones. Both have an `ema`, except DiDi-Instruct's, whose average is one of
+its networks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
+from strop.denoisers.family import family_of_config, family_of_keys
 from strop.denoisers.fields import flat_config
 from strop.denoisers.keys import BUFFER, backbone_only, few
+from strop.denoisers.modules import Modules, didi_modules
 from strop.denoisers.pickles import load_pickle
 from strop.errors import UserError
 
-__all__ = ["TrainingFile", "read_lightning"]
+__all__ = ["TrainingFile", "read_training_file"]
 
 
 @dataclass(frozen=True)
@@ -21,27 +28,41 @@ class TrainingFile:
     """What a training checkpoint holds for us."""
 
     tensors: dict[str, Tensor]
-    """The backbone's tensors, bare keys."""
+    """The network's tensors, bare keys."""
     config: dict[str, Any]
     """The known fields of its configuration, flat."""
+    family: str | None = None
+    """As far as the file says."""
+    modules: Modules = field(default_factory=dict)
+    """Its other networks."""
 
 
-def read_lightning(path: Path, weights: Literal["ema", "raw"]) -> TrainingFile:
-    """Read the raw or the averaged (EMA) backbone from a training checkpoint."""
+def read_training_file(path: Path, weights: Literal["ema", "raw"]) -> TrainingFile:
+    """Read the raw or the averaged (EMA) network from a training checkpoint."""
     content = load_pickle(path)
-    state = content.get("state_dict") if isinstance(content, dict) else None
+    known = content if isinstance(content, dict) else {}
+    state = known.get("state_dict")
+    if not isinstance(state, dict) and isinstance(known.get("model"), dict) and "ema" in known:
+        raw = _tensors_only(known["model"], path)
+        tensors = raw if weights == "raw" else _averaged(raw, known["ema"], path)
+        return TrainingFile(tensors, {}, "sedd")
     if not isinstance(state, dict):
-        got = f"the keys {few(list(map(repr, content)))}" if isinstance(content, dict) else None
+        got = f"the keys {few(list(map(repr, known)))}" if isinstance(content, dict) else None
         raise UserError(
             "The file is not a training checkpoint of the public code.",
             where=path,
             got=got or f"a {type(content).__name__}",
-            expected="a top-level 'state_dict'",
+            expected="a top-level 'state_dict', or SEDD's 'model' and 'ema'",
             fix="pass a Lightning .ckpt, or a directory with model.safetensors and config.json",
         )
-    raw = backbone_only(_tensors_only(state, path), path, bare=False)
-    tensors = raw if weights == "raw" else _averaged(raw, content.get("ema"), path)
-    return TrainingFile(tensors, flat_config(content.get("hyper_parameters"), path))
+    tensors, hyper = _tensors_only(state, path), known.get("hyper_parameters")
+    config = flat_config(hyper, path)
+    if family_of_keys(tensors):
+        student, others = didi_modules(tensors, path, weights)
+        return TrainingFile(student, config, "didi", others)
+    raw = backbone_only(tensors, path, bare=False)
+    tensors = raw if weights == "raw" else _averaged(raw, known.get("ema"), path)
+    return TrainingFile(tensors, config, family_of_config(hyper))
 
 
 def _tensors_only(state: dict[Any, Any], path: Path) -> dict[str, Tensor]:
@@ -67,7 +88,7 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             "The checkpoint holds no averaged (EMA) weights.",
             where=path,
             expected="a top-level 'ema' with a list 'shadow_params'",
-            fix='ask for the raw weights: weights="raw"',
+            fix='ask for the raw weights: weights="raw" (--weights raw)',
         )
     names = [name for name in raw if name != BUFFER]
     if len(shadow) < len(names) or not all(isinstance(p, Tensor) for p in shadow):
@@ -76,7 +97,7 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             where=path,
             got=f"{sum(isinstance(p, Tensor) for p in shadow)} averaged tensors",
             expected=f"at least {len(names)}, one per parameter of the backbone",
-            fix='ask for the raw weights: weights="raw"',
+            fix='ask for the raw weights: weights="raw" (--weights raw)',
         )
     pairs = list(zip(names, shadow, strict=False))
     wrong = [
@@ -89,6 +110,6 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             "The averaged (EMA) weights do not have the shapes of the network's parameters.",
             where=path,
             got=few(wrong),
-            fix='ask for the raw weights: weights="raw"',
+            fix='ask for the raw weights: weights="raw" (--weights raw)',
         )
     return {**raw, **dict(pairs)}

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 from strop.denoisers.base import Denoiser, Model
 from strop.denoisers.causal import is_causal, load_causal
 from strop.denoisers.checkpoint import Checkpoint, locate, read_checkpoint
-from strop.denoisers.config import infer_shape
+from strop.denoisers.config import DiTShape, check_tensors, expected_tensors, infer_shape
+from strop.denoisers.didi import DiDi
+from strop.denoisers.discriminator import Discriminator, discriminator_tensors
 from strop.denoisers.dit import DiT
+from strop.denoisers.duo import DUO
+from strop.denoisers.family import chosen_family
 from strop.denoisers.keys import BUFFER
 from strop.denoisers.mdlm import MDLM
+from strop.denoisers.modules import BASE, DISCRIMINATOR
+from strop.denoisers.sedd import SEDD
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
@@ -29,11 +36,14 @@ def load_denoiser(
     *,
     revision: str | None = None,
     weights: Literal["ema", "raw"] | None = None,
+    family: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> Denoiser:
     """Load a masked denoiser; the arguments are those of `load_model`."""
-    model = load_model(source, revision=revision, weights=weights, device=device, dtype=dtype)
+    model = load_model(
+        source, revision=revision, weights=weights, family=family, device=device, dtype=dtype
+    )
     if not isinstance(model, Denoiser):
         raise UserError(
             "The checkpoint is no masked denoiser.",
@@ -49,6 +59,7 @@ def load_model(
     *,
     revision: str | None = None,
     weights: Literal["ema", "raw"] | None = None,
+    family: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
 ) -> Model:
@@ -56,9 +67,10 @@ def load_model(
 
     A masked diffusion checkpoint becomes a `Denoiser`, a causal language model a `CausalModel`.
 
-    `weights` chooses between EMA (the default) and raw weights of a training file. `dtype` is that
-    of the matrix products; normalisations and the residual stream stay in float32 (in a causal
-    model of transformers, where that library keeps them so).
+    `weights` chooses between EMA (the default) and raw weights of a training file; `family` names
+    the diffusion family where the files do not. `dtype` is that of the matrix products;
+    normalisations and the residual stream stay in float32 (in a causal model of transformers, where
+    that library keeps them so).
     """
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place)
@@ -66,27 +78,61 @@ def load_model(
     if is_causal(found):
         return load_causal(found, weights, place, kind)
     checkpoint = read_checkpoint(found, weights=weights)
-    shape = infer_shape(checkpoint)
-    with torch.device("meta"):  # no memory and no time for weights that are replaced at once
-        network = DiT(shape)
-    # A copy: the tensors may be views of the file, which somebody could write to later.
-    tensors = {
-        key: tensor.to(torch.float32, copy=True)
-        for key, tensor in checkpoint.tensors.items()
-        if key != BUFFER
-    }
-    network.load_state_dict(tensors, assign=True)
+    family = chosen_family(checkpoint.family, family, checkpoint.path)
+    shape = infer_shape(checkpoint, family)
     spec = CheckpointSpec(
-        family="mdlm",
+        family=family,
         sha256=checkpoint.sha256,
         weights=checkpoint.weights,
         # Dropout has no part in sampling, so it has none in the generator's identity.
         shape={name: value for name, value in asdict(shape).items() if name != "dropout"},
         network_dtype=kind,
     )
-    source = checkpoint.source if checkpoint.revision is None else _pinned(checkpoint)
-    codec = TextCodec.for_checkpoint(checkpoint, shape.vocab_size)
-    return MDLM(network, spec, source=source, codec=codec, device=place)
+    common: dict[str, Any] = {
+        "source": checkpoint.source if checkpoint.revision is None else _pinned(checkpoint),
+        "codec": TextCodec.for_checkpoint(checkpoint, shape.vocab_size),
+        "device": place,
+    }
+    network = _filled(DiT, shape, checkpoint.tensors)
+    if family == "didi":
+        return DiDi(network, spec, **common, **_others(checkpoint, shape))
+    return {"mdlm": MDLM, "sedd": SEDD, "duo": DUO}[family](network, spec, **common)
+
+
+def _others(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
+    """DiDi-Instruct's networks beside the student, checked like it."""
+    path, networks = checkpoint.path, {}
+    if BASE in checkpoint.modules:
+        tensors = checkpoint.modules[BASE]
+        check_tensors(tensors, expected_tensors(shape), path, shape)
+        networks["base"] = _filled(DiT, shape, tensors)
+    if DISCRIMINATOR in checkpoint.modules:
+        tensors = checkpoint.modules[DISCRIMINATOR]
+        seen = tensors.get("vocab_embed.embedding")
+        if seen is not None and len(seen) != shape.vocab_size:
+            raise UserError(
+                "The discriminator's vocabulary is not the student's.",
+                where=path,
+                got=f"{len(seen)} against {shape.vocab_size} classes",
+                fix="put the discriminator that was trained with the student beside it",
+            )
+        check_tensors(tensors, discriminator_tensors(shape), path, shape)
+        networks["discriminator"] = _filled(Discriminator, shape, tensors)
+    return networks
+
+
+Network = TypeVar("Network", DiT, Discriminator)
+
+
+def _filled(kind: type[Network], shape: DiTShape, tensors: dict[str, Tensor]) -> Network:
+    with torch.device("meta"):  # no memory and no time for weights that are replaced at once
+        network = kind(shape)
+    # A copy: the tensors may be views of the file, which somebody could write to later.
+    copies = {
+        key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items() if key != BUFFER
+    }
+    network.load_state_dict(copies, assign=True)
+    return network
 
 
 def _pinned(checkpoint: Checkpoint) -> str:

@@ -16,17 +16,30 @@ from numpy.typing import NDArray
 from strop.denoisers.base import CausalModel, Denoiser, Model
 from strop.errors import UserError
 from strop.rng import derive_seed
-from strop.samplers import analytic, ancestral, autoregressive, duo, remdm
+from strop.samplers import (
+    analytic,
+    ancestral,
+    autoregressive,
+    didi,
+    didi_fast,
+    duo,
+    remdm,
+    sedd,
+    sedd_fast,
+    uniform_fast,
+    uniform_state,
+)
 from strop.samplers.dense import DenseRun, DenseSampler
 from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice import BITS
 from strop.samplers.lattice_race import LatticeRace
+from strop.samplers.lockstep import LockstepSampler, lockstep
 from strop.samplers.packed import Finished, Law, Packed
 from strop.samplers.reveal_first import RevealFirst
 from strop.samplers.revising import Revising
 from strop.spec import SAMPLERS, SamplerSpec
 
-__all__ = ["DENSE", "FAST", "Finished", "check_model", "dense_batch", "fast"]
+__all__ = ["DENSE", "FAST", "LOCKSTEP", "Finished", "check_model", "dense_batch", "fast"]
 
 DENSE: dict[str, DenseSampler] = {
     "ancestral": ancestral.cached,
@@ -40,7 +53,24 @@ DENSE: dict[str, DenseSampler] = {
     "remdm-conf": remdm.remdm,
     "remdm-loop": remdm.remdm,
     "autoregressive": autoregressive.dense,
+    "sedd-analytic": sedd.analytic,
+    "sedd-euler": sedd.euler,
+    "sedd-analytic-duo": sedd.analytic_duo,
+    "duo-ancestral": uniform_state.ancestral,
+    "didi-guided": didi.guided,
+    "didi-ancestral": didi.ancestral,
+    "didi-guided-literal": didi.guided_literal,
+    "didi-ancestral-literal": didi.ancestral_literal,
 }
+
+LOCKSTEP: dict[str, LockstepSampler] = {
+    "sedd-analytic": sedd_fast.analytic,
+    "sedd-euler": sedd_fast.euler,
+    "duo-ancestral": uniform_fast.ancestral,
+    "didi-guided": didi_fast.guided,
+    "didi-ancestral": didi_fast.ancestral,
+}
+"""Fast forms of samplers that go through all updates together."""
 
 
 def _ancestral(packed: Packed, seed: int, bits: int) -> Law:
@@ -97,9 +127,9 @@ def dense_batch(
     start = time.perf_counter()
     ids = DENSE[spec.name](run).cpu().numpy()
     seconds = (time.perf_counter() - start) / count
+    calls = run.calls + run.judge_calls
     return [
-        Finished(first + i, row, run.calls, seconds, _masks(row, denoiser))
-        for i, row in enumerate(ids)
+        Finished(first + i, row, calls, seconds, _masks(row, denoiser)) for i, row in enumerate(ids)
     ]
 
 
@@ -121,6 +151,17 @@ def fast(
     if isinstance(denoiser, CausalModel):
         return autoregressive.fast(
             denoiser, spec, seed=seed, outputs=outputs, slots=slots, length=length, bits=bits
+        )
+    if spec.name in LOCKSTEP:
+        return lockstep(
+            LOCKSTEP[spec.name],
+            cast(Denoiser, denoiser),
+            spec,
+            seed=seed,
+            outputs=outputs,
+            slots=slots,
+            length=length,
+            bits=bits,
         )
     packed = Packed(cast(Denoiser, denoiser), spec, reveal_grid(spec), slots, length)
     return packed.run(outputs, FAST[spec.name](packed, seed, bits))

@@ -13,7 +13,7 @@ from strop.denoisers.base import NEG_INFINITY
 from strop.samplers.dense import DenseRun
 from strop.samplers.grid import sigma_of
 
-__all__ = ["analytic"]
+__all__ = ["analytic", "analytic_weights", "score_of"]
 
 
 def analytic(run: DenseRun) -> Tensor:
@@ -31,10 +31,18 @@ def analytic(run: DenseRun) -> Tensor:
 
 
 def _weights(run: DenseRun, ids: Tensor, sigma: Tensor, step: Tensor) -> Tensor:
-    """Staggered score times transition row, [B, L, V], at the precision of the draw."""
+    """The update from the scores that a prediction implies."""
     sigma, step = sigma.to(ids.device), step.to(ids.device)
     mask_id = run.denoiser.mask_id
-    score = _score(run.log_probs(ids, sigma), ids, mask_id, sigma).to(run.dtype)
+    score = score_of(run.log_probs(ids, sigma), ids, mask_id, sigma).to(run.dtype)
+    return analytic_weights(score, ids, mask_id, step)
+
+
+def analytic_weights(score: Tensor, ids: Tensor, mask_id: int, step: Tensor) -> Tensor:
+    """Staggered score times transition row, [B, L, V], for a step of that much noise.
+
+    May overwrite `score`.
+    """
     extra = (1 - step.exp()) * score.sum(dim=-1)
     score = score * step.exp()
     score[..., mask_id] += extra
@@ -43,7 +51,7 @@ def _weights(run: DenseRun, ids: Tensor, sigma: Tensor, step: Tensor) -> Tensor:
     return score * torch.where(masked, stay + (1 - (-step).exp()), stay)
 
 
-def _score(log_probs: Tensor, ids: Tensor, mask_id: int, sigma: Tensor) -> Tensor:
+def score_of(log_probs: Tensor, ids: Tensor, mask_id: int, sigma: Tensor) -> Tensor:
     """exp of the log ratios p_t(y) / p_t(x) that the prediction implies."""
     log_k = -torch.log(torch.expm1(sigma))
     at_mask = log_probs + log_k

@@ -14,7 +14,7 @@ from strop.denoisers.base import NEG_INFINITY, subs
 from strop.facts import SAMPLERS, Nucleus
 from strop.spec import SamplerSpec
 
-__all__ = ["clean_log_probs", "invert", "race", "shaped"]
+__all__ = ["any_log_probs", "clean_log_probs", "invert", "race", "shaped"]
 
 RACE_EPSILON = 1e-10
 """The public code's guard inside both logarithm and quotient."""
@@ -49,16 +49,31 @@ def clean_log_probs(
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
 
 
-def _tempered(logits: Tensor, mask_id: int, temperature: float) -> Tensor:
-    """Logits over temperature, for any temperature above zero.
+def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:
+    """Normalised log-probabilities over all classes alike: no mask, or one that takes part."""
+    if temperature == 0:
+        return _certain(logits)
+    log_probs = _scaled(logits, temperature).log_softmax(-1)
+    return log_probs if top_p == 1 else _nucleus(log_probs, top_p, "reaching")
 
-    The mask is ruled out for good, since at a very low temperature no constant would hold it down;
-    the best token is moved to zero, since its quotient would overflow.
+
+def _tempered(logits: Tensor, mask_id: int, temperature: float) -> Tensor:
+    """Clean-token logits over temperature, for any temperature above zero.
+
+    The mask is ruled out for good, since at a very low temperature no constant would hold it down.
     """
     logits[..., mask_id] = -torch.inf
+    logits = _scaled(logits, temperature)
+    logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
+    return logits
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """Logits over temperature; the best is moved to zero, since its quotient would overflow."""
+    if temperature == 1:
+        return logits
     logits = logits - logits.amax(-1, keepdim=True)
     logits *= min(1 / temperature, LARGEST_INVERSE)
-    logits[..., mask_id] = -torch.inf  # also where the factor has rounded to zero
     return logits
 
 

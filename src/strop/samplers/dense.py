@@ -33,6 +33,9 @@ class DenseRun:
     bits: int = 24
     """Random bits of a float32 number: 24 as torch has them, fewer only to test the law."""
     calls: int = field(default=0, init=False)
+    """Calls of the network that predicts."""
+    judge_calls: int = field(default=0, init=False)
+    """Calls of a network that judges what was predicted, one for each state it looks at."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -45,11 +48,15 @@ class DenseRun:
             (self.batch, self.length), self.denoiser.mask_id, device=self.denoiser.device
         )
 
+    def logits(self, ids: Tensor, sigma: Tensor) -> Tensor:
+        """Raw scores [B, L, V] of one network call."""
+        self.calls += 1
+        return all_logits(self.denoiser, ids, sigma.expand(self.batch).to(ids.device))
+
     def log_probs(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
-        self.calls += 1
+        logits = self.logits(ids, sigma)
         denoiser = self.denoiser
-        logits = all_logits(denoiser, ids, sigma.expand(self.batch).to(ids.device))
         clean = shaped(logits, denoiser.mask_id, self.spec)
         return carry_over(clean, ids, denoiser.mask_id)
 

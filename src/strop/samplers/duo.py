@@ -13,25 +13,25 @@ from torch import Tensor
 
 from strop.samplers import analytic as score_based
 from strop.samplers.dense import DenseRun
-from strop.samplers.grid import NOISE_EPSILON, RevealGrid
+from strop.samplers.grid import RevealGrid, alpha_of
 
-__all__ = ["analytic", "ancestral"]
+__all__ = ["analytic", "ancestral", "neighbouring"]
 
 
 def analytic(run: DenseRun) -> Tensor:
     """The score-based update on DUO's times."""
-    run.grid = _neighbouring(run.grid)
+    run.grid = neighbouring(run.grid)
     return score_based.analytic(run)
 
 
 def ancestral(run: DenseRun) -> Tensor:
     """`ancestral_cache`: alphas instead of times, every row drawn, the finish may use the cache."""
-    run.grid = _neighbouring(run.grid)
+    run.grid = neighbouring(run.grid)
     ids, prediction = run.start(), None
     for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
         if prediction is None:
             prediction = run.log_probs(ids, sigma)
-        moved = run.draw(_posterior(run, prediction, ids, _alpha(t), _alpha(s)))
+        moved = run.draw(_posterior(run, prediction, ids, alpha_of(t), alpha_of(s)))
         if run.denoiser.time_conditioned or not moved.equal(ids):
             prediction = None
         ids = moved
@@ -42,17 +42,13 @@ def ancestral(run: DenseRun) -> Tensor:
     if run.spec.finish == "greedy":
         return run.fill_greedily(ids, prediction)
     last = run.grid.last
-    return run.draw(_posterior(run, prediction, ids, _alpha(last), torch.ones_like(last)))
+    return run.draw(_posterior(run, prediction, ids, alpha_of(last), torch.ones_like(last)))
 
 
-def _neighbouring(grid: RevealGrid) -> RevealGrid:
+def neighbouring(grid: RevealGrid) -> RevealGrid:
     """Here the step is the difference of neighbouring times, not a constant."""
     times = torch.cat([grid.t, grid.last[None]])
     return replace(grid, s=grid.t - (times[:-1] - times[1:]))
-
-
-def _alpha(t: Tensor) -> Tensor:
-    return 1 - (1 - NOISE_EPSILON) * t
 
 
 def _posterior(

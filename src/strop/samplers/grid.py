@@ -14,7 +14,7 @@ from torch import Tensor
 
 from strop.spec import EPSILON, SamplerSpec
 
-__all__ = ["NOISE_EPSILON", "RevealGrid", "reveal_grid", "sigma_of"]
+__all__ = ["NOISE_EPSILON", "RevealGrid", "alpha_of", "reveal_grid", "sigma_of"]
 
 NOISE_EPSILON = 1e-3
 """The log-linear noise of the public code stops short of masking everything."""
@@ -46,6 +46,11 @@ class RevealGrid:
 def sigma_of(t: Tensor) -> Tensor:
     """Log-linear noise: sigma = -log(1 - (1 - 1e-3) t)."""
     return -torch.log1p(-(1 - NOISE_EPSILON) * t)
+
+
+def alpha_of(t: Tensor) -> Tensor:
+    """The share of the signal that noise leaves: alpha = 1 - (1 - 1e-3) t = e^-sigma."""
+    return 1 - (1 - NOISE_EPSILON) * t
 
 
 def reveal_grid(spec: SamplerSpec) -> RevealGrid:

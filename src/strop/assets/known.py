@@ -1,0 +1,36 @@
+"""The checkpoints that are known by name: what they are, and what was checked about them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from strop.assets import ROOT
+
+__all__ = ["KnownModel", "known_models"]
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """One public checkpoint."""
+
+    name: str
+    family: str
+    source: str
+    """Its hub id."""
+    parameters: int
+    """Of the network that generates."""
+    licence: str
+    """As far as it was looked up."""
+    sampler: str
+    """The sampler of its own public code."""
+    precision: str
+    """The precision of that code's draw."""
+    verified: str
+    """What strop was compared with, and what not."""
+
+
+def known_models() -> list[KnownModel]:
+    """All of them, in the order of the file."""
+    content = json.loads((ROOT / "known-models.json").read_text())
+    return [KnownModel(**one) for one in content]

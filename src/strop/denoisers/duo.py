@@ -1,0 +1,33 @@
+"""DUO and DUO-DCD: a diffusion transformer that predicts the clean token behind a noisy one.
+
+There is no mask: noise replaces a token by a uniform one, so every position may be wrong and every
+prediction depends on the noise level. The distilled network (DCD) has the same form.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.base import all_logits, checked_ids
+from strop.denoisers.network import NetworkDenoiser
+from strop.errors import UserError
+
+__all__ = ["DUO"]
+
+
+class DUO(NetworkDenoiser):
+    """A uniform-state checkpoint as a `Denoiser`."""
+
+    @torch.no_grad()
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """Log-probabilities [B, L, V] of the clean token; nothing is carried over."""
+        ids = checked_ids(ids, self)
+        levels = self._sigma(sigma, len(ids))
+        if levels is None:
+            raise UserError(
+                "DUO's prediction depends on the noise level, and none was given.",
+                where=self.source,
+                fix="pass sigma",
+            )
+        return all_logits(self, ids, levels).log_softmax(-1).cpu()

@@ -1,0 +1,90 @@
+"""Which family a checkpoint belongs to, as far as its files say.
+
+MDLM, SEDD and DUO networks have the same tensors, so the configuration decides: the hub's
+`model_type`, the training code's `algo.name` or `parameterization`, SEDD's `graph`. DiDi-Instruct
+is known by its other networks. Where nothing is said the user says it, with `family`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from strop.denoisers.fields import levels
+from strop.denoisers.inert import placeholder_value
+from strop.errors import UserError, unknown_name
+from strop.facts import DIFFUSION
+
+__all__ = ["chosen_family", "family_of_config", "family_of_keys"]
+
+_NAMES = {
+    "mdlm": "mdlm",
+    "subs": "mdlm",
+    "sedd": "sedd",
+    "absorb": "sedd",
+    "duo": "duo",
+    "duo_base": "duo",
+    "distillation": "duo",
+    "didi_instruct": "didi",
+    "didi": "didi",
+}
+"""What the public configurations call the families; SUBS is MDLM's parameterisation."""
+
+_PLACES = (
+    ("model_type",),
+    ("algo", "name"),
+    ("graph", "type"),
+    ("parameterization",),
+)
+
+_DIDI_MODULES = ("student_ema.", "discriminator.")
+
+
+def family_of_keys(keys: Iterable[str]) -> str | None:
+    """DiDi-Instruct, where a file holds its student or discriminator; else the tensors are mute."""
+    return "didi" if any(key.startswith(_DIDI_MODULES) for key in keys) else None
+
+
+def family_of_config(content: Any) -> str | None:
+    """The family that a configuration names, in our word or (where we have none) in its own."""
+    for level in levels(content):
+        for place in _PLACES:
+            word = placeholder_value(level, *place)
+            if isinstance(word, str) and word and not word.startswith("${"):
+                word = word.lower().replace("-", "_")
+                return _NAMES.get(word, word)
+        # A field of MDLM's configuration that SEDD's and DUO's do not have.
+        if isinstance(placeholder_value(level, "time_conditioning"), bool):
+            return "mdlm"
+    return None
+
+
+def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
+    """The family to load: as the files say, as the user says, or MDLM with a warning."""
+    if asked is not None and asked not in DIFFUSION:
+        raise unknown_name("family", asked, DIFFUSION, where="--family")
+    if said is not None and said not in DIFFUSION:
+        raise UserError(
+            f"The checkpoint is of the kind {said!r}, which is no diffusion family known here.",
+            where=where,
+            got=said,
+            expected="one of " + ", ".join(DIFFUSION),
+            fix="pass another checkpoint; a causal language model is no denoiser",
+        )
+    if said is not None and asked is not None and asked != said:
+        raise UserError(
+            f"The checkpoint is of the family {said!r}, not {asked!r}.",
+            where=where,
+            got=f"--family {asked}",
+            expected=said,
+            fix="leave --family out",
+        )
+    if said is None and asked is None:
+        warnings.warn(
+            f"{where}: nothing says which family it is of; taking mdlm (--family says otherwise)",
+            UserWarning,
+            stacklevel=2,
+        )
+    return asked or said or "mdlm"

@@ -1,0 +1,63 @@
+"""SEDD (absorbing): a diffusion transformer that predicts ratios of probabilities.
+
+At noise sigma the network's output z becomes the log score
+
+    log s(y) = z(y) - log(e^sigma - 1) - log(V - 1),    and 0 at the token that is there.
+
+At a masked position s(y) stands for p_t(.. y ..) / p_t(.. mask ..); the sum of the scores over the
+tokens is the rate at which the position is revealed, and their shares are the token's law.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.base import all_logits, carry_over, checked_ids, subs
+from strop.denoisers.network import NetworkDenoiser
+from strop.errors import UserError
+
+__all__ = ["SEDD", "log_score", "log_score_shift"]
+
+SMALL_SIGMA = 0.5
+"""Below it e^sigma - 1 is computed by `expm1`, above it as it stands: the public code's habit."""
+
+
+class SEDD(NetworkDenoiser):
+    """A score entropy checkpoint as a `Denoiser`; its logits become scores by `log_score`."""
+
+    @torch.no_grad()
+    def log_score(self, ids: Tensor, sigma: Tensor | float) -> Tensor:
+        """Log scores [B, L, V] at every position, on the CPU."""
+        ids = checked_ids(ids, self)
+        levels = self._sigma(sigma, len(ids))
+        assert levels is not None
+        return log_score(all_logits(self, ids, levels), ids, levels[:, None]).cpu()
+
+    @torch.no_grad()
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """The scores' shares: log-probabilities [B, L, V], visible tokens carried over."""
+        ids = checked_ids(ids, self)
+        levels = self._sigma(sigma, len(ids))
+        if levels is None:
+            raise UserError(
+                "SEDD's prediction depends on the noise level, and none was given.",
+                where=self.source,
+                fix="pass sigma",
+            )
+        logits = all_logits(self, ids, levels)
+        return carry_over(subs(logits, self.mask_id), ids, self.mask_id).cpu()
+
+
+def log_score(logits: Tensor, ids: Tensor, sigma: Tensor) -> Tensor:
+    """Log scores from logits [..., V], the tokens that are there [...] and their noise [...]."""
+    scores = logits - log_score_shift(sigma, logits.dtype)[..., None]
+    scores = scores - math.log(logits.shape[-1] - 1)
+    return scores.scatter_(-1, ids[..., None], 0.0)
+
+
+def log_score_shift(sigma: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """log(e^sigma - 1), as the public code rounds it."""
+    return torch.where(sigma < SMALL_SIGMA, sigma.expm1(), sigma.exp() - 1).log().to(dtype)

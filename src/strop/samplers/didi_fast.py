@@ -1,0 +1,229 @@
+"""DiDi-Instruct's samplers at a fraction of the cost, with the law of `didi`.
+
+The mask's share of the softmax can only slow a position down, so the grid bounds the chance of a
+reveal before the network runs: a position is offered a token with that chance (in float32: by the
+mask's own clock), and only offered rows get a head and a draw. A sequence without an offer skips
+its update. Tilting needs the softmax of every masked position for the discriminator's input, but
+only as an average of embeddings, made a few rows at a time; the gradient comes back as one vector
+a position and is turned into slopes of logits only where a token is offered.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.didi import DiDi
+from strop.rng import Stream
+from strop.samplers.categorical import clean_log_probs, invert, race
+from strop.samplers.didi import offers as token_shares
+from strop.samplers.didi import sigma, tilt_strengths
+from strop.samplers.grid import alpha_of
+from strop.samplers.lattice import Lattice
+from strop.samplers.lattice import Offers as LatticeOffers
+from strop.samplers.lockstep import LockstepRun, Numbers
+
+__all__ = ["ancestral", "guided"]
+
+Positions = NDArray[np.bool_]
+
+
+def ancestral(run: LockstepRun) -> Tensor:
+    """The student alone."""
+    ids, masked = run.start(), np.ones((len(run.outputs), run.length), bool)
+    for k, t in enumerate(run.grid.t):
+        draws = Offers(run, k)
+        offered = masked & draws.opened()
+        slots = np.flatnonzero(offered.any(1))
+        if slots.size:
+            hidden = run.hidden(ids, slots, sigma(t))
+            _reveal(run, ids, masked, hidden, slots, offered, draws)
+    return _finish(run, ids, masked)
+
+
+def guided(run: LockstepRun) -> Tensor:
+    """Tilting, then re-ranking, then the student's own finish."""
+    strengths = tilt_strengths(run.spec)
+    cast(DiDi, run.denoiser).discriminator  # noqa: B018  told before any work is done
+    ids, masked = run.start(), np.ones((len(run.outputs), run.length), bool)
+    for k in range(run.grid.updates):
+        if k < len(strengths):
+            _tilted(run, ids, masked, k, strengths[k])
+        else:
+            _reranked(run, ids, masked, k)
+    return _finish(run, ids, masked)
+
+
+class Offers:
+    """What one update offers the masked positions: one candidate's random numbers."""
+
+    def __init__(self, run: LockstepRun, k: int, candidate: int = 0) -> None:
+        self._run, self._k = run, k
+        self._stream = Stream(run.seed, f"{run.spec.name}/{candidate}")
+        self._lattice = Lattice(run.bits)
+        alpha_t, alpha_s = alpha_of(run.grid.t[k]), alpha_of(run.grid.s[k])
+        self._token, self._mask = float(alpha_s - alpha_t), float(1 - alpha_s)
+
+    def opened(self) -> Positions:
+        """Positions that get a token if the network agrees, [B, L]."""
+        slot, position = np.nonzero(np.ones((len(self._run.outputs), self._run.length), bool))
+        if self._run.spec.precision == "float32":
+            opened = self._lattice_offers(slot, position).open
+        else:
+            u = self._stream.uniform(self._run.outputs[slot], self._k, position, 0)
+            opened = u < self._token / (self._token + self._mask)
+        return opened.reshape(-1, self._run.length)
+
+    def settle(self, logits: Tensor, slot: Numbers, position: Numbers) -> Numbers:
+        """A token at every offered row, or the mask."""
+        mask_id = self._run.denoiser.mask_id
+        shares = token_shares(logits, mask_id, self._run.spec)
+        shares[..., mask_id] = -torch.inf
+        if self._run.spec.precision == "float32":
+            weights = shares.float().exp_().mul_(self._token)
+            offers = self._lattice_offers(slot, position)
+            return self._lattice.settle(offers, weights, mask_id, self._stream)[0]
+        total = shares.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0).cpu().numpy()
+        rest = self._token * total + self._mask
+        accept = total * (self._token + self._mask) / np.where(rest > 0, rest, 1.0)
+        output = self._run.outputs[slot]
+        out = np.flatnonzero(self._stream.uniform(output, self._k, position, 1) < accept)
+        token = np.full(len(slot), mask_id)
+        if out.size:
+            u = self._stream.uniform(output[out], self._k, position[out], 2)
+            law = shares[torch.from_numpy(out).to(shares.device)]
+            token[out] = invert(law, torch.from_numpy(u).to(law.device)).cpu().numpy()
+        return token
+
+    def _lattice_offers(self, slot: Numbers, position: Numbers) -> LatticeOffers:
+        mass = np.full(len(slot), self._token, np.float32)
+        mask = np.full(len(slot), self._mask, np.float32)
+        rounds = np.full(len(slot), self._k)
+        return self._lattice.offer(
+            self._stream, self._run.outputs[slot], rounds, position, mass, mask
+        )
+
+
+def _reveal(
+    run: LockstepRun,
+    ids: Tensor,
+    masked: Positions,
+    hidden: Tensor,
+    slots: Numbers,
+    offered: Positions,
+    draws: Offers,
+    tilt: tuple[float, Tensor] | None = None,
+) -> None:
+    """Settle the offers of `slots`, whose states are given, in `ids` and `masked`."""
+    where, position = np.nonzero(offered[slots])
+    for part, logits in run.rows(hidden, where, position):
+        if tilt is not None:
+            strength, slopes = tilt
+            at = [torch.from_numpy(a[part]).to(ids.device) for a in (where, position)]
+            logits = logits + strength * _slope(run, logits, slopes[at[0], at[1]])
+        slot = slots[where[part]]
+        token = draws.settle(logits, slot, position[part])
+        run.put(ids, slot, position[part], token)
+        masked[slot, position[part]] = token == run.denoiser.mask_id
+
+
+def _tilted(run: LockstepRun, ids: Tensor, masked: Positions, k: int, strength: float) -> None:
+    draws = Offers(run, k)
+    offered = masked & draws.opened()
+    slots = np.flatnonzero(offered.any(1))
+    if not slots.size:
+        return
+    denoiser, level = cast(DiDi, run.denoiser), sigma(run.grid.t[k])
+    judge = denoiser.discriminator
+    hidden = run.hidden(ids, slots, level)
+    mine = ids[torch.from_numpy(slots).to(ids.device)]
+    table = judge.vocab_embed.embedding
+    embedded = table[mine]
+    where, position = np.nonzero(masked[slots])
+    for part, logits in run.rows(hidden, where, position):
+        at = [torch.from_numpy(a[part]).to(ids.device) for a in (where, position)]
+        embedded[at[0], at[1]] = logits.softmax(-1) @ table
+    run.calls[slots] += 1
+    levels = level.to(ids.device).expand(len(slots))
+    slopes = judge.gradient(embedded, mine == denoiser.mask_id, levels, denoiser.dtype)
+    _reveal(run, ids, masked, hidden, slots, offered, draws, (strength, slopes))
+
+
+def _slope(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
+    """The chain rule from the embedding back through the softmax, entries in [-1, 1]."""
+    table = cast(DiDi, run.denoiser).discriminator.vocab_embed.embedding
+    shares, pull = logits.softmax(-1), slope @ table.T
+    return (shares * (pull - (shares * pull).sum(-1, keepdim=True))).clamp_(-1, 1)
+
+
+def _reranked(run: LockstepRun, ids: Tensor, masked: Positions, k: int) -> None:
+    count = int(run.spec.settings["candidates"])
+    draws = [Offers(run, k, candidate) for candidate in range(count)]
+    offered = [masked & one.opened() for one in draws]
+    slots = np.flatnonzero(np.any([one.any(1) for one in offered], axis=0))
+    if not slots.size:
+        return
+    hidden = run.hidden(ids, slots, sigma(run.grid.t[k]))
+    futures = [(ids.clone(), masked.copy()) for _ in range(count)]
+    for one, where, (its_ids, its_masked) in zip(draws, offered, futures, strict=True):
+        _reveal(run, its_ids, its_masked, hidden, slots, where, one)
+    chosen = _choice(run, slots, k, [future for future, _ in futures])
+    for candidate, (its_ids, its_masked) in enumerate(futures):
+        won = slots[chosen == candidate]
+        ids[torch.from_numpy(won).to(ids.device)] = its_ids[torch.from_numpy(won).to(ids.device)]
+        masked[won] = its_masked[won]
+
+
+def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> Numbers:
+    """One of the next states of each sequence, with probability softmax of its reward."""
+    if len(futures) == 1:
+        return np.zeros(len(slots), np.int64)
+    denoiser = cast(DiDi, run.denoiser)
+    index = torch.from_numpy(slots).to(futures[0].device)
+    levels = sigma(run.grid.s[k]).to(index.device).expand(len(slots))
+    run.calls[slots] += len(futures)
+    rewards = [denoiser.discriminator.reward(ids[index], levels, denoiser.dtype) for ids in futures]
+    rewards = torch.stack(rewards, dim=-1).cpu()
+    number = np.arange(len(futures))
+    u = run.stream.uniform(run.outputs[slots][:, None], k, number, 3)
+    if run.spec.precision == "float32":
+        coarse = np.floor(u * 2**run.bits) / 2**run.bits
+        return race(rewards.softmax(-1), torch.from_numpy(coarse).float()).numpy()
+    return invert(rewards.double().log_softmax(-1), torch.from_numpy(u[:, 0])).numpy()
+
+
+def _finish(run: LockstepRun, ids: Tensor, masked: Positions) -> Tensor:
+    """The student fills what is left, the mask ruled out."""
+    spec, slots = run.spec, np.flatnonzero(masked.any(1))
+    if spec.finish == "none" or not slots.size:
+        return ids
+    mask_id, last = run.denoiser.mask_id, run.grid.updates
+    hidden = run.hidden(ids, slots, sigma(run.grid.last))
+    where, position = np.nonzero(masked[slots])
+    for part, logits in run.rows(hidden, where, position):
+        slot, place = slots[where[part]], position[part]
+        greedy = spec.finish == "greedy"
+        clean = clean_log_probs(logits, mask_id, 0 if greedy else spec.temperature, spec.top_p)
+        if greedy:
+            token = clean.argmax(-1).cpu().numpy()
+        elif spec.precision == "float32":
+            token = _clean_race(run, clean, slot, place)
+        else:
+            u = run.uniform(slot, last, place, 0)
+            token = invert(clean, torch.from_numpy(u).to(clean.device)).cpu().numpy()
+        run.put(ids, slot, place, token)
+    return ids
+
+
+def _clean_race(run: LockstepRun, clean: Tensor, slot: Numbers, position: Numbers) -> Numbers:
+    """The float32 race among tokens alone: a mask without weight."""
+    lattice, rows = Lattice(run.bits), len(slot)
+    rounds = np.full(rows, run.grid.updates)
+    one, none = np.ones(rows, np.float32), np.zeros(rows, np.float32)
+    offers = lattice.offer(run.stream, run.outputs[slot], rounds, position, one, none)
+    weights = clean.float().exp_()
+    return lattice.settle(offers, weights, run.denoiser.mask_id, run.stream)[0]

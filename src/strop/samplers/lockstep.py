@@ -1,0 +1,111 @@
+"""The fast loop for laws that need the network in nearly every update.
+
+Time-conditioned networks cannot skip ahead, so the sequences of a batch go through the updates
+together. What is saved: the head runs only at rows whose outcome is open, a bounded number at a
+time; random numbers have an address (output, update, position), so that nothing depends on which
+sequences share a batch, except the last bits of a matrix product.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.base import Denoiser
+from strop.rng import Stream
+from strop.samplers.grid import RevealGrid, reveal_grid
+from strop.samplers.packed import HEAD_ENTRIES, Finished
+from strop.spec import SamplerSpec
+
+__all__ = ["LockstepRun", "LockstepSampler", "lockstep"]
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass
+class LockstepRun:
+    """Some outputs under way together."""
+
+    denoiser: Denoiser
+    spec: SamplerSpec
+    grid: RevealGrid
+    seed: int
+    outputs: Numbers
+    length: int
+    bits: int
+    calls: Numbers = field(init=False)
+    """Per output, the network calls it took part in."""
+
+    def __post_init__(self) -> None:
+        self.calls = np.zeros(len(self.outputs), np.int64)
+        self.stream = Stream(self.seed, self.spec.name)
+
+    def start(self) -> Tensor:
+        """Nothing but masks."""
+        shape = (len(self.outputs), self.length)
+        return torch.full(shape, self.denoiser.mask_id, device=self.denoiser.device)
+
+    def hidden(self, ids: Tensor, slots: Numbers, sigma: Tensor) -> Tensor:
+        """States of the sequences `slots` at one noise level; equal blank ones share a pass."""
+        self.calls[slots] += 1
+        mine = ids[torch.from_numpy(slots).to(ids.device)]
+        if len(slots) > 1 and bool((mine == self.denoiser.mask_id).all()):
+            state = self._network(mine[:1], sigma)
+            return state.expand(len(slots), *state.shape[1:])
+        return self._network(mine, sigma)
+
+    def _network(self, ids: Tensor, sigma: Tensor) -> Tensor:
+        return self.denoiser.hidden(ids, sigma.to(ids.device).expand(len(ids)))
+
+    def rows(
+        self, hidden: Tensor, where: Numbers, position: Numbers
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Logits at the rows (where, position) of a state, a bounded number at a time."""
+        chunk = max(1, HEAD_ENTRIES // self.denoiser.vocab_size)
+        for start in range(0, len(where), chunk):
+            part = slice(start, min(start + chunk, len(where)))
+            index = [torch.from_numpy(a[part]).to(hidden.device) for a in (where, position)]
+            yield part, self.denoiser.logits(hidden, *index)
+
+    def uniform(self, slots: Numbers, update: int, position: Numbers, number: int) -> np.ndarray:
+        """Random number `number` of a position in an update."""
+        return self.stream.uniform(self.outputs[slots], update, position, number)
+
+    def put(self, ids: Tensor, slots: Numbers, position: Numbers, token: Numbers) -> None:
+        """Write tokens."""
+        index = [torch.from_numpy(a).to(ids.device) for a in (slots, position, token)]
+        ids[index[0], index[1]] = index[2]
+
+
+LockstepSampler = Callable[[LockstepRun], Tensor]
+"""Ids [B, L] from a run."""
+
+
+def lockstep(
+    sampler: LockstepSampler,
+    denoiser: Denoiser,
+    spec: SamplerSpec,
+    *,
+    seed: int,
+    outputs: Iterable[int],
+    slots: int,
+    length: int,
+    bits: int,
+) -> Iterator[Finished]:
+    """The given outputs, batch by batch."""
+    waiting = iter(outputs)
+    while len(numbers := np.fromiter(islice(waiting, slots), np.int64)):
+        run = LockstepRun(denoiser, spec, reveal_grid(spec), seed, numbers, length, bits)
+        start = time.perf_counter()
+        ids = sampler(run).cpu().numpy()
+        seconds = (time.perf_counter() - start) / len(numbers)
+        left = (ids == denoiser.mask_id).sum(1)
+        for i, row in enumerate(ids):
+            yield Finished(int(numbers[i]), row, int(run.calls[i]), seconds, int(left[i]))

@@ -1,0 +1,105 @@
+"""SEDD's samplers: the analytic and the Euler predictor, and the denoiser at the end.
+
+With scores s and S their sum over tokens, a masked position is revealed in one update with
+probability min(1, r S) and its token has law s / S:
+
+    analytic  r = e^(sigma(t) - sigma(s)) - 1        Euler  r = (t - s) dsigma/dt
+
+With log-linear noise the two rates are equal, so the predictors differ in rounding only. The timing
+depends on the model. Temperature and nucleus act on s / S and leave S alone. The denoiser is the
+analytic update over all remaining noise with the mask ruled out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.sedd import log_score
+from strop.samplers.analytic import analytic_weights
+from strop.samplers.categorical import clean_log_probs
+from strop.samplers.dense import DenseRun
+from strop.samplers.duo import neighbouring
+from strop.samplers.grid import NOISE_EPSILON, sigma_of
+
+__all__ = ["analytic", "analytic_duo", "euler", "noise_rate"]
+
+Weights = Callable[[DenseRun, Tensor, int], Tensor]
+"""(run, ids, update) -> unnormalised law [B, L, V] of every position after that update."""
+
+
+def analytic(run: DenseRun) -> Tensor:
+    """`analytic`: one network call a step, one at the finish."""
+    return _sample(run, _analytic, drop_mask=True)
+
+
+def euler(run: DenseRun) -> Tensor:
+    """`euler`: a first-order step; the finish is the same."""
+    return _sample(run, _euler, drop_mask=True)
+
+
+def analytic_duo(run: DenseRun) -> Tensor:
+    """`analytic` in the DUO code: its times; its finish zeroes the mask's column instead."""
+    run.grid = neighbouring(run.grid)
+    return _sample(run, _analytic, drop_mask=False)
+
+
+def noise_rate(t: Tensor) -> Tensor:
+    """dsigma / dt."""
+    return (1 - NOISE_EPSILON) / (1 - (1 - NOISE_EPSILON) * t)
+
+
+def _sample(run: DenseRun, weights: Weights, *, drop_mask: bool) -> Tensor:
+    ids = run.start()
+    for k in range(run.grid.updates):
+        ids = run.draw(weights(run, ids, k))
+    if run.spec.finish == "none":
+        return ids
+    sigma = run.grid.sigmas()[-1].to(ids.device)
+    score = _score(run, ids, sigma)
+    mask_id = run.denoiser.mask_id
+    if run.spec.finish == "greedy":
+        score[..., mask_id] = -1
+        return run.keep_visible(score.argmax(-1), ids)
+    final = analytic_weights(score, ids, mask_id, sigma)
+    if drop_mask:
+        # One class less, hence other random numbers than with a zero in its place.
+        classes = torch.arange(final.shape[-1], device=ids.device)
+        clean = classes[classes != mask_id]
+        return clean[run.draw(final[..., clean])]
+    final[..., mask_id] = 0
+    return run.draw(final)
+
+
+def _analytic(run: DenseRun, ids: Tensor, k: int) -> Tensor:
+    sigma = run.grid.sigmas()[k].to(ids.device)
+    step = sigma - sigma_of(run.grid.s[k]).to(ids.device)
+    return analytic_weights(_score(run, ids, sigma), ids, run.denoiser.mask_id, step)
+
+
+def _euler(run: DenseRun, ids: Tensor, k: int) -> Tensor:
+    """The identity plus (t - s) dsigma/dt times the reverse rate."""
+    grid, mask_id = run.grid, run.denoiser.mask_id
+    score = _score(run, ids, grid.sigmas()[k].to(ids.device))
+    masked = (ids == mask_id)[..., None]
+    own = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0)
+    rate = torch.where(masked, 1 - own, -own) * score
+    rate.scatter_(-1, ids[..., None], 0.0)
+    rate.scatter_(-1, ids[..., None], -rate.sum(-1, keepdim=True))
+    width = (grid.t[k] - grid.s[k]).to(ids.device)
+    return own + width * noise_rate(grid.t[k]).to(ids.device) * rate
+
+
+def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
+    """Scores [B, L, V] at the precision of the draw, tempered at fixed sums."""
+    spec, mask_id = run.spec, run.denoiser.mask_id
+    scores = log_score(run.logits(ids, sigma), ids, sigma.expand(ids.shape))
+    if spec.temperature != 1 or spec.top_p != 1:
+        scores[..., mask_id] = -torch.inf
+        total = scores.logsumexp(-1, keepdim=True)
+        scores[..., mask_id] = 0.0
+        scores = clean_log_probs(scores, mask_id, spec.temperature, spec.top_p) + total
+        scores.scatter_(-1, ids[..., None], 0.0)  # what is there has score 1
+    return scores.exp().to(run.dtype)

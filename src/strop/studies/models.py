@@ -1,0 +1,74 @@
+"""Looking a checkpoint over: does it load, as what, and does something come out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from strop.denoisers import load_model
+from strop.denoisers.discriminator import Discriminator
+from strop.denoisers.network import NetworkDenoiser
+from strop.facts import SAMPLERS, default_sampler
+from strop.generate import sample
+from strop.pool import Pool
+from strop.spec import SamplerSpec
+
+__all__ = ["CheckedModel", "check_model"]
+
+LENGTH, STEPS = 32, 4
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """What a look at a checkpoint found."""
+
+    source: str
+    family: str
+    weights: str
+    """`ema`, `raw` or `released`."""
+    parameters: dict[str, int]
+    """Numbers of each network in it; their shapes are those that the family needs."""
+    shape: dict[str, Any]
+    pool: Pool
+    """Two short outputs by the family's own sampler."""
+
+
+def check_model(
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    weights: Literal["ema", "raw"] | None = None,
+    family: str | None = None,
+    device: str = "auto",
+) -> CheckedModel:
+    """Load a checkpoint, compare its shapes with the family's, draw two short outputs."""
+    denoiser = load_model(source, revision=revision, weights=weights, family=family, device=device)
+    networks = _networks(denoiser)
+    name = default_sampler(denoiser.spec.family)
+    if denoiser.spec.family == "didi" and "discriminator" not in networks:
+        name = "didi-ancestral"
+    steps = {} if SAMPLERS[name].causal else {"steps": STEPS}
+    spec = SamplerSpec(name=name, **steps)
+    pool = sample(denoiser, spec, n=2, length=min(LENGTH, denoiser.length))
+    return CheckedModel(
+        source=denoiser.source,
+        family=denoiser.spec.family,
+        weights=denoiser.spec.weights,
+        parameters={
+            name: sum(p.numel() for p in network.parameters()) for name, network in networks.items()
+        },
+        shape=dict(denoiser.spec.shape),
+        pool=pool,
+    )
+
+
+def _networks(denoiser: Any) -> dict[str, Any]:
+    """The networks of a denoiser by name."""
+    networks: dict[str, Any] = {"network": denoiser.network}
+    base, judge = getattr(denoiser, "base", None), getattr(denoiser, "_discriminator", None)
+    if isinstance(base, NetworkDenoiser):
+        networks["base"] = base.network
+    if isinstance(judge, Discriminator):
+        networks["discriminator"] = judge
+    return networks
