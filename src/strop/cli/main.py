@@ -33,6 +33,7 @@ VERBS: tuple[str, ...] = (
     "study",
     "groupeval",
     "report",
+    "reproduce",
     "show",
     "precision",
     "theory",

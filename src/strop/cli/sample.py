@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
 from strop.cli.progress import label, reporter
+from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named
 from strop.errors import UserError
 from strop.facts import default_sampler
@@ -55,6 +57,10 @@ def sample(
     finish: Annotated[
         str | None, typer.Option(help="Last mass: greedy, draw or none; by default the public one.")
     ] = None,
+    spec: Annotated[
+        Path | None,
+        typer.Option(help="A YAML file of samplers, e.g. from `strop audit`; no other settings."),
+    ] = None,
     settings: Annotated[
         str | None,
         typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
@@ -94,6 +100,17 @@ def sample(
         "settings": named("--settings", settings) if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
+    if spec is not None:
+        given = [steps, sampler, grid, finish, settings]
+        if any(one is not None for one in given) or specs != _specs(
+            None, "1.0", "float64", None, {}
+        ):
+            raise UserError(
+                "--spec already says how to sample.",
+                where="--spec",
+                fix="leave out --steps, --temperature and the sampler's other flags",
+            )
+        specs = read_samplers(spec)
     from strop.denoisers import load_model
     from strop.generate import sample_cells
 
@@ -106,7 +123,7 @@ def sample(
             device=device,
             dtype=dtype,
         )
-    if sampler is None:
+    if sampler is None and spec is None:
         # Checked above as far as flags go; which sampler they are for is known only now.
         common["name"] = default_sampler(denoiser.spec.family)
         common["settings"] = named("--settings", settings)

@@ -6,7 +6,7 @@ generator that wrote nothing is judged for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.profile import Profile
 from strop.groupeval.readers import PROMPT, READERS, TEXT, read_folder
-from strop.store import STUDY, Run
+from strop.store import STUDY, Cell, Run
 
 __all__ = ["Source", "check", "read_inputs"]
 
@@ -32,12 +32,20 @@ class Source:
     """Where they were read."""
 
 
-def read_inputs(inputs: Sequence[str], *, first: int | None = None) -> list[Source]:
-    """Every generator of the inputs (`PATH` or `NAME=PATH`), cut to the first few if asked."""
+def read_inputs(
+    inputs: Sequence[str],
+    *,
+    first: int | None = None,
+    where: Sequence[Mapping[str, object]] = (),
+) -> list[Source]:
+    """Every generator of the inputs (`PATH` or `NAME=PATH`), cut to the first few if asked.
+
+    `where` keeps those cells of strop's runs whose sampler has all settings of one of its entries.
+    """
     sources: list[Source] = []
     for given in inputs:
         name, path = _named(given)
-        found = _read(path)
+        found = _read(path, where)
         for source in found:
             if name is not None:
                 own = name if len(found) == 1 else f"{name} {source.name}"
@@ -143,7 +151,7 @@ def _told_apart(sources: list[Source]) -> list[Source]:
     return sources
 
 
-def _read(path: Path) -> list[Source]:
+def _read(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
     with reading(path):
         if not path.exists():
             raise UserError(
@@ -152,7 +160,7 @@ def _read(path: Path) -> list[Source]:
                 expected="a run of strop, a .jsonl, a .parquet, or a folder of .txt files",
             )
         if (path / STUDY).is_file():
-            return _run(path)
+            return _run(path, where)
         if path.is_dir():
             texts, prompts = read_folder(path)
             return [_source(path.resolve().name, texts, prompts, path)]
@@ -174,14 +182,22 @@ def _source(name: str, texts: list[str], prompts: list[str] | None, path: Path) 
     return Source(name, tuple(texts), None if prompts is None else tuple(prompts), str(path))
 
 
-def _run(path: Path) -> list[Source]:
+def _run(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
     run = Run.open(path)
-    cells, n = run.cells(), run.asked.get("n")
+    wanted = run.wanted()
+    cells = [cell for cell in run.cells() if _is_wanted(cell, where)]
+    if not cells:
+        raise UserError(
+            "No cell of the run has these settings.",
+            where=path,
+            got="; ".join(_spelled(one) for one in where) or "a run without cells",
+            expected="one of " + "; ".join(_spelled(_knobs(cell)) for cell in run.cells()[:6]),
+        )
     samplers = [dict(cell.spec.generator.sampler) for cell in cells]
-    differ = [key for key in (samplers or [{}])[0] if len({str(s[key]) for s in samplers}) > 1]
+    differ = [key for key in samplers[0] if len({str(s[key]) for s in samplers}) > 1]
     sources = []
     for cell, sampler in zip(cells, samplers, strict=True):
-        texts = cell.pool(n).texts
+        texts = cell.pool(wanted[cell.id]).texts
         if texts is None:
             raise UserError(
                 "The run holds token ids without texts.",
@@ -192,3 +208,19 @@ def _run(path: Path) -> list[Source]:
         name = " ".join([path.resolve().name, *words])
         sources.append(_source(name, texts, None, path))
     return sources
+
+
+def _is_wanted(cell: Cell, where: Sequence[Mapping[str, object]]) -> bool:
+    have = dict(cell.spec.generator.sampler)
+    return not where or any(
+        all(name in have and have[name] == value for name, value in one.items()) for one in where
+    )
+
+
+def _knobs(cell: Cell) -> dict[str, object]:
+    sampler = cell.spec.generator.sampler
+    return {name: getattr(sampler, name) for name in ("steps", "temperature", "precision")}
+
+
+def _spelled(settings: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in settings.items())

@@ -19,7 +19,7 @@ from strop.groupeval.verdicts import Verdicts
 
 __all__ = ["PAPER", "Contrast", "Panel", "measured", "paper_numbers", "paper_panel"]
 
-PAPER = ROOT / "paper"
+PAPER = ROOT / "paper" / "panels"
 PANELS = ("groupeval-mdlm", "groupeval-didi")
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.values import named
 
 __all__ = ["register"]
 
@@ -38,6 +39,13 @@ def plan(
     first: Annotated[
         int | None, typer.Option(help="Use only the first outputs of every generator.")
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of strop's runs, only cells with these settings, e.g. steps=64,temperature=0.9; "
+            "repeat for more."
+        ),
+    ] = None,
     mixed_sizes: Annotated[
         bool, typer.Option("--mixed-sizes", help="Accept generators of different sizes.")
     ] = False,
@@ -58,7 +66,7 @@ def plan(
     if first is not None:
         output.positive("--first", first)
     rules = Profile.load(profile)
-    sources = read_inputs(inputs, first=first)
+    sources = read_inputs(inputs, first=first, where=[named("--where", one) for one in where or []])
     check(sources, rules, mixed_sizes=mixed_sizes)
     made, texts = make_plan(sources, rules, seed=seed, method=partition, controls=controls)
     new = write_plan(out, made, rules, texts)

@@ -1,0 +1,35 @@
+"""Samplers from a YAML file, such as the audit writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from strop.errors import UserError
+from strop.spec import SamplerSpec
+
+__all__ = ["read_samplers"]
+
+
+def read_samplers(path: Path) -> list[SamplerSpec]:
+    """The samplers of a file: a list under `samplers`, or one sampler's fields."""
+    import yaml
+
+    from strop.disk import reading
+
+    try:
+        with reading(path):
+            document: Any = yaml.safe_load(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError("There is no such file of samplers.", where=path) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        told = str(error).splitlines()[0]
+        raise UserError("The file of samplers is not YAML.", where=path, got=told) from None
+    listed = document.get("samplers", [document]) if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not listed or not all(isinstance(s, dict) for s in listed):
+        raise UserError(
+            "The file holds no samplers.",
+            where=path,
+            expected="`samplers:` with a list of settings such as {steps: 64, temperature: 0.9}",
+        )
+    return [SamplerSpec(**{str(key): value for key, value in one.items()}) for one in listed]
