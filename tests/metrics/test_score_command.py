@@ -81,13 +81,33 @@ def test_the_command(
 
 
 def test_the_dagger(tmp_path: Path, capsys: Any) -> None:
-    make_run(tmp_path / "run", ["a", "b"])
+    """Held-out rows of four different tokens: H = log 4. One cell repeats a token, one does not."""
+    run = make_run(tmp_path / "unknown", ["a", "b"])
+    plain = run.cells()[0].spec
+    shape = {**plain.generator.checkpoint.shape, "vocab_size": 12}
+    checkpoint = plain.generator.checkpoint.model_copy(update={"shape": shape})
+    generator = plain.generator.model_copy(update={"checkpoint": checkpoint})
+    specs = [plain.model_copy(update={"generator": generator, "seed": seed}) for seed in (0, 1)]
+    known = Run.prepare(tmp_path / "known", asked_of(*specs, n=3), specs)
+    for cell, row in zip(known.cells(), ([1, 1, 1, 2], [1, 2, 3, 4]), strict=True):
+        cell.add(Row(i, np.array(row), None, 1, 0.1, 0) for i in range(3))
+        cell.merge()
     held = tmp_path / "held.jsonl"
-    row = {"text": "x", "ids": list(range(8))}
-    held.write_text((json.dumps(row) + "\n") * 30)
+    held.write_text((json.dumps({"text": "x", "ids": list(range(8))}) + "\n") * 30)
     flags = ("--evaluator", "none", "--held-out", held)
-    # The toy checkpoint says nothing of its vocabulary, so no guard can be in its tokens.
-    assert "no entropy guard" in call(capsys, tmp_path / "run", *flags)[1]
+    code, out, _ = call(capsys, tmp_path / "known", *flags, "--json")
+    assert code == 0
+    found = json.loads(out)["cells"]
+    assert [one["below_guard"] for one in found] == [True, False]
+    assert found[0]["guard"]["threshold"] == pytest.approx(np.log(4))
+    lines = call(capsys, tmp_path / "known", *flags)[1].splitlines()
+    assert [line.count("†") for line in lines if line.startswith(tuple(s.id for s in specs))] == [
+        1,
+        0,
+    ]
+    assert any("H >= 1.386" in line for line in lines)
+    # This checkpoint says nothing of its vocabulary, so no guard can be in its tokens.
+    assert "no entropy guard" in call(capsys, tmp_path / "unknown", *flags)[1]
 
 
 def test_an_interrupted_scoring_keeps_what_it_finished(

@@ -1,7 +1,8 @@
 """A causal language model that scores text: per-token log-probabilities in flat memory.
 
 The body of the network runs once over a batch; the head, whose output has a column per token of the
-vocabulary, runs over a few rows at a time and only where a token counts. Sums are float64.
+vocabulary, runs over a few rows at a time and only where a token counts. Sums over tokens are
+float64.
 """
 
 from __future__ import annotations
@@ -129,10 +130,14 @@ def chunked_log_probs(head: Any, rows: Tensor, targets: Tensor) -> Tensor:
 
 
 def _picked(logits: Tensor, targets: Tensor) -> Tensor:
-    """Log-softmax at the targets; overwrites the logits, so that no copy of them is made."""
+    """Log-softmax at the targets; overwrites the logits, so that no copy of them is made.
+
+    One row is summed in the logits' own precision, pairwise: a float64 sum would copy the slice at
+    twice its size for a seventh digit that the logits do not have.
+    """
     logits.sub_(logits.amax(-1, keepdim=True))
     chosen = logits.gather(-1, targets[:, None])[:, 0].double()
-    return chosen - logits.exp_().sum(-1, dtype=torch.float64).log()
+    return chosen - logits.exp_().sum(-1).double().log()
 
 
 @torch.no_grad()
