@@ -238,7 +238,9 @@ def _judged(rows: tuple[Judged, ...]) -> Drawing:
             fontsize=6.5,
             color=colour,
         )
-    axes.margins(x=0.2, y=0.15)
+    # At least this much around: a small difference should not fill the figure.
+    across, up = axes.dataLim.intervalx, axes.dataLim.intervaly
+    axes.set(xlim=(across[0] - 1, across[1] + 1), ylim=(up[0] - 0.8, up[1] + 0.8))
     axes.set(xlabel="quality GEQ", ylabel="diversity GED")
     if len(series) > 1:
         handles = [
@@ -307,7 +309,7 @@ def _log_y(axes: Axes) -> None:
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     wide = high / low > 30
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 3.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -329,7 +331,7 @@ def _legend(figure: Figure, settings: list[Setting]) -> None:
     figure.legend(
         handles=handles,
         loc="outside upper left",
-        ncol=3,  # filled by columns: one temperature in each
+        ncol=-(-len(settings) // 2),  # filled by columns: one temperature in each
         fontsize=6.8,
         columnspacing=1.0,
         handlelength=2.0,
