@@ -13,7 +13,7 @@ import pytest
 
 from strop.cli.main import run
 from strop.report.data import DAGGER, Estimate
-from strop.report.gather import gather
+from strop.report.gather import _by_judged_name, gather
 from strop.spec import EvaluatorSpec, MetricSpec
 from strop.store import Run
 
@@ -227,6 +227,15 @@ def test_groupeval_judgments_are_scored(made: Path, tmp_path: Path) -> None:
     assert row.geq is not None
     assert (row.accepted, row.asked, row.name) == (1, 1, "x")
     assert gather([path]).models == ()
+
+
+def test_judged_cells_are_recognised(made: Path) -> None:
+    cells = gather([made]).models[0].cells
+    known = _by_judged_name(cells)
+    assert known[cells[2].id] is cells[2]
+    assert known["first steps=4 temperature=1.0"] is cells[2]
+    assert known["first steps=4 temperature=0.9"] is cells[3]
+    assert "first steps=4" not in known  # two cells could be meant
 
 
 def test_refusals(call: Called, made: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from strop.report.data import CORNERS, DAGGER, STANDARD, Cell, Model, Report
-from strop.report.figures import Drawing
+from strop.report.drawing import Drawing
 from strop.report.svg import inline
 from strop.report.tables import CornerTable, Entry, corner_table, interval, number
 from strop.version import __version__

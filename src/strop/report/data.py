@@ -117,10 +117,14 @@ class Cell:
     """No tokenizer was known: the texts are token ids."""
 
     @property
+    def plain_label(self) -> str:
+        """The generator in a few words."""
+        return f"M {self.steps} · {self.setting.label}"
+
+    @property
     def label(self) -> str:
-        """The generator in a few words, daggered below the guard."""
-        mark = f" {DAGGER}" if self.below_guard else ""
-        return f"M {self.steps} · {self.setting.label}{mark}"
+        """The same, daggered below the guard."""
+        return f"{self.plain_label} {DAGGER}" if self.below_guard else self.plain_label
 
 
 @dataclass(frozen=True)

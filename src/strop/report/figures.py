@@ -6,39 +6,25 @@ Open markers lie below the entropy guard, everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from strop.report.data import CORNERS, DAGGER, Cell, Estimate, Judged, Model, Report, Setting
-from strop.report.plain import visible
+from strop.report.comparisons import judged_drawing, posterior_drawing
+from strop.report.data import CORNERS, DAGGER, Cell, Estimate, Model, Report, Setting
+from strop.report.drawing import Drawing, bar, blank
 from strop.report.svg import FILE_STYLE, INK, PAPER
-from strop.theory.figures.style import BLUE, COLUMN, GREEN, GREY, ORANGE, PURPLE, tidy
+from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, tidy
 
-__all__ = ["Drawing", "drawings"]
+__all__ = ["drawings"]
 
 COLOURS = {1.0: BLUE, 0.9: ORANGE, 0.85: PURPLE}
 OTHERS = (GREEN, GREY)
 MARKERS = {"float64": "o", "float32": "D"}
-LONGEST = 32
-"""Characters of a name in a figure; its end tells more than its beginning."""
 MOST_LINES = 6
 """Beyond these a figure against steps shows the corners only."""
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure and what the page says about it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-    model: int | None = None
-    """Which of the report's models it is about."""
 
 
 def drawings(report: Report) -> list[Drawing]:
@@ -51,9 +37,9 @@ def drawings(report: Report) -> list[Drawing]:
             for drawing in _of_model(i, model, evaluator)
         ]
         if any(row.ratio is not None for row in report.posterior):
-            found.append(_posterior(report))
+            found.append(posterior_drawing(report))
         if any(row.geq is not None and row.ged is not None for row in report.judged):
-            found.append(_judged(report.judged))
+            found.append(judged_drawing(report.judged))
         return found
 
 
@@ -101,7 +87,7 @@ def _open_note(model: Model) -> str:
 def _against_steps(
     model: Model, value: Callable[[Cell], Estimate | None], label: str, log: bool
 ) -> Figure:
-    figure, axes = _blank()
+    figure, axes = blank()
     settings = _few(model.settings())
     shown: list[Setting] = []
     for rank, setting in enumerate(settings):
@@ -118,7 +104,7 @@ def _against_steps(
         xs, ys = [x for x, _, _ in points], [estimate.value for _, estimate, _ in points]
         axes.plot(xs, ys, color=_colour(setting), ls=_line(setting), lw=1.2)
         for x, estimate, below in points:
-            _bar(axes, x, estimate, _colour(setting))
+            bar(axes, x, estimate, _colour(setting))
             _point(axes, x, estimate.value, setting, below)
     axes.set_xscale("log", base=2)
     steps = model.steps()
@@ -133,7 +119,7 @@ def _against_steps(
 
 
 def _frontier(model: Model, evaluator: str) -> Figure:
-    figure, axes = _blank()
+    figure, axes = blank()
     shown: list[Setting] = []
     for setting in model.settings():
         cells = [
@@ -168,106 +154,6 @@ def _frontier(model: Model, evaluator: str) -> Figure:
     return figure
 
 
-def _posterior(report: Report) -> Drawing:
-    figure, axes = _blank()
-    names = list(dict.fromkeys(row.model for row in report.posterior))
-    alike = len({row.temperature for row in report.posterior}) == 1
-    palette = (ORANGE, BLUE, GREEN, PURPLE, GREY)
-    for row in report.posterior:
-        if row.ratio is None:
-            continue
-        colour = palette[names.index(row.model) % len(palette)]
-        x, y = row.difference, row.ratio
-        if x.low is not None and x.high is not None:
-            axes.plot([x.low, x.high], [y.value, y.value], color=colour, lw=0.8)
-        _bar(axes, x.value, y, colour)
-        axes.plot(x.value, y.value, "o", ms=4, color=colour)
-        axes.annotate(
-            f"M {row.steps}" if alike else f"M {row.steps}, τ {row.temperature:g}",
-            (x.value if x.low is None else x.low, y.value),
-            (-4, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=6.5,
-            color=colour,
-        )
-    axes.axvline(0, color=GREY, lw=0.7, ls=":")
-    axes.axhline(1, color=GREY, lw=0.7, ls=":")
-    axes.margins(x=0.2, y=0.15)
-    axes.set(
-        xlabel="worse predictor →   nats per token", ylabel="better samples →   perplexity ratio"
-    )
-    if len(names) > 1:
-        handles = [
-            Line2D(
-                [], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name)
-            )
-            for i, name in enumerate(names)
-        ]
-        figure.legend(handles=handles, loc="outside upper left", ncol=2, handletextpad=0.2)
-    tidy(axes)
-    return Drawing(
-        "posterior",
-        "Worse predictor, better generator",
-        "Across: held-out posterior loss above that of temperature one. Up: how many times lower "
-        "the perplexity of the samples is. Both with 95% intervals.",
-        figure,
-    )
-
-
-def _judged(rows: tuple[Judged, ...]) -> Drawing:
-    figure, axes = _blank()
-    series = list(dict.fromkeys(row.series for row in rows))
-    palette = (BLUE, ORANGE, GREEN, PURPLE, GREY)
-    for row in rows:
-        if row.geq is None or row.ged is None:
-            continue
-        colour = palette[series.index(row.series) % len(palette)]
-        low, high = row.geq.low, row.geq.high
-        if low is not None and high is not None:
-            axes.plot([low, high], [row.ged, row.ged], color=colour, lw=0.8)
-        face = PAPER if row.below_guard else colour
-        axes.plot(row.geq.value, row.ged, "o", ms=4.5, mfc=face, mec=colour)
-        axes.annotate(
-            _short(row.name),
-            (row.geq.value, row.ged),
-            (0, 5),
-            textcoords="offset points",
-            ha="center",
-            fontsize=6.5,
-            color=colour,
-        )
-    axes.margins(x=0.2, y=0.15)
-    axes.set(xlabel="quality GEQ", ylabel="diversity GED")
-    if len(series) > 1:
-        handles = [
-            Line2D(
-                [], [], color=palette[i % len(palette)], marker="o", ms=4, lw=0, label=_short(name)
-            )
-            for i, name in enumerate(series)
-        ]
-        figure.legend(handles=handles, loc="outside upper left", ncol=1, handletextpad=0.2)
-    tidy(axes)
-    return Drawing(
-        "groupeval",
-        "Quality and diversity",
-        "GroupEval: quality with its 95% interval, diversity without one. Up and right is better.",
-        figure,
-    )
-
-
-def _short(name: str) -> str:
-    """A name from outside as a label: harmless, and no longer than the figure bears."""
-    name = visible(name).replace("\n", " ")
-    return name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
-
-
-def _blank() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
-    return figure, figure.subplots()
-
-
 def _few(settings: list[Setting]) -> list[Setting]:
     if len(settings) <= MOST_LINES:
         return settings
@@ -291,11 +177,6 @@ def _point(axes: Axes, x: float, y: float, setting: Setting, below: bool) -> Non
     axes.plot(x, y, marker, ms=size, mfc=face, mec=colour, mew=1.0, zorder=3)
 
 
-def _bar(axes: Axes, x: float, estimate: Estimate, colour: str) -> None:
-    if estimate.low is not None and estimate.high is not None:
-        axes.plot([x, x], [estimate.low, estimate.high], color=colour, lw=0.9, zorder=2)
-
-
 def _guard_line(draw: Callable[..., object], value: float) -> None:
     draw(value, color=INK, lw=0.8, ls=(0, (1, 1.5)), zorder=1)
 
@@ -307,7 +188,7 @@ def _log_y(axes: Axes) -> None:
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     wide = high / low > 30
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 3.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -329,7 +210,7 @@ def _legend(figure: Figure, settings: list[Setting]) -> None:
     figure.legend(
         handles=handles,
         loc="outside upper left",
-        ncol=3,  # filled by columns: one temperature in each
+        ncol=-(-len(settings) // 2),  # filled by columns: one temperature in each
         fontsize=6.8,
         columnspacing=1.0,
         handlelength=2.0,

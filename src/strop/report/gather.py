@@ -8,8 +8,9 @@ belongs to it and is found by itself.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def gather(
     runs = collect_runs(found.runs)
     cells = [cell for model in runs.models for cell in model.cells]
     names = list(dict.fromkeys(model.name for model in runs.models))
-    below = [name for cell in cells if cell.below_guard for name in _judged_names(cell)]
+    known = _by_judged_name(cells)
     cost: list[CostRow] = []
     posterior: list[Posterior] = []
     for where, result in found.studies:
@@ -52,7 +53,7 @@ def gather(
             cost += cost_rows(result, where)
         elif result["study"] == "posterior":
             posterior += posterior_rows(result, where, runs.scored)
-    judged: list[Judged] = [row for one in found.judged for row in judged_rows(one, below)]
+    judged: list[Judged] = [row for one in found.judged for row in judged_rows(one, known)]
     return Report(
         title=title or (" and ".join(names[:3]) or "GroupEval"),
         models=runs.models,
@@ -117,18 +118,26 @@ def _explain(path: Path) -> None:
     Run.open(path)  # says whether it is missing or no run
 
 
-def _judged_names(cell: Cell) -> Iterable[str]:
-    """How GroupEval may call a cell: by its id, or the run's name and the settings that differ."""
-    yield cell.id
-    run = Path(cell.run).resolve().name
-    for words in (
-        f"steps={cell.steps} temperature={cell.setting.temperature} "
-        f"precision={cell.setting.precision}",
-        f"temperature={cell.setting.temperature} precision={cell.setting.precision}",
-        f"steps={cell.steps} temperature={cell.setting.temperature}",
-        f"steps={cell.steps} precision={cell.setting.precision}",
-    ):
-        yield f"{run} {words}"
+def _by_judged_name(cells: Sequence[Cell]) -> dict[str, Cell]:
+    """How GroupEval may call a cell: by its id, or by its run and the settings that differ there.
+
+    A name that two cells could have is nobody's.
+    """
+    found: dict[str, Cell] = {}
+    taken: set[str] = set()
+    for cell in cells:
+        words = (
+            f"steps={cell.steps}",
+            f"temperature={cell.setting.temperature}",
+            f"precision={cell.setting.precision}",
+        )
+        kept = (c for k in range(1, len(words) + 1) for c in combinations(words, k))
+        run = Path(cell.run).resolve().name
+        for name in (cell.id, *(" ".join([run, *some]) for some in kept)):
+            if name in found:
+                taken.add(name)
+            found[name] = cell
+    return {name: cell for name, cell in found.items() if name not in taken}
 
 
 def _commands(found: _Sorted, names: Sequence[str]) -> dict[str, str]:

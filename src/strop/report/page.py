@@ -14,7 +14,8 @@ from markupsafe import Markup
 
 from strop.report.content import context
 from strop.report.data import Report
-from strop.report.figures import Drawing, drawings
+from strop.report.drawing import Drawing
+from strop.report.figures import drawings
 from strop.report.pack import pack
 from strop.report.plain import visible
 from strop.report.svg import as_file

@@ -7,7 +7,7 @@ journal, which costs no call.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from strop.disk import reading
 from strop.errors import UserError
 from strop.metrics.bootstrap import ratio
 from strop.report.collect import Scored
-from strop.report.data import STANDARD, CostRow, Estimate, Judged, Posterior, Setting
+from strop.report.data import STANDARD, Cell, CostRow, Estimate, Judged, Posterior, Setting
 
 __all__ = ["cost_rows", "judged_rows", "posterior_rows", "study_result"]
 
@@ -92,33 +92,33 @@ def _gain(scored: Sequence[Scored], sha256: str, steps: int, tau: float) -> Esti
     return None if found is None else Estimate(found.value, found.low, found.high)
 
 
-def judged_rows(source: str, below: Iterable[str]) -> list[Judged]:
+def judged_rows(source: str, known: Mapping[str, Cell]) -> list[Judged]:
     """GEQ and GED of every series of a GroupEval directory, or of a file of judgments.
 
-    `below` are the names of cells below the entropy guard.
+    `known` has the report's cells by the names that GroupEval may give them.
     """
     from strop.groupeval.result import score
     from strop.groupeval.verdicts import load
 
-    daggered = set(below)
     rows = []
-    for name in _series_names(source):
-        document = score(load(name))
-        series = _series_label(document, name)
-        for cell, found in document["cells"].items():
+    for series_name in _series_names(source):
+        document = score(load(series_name))
+        series = _series_label(document, series_name)
+        for name, found in document["cells"].items():
+            cell = known.get(name)
             span = found.get("geq_interval") or (None, None)
             geq = None if found["geq"] is None else Estimate(found["geq"], *span)
             rows.append(
                 Judged(
                     series=series,
-                    name=cell,
+                    name=name if cell is None else cell.plain_label,
                     geq=geq,
                     ged=found["ged"],
                     invalid_rate=found.get("invalid_rate"),
                     effective_modes=found.get("effective_modes"),
                     accepted=found["n_groups"],
                     asked=found["n_groups_asked"],
-                    below_guard=cell in daggered,
+                    below_guard=cell is not None and cell.below_guard,
                 )
             )
     return rows
@@ -134,7 +134,7 @@ def _series_names(source: str) -> list[str]:
 
 def _series_label(document: dict[str, Any], name: str) -> str:
     judge = document.get("judge") or {}
-    who = judge.get("model") or judge.get("name") or judge.get("kind") or Path(name).name
+    who = judge.get("name") or judge.get("model") or judge.get("kind") or Path(name).name
     profile = document.get("profile")
     return f"{who}, profile {str(profile)[:8]}" if profile else str(who)
 
