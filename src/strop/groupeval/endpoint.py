@@ -171,12 +171,10 @@ class Endpoint:
         if "max_completion_tokens" in form.get("renamed", ()):
             decoding["max_completion_tokens"] = decoding.pop("max_tokens")
         shape = _response_format(form["format"], self._profile)
-        return await self._client.chat.completions.create(
-            model=self._judge["model"],
-            messages=messages,  # type: ignore[arg-type]
-            **decoding,
-            **({} if shape is None else {"response_format": shape}),
-        )
+        request: dict[str, Any] = {"model": self._judge["model"], "messages": messages, **decoding}
+        if shape is not None:
+            request["response_format"] = shape
+        return await self._client.chat.completions.create(**request)
 
 
 def _response_format(name: str, profile: Profile) -> dict[str, Any] | None:

@@ -140,11 +140,15 @@ class Plan:
     def from_documents(cls, document: dict[str, Any], blinding: dict[str, str]) -> Plan:
         """The reverse of `document`."""
         fields = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
-        fields["sheets"] = tuple(
-            Sheet(**{k: tuple(v) if isinstance(v, list) else v for k, v in sheet.items()})
-            for sheet in fields["sheets"]
-        )
+        fields["sheets"] = tuple(_sheet(sheet) for sheet in fields["sheets"])
         return cls(**fields, blinding=blinding)
+
+
+def _sheet(document: dict[str, Any]) -> Sheet:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+    }
+    return Sheet(**fields)
 
 
 def make_plan(
@@ -198,11 +202,9 @@ def _groups(
         parts = partitions(n, profile.group_size, profile.partitions, seed, method)
         if len(parts) == 2:
             reuse[str(n)] = reused_pairs(*parts)
-        drafts += [
-            ("plan", p, g, [code] * profile.group_size, rows.tolist(), ())
-            for p, part in enumerate(parts)
-            for g, rows in enumerate(part)
-        ]
+        for p, part in enumerate(parts):
+            for g, rows in enumerate(part):
+                drafts.append(("plan", p, g, [code] * profile.group_size, rows.tolist(), ()))
     return drafts, reuse
 
 
