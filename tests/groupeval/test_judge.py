@@ -244,6 +244,23 @@ def test_a_cap_on_cost_is_never_passed(tmp_path: Path) -> None:
     assert reasons(series) == {"budget_exhausted": 10 - len(series.judgments())}
 
 
+def test_a_server_that_does_not_count_is_charged_the_most(tmp_path: Path) -> None:
+    price = Price(input=1.0, output=10.0)
+    run = planned(tmp_path / "run", {"a": 40})
+
+    def script(body: dict[str, Any], _: int) -> Action:
+        choice = {"index": 0, "message": {"content": agree(body).content}, "finish_reason": "stop"}
+        return Action(body=json.dumps({"choices": [choice]}).encode())
+
+    with serving(script) as served:
+        series = Series.create(run, who(served.url))
+        ask(series, max_cost=0.018, price=price)
+        assert len(served.requests) == 2  # each may have cost 0.0087
+        with pytest.raises(UserError, match="does not count tokens"):
+            ask(series, max_cost=1.0, price=price)
+    assert usage(series.journal.entries()).uncounted == 2
+
+
 def test_repeats_are_kept_apart(tmp_path: Path) -> None:
     series, served = judged(tmp_path, lambda body, _: agree(body), 16, repeats=3)
     assert len(served.requests) == 12

@@ -95,7 +95,7 @@ class Endpoint:
         self,
         messages: Messages,
         admit: Callable[[], Awaitable[None]],
-        settle: Callable[[dict[str, int] | None], Awaitable[None]],
+        settle: Callable[[dict[str, int] | None, bool], Awaitable[None]],
     ) -> Reply:
         """The reply to one question. `admit` comes before each request, `settle` after it."""
         import stamina
@@ -138,7 +138,7 @@ class Endpoint:
         messages: Messages,
         answer: Reply,
         admit: Callable[[], Awaitable[None]],
-        settle: Callable[[dict[str, int] | None], Awaitable[None]],
+        settle: Callable[[dict[str, int] | None, bool], Awaitable[None]],
     ) -> None:
         """One request; again at once, in another form, if the server does not take a setting."""
         while True:
@@ -162,7 +162,7 @@ class Endpoint:
                 _take(completion, answer)
                 return
             finally:
-                await settle(answer.tokens)
+                await settle(answer.tokens, answer.delivered)
 
     async def _request(self, messages: Messages, form: dict[str, Any]) -> Any:
         decoding = dict(self._judge["decoding"])

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from strop.errors import UserError, unknown_name
-from strop.groupeval.controls import Control, plant
+from strop.groupeval.controls import PLANTED, Control, plant
 from strop.groupeval.inputs import Source
 from strop.groupeval.partition import METHODS, partitions, reused_pairs
 from strop.groupeval.profile import Profile, canonical, sha256
@@ -220,6 +220,12 @@ def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[C
             f"The profile {profile.name} has no control groups.",
             where="--controls",
             expected="an unconditional profile such as webtext-v1",
+        )
+    if groups and profile.group_size < len(PLANTED) + 2:
+        raise UserError(
+            f"Groups of {profile.group_size} are too small for controls.",
+            where="--controls",
+            expected=f"at least {len(PLANTED) + 2} texts per group",
         )
     return plant(source.name, source.texts, profile.group_size, seed, groups)
 
