@@ -27,7 +27,7 @@ from strop.groupeval.judge import CONTENT_RETRIES, Session, judge_series, pendin
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
 
-QUICK = Patience(timeout=5.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)
+QUICK = Patience(timeout=60.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)
 
 
 def who(url: str, **changes: Any) -> dict[str, Any]:
