@@ -103,6 +103,16 @@ def test_offline_then_show(call: Called, run: Path) -> None:
     assert call("judge", run, "--offline", "--features", "ngrams")[0] == 0  # nothing is left to do
 
 
+@pytest.mark.slow
+def test_sentence_embeddings_make_another_judge(call: Called, run: Path) -> None:
+    code, out, _ = call("judge", run, "--offline", "--features", "minilm", "--json")
+    document = json.loads(out)
+    assert (code, document["complete"]) == (0, True)
+    assert len(document["judge"]["weights_sha256"]) == 64
+    other = json.loads(call("judge", run, "--offline", "--features", "ngrams", "--json")[1])
+    assert other["series"] != document["series"]
+
+
 def test_failures_are_shown_and_asked_again(call: Called, run: Path) -> None:
     broken = [True]
 

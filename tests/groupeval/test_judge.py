@@ -27,7 +27,7 @@ from strop.groupeval.judge import CONTENT_RETRIES, Session, judge_series, pendin
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
 
-QUICK = Patience(timeout=5.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)
+QUICK = Patience(timeout=60.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)
 
 
 def who(url: str, **changes: Any) -> dict[str, Any]:
@@ -242,6 +242,23 @@ def test_a_cap_on_cost_is_never_passed(tmp_path: Path) -> None:
     assert 0 < cost <= 0.018
     assert 1 <= len(series.judgments()) < 10
     assert reasons(series) == {"budget_exhausted": 10 - len(series.judgments())}
+
+
+def test_a_server_that_does_not_count_is_charged_the_most(tmp_path: Path) -> None:
+    price = Price(input=1.0, output=10.0)
+    run = planned(tmp_path / "run", {"a": 40})
+
+    def script(body: dict[str, Any], _: int) -> Action:
+        choice = {"index": 0, "message": {"content": agree(body).content}, "finish_reason": "stop"}
+        return Action(body=json.dumps({"choices": [choice]}).encode())
+
+    with serving(script) as served:
+        series = Series.create(run, who(served.url))
+        ask(series, max_cost=0.018, price=price)
+        assert len(served.requests) == 2  # each may have cost 0.0087
+        with pytest.raises(UserError, match="does not count tokens"):
+            ask(series, max_cost=1.0, price=price)
+    assert usage(series.journal.entries()).uncounted == 2
 
 
 def test_repeats_are_kept_apart(tmp_path: Path) -> None:

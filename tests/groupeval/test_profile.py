@@ -64,6 +64,23 @@ def test_a_changed_profile_under_the_old_name_is_refused(copy: Path) -> None:
         Profile.load(copy)
 
 
+def test_a_profile_that_cannot_work_is_refused(copy: Path) -> None:
+    for name, old, new, told in (
+        ("user.md", "$data", "the texts", "places to fill in"),
+        ("user.md", "$count", "$5", "places to fill in"),
+        ("profile.yaml", "partitions: 2", "partitions: 3", "cannot be planned"),
+        ("profile.yaml", "kind: unconditional", "kind: other", "no kind of profile"),
+        ("profile.yaml", "modes: true", "modes: 3", "usable 'modes'"),
+    ):
+        right = (copy / name).read_text()
+        assert old in right
+        (copy / name).write_text(right.replace(old, new))
+        (copy / MANIFEST).write_bytes(subprocess.check_output(["sha256sum", *FILES], cwd=copy))
+        with pytest.raises(UserError, match=told):
+            Profile.load(copy)
+        (copy / name).write_text(right)
+
+
 def test_a_run_refuses_a_profile_that_drifted(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 8})
     folder = run / PROFILE

@@ -89,8 +89,8 @@ def usage(entries: Iterable[dict[str, Any]]) -> Usage:
     calls = replies = prompt = completion = uncounted = 0
     for entry in entries:
         calls += entry.get("calls", 0)
-        if entry.get("reply") is None and not entry.get("tokens"):
-            continue
+        if not entry.get("calls") or (entry.get("reply") is None and not entry.get("tokens")):
+            continue  # a judge without calls, or a call without a reply
         replies += 1
         tokens = entry.get("tokens")
         uncounted += tokens is None
@@ -119,6 +119,13 @@ class Budget:
         self.price = price
         if price is not None:
             self.cost = price.of({"prompt": spent.prompt, "completion": spent.completion})
+        if max_cost is not None and spent.uncounted:
+            raise UserError(
+                "This server does not count tokens, so its cost cannot be capped.",
+                where="--max-cost",
+                got=f"{spent.uncounted} replies without a count",
+                fix="use --max-calls",
+            )
         self._max_calls, self._max_cost = max_calls, max_cost
         self._reserved = 0.0
         self._changed = asyncio.Condition()
@@ -146,12 +153,14 @@ class Budget:
             self.calls += 1
             self._reserved += most
 
-    async def settle(self, most: float, tokens: dict[str, int] | None) -> None:
-        """Replace the reserve of a request by what it cost, as far as the server says."""
+    async def settle(self, most: float, tokens: dict[str, int] | None, delivered: bool) -> None:
+        """Replace the reserve of a request by what it cost, or by itself if nobody counted."""
         async with self._changed:
             self._reserved = max(0.0, self._reserved - most)
             if self.price is not None and tokens is not None:
                 self.cost += self.price.of(tokens)
+            elif delivered:
+                self.cost += most
             if abs(self._reserved) < 1e-12:
                 self._reserved = 0.0
             self._changed.notify_all()

@@ -41,7 +41,7 @@ def plant(cell: str, texts: Sequence[str], size: int, seed: int, groups: int) ->
     rng = np.random.default_rng(derive_seed(seed, "groupeval control", len(texts)))
     made = []
     for group in range(groups):
-        picked = [texts[i] for i in rng.choice(len(texts), size - len(PLANTED), replace=False)]
+        picked = [texts[int(i)] for i in rng.choice(len(texts), size - len(PLANTED), replace=False)]
         picked.sort(key=lambda text: len(text.split()), reverse=True)
         words = picked[1].split()
         shuffled = " ".join(words[i] for i in rng.permutation(len(words)))

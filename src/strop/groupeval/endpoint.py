@@ -95,7 +95,7 @@ class Endpoint:
         self,
         messages: Messages,
         admit: Callable[[], Awaitable[None]],
-        settle: Callable[[dict[str, int] | None], Awaitable[None]],
+        settle: Callable[[dict[str, int] | None, bool], Awaitable[None]],
     ) -> Reply:
         """The reply to one question. `admit` comes before each request, `settle` after it."""
         import stamina
@@ -138,7 +138,7 @@ class Endpoint:
         messages: Messages,
         answer: Reply,
         admit: Callable[[], Awaitable[None]],
-        settle: Callable[[dict[str, int] | None], Awaitable[None]],
+        settle: Callable[[dict[str, int] | None, bool], Awaitable[None]],
     ) -> None:
         """One request; again at once, in another form, if the server does not take a setting."""
         while True:
@@ -162,7 +162,7 @@ class Endpoint:
                 _take(completion, answer)
                 return
             finally:
-                await settle(answer.tokens)
+                await settle(answer.tokens, answer.delivered)
 
     async def _request(self, messages: Messages, form: dict[str, Any]) -> Any:
         decoding = dict(self._judge["decoding"])
@@ -171,12 +171,10 @@ class Endpoint:
         if "max_completion_tokens" in form.get("renamed", ()):
             decoding["max_completion_tokens"] = decoding.pop("max_tokens")
         shape = _response_format(form["format"], self._profile)
-        return await self._client.chat.completions.create(
-            model=self._judge["model"],
-            messages=messages,  # type: ignore[arg-type]
-            **decoding,
-            **({} if shape is None else {"response_format": shape}),
-        )
+        request: dict[str, Any] = {"model": self._judge["model"], "messages": messages, **decoding}
+        if shape is not None:
+            request["response_format"] = shape
+        return await self._client.chat.completions.create(**request)
 
 
 def _response_format(name: str, profile: Profile) -> dict[str, Any] | None:

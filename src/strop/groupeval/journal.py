@@ -63,12 +63,15 @@ class Journal:
     def _entry(self, line: bytes, number: int) -> dict[str, Any]:
         try:
             entry = json.loads(line)
-            entry["outcome"], entry["repeat"]
-            entry["sheets"] if "sheets" in entry else entry["sheet"]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise self._damaged(number, error) from None
+        whole = isinstance(entry, dict) and {"outcome", "repeat"} <= entry.keys()
+        if not whole or not {"sheet", "sheets"} & entry.keys():
+            raise self._damaged(number, "it is not an entry")
         reply = entry.get("reply")
-        if reply is not None and sha256(reply.encode(errors="replace")) != entry["reply_sha256"]:
+        if reply is not None and sha256(reply.encode(errors="replace")) != entry.get(
+            "reply_sha256"
+        ):
             raise self._damaged(number, "the reply is not the one that was written")
         return entry
 

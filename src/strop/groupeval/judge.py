@@ -139,7 +139,7 @@ async def _ask(
             answer = await endpoint.ask(
                 question,
                 lambda: budget.admit(most),
-                lambda tokens: budget.settle(most, tokens),
+                lambda tokens, delivered: budget.settle(most, tokens, delivered),
             )
         except Exhausted:
             if outcome:  # its last reply is on record and says why there is no verdict

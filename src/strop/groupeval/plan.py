@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from strop.errors import UserError, unknown_name
-from strop.groupeval.controls import Control, plant
+from strop.groupeval.controls import PLANTED, Control, plant
 from strop.groupeval.inputs import Source
 from strop.groupeval.partition import METHODS, partitions, reused_pairs
 from strop.groupeval.profile import Profile, canonical, sha256
@@ -140,11 +140,15 @@ class Plan:
     def from_documents(cls, document: dict[str, Any], blinding: dict[str, str]) -> Plan:
         """The reverse of `document`."""
         fields = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
-        fields["sheets"] = tuple(
-            Sheet(**{k: tuple(v) if isinstance(v, list) else v for k, v in sheet.items()})
-            for sheet in fields["sheets"]
-        )
+        fields["sheets"] = tuple(_sheet(sheet) for sheet in fields["sheets"])
         return cls(**fields, blinding=blinding)
+
+
+def _sheet(document: dict[str, Any]) -> Sheet:
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+    }
+    return Sheet(**fields)
 
 
 def make_plan(
@@ -198,11 +202,9 @@ def _groups(
         parts = partitions(n, profile.group_size, profile.partitions, seed, method)
         if len(parts) == 2:
             reuse[str(n)] = reused_pairs(*parts)
-        drafts += [
-            ("plan", p, g, [code] * profile.group_size, rows.tolist(), ())
-            for p, part in enumerate(parts)
-            for g, rows in enumerate(part)
-        ]
+        for p, part in enumerate(parts):
+            for g, rows in enumerate(part):
+                drafts.append(("plan", p, g, [code] * profile.group_size, rows.tolist(), ()))
     return drafts, reuse
 
 
@@ -218,6 +220,12 @@ def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[C
             f"The profile {profile.name} has no control groups.",
             where="--controls",
             expected="an unconditional profile such as webtext-v1",
+        )
+    if groups and profile.group_size < len(PLANTED) + 2:
+        raise UserError(
+            f"Groups of {profile.group_size} are too small for controls.",
+            where="--controls",
+            expected=f"at least {len(PLANTED) + 2} texts per group",
         )
     return plant(source.name, source.texts, profile.group_size, seed, groups)
 

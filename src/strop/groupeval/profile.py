@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from string import Template
 from typing import Any, Literal
 
 from strop.assets import ROOT
@@ -31,6 +32,9 @@ SETTINGS, RUBRIC, SCHEMA, SYSTEM, USER = (
     "user.md",
 )
 FILES = (SETTINGS, RUBRIC, SCHEMA, SYSTEM, USER)
+
+PLACES = {"count", "code", "data", "ids"}
+"""What the user prompt must leave open."""
 
 Kind = Literal["unconditional", "conditional"]
 
@@ -92,6 +96,7 @@ class Profile:
                     expected=f"SHA-256 {listed.get(name, 'none')[:16]}..., as {MANIFEST} says",
                     fix=_new_version(path),
                 )
+        _check_template(path / USER, files[USER])
         return cls(files, _settings(path / SETTINGS, files[SETTINGS]))
 
     @cached_property
@@ -235,11 +240,30 @@ def _settings(path: Path, content: bytes) -> dict[str, Any]:
                 got=repr(value),
                 expected=kind.__name__,
             )
+    if settings["partitions"] not in (1, 2) or settings["group_size"] < 2:
+        raise UserError(
+            "The profile's group size or number of partitions cannot be planned.",
+            where=path,
+            got=f"group_size {settings['group_size']}, partitions {settings['partitions']}",
+            expected="groups of at least 2, in 1 or 2 partitions",
+        )
     if settings["kind"] not in ("unconditional", "conditional"):
         raise unknown_name(
             "kind of profile", settings["kind"], ["unconditional", "conditional"], where=str(path)
         )
     return settings
+
+
+def _check_template(path: Path, content: bytes) -> None:
+    """A prompt that leaves the texts out would be judged all the same."""
+    template = Template(content.decode(errors="replace"))
+    if not template.is_valid() or set(template.get_identifiers()) != PLACES:
+        raise UserError(
+            "The user prompt does not have the right places to fill in.",
+            where=path,
+            got=", ".join(f"${name}" for name in sorted(template.get_identifiers())) or "none",
+            expected=", ".join(f"${name}" for name in sorted(PLACES)) + "; a plain $ is $$",
+        )
 
 
 def _new_version(path: Path) -> str:

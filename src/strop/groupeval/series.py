@@ -226,11 +226,18 @@ class Series:
 
     def judgments(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Judgment]:
         """Every verdict, in the order of the plan; repeat 0 is the one that is scored."""
-        return [one for _, said in self.states(kind, repeat) for one in said if _is_verdict(one)]
+        return [
+            one
+            for _, said in self.states(kind, repeat)
+            for one in said
+            if isinstance(one, Judgment)
+        ]
 
     def failures(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Failure]:
         """The latest failure of every group that was asked and has no verdict."""
-        return [one for _, said in self.states(kind, repeat) for one in said if _is_failure(one)]
+        return [
+            one for _, said in self.states(kind, repeat) for one in said if isinstance(one, Failure)
+        ]
 
     def states(
         self, kind: GroupKind = "plan", repeat: int = 0
@@ -258,7 +265,9 @@ class Series:
         done = {sheet.id for sheet, said in states if any(map(_is_verdict, said))}
         return done, {sheet.id for sheet, _ in states} - done
 
-    def read(self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1) -> Sequence[Any]:
+    def read(
+        self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1
+    ) -> Sequence[Judgment | Failure]:
         """One entry of the journal as judgments, or as failures."""
         outcome, reply = entry["outcome"], entry.get("reply")
         try:
@@ -321,10 +330,6 @@ def _series_id(judge: dict[str, Any], plan: Plan, profile: Profile) -> str:
 
 def _is_verdict(one: Judgment | Failure) -> bool:
     return isinstance(one, Judgment)
-
-
-def _is_failure(one: Judgment | Failure) -> bool:
-    return isinstance(one, Failure)
 
 
 def _differences(there: Plan, now: Plan) -> str:

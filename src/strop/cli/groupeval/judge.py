@@ -295,4 +295,4 @@ def _say(document: dict[str, Any]) -> None:
             rows.append(["replies not counted", str(tokens["replies_not_counted_by_the_server"])])
         cost = document["cost"]
         rows.append(["cost", "no price known" if cost is None else f"{cost:.4f}"])
-    output.table(["", ""], rows)
+    output.table(["what", "how much"], rows)
