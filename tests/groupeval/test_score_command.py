@@ -68,8 +68,14 @@ def test_score_of_an_incomplete_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     skipped = open_plan(run)[0].groups_of(open_plan(run)[0].sheets[0])[0].cell
     low, high = cells[skipped]["geq_bounds"]
     assert low < 5 < high
-    code, out, _ = call(capsys, "score", run, "--series", "rule")
+    copy = tmp_path / "copy.jsonl"
+    code, out, _ = call(capsys, "score", run, "--series", "rule", "--portable", copy)
     assert code == 0
+    again = answer(capsys, "score", copy)["cells"]
+    for name, cell in again.items():  # the same judgments, the same scores
+        assert (cell["geq"], cell["ged"]) == (cells[name]["geq"], cells[name]["ged"])
+    (kept,) = run.glob("series/*/result.json")
+    assert json.loads(kept.read_text())["cells"] == cells
     assert " of 4" in out
     assert "GED [" in out
 

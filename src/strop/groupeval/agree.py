@@ -17,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from strop.groupeval.scores import quality
 from strop.groupeval.verdicts import Verdicts
 
 __all__ = ["adjusted_rand", "agree", "alpha", "mode_agreement", "rank_correlation"]
+
+Level = Literal["nominal", "ordinal", "interval"]
 
 Aligned = tuple[Grade, ...]
 """One output in one group, as each judge graded it."""
@@ -101,7 +103,7 @@ def _alphas(outputs: list[Aligned], dimensions: Sequence[str]) -> dict[str, floa
     }
 
 
-def alpha(values: Any, level: str) -> float | None:
+def alpha(values: Any, level: Level) -> float | None:
     """Krippendorff's alpha of `[outputs, judges]`; None where all values are equal."""
     import krippendorff
 
@@ -178,4 +180,5 @@ def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
 
     if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2:
         return None
-    return float(spearmanr(x, y).statistic)
+    found: Any = spearmanr(x, y)  # its type stubs do not know the result's names
+    return float(found.statistic)

@@ -71,8 +71,8 @@ def check_alike(a: Verdicts, b: Verdicts, *, judges: bool = True) -> None:
     if judges and a.judge and b.judge and a.judge != b.judge:
         raise _unlike("judges", _name(a.judge), _name(b.judge), a, b)
     if a.modes != b.modes:
-        told = [("with modes" if v.modes else "without modes") for v in (a, b)]
-        raise _unlike("profiles", *told, a, b)
+        one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
+        raise _unlike("profiles", one, other, a, b)
 
 
 def unchecked(a: Verdicts, b: Verdicts) -> list[str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from strop.cli import output
+from strop.errors import UserError
+
+if TYPE_CHECKING:
+    from strop.groupeval.verdicts import Verdicts
 
 __all__ = ["JUDGED", "REPLICATES", "SEED", "number", "register", "span"]
 
@@ -32,6 +37,9 @@ def score(
             help='Whether responses passed, as lines {"cell": ..., "index": ..., "success": ...}.'
         ),
     ] = None,
+    portable: Annotated[
+        str | None, typer.Option(help="Also write the judgments to this .jsonl file.")
+    ] = None,
     replicates: Annotated[int, REPLICATES] = 10_000,
     seed: Annotated[int, SEED] = 0,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
@@ -52,6 +60,7 @@ def score(
 
         data = label(verdicts, read_labels(labels))
         result["conditional"] = conditional(data, replicates=replicates, seed=seed)
+    _keep(judged, verdicts, result, portable)
     if not verdicts.modes:
         output.note("note: these judgments have no modes, so there is no GED")
     if len({cell.size for cell in verdicts.cells.values()}) > 1:
@@ -67,6 +76,22 @@ def score(
         if len(cells) == 2
         else f"strop groupeval compare {name} OTHER"
     )
+
+
+def _keep(judged: str, verdicts: Verdicts, result: dict[str, Any], portable: str | None) -> None:
+    """The result beside the journal that it follows from; the judgments where they are wanted."""
+    from strop.disk import write
+    from strop.groupeval.portable import text
+    from strop.groupeval.verdicts import open_series
+
+    if portable is not None:
+        write(Path(portable), text(verdicts.judgments).encode())
+        output.note(f"wrote {len(verdicts.judgments)} judgments to {portable}")
+    if verdicts.from_plan and verdicts.source == judged:  # all cells of a run
+        try:
+            open_series(judged).write_result(result)
+        except UserError as error:  # a run that may only be read is scored all the same
+            output.note(f"note: the result is not kept in the run: {error.what}")
 
 
 def _print(result: dict[str, Any]) -> None:
