@@ -17,17 +17,13 @@ $(STAMPS)/venv:
 
 # The package with its models and train extras, and the tools, at the versions of constraints.txt.
 $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requirements.py
-	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train]' \
+	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train,evaluators]' \
 	  $$($(BIN)/python scripts/dev-requirements.py)
 	touch $@
 
+# The main job: how much of the embedded model's few-step gap is its sampler? Ends with a page.
 demo: $(STAMPS)/install
-	$(BIN)/python scripts/random-checkpoint.py runs/demo-checkpoint \
-	  --width 64 --blocks 2 --heads 4 --length 64
-	$(BIN)/strop sample runs/demo-checkpoint --steps 4,64 --temperature 1.0,0.9 \
-	  --precision float64,float32 -n 8 -o runs/demo
-	$(BIN)/strop show runs/demo --first 1
-	$(BIN)/strop precision runs/demo-checkpoint --steps 64,1024
+	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
 
 test: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not server"

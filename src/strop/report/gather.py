@@ -18,6 +18,7 @@ from strop.errors import UserError
 from strop.report.collect import POOL_COLUMNS, collect_runs
 from strop.report.data import Cell, CostRow, Judged, Posterior, Recommendation, Report
 from strop.report.parts import cost_rows, judged_rows, posterior_rows, study_result
+from strop.report.recommend import recommendation as audited
 from strop.store import Run
 
 __all__ = ["gather"]
@@ -60,13 +61,18 @@ def gather(
         evaluators=runs.evaluators,
         output_columns=runs.columns,
         pool_columns=POOL_COLUMNS,
-        recommendation=recommendation,
+        recommendation=recommendation or _recommended(found.runs),
         cost=tuple(cost),
         posterior=tuple(posterior),
         judged=tuple(judged),
         provenance=runs.provenance,
         commands=_commands(found, names),
     )
+
+
+def _recommended(runs: Sequence[Run]) -> Recommendation | None:
+    """Of the first run that was audited."""
+    return next(filter(None, (audited(run.path) for run in runs)), None)
 
 
 def _sort(sources: Sequence[str | Path]) -> _Sorted:
