@@ -8,6 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
+from strop.denoisers.base import all_log_probs
+from strop.spec import CheckpointSpec
+
 
 class Table:
     """Logits [contexts, L, V] by context and noise: table[context] * (1 + slope * sigma)."""
@@ -22,6 +25,7 @@ class Table:
         self.table = rng.normal(0, 1, (classes**length, length, classes))
         self._torch = torch.from_numpy(self.table)
         self.asked: list[tuple[int, int]] = []
+        self.spec = CheckpointSpec(family="table", sha256=str(seed), shape={})
 
     def number(self, context) -> int:
         return int(np.ravel_multi_index(tuple(context), (self.vocab_size,) * self.length))
@@ -40,6 +44,9 @@ class Table:
         self.asked.append((len(sequence), 0))
         rows = self._torch[state[:, 0].long(), position]
         return rows * (1 + self.slope * state[:, 1:])
+
+    def log_probs(self, ids, sigma=None):
+        return all_log_probs(self, ids, sigma)
 
 
 class Judge:
