@@ -167,7 +167,7 @@ def test_the_batch_does_not_matter(
 ) -> None:
     texts = [*HAND_MADE.values(), *random_texts]
     whole = columns_of(evaluator, span, texts)
-    monkeypatch.setattr(module, "BATCH_TOKENS", 1)  # every window alone
+    monkeypatch.setitem(module.BATCH_TOKENS, "cpu", 1)  # every window alone
     alone = columns_of(evaluator, span, texts)
     parts = [columns_of(evaluator, span, [text]) for text in texts]
     for name, values in whole.items():

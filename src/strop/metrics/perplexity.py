@@ -28,11 +28,16 @@ __all__ = [
     "perplexity_columns",
     "perplexity_metric",
     "score_perplexity",
+    "score_readings",
     "statistics",
 ]
 
-BATCH_TOKENS = 8192
-"""Tokens that go through the network at a time: eight outputs of 1,024."""
+BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
+"""Tokens that go through the network at a time, by device: enough to keep it busy, and no more,
+because the network's own activations grow with them."""
+
+OUTPUT_TOKENS = 8192
+"""Tokens of outputs that are scored between two looks at the clock: eight outputs of 1,024."""
 
 
 def perplexity_metric(
@@ -75,7 +80,7 @@ def perplexity_columns(
         clean=bool(metric.settings["clean_up"]),
     )
     readings = [(i, reading) for i, span in enumerate(found) for reading in span.readings]
-    scored = _score(evaluator, [reading for _, reading in readings])
+    scored = score_readings(evaluator, [reading for _, reading in readings])
     columns = _columns(found, metric.span)
     for (i, reading), log_probs in zip(readings, scored, strict=True):
         body = slice(0, -1) if reading.filler else slice(None)
@@ -116,7 +121,7 @@ class _Window:
     scored: NDArray[np.bool_]
 
 
-def _score(evaluator: Evaluator, readings: Sequence[Reading]) -> list[NDArray[np.float64]]:
+def score_readings(evaluator: Evaluator, readings: Sequence[Reading]) -> list[NDArray[np.float64]]:
     """Log-probabilities of every token of every reading, zero where it is not scored."""
     out = [np.zeros(len(reading.ids)) for reading in readings]
     windows = [
@@ -124,7 +129,7 @@ def _score(evaluator: Evaluator, readings: Sequence[Reading]) -> list[NDArray[np
         for number, reading in enumerate(readings)
         for window in _windows(number, reading, evaluator.context)
     ]
-    for batch in _batches(windows):
+    for batch in _batches(windows, BATCH_TOKENS[evaluator.device.type]):
         log_probs = evaluator.log_probs([w.ids for w in batch], [w.scored for w in batch])
         for window, values in zip(batch, log_probs, strict=True):
             out[window.reading][window.start : window.start + len(values)] += values
@@ -143,11 +148,11 @@ def _windows(number: int, reading: Reading, context: int) -> Iterator[_Window]:
         done, start = stop, start + max(1, context // 2)
 
 
-def _batches(windows: list[_Window]) -> Iterator[list[_Window]]:
+def _batches(windows: list[_Window], tokens: int) -> Iterator[list[_Window]]:
     """Windows of like length together, longest first, a bounded number of tokens at a time."""
     batch: list[_Window] = []
     for window in sorted(windows, key=lambda w: -len(w.ids)):
-        if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
+        if batch and (len(batch) + 1) * len(batch[0].ids) > tokens:
             yield batch
             batch = []
         batch.append(window)
@@ -209,7 +214,7 @@ def score_perplexity(
         cell,
         metric,
         measure,
-        batch=batch_size or max(1, BATCH_TOKENS // length),
+        batch=batch_size or max(1, OUTPUT_TOKENS // length),
         progress=progress,
         what=f"{evaluator.spec.name} {span}",
     )
