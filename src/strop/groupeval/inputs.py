@@ -14,7 +14,8 @@ from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.profile import Profile
 from strop.groupeval.readers import PROMPT, READERS, TEXT, read_folder
-from strop.store import STUDY, Cell, Run
+from strop.store import Cell, Run
+from strop.store.layout import STUDY
 
 __all__ = ["Source", "check", "read_inputs"]
 

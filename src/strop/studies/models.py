@@ -48,8 +48,7 @@ def check_model(
     name = default_sampler(denoiser.spec.family)
     if denoiser.spec.family == "didi" and "discriminator" not in networks:
         name = "didi-ancestral"
-    steps = {} if SAMPLERS[name].causal else {"steps": STEPS}
-    spec = SamplerSpec(name=name, **steps)
+    spec = SamplerSpec(name=name) if SAMPLERS[name].causal else SamplerSpec(name=name, steps=STEPS)
     pool = sample(denoiser, spec, n=2, length=min(LENGTH, denoiser.length))
     return CheckedModel(
         source=denoiser.source,

@@ -174,9 +174,8 @@ def _less(comparison: str) -> Callable[[Setup], Outcome]:
     def run(setup: Setup) -> Outcome:
         from strop.studies.less_is_more import run_less_is_more
 
-        result = run_less_is_more(
-            *setup.checkpoints, _sampling(setup), out=setup.out, steps=setup.steps
-        )
+        more, less = setup.checkpoints
+        result = run_less_is_more(more, less, _sampling(setup), out=setup.out, steps=setup.steps)
         keys = ("sampler", "steps")
         printed = {
             tuple(row[k] for k in keys): row["ratio"]

@@ -99,7 +99,7 @@ def plan(
             + (f"; pairs of outputs judged together twice: {sizes}" if sizes else "")
             + ("" if new else " (this plan was there already)")
         )
-    where = shlex.quote(str(out))
+    place = shlex.quote(str(out))
     output.next_command(
-        f"strop groupeval judge {where} --base-url URL --model NAME --dry-run  (or --offline)"
+        f"strop groupeval judge {place} --base-url URL --model NAME --dry-run  (or --offline)"
     )
