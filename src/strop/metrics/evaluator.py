@@ -135,6 +135,7 @@ def _load(files: _Files, device: torch.device, dtype: str) -> tuple[Any, Any]:
             got=str(error).strip().splitlines()[0][:200] if str(error) else type(error).__name__,
             expected="a causal language model: config.json, weights in safetensors, a tokenizer",
         ) from error
+    tokenizer.model_max_length = 2**31  # long texts are read in windows: no need for a warning
     return network.to(device).eval(), tokenizer
 
 

@@ -47,6 +47,7 @@ def save_causal(
     from transformers import LlamaForCausalLM
 
     whole = {**config.to_dict(), "architectures": [LlamaForCausalLM.__name__], "dtype": "float32"}
+    whole.pop("_name_or_path", None)  # where it was read from is nobody's business
     stored = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # tied to the embedding
     _write_all(directory, whole, stored, tokenizer, dtype)
     end = "<|endoftext|>"
