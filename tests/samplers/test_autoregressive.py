@@ -270,7 +270,7 @@ def test_bad_directories_are_refused_in_words(directory, tmp_path):
         "begins with": edited(
             directory, tmp_path / "startless", bos_token_id=None, eos_token_id=VOCAB
         ),
-        "not an MDLM backbone": edited(
+        "no diffusion family": edited(
             directory, tmp_path / "bert", architectures=["BertForMaskedLM"]
         ),
     }
@@ -313,7 +313,13 @@ def test_the_command(directory, tmp_path, capsys):
     assert [cell["sampler"]["steps"] for cell in document["cells"]] == [LENGTH] * 2
     assert run(arguments) == 0
     assert json.loads(capsys.readouterr().out) == document
-    assert run(["sample", str(directory), "-n", "3", "-o", str(tmp_path / "other")]) == 1
+    own = ["sample", str(directory), "-n", "3", "-o", str(tmp_path / "own"), "--json"]
+    assert run(own) == 0  # left out, the sampler is the family's own
+    assert json.loads(capsys.readouterr().out)["cells"][0] == document["cells"][0] | {
+        "seconds": pytest.approx(0, abs=60)
+    }
+    wrong = [*own[:4], "--sampler", "ancestral", "-o", str(tmp_path / "other")]
+    assert run(wrong) == 1
     told = capsys.readouterr().err
     assert "--sampler autoregressive" in told
     assert "Traceback" not in told

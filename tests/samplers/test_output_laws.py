@@ -13,8 +13,10 @@ import torch
 from laws import chi_square, counts, exact_outcome, lattice_outcome, output_law
 
 from strop import SamplerSpec, TabularDenoiser
+from strop.denoisers.base import all_log_probs
 from strop.samplers import dense_batch, fast
 from strop.samplers.grid import reveal_grid
+from strop.spec import CheckpointSpec
 
 N = 40_000
 PASS, FAIL = 1e-3, 1e-6
@@ -167,6 +169,8 @@ class Clock:
     codec = None
     source = "clock"
     device = torch.device("cpu")
+    spec = CheckpointSpec(family="mdlm", sha256="0" * 64, weights="exact", shape={})
+    log_probs = all_log_probs
 
     def __init__(self, spec: SamplerSpec, length: int) -> None:
         self.sigmas = reveal_grid(spec).sigmas()

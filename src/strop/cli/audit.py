@@ -75,7 +75,7 @@ def audit(
     from strop.metrics.entropy import read_held_out
     from strop.metrics.evaluator import load_evaluator
 
-    texts = read_held_out() if held_out is None else read_held_out(held_out)
+    texts = read_held_out(held_out)
     names = [evaluator] if second_evaluator is None else [evaluator, second_evaluator]
     with output.warnings_noted():
         denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)

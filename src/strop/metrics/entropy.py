@@ -98,13 +98,16 @@ def guard(
     return Guard(length, float(np.quantile(values, SHARE)), told)
 
 
-def read_held_out(path: Path = assets.HELD_OUT) -> HeldOut | None:
-    """Rows of JSON lines with `text` and `ids`; None where the file is not there."""
+def read_held_out(given: Path | None = None) -> HeldOut | None:
+    """Rows of JSON lines with `text` and `ids`: a file, or the rows that ship, if they do."""
+    path = assets.HELD_OUT if given is None else given
     try:
         with reading(path):
             lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        return None
+        if given is None:
+            return None
+        raise _unreadable(path, "no such file") from None
     except UnicodeDecodeError as error:
         raise _unreadable(path, error) from None
     try:

@@ -65,7 +65,7 @@ def sampling(
         n=n,
         seed=seed,
         span=span,  # type: ignore[arg-type]  # the metric refuses what it does not know
-        held_out=read_held_out() if held_out is None else read_held_out(held_out),
+        held_out=read_held_out(held_out),
         device=device,
         dtype=dtype,
         force=force,
