@@ -51,7 +51,8 @@ def test_the_guard() -> None:
 
 def test_held_out_texts(tmp_path: Path) -> None:
     path = tmp_path / "held.jsonl"
-    assert read_held_out(path) is None
+    with pytest.raises(UserError, match="no such file"):
+        read_held_out(path)
     path.write_text("".join(json.dumps({"text": "a", "ids": [1, i]}) + "\n" for i in range(3)))
     held = read_held_out(path)
     assert held is not None

@@ -16,7 +16,6 @@ from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
     from strop.metrics.bootstrap import Interval
-    from strop.metrics.entropy import HeldOut
     from strop.metrics.summary import CellSummary
     from strop.progress import Progress
     from strop.store import Cell
@@ -81,7 +80,9 @@ def score(
     opened = Run.open(run)
     cells = opened.cells()
     _check(run, cells)
-    texts = _held_out(held_out)
+    from strop.metrics.entropy import read_held_out
+
+    texts = read_held_out(held_out)
     settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
     names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
     policies = _policies(span)
@@ -113,17 +114,6 @@ def _policies(text: str) -> list[SpanPolicy]:
         if name not in get_args(SpanPolicy):
             raise unknown_name("span policy", name, get_args(SpanPolicy), where="--span")
     return cast(list[SpanPolicy], names)
-
-
-def _held_out(path: Path | None) -> HeldOut | None:
-    from strop.metrics.entropy import read_held_out
-
-    if path is None:
-        return read_held_out()
-    found = read_held_out(path)
-    if found is None:
-        raise UserError("There is no such file.", where=path, fix="check --held-out")
-    return found
 
 
 def _measure(
