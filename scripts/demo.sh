@@ -9,7 +9,7 @@ out="${1:-runs/demo}"
 strop audit --steps 4,16,64,1024 -n 32,32,32,16 -o "$out"
 
 # The smallest case of the theory: two bits, revealed together or one by one.
-strop theory figure -o "$out/theory" > /dev/null
+[ -e "$out/theory/mixture.svg" ] || strop theory figure -o "$out/theory" > /dev/null
 
 # The extreme corners, read in groups of eight by a judge that only counts.
 strop groupeval plan "$out" --where steps=64,temperature=1,precision=float64 \

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -195,15 +196,21 @@ def _choose(table: Sequence[Scored]) -> tuple[dict[str, Selection], dict[str, st
 
 def _write_selection(out: Path, selections: dict[str, Selection]) -> str:
     """Write the choices before anything is judged; choices made earlier stay on record."""
-    import hashlib
-
     now = {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()}
     digest = hashlib.sha256("".join(one.sha256 for one in selections.values()).encode()).hexdigest()
     path = out / SELECTION
     before: list[Any] = []
     if path.exists():
-        old = json.loads(path.read_bytes())
-        before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
+        try:
+            old = json.loads(path.read_bytes())
+            before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                "The record of earlier choices is damaged.",
+                where=path,
+                got=str(error)[:200],
+                fix=f"restore {path}, or delete it: only the record is lost",
+            ) from None
     document = {"sha256": digest, "selections": now, "earlier": before}
     write(path, (json.dumps(document, indent=2) + "\n").encode())
     return digest
@@ -234,7 +241,10 @@ def _gains(
 def _yaml(selection: Selection) -> bytes:
     import yaml
 
-    specs = [sampler(pick.steps, pick.setting).model_dump(mode="json") for pick in selection.picks]
+    specs = [
+        sampler(pick.steps, pick.setting).model_dump(mode="json", exclude_defaults=True)
+        for pick in selection.picks
+    ]
     head = (
         f"# The samplers that the rule `{selection.rule}` chose, one per budget, from "
         f"{selection.cells} cells.\n# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN\n"
