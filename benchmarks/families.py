@@ -28,6 +28,7 @@ from strop.denoisers.discriminator import Discriminator
 from strop.denoisers.dit import DiT
 from strop.denoisers.duo import DUO
 from strop.denoisers.sedd import SEDD
+from strop.metrics.memory import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.spec import CheckpointSpec, Implementation, SamplerSpec
 
@@ -95,23 +96,14 @@ def backbone_seconds(denoiser: Any) -> float:
     return time.process_time() - start
 
 
-def status(field: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field + ":"))
-
-
 def peak(name: str, kind: Implementation, quick: bool) -> None:
     """Print the megabytes that two updates and a finish need beyond the model (a child process)."""
-    import ctypes
-
     tiny = replace(shape_of(True), length=8)
     run(model(name, tiny), name, kind, 2)  # whatever is imported on first use
     denoiser = model(name, shape_of(quick))
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
-    before = status("VmRSS")
+    memory = PeakMemory(torch.device("cpu"))
     run(denoiser, name, kind, 2)
-    print(json.dumps(status("VmHWM") - before))
+    print(json.dumps((memory.extra() or 0) / 2**20))
 
 
 def measured(name: str, shape: DiTShape, steps: int, quick: bool) -> dict[str, Any]:

@@ -15,14 +15,14 @@ import json
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from sampling import alternate, release_memory, status
+from sampling import alternate
 from strop.metrics.causal import Evaluator
+from strop.metrics.memory import PeakMemory
 from strop.metrics.perplexity import score_readings
 from strop.metrics.spans import Reading
 from strop.spec import EvaluatorSpec
@@ -101,11 +101,9 @@ def print_peak(name: str, blocks: int, length: int, batch: int) -> None:
     """Peak resident memory of one pass on top of what the process holds before it, in MB."""
     evaluator, ids = build(blocks, length), texts(batch, length)
     slices(evaluator, [one[:8] for one in ids])  # what the libraries allocate once
-    release_memory()
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
-    before = status("VmRSS")
+    memory = PeakMemory(torch.device("cpu"))
     WAYS[name](evaluator, ids)
-    print(json.dumps(status("VmHWM") - before))
+    print(json.dumps((memory.extra() or 0) / 2**20))
 
 
 def main() -> int:
