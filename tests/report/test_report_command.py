@@ -213,7 +213,6 @@ def test_studies_inside_a_run_are_found(made: Path) -> None:
 
 
 def test_groupeval_judgments_are_scored(made: Path, tmp_path: Path) -> None:
-    pytest.importorskip("strop.groupeval.result", reason="GroupEval scores are not here yet")
     modes = "aaaabbbb"
     outputs = [
         {"index": i, "valid": True, "scores": [2, 1, 1, 2], "mode": mode, "hybrid": False}
