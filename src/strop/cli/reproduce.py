@@ -118,8 +118,8 @@ def _print(id: str, outcome: Outcome, smoke: bool) -> None:
     )
     if smoke:
         output.say(
-            "Measured on the embedded models: other data, another vocabulary, 128 tokens, an "
-            "evaluator of four million weights. Compare the shape of the columns, not the numbers."
+            "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
+            "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
         )
 
 
