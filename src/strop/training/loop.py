@@ -30,7 +30,7 @@ from strop.training.average import averaged
 from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import Causal, Diffusion, build
+from strop.training.model import Causal, Diffusion, build, compile_blocks
 from strop.training.muon import Muon, matrices
 from strop.training.objective import Noise
 from strop.training.parallel import Parts, make_fabric, network_dtype
@@ -183,6 +183,8 @@ class Session:
         )
         sharded = type(fabric.strategy).__name__ == "ModelParallelStrategy"
         self.average = averaged(module, spec.ema)
+        if spec.compile:
+            compile_blocks(module, fabric.device)
         self.module = fabric.setup_module(module)
         if sharded:
             self.average.module = fabric.setup_module(self.average.module)

@@ -6,6 +6,7 @@ backward pass. The network inside is the one that checkpoints hold.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,13 @@ from torch import Tensor, nn
 
 from strop.denoisers.config import DiTShape
 from strop.denoisers.dit import DiT
+from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.training.init import local_init
 from strop.training.objective import Noise, causal_surprise, hidden_surprise, loss_of
 from strop.training.spec import TrainSpec
 
-__all__ = ["Causal", "Diffusion", "build", "shape_of"]
+__all__ = ["Causal", "Diffusion", "build", "compile_blocks", "shape_of"]
 
 
 class Diffusion(nn.Module):
@@ -82,6 +84,25 @@ def build(
         if spec.model.init == "local":
             local_init(network, frequencies())
         return Diffusion(network, dtype)
+
+
+def compile_blocks(module: Diffusion | Causal, device: torch.device) -> None:
+    """Let torch compile what runs before the head: its shapes are the same in every step.
+
+    Only this object's call is replaced: names of weights, and so checkpoints, stay as they are.
+    """
+    compilers = ("c++", "g++", "clang++")
+    if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
+        raise UserError(
+            "Compiling for the CPU needs a C++ compiler.",
+            where="TrainSpec.compile",
+            got="none of " + ", ".join(compilers),
+            fix="install one, or set compile: false (slower, the same recipe)",
+        )
+    if isinstance(module, Diffusion):
+        module.network.features = torch.compile(module.network.features, dynamic=False)
+    else:
+        module.network.model.forward = torch.compile(module.network.model.forward, dynamic=False)
 
 
 def shape_of(spec: TrainSpec, vocabulary: int) -> DiTShape:

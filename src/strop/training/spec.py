@@ -228,6 +228,9 @@ class TrainSpec(Spec):
     """Decay of the averaged weights, with the public warm-up min(decay, (1 + n) / (10 + n))."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the matrix products; `auto` is bfloat16 on CUDA and float32 on the CPU."""
+    compile: bool = False
+    """Whether torch compiles the blocks: a minute at the start, faster steps, other rounding. On
+    the CPU it needs a C++ compiler."""
     keep_steps: tuple[int, ...] = ()
     """Checkpoints to keep, by step."""
     keep_every: int | None = None
