@@ -12,9 +12,10 @@ from evaluators import END, END_ID, HAND_MADE, outputs_of, write_gpt2
 
 from strop.errors import UserError
 from strop.metrics import perplexity as module
+from strop.metrics.aggregates import statistics
 from strop.metrics.causal import Evaluator
 from strop.metrics.evaluator import load_evaluator
-from strop.metrics.perplexity import perplexity_columns, perplexity_metric, statistics
+from strop.metrics.perplexity import perplexity_columns, perplexity_metric
 from strop.metrics.spans import POLICIES, clean_up
 
 LENGTH = 40

@@ -11,7 +11,8 @@ import pytest
 
 from strop.errors import UserError
 from strop.metrics.bootstrap import Statistic, intervals, mean, ratio
-from strop.metrics.entropy import entropy, guard, read_held_out
+from strop.metrics.entropy import entropy, guard
+from strop.metrics.heldout import read_texts
 from strop.metrics.repetition import distinct, ngrams, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
 
@@ -51,10 +52,10 @@ def test_the_guard() -> None:
 
 def test_held_out_texts(tmp_path: Path) -> None:
     path = tmp_path / "held.jsonl"
-    with pytest.raises(UserError, match="no such file"):
-        read_held_out(path)
+    with pytest.raises(UserError, match="not there"):
+        read_texts(path)
     path.write_text("".join(json.dumps({"text": "a", "ids": [1, i]}) + "\n" for i in range(3)))
-    held = read_held_out(path)
+    held = read_texts(path)
     assert held is not None
     assert held.ids.tolist() == [[1, 0], [1, 1], [1, 2]]
     for bad in (
@@ -65,7 +66,7 @@ def test_held_out_texts(tmp_path: Path) -> None:
     ):
         path.write_text(bad)
         with pytest.raises(UserError, match="held-out"):
-            read_held_out(path)
+            read_texts(path)
 
 
 # Repetition

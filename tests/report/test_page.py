@@ -134,6 +134,8 @@ def test_figures_follow_the_page_and_stand_alone() -> None:
         "perplexity-1",
         "entropy-1",
         "frontier-1",
+        "cost",
+        "two-bits",
         "posterior",
         "groupeval",
     ]

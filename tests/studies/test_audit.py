@@ -153,6 +153,9 @@ def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
     assert cool["entropy"] < plain["entropy"]
     for name in ("less/less-is-more.svg", "frontier/frontier.png", "frontier/table.csv"):
         assert (tmp_path / name).stat().st_size > 0
+    for name, cells in (("less", 12), ("frontier", 2)):  # the runs inside are found
+        code, page, _ = call("report", tmp_path / name, "-o", tmp_path / f"{name}.html")
+        assert (code, page["cells"]) == (0, cells)
     code, document, _ = call("study", "frontier", "-n", 8, "-o", tmp_path / "less")
     assert code == 1
     assert "another study" in document["error"]["what"]

@@ -12,7 +12,7 @@ import pytest
 from strop.cli.main import run
 from strop.denoisers import load_denoiser
 from strop.errors import UserError
-from strop.metrics.heldout import read_heldout
+from strop.metrics.heldout import read_rows
 from strop.studies import posterior_cells
 from strop.studies.posterior import run_posterior
 from strop.studies.posterior_result import short_names
@@ -44,7 +44,7 @@ def study(rows: Path, out: Path, *checkpoints: Path, **changes) -> dict:
 
 def test_command(checkpoint, wider, rows, tmp_path, capsys):
     out = tmp_path / "out"
-    args = ["study", "posterior", str(checkpoint), str(wider), "--heldout", str(rows)]
+    args = ["study", "posterior", str(checkpoint), str(wider), "--held-out", str(rows)]
     args += ["--steps", "2,8", "--temperature", TAUS, "--levels", "4", "-o", str(out)]
     assert run([*args, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -77,7 +77,7 @@ def test_numbers_are_those_of_the_contexts(checkpoint, rows, tmp_path):
 
     result = study(rows, tmp_path / "a", checkpoint, draws=2)
     denoiser = load_denoiser(str(checkpoint))
-    ids = read_heldout(rows, denoiser, length=8, most=512).ids
+    ids = read_rows(rows, denoiser, length=8, most=512).ids
     draws = [
         measure(
             denoiser,
@@ -202,7 +202,7 @@ def test_bad_rows(content, told, checkpoint, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(content)
     with pytest.raises(UserError, match=told):
-        read_heldout(path, load_denoiser(str(checkpoint)), length=8, most=4)
+        read_rows(path, load_denoiser(str(checkpoint)), length=8, most=4)
 
 
 def test_ids_count_only_if_they_decode_to_the_text(checkpoint, bare_checkpoint, tmp_path):
@@ -212,13 +212,13 @@ def test_ids_count_only_if_they_decode_to_the_text(checkpoint, bare_checkpoint, 
     ids = [0, 1, 2, 9]
     good = {"text": denoiser.codec.decode(ids), "ids": ids}
     path.write_text(json.dumps(good) + "\n" + json.dumps({"text": "the", "ids": [5]}) + "\n")
-    found = read_heldout(path, denoiser, length=1, most=4)
+    found = read_rows(path, denoiser, length=1, most=4)
     assert found.ids.tolist() == [[0], [0]]  # the second row's text was read
     assert (found.retokenised, found.short) == (1, 0)
-    assert read_heldout(path, denoiser, length=4, most=4).ids.tolist() == [ids]
+    assert read_rows(path, denoiser, length=4, most=4).ids.tolist() == [ids]
     path.write_text('{"text": "the"}\n')
     with pytest.raises(UserError, match="no tokenizer"):
-        read_heldout(path, bare, length=1, most=4)
+        read_rows(path, bare, length=1, most=4)
 
 
 @pytest.mark.parametrize(
@@ -234,11 +234,11 @@ def test_ids_count_only_if_they_decode_to_the_text(checkpoint, bare_checkpoint, 
         ["--levels", "-1"],
         ["--length", "9"],
         ["--seed", "-1"],
-        ["--heldout", "missing.jsonl"],
+        ["--held-out", "missing.jsonl"],
     ],
 )
 def test_wrong_flags(wrong, checkpoint, rows, tmp_path, capsys):
-    args = ["study", "posterior", str(checkpoint), "--heldout", str(rows), "-o", str(tmp_path)]
+    args = ["study", "posterior", str(checkpoint), "--held-out", str(rows), "-o", str(tmp_path)]
     assert run([*args, *wrong, "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["error"]["kind"] == "UserError"

@@ -72,10 +72,10 @@ def audit(
     )
     counts = per_budget(n, budgets, "-n")
     from strop.denoisers import load_denoiser
-    from strop.metrics.entropy import read_held_out
     from strop.metrics.evaluator import load_evaluator
+    from strop.metrics.heldout import read_texts
 
-    texts = read_held_out(held_out)
+    texts = read_texts(held_out)
     names = [evaluator] if second_evaluator is None else [evaluator, second_evaluator]
     with output.warnings_noted():
         denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)

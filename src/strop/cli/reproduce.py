@@ -10,11 +10,12 @@ import typer
 
 from strop.cli import output
 from strop.cli.progress import reporter
+from strop.cli.study import common
 from strop.cli.values import listed
 from strop.errors import UserError
 
 if TYPE_CHECKING:
-    from strop.studies.reproduce import Outcome
+    from strop.studies.item import Outcome
 
 __all__ = ["register"]
 
@@ -29,9 +30,7 @@ def reproduce(
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="The directory; continued if it exists.")
     ] = None,
-    smoke: Annotated[
-        bool, typer.Option("--smoke", help="On the embedded models, within minutes.")
-    ] = False,
+    smoke: common.SMOKE = False,
     checkpoint: Annotated[
         list[str] | None, typer.Option(help="Instead of the paper's; repeat for a second one.")
     ] = None,
@@ -102,28 +101,8 @@ def _command(id: str, item: Any) -> str:
 
 def _print(id: str, outcome: Outcome, smoke: bool) -> None:
     output.say(f"{id}: {outcome.unit}")
-    extra = [k for k in ("measured_entropy", "GED") if any(k in row for row in outcome.rows)]
-    output.table(
-        [*outcome.keys, "paper", "measured", "95% interval", *extra],
-        [
-            [
-                *(str(row[key]) for key in outcome.keys),
-                _number(row["paper"]),
-                _number(row["measured"]) + ("†" if row.get("below_guard") else ""),
-                f"{_number(row['low'])} to {_number(row['high'])}",
-                *(_number(row[k]) if k in row else "" for k in extra),
-            ]
-            for row in outcome.rows
-        ],
-    )
+    common.beside(outcome.keys, outcome.rows)
+    for text in outcome.protocol:
+        output.say(f"- {text}")
     if smoke:
-        output.say(
-            "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
-            "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
-        )
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        output.say(common.SMOKE_NOTE)

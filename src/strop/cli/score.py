@@ -80,9 +80,9 @@ def score(
     opened = Run.open(run)
     cells = opened.cells()
     _check(run, cells)
-    from strop.metrics.entropy import read_held_out
+    from strop.metrics.heldout import read_texts
 
-    texts = read_held_out(held_out)
+    texts = read_texts(held_out)
     settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
     names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
     policies = _policies(span)

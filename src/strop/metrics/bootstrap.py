@@ -1,14 +1,15 @@
 """Intervals by resampling outputs: of any function of sums over outputs, and of ratios of two.
 
 A resample of n outputs with replacement is a vector of n counts, and a sum over it is their
-product with the column. So 10,000 replicates are a matrix product, and every statistic of a cell
-shares it.
+product with the column. So 10,000 replicates are a matrix product. The counts depend on n and the
+seed alone: every statistic of a cell shares them, and so do cells of equal size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ __all__ = [
 REPLICATES = 10_000
 LEVEL = 0.95
 COUNTS = 2**22
-"""Counts that are drawn at a time: 32 MB."""
+"""Counts that are drawn and remembered at a time: 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def intervals(
     if not statistics:
         return {}
     columns = [np.asarray(one.columns, float) for one in statistics.values()]
-    sums = resampled_sums(np.concatenate(columns, 1), replicates, np.random.default_rng(seed))
+    sums = resampled_sums(np.concatenate(columns, 1), replicates, seed)
     found: dict[str, Interval | None] = {}
     at = 0
     for (name, one), width in zip(statistics.items(), (c.shape[1] for c in columns), strict=True):
@@ -110,11 +111,9 @@ def ratio(
             "Paired outputs come in equal numbers.",
             got=f"{len(above.columns)} and {len(below.columns)}",
         )
-    first, second = np.random.default_rng(seed).spawn(2)
-    if paired:
-        second = np.random.default_rng(seed).spawn(1)[0]
-    up = above.finish(resampled_sums(np.asarray(above.columns, float), replicates, first))
-    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, second))
+    up = above.finish(resampled_sums(np.asarray(above.columns, float), replicates, seed, 0))
+    other = 0 if paired else 1
+    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, seed, other))
     with np.errstate(divide="ignore", invalid="ignore"):
         return _interval(float(np.divide(above.value, below.value)), up / down, level)
 
@@ -128,16 +127,32 @@ def _interval(value: float, replicates: NDArray[np.float64], level: float) -> In
 
 
 def resampled_sums(
-    columns: NDArray[np.float64], replicates: int, rng: np.random.Generator
+    columns: NDArray[np.float64], replicates: int, seed: int, stream: int | None = None
 ) -> NDArray[np.float64]:
-    """Sums over resamples [R, k]."""
+    """Sums over resamples [R, k]; `stream` keeps apart resamples of one seed."""
     n = len(columns)
     if n == 0:
         raise UserError("There are no outputs to resample.", fix="strop sample ... -n 128")
     size = max(1, COUNTS // n)
-    share = np.full(n, 1 / n)
+    if replicates <= size:
+        return _counts(n, replicates, seed, stream) @ columns
+    rng = _generator(seed, stream)
     pieces = [
-        rng.multinomial(n, share, size=min(size, replicates - start)) @ columns
+        _drawn(rng, n, min(size, replicates - start)) @ columns
         for start in range(0, replicates, size)
     ]
     return np.concatenate(pieces)
+
+
+@lru_cache(maxsize=4)
+def _counts(n: int, replicates: int, seed: int, stream: int | None) -> NDArray[np.float64]:
+    return _drawn(_generator(seed, stream), n, replicates)
+
+
+def _generator(seed: int, stream: int | None) -> np.random.Generator:
+    key = () if stream is None else (stream,)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+def _drawn(rng: np.random.Generator, n: int, replicates: int) -> NDArray[np.float64]:
+    return rng.multinomial(n, np.full(n, 1 / n), size=replicates).astype(np.float64)

@@ -7,19 +7,14 @@ whether outputs differ from each other.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop import assets
-from strop.disk import reading
-from strop.errors import UserError
 from strop.spec import MetricSpec
 
-__all__ = ["DAGGER", "ENTROPY", "Guard", "HeldOut", "entropy", "guard", "read_held_out"]
+__all__ = ["DAGGER", "ENTROPY", "Guard", "entropy", "guard"]
 
 ENTROPY = MetricSpec(name="entropy")
 """The metric: it depends on the generator's ids alone."""
@@ -46,18 +41,6 @@ class Guard:
     def below(self, value: float) -> bool:
         """Whether a cell's mean entropy is below the guard."""
         return self.threshold is not None and value < self.threshold
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Texts that no model here was trained on."""
-
-    texts: list[str]
-    ids: NDArray[np.int64]
-    """Their tokens [n, L]; the file that ships has them in the embedded models' vocabulary."""
-    source: str
-    vocab_size: int | None = None
-    """Of the tokenizer that made the ids; None if whoever brought the file vouches for them."""
 
 
 def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -96,36 +79,3 @@ def guard(
     values = entropy(held_out[:, :length])
     told = f"tenth percentile of {len(values)} {source} of {length} tokens"
     return Guard(length, float(np.quantile(values, SHARE)), told)
-
-
-def read_held_out(given: Path | None = None) -> HeldOut | None:
-    """Rows of JSON lines with `text` and `ids`: a file, or the rows that ship, if they do."""
-    path = assets.HELD_OUT if given is None else given
-    try:
-        with reading(path):
-            lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        if given is None:
-            return None
-        raise _unreadable(path, "no such file") from None
-    except UnicodeDecodeError as error:
-        raise _unreadable(path, error) from None
-    try:
-        records = [json.loads(line) for line in lines if line.strip()]
-        ids = np.array([record["ids"] for record in records], np.int64)
-        texts = [str(record["text"]) for record in records]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, error) from None
-    if ids.ndim != 2 or ids.size == 0:
-        raise _unreadable(path, "rows of different lengths, or none")
-    known = assets.embedded_vocabulary() if path == assets.HELD_OUT else None
-    return HeldOut(texts, ids, f"texts of {path.name}", known)
-
-
-def _unreadable(path: Path, why: object) -> UserError:
-    return UserError(
-        "The held-out texts cannot be read.",
-        where=path,
-        got=str(why)[:200],
-        expected='lines such as {"text": "...", "ids": [1, 2, ...]} with equally many ids',
-    )

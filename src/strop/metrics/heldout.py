@@ -1,9 +1,9 @@
-"""Held-out sequences of one length, from JSON lines.
+"""Held-out text from JSON lines: as it is, for the entropy guard, or as a checkpoint reads it.
 
-A line is an object with `text`, with `ids`, or with both, or a bare list of ids. Ids count only if
-they are the checkpoint's own: beside a text they must decode to it, else the text is tokenised
-with the checkpoint's tokenizer. Every row gives its first `length` tokens; shorter rows are left
-out and counted.
+A line is an object with `text`, with `ids`, or with both, or a bare list of ids. The guard needs
+both, equally many ids a row (`read_texts`). For a checkpoint (`read_rows`) ids count only if they
+are its own: beside a text they must decode to it, else the text is tokenised with its tokenizer;
+every row gives its first `length` tokens, shorter rows are left out and counted.
 """
 
 from __future__ import annotations
@@ -13,20 +13,40 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.denoisers.base import Denoiser
+from strop import assets
 from strop.disk import reading
 from strop.errors import UserError
+from strop.metrics.entropy import Guard, guard
+from strop.spec import GeneratorSpec
 
-__all__ = ["HeldOut", "read_heldout"]
+if TYPE_CHECKING:
+    from strop.denoisers.base import Denoiser
+
+__all__ = ["HeldOutRows", "HeldOutTexts", "own_guard", "read_rows", "read_texts"]
+
+
+PAIRED = '{"text": "...", "ids": [1, 2, ...]} with equally many ids a row'
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
+class HeldOutTexts:
+    """Texts that no model here was trained on."""
+
+    texts: list[str]
+    ids: NDArray[np.int64]
+    """Their tokens [n, L]; the file that ships has them in the embedded models' vocabulary."""
+    source: str
+    vocab_size: int | None = None
+    """Of the tokenizer that made the ids; None if whoever brought the file vouches for them."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
     """Sequences as a checkpoint reads them."""
 
     ids: NDArray[np.int64]
@@ -42,7 +62,45 @@ class HeldOut:
         return hashlib.sha256(np.ascontiguousarray(self.ids).tobytes()).hexdigest()
 
 
-def read_heldout(path: Path, denoiser: Denoiser, *, length: int, most: int) -> HeldOut:
+def read_texts(given: Path | None = None) -> HeldOutTexts | None:
+    """Rows with `text` and `ids`: of a file, or those that ship, if they do."""
+    path = assets.HELD_OUT if given is None else given
+    if given is None and not path.is_file():
+        return None
+    texts, ids = [], []
+    for where, record in _records(path):
+        if not isinstance(record, dict) or not {"text", "ids"} <= record.keys():
+            raise _unreadable(where, "no `text`, or no `ids`", PAIRED)
+        texts.append(str(record["text"]))
+        ids.append(record["ids"])
+    try:
+        table = np.array(ids, np.int64)
+    except (ValueError, TypeError, OverflowError):
+        raise _unreadable(
+            str(path), "rows of different lengths, or no whole numbers", PAIRED
+        ) from None
+    if table.ndim != 2 or table.size == 0:
+        raise _unreadable(str(path), "rows of different lengths, or none", PAIRED)
+    known = assets.embedded_vocabulary() if path == assets.HELD_OUT else None
+    return HeldOutTexts(texts, table, f"texts of {path.name}", known)
+
+
+def own_guard(generator: GeneratorSpec, held_out: HeldOutTexts | None) -> Guard:
+    """The entropy guard of a generator's length, where the held-out ids are of its vocabulary."""
+    shape = generator.checkpoint.shape
+    size = int(shape.get("vocab_size", 0))
+    # The mask, where there is one, follows the tokenizer's last token.
+    tokens = size - 1 if int(shape.get("mask_id", size)) < size else size
+    if (
+        held_out is None
+        or (held_out.vocab_size or tokens) != tokens
+        or held_out.ids.max() >= tokens
+    ):
+        return guard(generator.length)
+    return guard(generator.length, held_out.ids, source=held_out.source)
+
+
+def read_rows(path: Path, denoiser: Denoiser, *, length: int, most: int) -> HeldOutRows:
     """The first `most` rows that are long enough."""
     rows: list[list[int]] = []
     short = retokenised = 0
@@ -63,7 +121,7 @@ def read_heldout(path: Path, denoiser: Denoiser, *, length: int, most: int) -> H
             got=f"{short} rows, all of fewer than {length} tokens",
             fix="use longer texts, or a smaller --length",
         )
-    return HeldOut(np.asarray(rows, dtype=np.int64), short, retokenised)
+    return HeldOutRows(np.asarray(rows, dtype=np.int64), short, retokenised)
 
 
 def _records(path: Path) -> Iterator[tuple[str, Any]]:
@@ -75,7 +133,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
             "The held-out file is not there.",
             where=path,
             expected="JSON lines with `text` or `ids`",
-            fix="give one with --heldout FILE",
+            fix="give one with --held-out FILE",
         ) from None
     if not content.strip():
         raise UserError("The held-out file is empty.", where=path)
@@ -139,10 +197,7 @@ def _check_ids(ids: list[int], denoiser: Denoiser, where: str) -> None:
         )
 
 
-def _unreadable(where: str, got: str) -> UserError:
-    return UserError(
-        "A held-out row cannot be read.",
-        where=where,
-        got=got,
-        expected='{"text": "..."} or {"ids": [...]}',
-    )
+def _unreadable(
+    where: str, got: str, expected: str = '{"text": "..."} or {"ids": [...]}'
+) -> UserError:
+    return UserError("A held-out row cannot be read.", where=where, got=got, expected=expected)

@@ -37,8 +37,7 @@ def replicate_means(values: Floats, *, seed: int, replicates: int = REPLICATES) 
     columns, checkpoints and temperatures are paired.
     """
     n = len(values)
-    rng = np.random.default_rng(derive_seed(seed, "bootstrap", n))
-    return resampled_sums(values, replicates, rng) / n
+    return resampled_sums(values, replicates, derive_seed(seed, "bootstrap", n)) / n
 
 
 def interval(values: Floats, means: Floats) -> Mean:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.metrics.aggregates import statistics
 from strop.metrics.bootstrap import REPLICATES, Interval, Statistic, intervals, mean
-from strop.metrics.entropy import ENTROPY, Guard, HeldOut, guard
-from strop.metrics.perplexity import statistics
+from strop.metrics.entropy import ENTROPY, Guard, guard
+from strop.metrics.heldout import HeldOutTexts, own_guard
 from strop.metrics.repetition import NGRAM, REPETITION, distinct, pool_repetition
 from strop.metrics.vendi import vendi_score
 from strop.spec import MetricSpec
@@ -19,8 +20,8 @@ from strop.store import Cell, ScoreTable
 __all__ = ["DISTINCT", "CellSummary", "PerplexitySummary", "cell_guard", "summarise"]
 
 DISTINCT = (1, 2, 3, 4)
-GPT2_VOCABULARY = 50258
-"""GPT-2's tokens and one mask: held-out texts can be retokenised for it."""
+GPT2_TOKENS = 50257
+"""Held-out texts can be retokenised for a model of GPT-2's tokens, with or without a mask."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class CellSummary:
 def summarise(
     cell: Cell,
     *,
-    held_out: HeldOut | None = None,
+    held_out: HeldOutTexts | None = None,
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> CellSummary:
@@ -101,19 +102,14 @@ def summarise(
     )
 
 
-def cell_guard(cell: Cell, held_out: HeldOut | None) -> Guard:
+def cell_guard(cell: Cell, held_out: HeldOutTexts | None) -> Guard:
     """The guard for a cell's length, in its generator's own tokens."""
     generator = cell.spec.generator
-    if held_out is None:
-        return guard(generator.length)
+    found = own_guard(generator, held_out)
     size = int(generator.checkpoint.shape.get("vocab_size", 0))
-    if size == GPT2_VOCABULARY:
+    if found.threshold is None and held_out and size in (GPT2_TOKENS, GPT2_TOKENS + 1):
         return guard(generator.length, _as_gpt2(held_out, generator.length), source=held_out.source)
-    # The mask follows the tokenizer's last token.
-    tokens = held_out.vocab_size or size - 1
-    if size - 1 == tokens and int(held_out.ids.max()) < tokens:
-        return guard(generator.length, held_out.ids, source=held_out.source)
-    return guard(generator.length)
+    return found
 
 
 def as_document(summary: CellSummary) -> dict[str, Any]:
@@ -174,7 +170,7 @@ def _ids(cell: Cell) -> NDArray[np.int64]:
     return flat.reshape(table.num_rows, cell.spec.generator.length).astype(np.int64)
 
 
-def _as_gpt2(held_out: HeldOut, length: int) -> NDArray[np.int64]:
+def _as_gpt2(held_out: HeldOutTexts, length: int) -> NDArray[np.int64]:
     """Held-out texts in GPT-2's tokens, those that are long enough, cut to the length."""
     from strop.denoisers.tokenizer import TextCodec
 

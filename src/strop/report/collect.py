@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop import assets
 from strop.errors import UserError
+from strop.metrics.aggregates import statistics
 from strop.metrics.bootstrap import Interval, Statistic, intervals, mean
-from strop.metrics.entropy import entropy, guard, read_held_out
-from strop.metrics.perplexity import statistics
+from strop.metrics.entropy import entropy
+from strop.metrics.heldout import own_guard, read_texts
 from strop.metrics.repetition import NGRAM, distinct, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
 from strop.pool import Pool
@@ -149,8 +149,7 @@ def _perplexity_column(name: str, all_names: Sequence[str]) -> Column:
 def _model(
     name: str, length: int, seed: int, members: list[_Found], names: Mapping[str, str]
 ) -> Model:
-    held = read_held_out() if name.startswith(assets.EMBEDDED) else None
-    found = guard(length, None if held is None else held.ids)
+    found = own_guard(members[0].cell.spec.generator, read_texts())
     threshold = None if found.threshold is None else Guard(found.threshold, found.source)
     cells = tuple(_cell(one, threshold, names) for one in members)
     notes = [] if threshold is not None else [f"No entropy guard: {found.source}."]

@@ -83,6 +83,8 @@ def context(report: Report, drawn: list[Drawing]) -> dict[str, Any]:
         "models": [_model(report, i, drawn, pictures) for i in range(len(report.models))],
         "cost_measured": _cost_measured(report),
         "cost_seen": _cost_seen(report),
+        "cost_drawing": pictures.get("cost"),
+        "two_bits": pictures.get("two-bits"),
         "posterior": _posterior(report),
         "posterior_drawing": pictures.get("posterior"),
         "judged": _judged(report),

@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from strop.report.comparisons import judged_drawing, posterior_drawing
+from strop.report.costs import cost_drawing
 from strop.report.data import CORNERS, DAGGER, Cell, Estimate, Model, Report, Setting
 from strop.report.drawing import Drawing, bar, blank
 from strop.report.svg import FILE_STYLE, INK, PAPER
+from strop.report.why import two_bits_drawing
 from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, tidy
 
 __all__ = ["drawings"]
@@ -36,6 +38,10 @@ def drawings(report: Report) -> list[Drawing]:
             for i, model in enumerate(report.models)
             for drawing in _of_model(i, model, evaluator)
         ]
+        if report.cost:
+            found.append(cost_drawing(report.cost))
+        if report.models:
+            found.append(two_bits_drawing())
         if any(row.ratio is not None for row in report.posterior):
             found.append(posterior_drawing(report))
         if any(row.geq is not None and row.ged is not None for row in report.judged):

@@ -1,8 +1,8 @@
 """From what a user names on the command line to a report.
 
 A run directory (`study.yaml`), a GroupEval directory (`plan.json`), a study's directory
-(`result.json`) or a file of judgments (`.jsonl`). What lies one level inside a run's directory
-belongs to it and is found by itself.
+(`result.json`) or a file of judgments (`.jsonl`). What lies one level inside a run's or a study's
+directory belongs to it and is found by itself.
 """
 
 from __future__ import annotations
@@ -100,9 +100,15 @@ def _take(path: Path, found: _Sorted) -> bool:
         found.judged.append(str(path))
     else:
         result = study_result(path) if path.is_dir() else None
-        if result is None or result["study"] not in ("cost", "posterior"):
+        if result is None:
             return False
-        found.studies.append((path, result))
+        if result["study"] in ("cost", "posterior"):
+            found.studies.append((path, result))
+            return True
+        # A study of sampled outputs: its runs, and what was judged of them.
+        inner = [p for p in sorted(path.iterdir()) if p.is_dir()]
+        parts = [p for p in inner if (p / STUDY).is_file() or (p / PLAN).is_file()]
+        return bool(parts) and all(_take(part, found) for part in parts)
     return True
 
 

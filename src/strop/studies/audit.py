@@ -21,7 +21,7 @@ from strop.disk import write
 from strop.errors import UserError
 from strop.metrics.bootstrap import Interval
 from strop.metrics.causal import Evaluator
-from strop.metrics.entropy import HeldOut
+from strop.metrics.heldout import HeldOutTexts
 from strop.progress import Progress
 from strop.spec import SEED_LIMIT, SpanPolicy
 from strop.studies.cells import Scored, draw_and_score, perplexity_ratio, sampler
@@ -131,7 +131,7 @@ def audit(
     fresh: bool = True,
     seed: int = 0,
     span: SpanPolicy = "first-document",
-    held_out: HeldOut | None = None,
+    held_out: HeldOutTexts | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Audit:

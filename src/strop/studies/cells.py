@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.denoisers import Denoiser
+from strop.denoisers import Model
 from strop.errors import UserError
 from strop.generate import sample_cells
+from strop.metrics.aggregates import statistics
 from strop.metrics.bootstrap import Interval, Statistic, ratio
 from strop.metrics.causal import Evaluator
-from strop.metrics.entropy import HeldOut
-from strop.metrics.perplexity import score_perplexity, statistics
+from strop.metrics.heldout import HeldOutTexts
+from strop.metrics.perplexity import score_perplexity
 from strop.metrics.score import score_ids
 from strop.metrics.summary import CellSummary, PerplexitySummary, summarise
 from strop.progress import Progress
-from strop.spec import MetricSpec, SamplerSpec, SpanPolicy
+from strop.spec import SAMPLERS, MetricSpec, SamplerSpec, SpanPolicy
 from strop.store import Run
 from strop.studies.selection import Setting
 
@@ -59,6 +60,20 @@ class Scored:
             raise UserError("The cell's scores were removed.", where=self.summary.cell.path)
         return statistics(table.columns)["pooled"]
 
+    def row(self) -> dict[str, Any]:
+        """One line of a study's table, under the first evaluator."""
+        level, entropy = self.value(), self.summary.entropy
+        return {
+            "steps": self.steps,
+            "temperature": self.setting.temperature,
+            "precision": self.setting.precision,
+            "perplexity": level.value,
+            "low": level.low,
+            "high": level.high,
+            "entropy": None if entropy is None else entropy.value,
+            "below_guard": self.summary.below_guard,
+        }
+
     def document(self) -> dict[str, Any]:
         """For JSON: the numbers that the tables show."""
         entropy = self.summary.entropy
@@ -74,31 +89,36 @@ class Scored:
         }
 
 
-def sampler(steps: int, setting: Setting) -> SamplerSpec:
-    """The ancestral sampler at one operating point."""
+def sampler(steps: int, setting: Setting, name: str = "ancestral") -> SamplerSpec:
+    """A sampler at one operating point; one that goes from left to right has no steps to set."""
     return SamplerSpec(
-        steps=steps,
+        name=name,
+        steps=0 if SAMPLERS[name].causal else steps,
         temperature=setting.temperature,
         precision=setting.precision,  # type: ignore[arg-type]  # checked by the spec
     )
 
 
 def draw_and_score(
-    denoiser: Denoiser,
+    model: Model,
     points: Sequence[tuple[int, Setting]],
     evaluators: Sequence[Evaluator],
     *,
     n: Sequence[int],
     seed: int,
     span: SpanPolicy,
-    held_out: HeldOut | None,
+    held_out: HeldOutTexts | None,
     out: Path,
+    name: str = "ancestral",
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[Scored]:
-    """Draw and score one cell per point; whatever is in `out` already is not done again."""
-    specs = [sampler(steps, setting) for steps, setting in points]
-    sample_cells(denoiser, specs, n=n, seed=seed, out=out, force=force, progress=progress)
+    """Draw and score one cell per point; whatever is in `out` already is not done again.
+
+    `name` is the sampler's.
+    """
+    specs = [sampler(steps, setting, name) for steps, setting in points]
+    sample_cells(model, specs, n=n, seed=seed, out=out, force=force, progress=progress)
     scored = []
     for (steps, setting), cell in zip(points, Run.open(out).cells(), strict=True):
         score_ids(cell)

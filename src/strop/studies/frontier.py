@@ -11,12 +11,24 @@ from strop.studies.folder import Folder
 from strop.studies.sampled import Sampling
 from strop.studies.selection import Setting
 
-__all__ = ["STEPS", "STUDY", "TEMPERATURES", "run_frontier"]
+__all__ = ["STEPS", "STUDY", "TEMPERATURES", "grid", "run_frontier"]
 
 STUDY = "frontier"
 STEPS = (8, 128, 1024)
 TEMPERATURES = tuple(setting.temperature for setting in GRID if setting.precision == "float64")
 RUNS = ("run",)
+
+
+def grid(
+    steps: Sequence[int], temperatures: Sequence[float], precisions: Sequence[str]
+) -> list[tuple[int, Setting]]:
+    """Every temperature at every budget, precision by precision."""
+    return [
+        (m, Setting(tau, precision))
+        for precision in precisions
+        for m in steps
+        for tau in temperatures
+    ]
 
 
 def run_frontier(
@@ -27,32 +39,16 @@ def run_frontier(
     steps: Sequence[int] = STEPS,
     temperatures: Sequence[float] = TEMPERATURES,
     precisions: Sequence[str] = ("float64", "float32"),
+    sampler: str | None = None,
 ) -> dict[str, Any]:
     """Sample and score every temperature at every budget."""
-    points = [
-        (m, Setting(tau, precision))
-        for precision in precisions
-        for m in steps
-        for tau in temperatures
-    ]
+    points = grid(steps, temperatures, precisions)
     with Folder.open(out, STUDY, runs=RUNS, force=sampling.force) as folder:
-        scored = sampling.run(checkpoint, points, out / RUNS[0])
+        scored = sampling.run(checkpoint, points, out / RUNS[0], sampler=sampler)
         guard = scored[0].summary.guard
-        rows = [
-            {
-                "steps": one.steps,
-                "temperature": one.setting.temperature,
-                "precision": one.setting.precision,
-                "perplexity": one.value().value,
-                "low": one.value().low,
-                "high": one.value().high,
-                "entropy": None if one.summary.entropy is None else one.summary.entropy.value,
-                "below_guard": one.summary.below_guard,
-            }
-            for one in scored
-        ]
+        rows = [one.row() for one in scored]
         result = {
-            "asked": {"checkpoint": checkpoint, **sampling.asked()},
+            "asked": {"checkpoint": checkpoint, "sampler": sampler, **sampling.asked()},
             "guard": {"threshold": guard.threshold, "source": guard.source},
             "rows": rows,
         }

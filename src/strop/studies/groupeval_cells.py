@@ -22,7 +22,7 @@ from strop.studies.groupeval_study import summary
 from strop.studies.judged import judge_texts
 
 if TYPE_CHECKING:
-    from strop.studies.reproduce import Setup
+    from strop.studies.item import Setup
 
 __all__ = ["run_groupeval"]
 

@@ -18,7 +18,7 @@ from strop.denoisers import load_denoiser
 from strop.denoisers.base import usable_length
 from strop.errors import UserError, whole_number
 from strop.generate import new_session
-from strop.metrics.heldout import HeldOut, read_heldout
+from strop.metrics.heldout import HeldOutRows, read_rows
 from strop.metrics.posterior import TEMPERATURES, check_temperatures
 from strop.spec import MOST_STEPS, SEED_LIMIT
 from strop.studies.folder import Folder
@@ -67,11 +67,11 @@ def run_posterior(
     }
     with Folder.open(out, "posterior", force=force) as folder:
         measured: list[Cells] = []
-        first: HeldOut | None = None
+        first: HeldOutRows | None = None
         for source in checkpoints:
             denoiser = load_denoiser(source, device=device, dtype=dtype)
             length = usable_length(denoiser, length)
-            rows = read_heldout(file, denoiser, length=length, most=n)
+            rows = read_rows(file, denoiser, length=length, most=n)
             if first is None:
                 first = rows
                 _tell(rows, file, n, length, note)
@@ -139,7 +139,7 @@ def _check(
         )
 
 
-def _same_tokens(first: HeldOut, rows: HeldOut, one: str, other: str) -> None:
+def _same_tokens(first: HeldOutRows, rows: HeldOutRows, one: str, other: str) -> None:
     if rows.sha256 != first.sha256:
         raise UserError(
             "The checkpoints read the held-out rows as different tokens.",
@@ -150,7 +150,7 @@ def _same_tokens(first: HeldOut, rows: HeldOut, one: str, other: str) -> None:
         )
 
 
-def _tell(rows: HeldOut, file: Path, n: int, length: int, note: Note) -> None:
+def _tell(rows: HeldOutRows, file: Path, n: int, length: int, note: Note) -> None:
     if rows.short:
         note(f"{file}: {rows.short} rows have fewer than {length} tokens and are left out")
     if len(rows.ids) < n:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
-from strop.metrics.heldout import HeldOut
+from strop.metrics.heldout import HeldOutRows
 from strop.metrics.posterior import (
     NETWORK_TOKENS,
     Contexts,
@@ -78,7 +78,7 @@ def measured_cell(
     note: Note,
 ) -> Losses:
     """One cell from disk, or measured block by block; a block that is on disk is not done again."""
-    sha = HeldOut(ids, 0, 0).sha256
+    sha = HeldOutRows(ids, 0, 0).sha256
     cell = LossCell(**common, kind=kind, count=count, heldout=sha, sequences=len(ids))
     table = folder.cell(cell.id)
     if table is None:

@@ -6,68 +6,21 @@ the result may be expected there, the numbers may not: other data, another vocab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from strop.assets import CHECKPOINT, EMBEDDED, EVALUATOR
 from strop.errors import UserError, unknown_name
 from strop.progress import Progress
-from strop.studies import paper
+from strop.studies import paper_runs
+from strop.studies.contenders import MODELS
+from strop.studies.item import Item, Outcome, Setup
 
-__all__ = ["ITEMS", "Item", "Outcome", "Setup", "reproduce"]
+__all__ = ["ELSEWHERE", "ITEMS", "reproduce"]
 
 PUBLIC = "kuleshov-group/mdlm-owt"
 EARLY, TINY = EMBEDDED + "tales-early", EMBEDDED + "tales-tiny"
 OWN = "train it: strop train {0} -o runs/{0}"
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a study is run with; an item fills in what the user leaves open."""
-
-    checkpoints: tuple[str, ...]
-    evaluator: str
-    steps: tuple[int, ...]
-    n: int
-    out: Path
-    seed: int = 0
-    device: str = "auto"
-    progress: Progress | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Paper and measured side by side."""
-
-    keys: tuple[str, ...]
-    """The columns that name a row."""
-    rows: list[dict[str, Any]]
-    """With the keys, `paper` and `measured`; either may be None."""
-    unit: str
-    document: dict[str, Any]
-    """Everything that was measured."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One table or figure."""
-
-    tables: tuple[str, ...]
-    """Its names in `assets/paper`."""
-    what: str
-    needs: str
-    """What a full run takes."""
-    checkpoints: tuple[str | None, ...]
-    """Default sources; None where the paper's checkpoint was never released."""
-    smoke_checkpoints: tuple[str, ...]
-    evaluator: str
-    steps: tuple[int, ...]
-    n: int
-    run: Callable[[Setup], Outcome]
-    smoke_steps: tuple[int, ...] = (4, 16, 64)
-    smoke_n: int = 32
 
 
 def reproduce(
@@ -84,6 +37,8 @@ def reproduce(
     progress: Progress | None = None,
 ) -> Outcome:
     """Run one item, whole or small."""
+    if id in ELSEWHERE:
+        raise UserError(f"{id} has no study of its own here: {ELSEWHERE[id]}.", where=id)
     if id not in ITEMS:
         raise unknown_name("table or figure", id, ITEMS)
     item = ITEMS[id]
@@ -91,7 +46,8 @@ def reproduce(
         item.smoke_checkpoints if smoke else item.checkpoints
     )
     given = tuple(one for one in sources if one is not None)
-    if len(given) != len(item.checkpoints):
+    own = smoke and not checkpoints and not item.smoke_checkpoints
+    if not own and len(given) != len(item.checkpoints):
         raise UserError(
             f"{id} needs {len(item.checkpoints)} checkpoints.",
             got=f"{len(given)}" + (f": {', '.join(given)}" if given else ""),
@@ -112,212 +68,6 @@ def reproduce(
     )
 
 
-def _sampling(setup: Setup) -> Any:
-    from strop.metrics.entropy import read_held_out
-    from strop.metrics.evaluator import load_evaluator
-    from strop.studies.sampled import Sampling
-
-    return Sampling(
-        evaluator=load_evaluator(setup.evaluator, device=setup.device),
-        n=setup.n,
-        seed=setup.seed,
-        held_out=read_held_out(),
-        device=setup.device,
-        progress=setup.progress,
-    )
-
-
-def _cells(table: str, full: bool, **where: Any) -> Callable[[Setup], Outcome]:
-    """A table of perplexities by steps, temperature and precision."""
-
-    def run(setup: Setup) -> Outcome:
-        from strop.denoisers import load_denoiser
-        from strop.studies.audit import CORNERS, GRID, audit
-
-        how = _sampling(setup)
-        result = audit(
-            load_denoiser(setup.checkpoints[0], device=setup.device),
-            [how.evaluator],
-            out=setup.out,
-            steps=setup.steps,
-            settings=GRID if full else CORNERS,
-            n=[setup.n] * len(setup.steps),
-            fresh=False,
-            seed=setup.seed,
-            held_out=how.held_out,
-            progress=setup.progress,
-        )
-        keys = ("steps", "temperature", "precision")
-        printed = {tuple(row[k] for k in keys): row for row in paper.table(table).records(**where)}
-        rows = []
-        for cell in result.document()["cells"]:
-            key = tuple(cell[k] for k in keys)
-            row = printed.get(key)
-            rows.append(
-                {
-                    **dict(zip(keys, key, strict=True)),
-                    "paper": row and row["perplexity"],
-                    "paper_entropy": row and row["entropy"],
-                    "measured": cell["perplexity"][0]["value"],
-                    "low": cell["perplexity"][0]["low"],
-                    "high": cell["perplexity"][0]["high"],
-                    "measured_entropy": cell["entropy"]["value"],
-                    "below_guard": cell["below_guard"],
-                }
-            )
-        return Outcome(keys, rows, "perplexity", result.document())
-
-    return run
-
-
-def _less(comparison: str) -> Callable[[Setup], Outcome]:
-    def run(setup: Setup) -> Outcome:
-        from strop.studies.less_is_more import run_less_is_more
-
-        more, less = setup.checkpoints
-        result = run_less_is_more(more, less, _sampling(setup), out=setup.out, steps=setup.steps)
-        keys = ("sampler", "steps")
-        printed = {
-            tuple(row[k] for k in keys): row["ratio"]
-            for row in paper.table("less-is-more").records(comparison=comparison)
-        }
-        rows = [
-            {
-                **{k: row[k] for k in keys},
-                "paper": printed.get(tuple(row[k] for k in keys)),
-                "measured": row["ratio"],
-                "low": row["low"],
-                "high": row["high"],
-            }
-            for row in result["rows"]
-        ]
-        return Outcome(keys, rows, "perplexity, more over less", result)
-
-    return run
-
-
-def _frontier(setup: Setup) -> Outcome:
-    from strop.studies.frontier import run_frontier
-
-    result = run_frontier(
-        setup.checkpoints[0],
-        _sampling(setup),
-        out=setup.out,
-        steps=setup.steps,
-        precisions=("float32",),
-    )
-    keys = ("steps", "temperature", "precision")
-    rows = [
-        {
-            **{k: row[k] for k in keys},
-            "paper": None,
-            "measured": row["perplexity"],
-            "low": row["low"],
-            "high": row["high"],
-            "measured_entropy": row["entropy"],
-            "below_guard": row["below_guard"],
-        }
-        for row in result["rows"]
-    ]
-    return Outcome(keys, rows, "perplexity", result)
-
-
-def _posterior(setup: Setup) -> Outcome:
-    from strop.studies.posterior import run_posterior
-
-    result = run_posterior(
-        setup.checkpoints,
-        out=setup.out,
-        steps=setup.steps,
-        n=setup.n,
-        profile_n=min(setup.n, 128),
-        seed=setup.seed,
-        device=setup.device,
-    )
-    names = [one["name"] for one in result["checkpoints"]]
-    roles = dict(zip(names, ("early", "late"), strict=False))
-    sharpened = result["asked"]["sharpened"]
-    rows = []
-    for one in result["losses"]:
-        if one["estimator"] != "target":
-            continue
-        at = next(t for t in one["temperatures"] if t["temperature"] == sharpened)
-        found = paper.table("posterior").records(
-            checkpoint=roles.get(one["checkpoint"], "public"), steps=one["steps"]
-        )
-        rows.append(
-            {
-                "checkpoint": one["checkpoint"],
-                "steps": one["steps"],
-                "paper": found[0]["difference"] if found else None,
-                "measured": at["minus_one"]["mean"],
-                "low": at["minus_one"]["low"],
-                "high": at["minus_one"]["high"],
-            }
-        )
-    unit = f"nats per token, tau = {sharpened:g} minus tau = 1"
-    return Outcome(("checkpoint", "steps"), rows, unit, result)
-
-
-def _cost(setup: Setup) -> Outcome:
-    from strop.studies.cost import run_cost
-
-    result = run_cost(
-        setup.checkpoints[0],
-        out=setup.out,
-        steps=setup.steps,
-        batch_size=setup.n,
-        seed=setup.seed,
-        device=setup.device,
-    )
-    printed = {
-        (row["setting"], row["steps"]): row["seconds"] for row in paper.table("cost").records()
-    }
-    rows = [
-        {
-            "setting": row["setting"],
-            "steps": row["updates"],
-            "implementation": row["implementation"],
-            "paper": printed.get((row["setting"], row["updates"]))
-            if row["implementation"] == "dense"
-            else None,
-            "measured": row["seconds"],
-            "low": row["seconds_low"],
-            "high": row["seconds_high"],
-        }
-        for row in result["rows"]
-    ]
-    return Outcome(("setting", "steps", "implementation"), rows, "seconds per sequence", result)
-
-
-def _groupeval(name: str) -> Callable[[Setup], Outcome]:
-    def run(setup: Setup) -> Outcome:
-        from strop.studies.groupeval_cells import run_groupeval
-
-        panel, document = run_groupeval(setup, name)
-        from strop.studies.groupeval_panel import paper_panel
-
-        printed = {
-            row.steps: row.difference
-            for row in paper_panel(name).of(paper_panel(name).default_judge)
-        }
-        rows = [
-            {
-                "judge": row.judge,
-                "steps": row.steps,
-                "paper": printed.get(row.steps),
-                "measured": row.difference,
-                "low": row.interval[0],
-                "high": row.interval[1],
-                "GED": f"{row.ged[0]:.2f} -> {row.ged[1]:.2f}",
-            }
-            for row in panel.rows
-        ]
-        return Outcome(("judge", "steps"), rows, "GEQ, sharpened minus standard", document)
-
-    return run
-
-
 BUDGETS = tuple(2**k for k in range(11))
 _GPU = "a GPU"
 ITEMS: dict[str, Item] = {
@@ -330,7 +80,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         (16, 64, 256, 1024),
         128,
-        _cells("headline", full=False),
+        paper_runs.cells("headline", full=False),
     ),
     "headline-full": Item(
         ("headline-full",),
@@ -341,7 +91,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         (1, 2, 8, 32, 128, 512, 1024, 2048),
         128,
-        _cells("headline-full", full=False, checkpoint="public"),
+        paper_runs.cells("headline-full", full=False, checkpoint="public"),
         smoke_steps=(1, 2, 8, 32),
     ),
     **{
@@ -354,7 +104,7 @@ ITEMS: dict[str, Item] = {
             "gpt2",
             BUDGETS,
             n,
-            _cells(f"grid-{name}", full=True),
+            paper_runs.cells(f"grid-{name}", full=True),
             smoke_n=16,
         )
         for name, told, config, smoke, n in (
@@ -372,7 +122,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         BUDGETS,
         128,
-        _less("training"),
+        paper_runs.less("training"),
         smoke_steps=(2, 4, 8),
     ),
     "less-is-more-size": Item(
@@ -384,7 +134,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         BUDGETS,
         128,
-        _less("size"),
+        paper_runs.less("size"),
         smoke_steps=(2, 4, 8),
     ),
     "frontier": Item(
@@ -396,7 +146,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         (8, 128, 1024),
         128,
-        _frontier,
+        paper_runs.frontier,
         smoke_steps=(8, 64),
     ),
     "posterior": Item(
@@ -408,7 +158,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         (2, 8, 32, 128, 1024),
         512,
-        _posterior,
+        paper_runs.posterior,
         smoke_steps=(2, 8, 32),
         smoke_n=64,
     ),
@@ -421,7 +171,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         BUDGETS,
         8,
-        _cost,
+        paper_runs.cost,
         smoke_steps=(4, 16),
         smoke_n=8,
     ),
@@ -434,7 +184,7 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         (4, 16, 64, 256, 1024),
         128,
-        _groupeval("groupeval-mdlm"),
+        paper_runs.groupeval("groupeval-mdlm"),
     ),
     "groupeval-didi": Item(
         ("groupeval-didi",),
@@ -445,8 +195,69 @@ ITEMS: dict[str, Item] = {
         "gpt2",
         (4, 16, 64, 256, 1024),
         40,
-        _groupeval("groupeval-didi"),
+        paper_runs.groupeval("groupeval-didi"),
         smoke_n=40,
         smoke_steps=(4, 16),
     ),
+    "cross-model": Item(
+        ("cross-model", "cross-model-entropy"),
+        "MDLM, sharpened and not, among its successors, and GPT-2",
+        f"six public checkpoints, gpt2-large, {_GPU}",
+        tuple(one.source for one in MODELS.values()),
+        (),
+        "gpt2-large",
+        (4, 16, 64, 128, 256, 1024),
+        40,
+        paper_runs.cross_model,
+        smoke_steps=(4, 16),
+        smoke_n=16,
+    ),
+    "didi-grids": Item(
+        ("grid-didi-guided", "grid-didi-ancestral"),
+        "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
+        f"DiDi-Instruct's files, gpt2-large, {_GPU}",
+        (MODELS["DiDi-Instruct"].source,),
+        (),
+        "gpt2-large",
+        BUDGETS,
+        40,
+        paper_runs.didi_grids,
+        smoke_steps=(2, 8),
+        smoke_n=8,
+    ),
+    "exact-output": Item(
+        ("groupeval-exact",),
+        "the same outputs under two evaluators and a judge",
+        "MDLM's and DiDi-Instruct's files, gpt2-large, Qwen/Qwen3-8B-Base, a judge's endpoint "
+        f"(afterwards: strop groupeval judge OUT/groupeval), {_GPU}",
+        tuple(MODELS[name].source for name in ("MDLM-Small", "DiDi-Instruct")),
+        (),
+        "gpt2-large",
+        (4, 16, 64, 256, 1024),
+        40,
+        paper_runs.exact_output,
+        smoke_steps=(4, 16),
+        smoke_n=16,
+    ),
+    "exact-repair": Item(
+        ("exact-repair",),
+        "a perfect model of two bits, and of 280 random targets",
+        "nothing; figures: strop theory figure -o DIR",
+        (),
+        (),
+        EVALUATOR,
+        (2,),
+        1,
+        paper_runs.exact_repair,
+    ),
 }
+"""By name, in the order of the list."""
+
+ELSEWHERE: dict[str, str] = {
+    "overview": "its panels are cross-model, groupeval-mdlm and posterior",
+    "tiny": "two columns of grid-tiny-late",
+    "large-models": "LLaDA and Dream are not loaded yet",
+    "large-models-control": "the tasks of LLaDA and Dream are not run yet",
+    "conditional": "LLaDA and Dream are not loaded yet; strop groupeval judges conditional outputs",
+}
+"""The paper's other tables and figures, and where their numbers come from."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.denoisers import load_denoiser
+from strop.denoisers import load_model
+from strop.facts import default_sampler
 from strop.metrics.causal import Evaluator
-from strop.metrics.entropy import HeldOut
+from strop.metrics.heldout import HeldOutTexts
 from strop.progress import Progress
 from strop.spec import SpanPolicy
 from strop.studies.cells import Scored, draw_and_score
@@ -26,18 +27,24 @@ class Sampling:
     n: int
     seed: int = 0
     span: SpanPolicy = "first-document"
-    held_out: HeldOut | None = None
+    held_out: HeldOutTexts | None = None
     device: str = "auto"
     dtype: str = "auto"
     force: bool = False
     progress: Progress | None = None
 
     def run(
-        self, checkpoint: str, points: Sequence[tuple[int, Setting]], out: Path
+        self,
+        checkpoint: str,
+        points: Sequence[tuple[int, Setting]],
+        out: Path,
+        *,
+        sampler: str | None = None,
     ) -> list[Scored]:
-        """Draw and score one checkpoint at some operating points."""
+        """Draw and score one checkpoint at some operating points, by its family's sampler."""
+        model = load_model(checkpoint, device=self.device, dtype=self.dtype)
         return draw_and_score(
-            load_denoiser(checkpoint, device=self.device, dtype=self.dtype),
+            model,
             points,
             [self.evaluator],
             n=[self.n] * len(points),
@@ -45,6 +52,7 @@ class Sampling:
             span=self.span,
             held_out=self.held_out,
             out=out,
+            name=sampler or default_sampler(model.spec.family),
             force=self.force,
             progress=self.progress,
         )

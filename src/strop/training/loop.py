@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,8 +29,8 @@ from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
 from strop.training.model import Causal, Diffusion, build, compile_blocks
-from strop.training.muon import Muon, matrices
 from strop.training.objective import Noise
+from strop.training.optimizers import optimizers_of
 from strop.training.parallel import Parts, make_fabric, network_dtype
 from strop.training.plot import plot_losses
 from strop.training.run import PLOT, TrainingRun
@@ -40,6 +38,7 @@ from strop.training.save import save_causal, save_diffusion
 from strop.training.schedule import is_kept, is_over, learning_rate, share_done
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
+from strop.training.stopping import stopping
 
 __all__ = ["Progress", "Silent", "train"]
 
@@ -190,7 +189,7 @@ class Session:
             self.average.module = fabric.setup_module(self.average.module)
         else:
             self.average.to(fabric.device)
-        self.optimizers = _optimizers(spec, self.module, sharded)
+        self.optimizers = optimizers_of(spec, self.module, sharded)
         self.rates = [group["lr"] for o in self.optimizers for group in o.param_groups]
         self.fabric_optimizers = fabric.setup_optimizers(*self.optimizers)
         if len(self.optimizers) == 1:
@@ -215,7 +214,7 @@ class Session:
         spec, state = self.spec, self.state
         began = time.monotonic()
         speed = _Speed(spec.batch * self.corpus.length)
-        with _stopping(self.fabric.world_size) as stop:
+        with stopping(self.fabric.world_size) as stop:
             saved_at = time.monotonic()
             while not is_over(spec, state.step, state.seconds):
                 loss, kept = self._step()
@@ -438,29 +437,6 @@ class Session:
         return result
 
 
-def _optimizers(spec: TrainSpec, module: Any, sharded: bool) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
-    chosen = matrices(module) if spec.optimizer == "muon" else []
-    if chosen and sharded:
-        raise UserError(
-            "Muon needs whole matrices, and FSDP cuts them.",
-            where="TrainSpec.optimizer",
-            got="muon with --strategy fsdp",
-            fix="use --strategy ddp, or optimizer: adamw",
-        )
-    taken = {id(parameter) for parameter in chosen}
-    rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]
-    adamw = torch.optim.AdamW(
-        rest,
-        lr=spec.lr,
-        betas=spec.betas,
-        eps=spec.eps,
-        weight_decay=spec.weight_decay,
-        fused=True,
-    )
-    return [adamw, Muon(chosen, spec.muon_lr)] if chosen else [adamw]
-
-
 def _share_of_batch(spec: TrainSpec, fabric: Any) -> range:
     """The numbers of this process's micro-batches; every process has equally many."""
     count, world = spec.batch // spec.micro, fabric.world_size
@@ -488,36 +464,3 @@ class _Speed:
         self.marks.append((step, seconds))
         (first, then) = self.marks[0]
         return self.tokens * (step - first) / (seconds - then) if seconds > then else 0.0
-
-
-class _Stop:
-    asked = False
-
-
-@contextmanager
-def _stopping(world: int) -> Iterator[_Stop]:
-    """Let Ctrl-C and SIGTERM end the run after the step under way, saved.
-
-    Of several processes each would stop at a step of its own and wait for the others; there the
-    signals keep their usual meaning and the last resume state holds.
-    """
-    stop = _Stop()
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    if world > 1:
-        yield stop
-        return
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: somebody else's signals
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

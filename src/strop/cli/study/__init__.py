@@ -9,7 +9,16 @@ import typer
 __all__ = ["register"]
 
 # The order is that of `strop study --help`.
-VERBS: tuple[str, ...] = ("less_is_more", "frontier", "collapse", "posterior", "cost")
+VERBS: tuple[str, ...] = (
+    "less_is_more",
+    "frontier",
+    "collapse",
+    "posterior",
+    "cost",
+    "cross_model",
+    "didi_grids",
+    "exact_output",
+)
 
 
 def register(app: typer.Typer) -> None:

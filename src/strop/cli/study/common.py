@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +23,11 @@ __all__ = [
     "OUT",
     "OUTPUTS",
     "SEED",
+    "SMOKE",
+    "SMOKE_NOTE",
     "SPAN",
+    "beside",
+    "number",
     "sampling",
 ]
 
@@ -39,6 +44,37 @@ DEVICE = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:i
 DTYPE = Annotated[str, typer.Option("--dtype", help="Of the generator's network.")]
 FORCE = Annotated[bool, typer.Option("--force", help="Draw and measure everything anew.")]
 
+SMOKE = Annotated[bool, typer.Option("--smoke", help="On the embedded models, within minutes.")]
+SMOKE_NOTE = (
+    "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
+    "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
+)
+
+
+def beside(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """The paper's numbers and the measured ones, one line per row."""
+    extra = [k for k in ("measured_entropy", "GED") if any(k in row for row in rows)]
+    output.table(
+        [*keys, "paper", "measured", "95% interval", *extra],
+        [
+            [
+                *(str(row[key]) for key in keys),
+                number(row["paper"]),
+                number(row["measured"]) + ("†" if row.get("below_guard") else ""),
+                f"{number(row['low'])} to {number(row['high'])}",
+                *(number(row[k]) if k in row else "" for k in extra),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def number(value: Any) -> str:
+    """Four digits, or a dash where there is none."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
 
 def sampling(
     *,
@@ -54,8 +90,8 @@ def sampling(
 ) -> Sampling:
     """How outputs are drawn and scored, with the evaluator loaded."""
     output.positive("-n", n)
-    from strop.metrics.entropy import read_held_out
     from strop.metrics.evaluator import load_evaluator
+    from strop.metrics.heldout import read_texts
     from strop.studies.sampled import Sampling
 
     with output.warnings_noted():
@@ -65,7 +101,7 @@ def sampling(
         n=n,
         seed=seed,
         span=span,  # type: ignore[arg-type]  # the metric refuses what it does not know
-        held_out=read_held_out(held_out),
+        held_out=read_texts(held_out),
         device=device,
         dtype=dtype,
         force=force,

@@ -68,7 +68,7 @@ def frontier(
         output.emit(result)
     else:
         _print(result)
-    output.next_command(f"strop report {shlex.quote(out)}/run -o {shlex.quote(out)}/report.html")
+    output.next_command(f"strop report {shlex.quote(out)} -o {shlex.quote(out)}/report.html")
 
 
 def _print(result: dict[str, Any]) -> None:

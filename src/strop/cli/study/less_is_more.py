@@ -60,7 +60,7 @@ def less_is_more(
         output.emit(result)
     else:
         _print(result)
-    output.next_command(f"strop report {shlex.quote(out)}/more -o {shlex.quote(out)}/report.html")
+    output.next_command(f"strop report {shlex.quote(out)} -o {shlex.quote(out)}/report.html")
 
 
 def _print(result: dict[str, Any]) -> None:

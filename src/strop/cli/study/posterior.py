@@ -26,7 +26,7 @@ def posterior(
         list[str] | None,
         typer.Argument(help="One or more, the less trained first; by default the embedded ones."),
     ] = None,
-    heldout: Annotated[
+    held_out: Annotated[
         str | None,
         typer.Option(help="JSON lines with `text` or `ids`; by default the rows that ship."),
     ] = None,
@@ -61,7 +61,7 @@ def posterior(
         result = run_posterior(
             checkpoints,
             out=Path(out),
-            heldout=None if heldout is None else Path(heldout),
+            heldout=None if held_out is None else Path(held_out),
             steps=counts,
             temperatures=grid,
             sharpened=sharpened,
