@@ -67,7 +67,7 @@ def test_opens_without_complaints_and_without_the_network(opened: Watched) -> No
     page = opened.page
     assert page.title() == "Audit of embedded:tales – strop report"
     assert page.locator("table.corners tbody tr").count() == 4
-    assert page.locator("figure svg").count() == 5
+    assert page.locator("figure svg").count() == 7
     assert page.locator("nav a").count() == page.locator("main section[id]").count() - 1
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))

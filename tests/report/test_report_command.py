@@ -139,7 +139,9 @@ def test_the_guard_daggers_cells(made: Path, monkeypatch: pytest.MonkeyPatch) ->
     cells = gather([made]).models[0].cells
     values = sorted(cell.entropy.value for cell in cells if cell.entropy is not None)
     middle = (values[0] + values[-1]) / 2
-    monkeypatch.setattr(collect, "guard", lambda length, _: Guard(length, middle, "a test"))
+    monkeypatch.setattr(
+        collect, "own_guard", lambda generator, _: Guard(generator.length, middle, "a test")
+    )
     for cell in gather([made]).models[0].cells:
         assert cell.entropy is not None
         assert cell.below_guard == (cell.entropy.value < middle)

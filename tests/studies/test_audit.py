@@ -51,6 +51,14 @@ def test_the_table_is_what_direct_scoring_gives(audited: Path) -> None:
         assert shown["low"] < shown["value"] < shown["high"]
         assert cells[cell.id]["outputs"] == {2: 12, 8: 8}[cells[cell.id]["steps"]]
     assert result["guard"]["threshold"] == pytest.approx(4.0, abs=0.5)
+    assert len(result["ratios"]) == 8
+    keys = ("steps", "temperature", "precision")
+    at = {tuple(c[key] for key in keys): c["perplexity"][0] for c in cells.values()}
+    for row in result["ratios"]:
+        other = at[tuple(row[key] for key in keys)]
+        expected = at[row["steps"], 1.0, "float64"]["value"] / other["value"]
+        assert row["ratio"]["value"] == pytest.approx(expected, rel=1e-12)
+        assert row["ratio"]["low"] < expected < row["ratio"]["high"]
 
 
 def test_the_gain_comes_from_outputs_that_were_not_chosen_from(audited: Path) -> None:
@@ -163,7 +171,7 @@ def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
 
 def test_the_list_of_what_can_be_reproduced(call: Called) -> None:
     from strop.studies import paper
-    from strop.studies.groupeval_panel import paper_panel
+    from strop.studies.groupeval_panel import paper_numbers
     from strop.studies.reproduce import ITEMS
 
     code, document, _ = call("reproduce")
@@ -171,7 +179,7 @@ def test_the_list_of_what_can_be_reproduced(call: Called) -> None:
     assert document.keys() == ITEMS.keys()
     for item in ITEMS.values():
         for name in item.tables:
-            assert paper_panel(name).rows if name.startswith("groupeval") else paper.table(name)
+            assert paper_numbers(name) if name.startswith("groupeval") else paper.table(name)
 
 
 @pytest.mark.parametrize("id", ["headline", "less-is-more-training", "posterior", "groupeval-mdlm"])

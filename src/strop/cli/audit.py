@@ -123,10 +123,30 @@ def _print(result: Audit, source: str, out: Path) -> None:
         output.say(f"no entropy guard: {guard.source}")
     else:
         output.say(f"† mean entropy below {guard.threshold:.2f}: {guard.source}")
+    _print_ratios(result)
     for rule, why in result.refusals.items():
         output.say(f"\nThe rule `{rule}` cannot choose: {why}")
     for rule in result.selections:
         _print_choice(result, rule, out)
+
+
+def _print_ratios(result: Audit) -> None:
+    from strop.studies.audit import CORNERS
+    from strop.studies.selection import STANDARD
+
+    others = [setting for setting in result.settings if setting in CORNERS and setting != STANDARD]
+    output.say(f"\nperplexity under {STANDARD} over that under another sampler")
+    output.table(
+        ["M", *(str(setting) for setting in others)],
+        [
+            [str(steps), *(_ratio(result.ratio(steps, setting)) for setting in others)]
+            for steps in result.budgets
+        ],
+    )
+
+
+def _ratio(found: Interval) -> str:
+    return f"{found.value:.2f}x [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _entry(one: Any) -> str:
@@ -157,5 +177,5 @@ def _print_choice(result: Audit, rule: str, out: Path) -> None:
 def _gain(ratio: Interval | None) -> str:
     if ratio is None:
         return "none: it is the standard sampler"
-    told = f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+    told = _ratio(ratio)
     return told if not ratio.low <= 1 <= ratio.high else f"{told}: not shown"

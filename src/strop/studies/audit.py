@@ -92,6 +92,10 @@ class Audit:
         """One entry of the table."""
         return next(one for one in self.table if (one.steps, one.setting) == (steps, setting))
 
+    def ratio(self, steps: int, setting: Setting) -> Interval:
+        """Perplexity of the standard sampler over that of a setting, at one budget."""
+        return perplexity_ratio(self.cell(steps, STANDARD), self.cell(steps, setting))
+
     def document(self) -> dict[str, Any]:
         """For JSON."""
         guard = self.table[0].summary.guard
@@ -100,6 +104,17 @@ class Audit:
             "span": self.span,
             "guard": {"threshold": guard.threshold, "source": guard.source},
             "cells": [one.document() for one in self.table],
+            "ratios": [
+                {
+                    "steps": steps,
+                    "temperature": setting.temperature,
+                    "precision": setting.precision,
+                    "ratio": self.ratio(steps, setting).as_dict(),
+                }
+                for steps in self.budgets
+                for setting in self.settings
+                if setting != STANDARD
+            ],
             "selections": {
                 rule: {"sha256": one.sha256, **one.document()}
                 for rule, one in self.selections.items()

@@ -23,11 +23,8 @@ class Contender:
     """The public release."""
     settings: tuple[Setting, ...] = (STANDARD,)
     """The paper sharpens MDLM and DiDi-Instruct only."""
-
-    @property
-    def sharpened(self) -> bool:
-        """Whether the paper has a sharpened row of it."""
-        return SHARPENED in self.settings
+    reference: bool = False
+    """A causal model: one row that does not depend on the number of updates."""
 
 
 MODELS: dict[str, Contender] = {
@@ -36,7 +33,7 @@ MODELS: dict[str, Contender] = {
     "DUO-DCD": Contender("s-sahoo/duo-distilled"),
     "SEDD": Contender("louaaron/sedd-small"),
     "DiDi-Instruct": Contender("haoyangzheng/didi-instruct-small", (STANDARD, SHARPENED)),
-    "GPT-2": Contender("openai-community/gpt2"),
+    "GPT-2": Contender("openai-community/gpt2", reference=True),
 }
 """In the order of the paper's table; the last is the reference."""
 

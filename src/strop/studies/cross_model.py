@@ -56,12 +56,8 @@ def run_cross_model(
         rows = []
         guards = []
         for name, source in sources.items():
-            causal = name == "GPT-2"
-            points = [
-                (m, setting)
-                for setting in MODELS[name].settings
-                for m in ((0,) if causal else sorted(set(steps)))
-            ]
+            budgets = (0,) if MODELS[name].reference else sorted(set(steps))
+            points = [(m, setting) for setting in MODELS[name].settings for m in budgets]
             scored = sampling.run(source, points, out / run_folder(name))
             guards.append(scored[0].summary.guard)
             rows += [_row(name, one) for one in scored]
