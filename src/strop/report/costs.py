@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from strop.report.data import CostRow
-from strop.report.drawing import Drawing
+from strop.report.drawing import Drawing, log_y
 from strop.theory.figures.style import BLUE, COLUMN, GREEN, ORANGE, PURPLE, tidy
 
 __all__ = ["cost_drawing"]
@@ -44,9 +44,9 @@ def cost_drawing(rows: Sequence[CostRow]) -> Drawing:
             known = [row for row in mine if row.memory_mb is not None]
             if memory and known:
                 axes[1].plot([r.steps for r in known], [r.memory_mb for r in known], **look)
-    axes[0].set(ylabel="seconds per sequence", yscale="log")
-    if memory:
-        axes[1].set(ylabel="peak memory, MB", yscale="log")
+    for one, label in zip(axes, ("seconds per sequence", "peak memory, MB"), strict=False):
+        one.set(ylabel=label)
+        log_y(one)
     steps = sorted({row.steps for row in rows})
     axes[-1].set_xscale("log", base=2)
     axes[-1].set_xticks(steps, [str(m) for m in steps], rotation=0 if len(steps) < 8 else 45)

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from strop.report.comparisons import judged_drawing, posterior_drawing
 from strop.report.costs import cost_drawing
 from strop.report.data import CORNERS, DAGGER, Cell, Estimate, Model, Report, Setting
-from strop.report.drawing import Drawing, bar, blank
+from strop.report.drawing import Drawing, bar, blank, log_y
 from strop.report.svg import FILE_STYLE, INK, PAPER
 from strop.report.why import two_bits_drawing
 from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, tidy
@@ -117,7 +117,7 @@ def _against_steps(
     axes.set_xticks(steps, [str(m) for m in steps], rotation=0 if len(steps) < 8 else 45)
     axes.minorticks_off()
     if log:
-        _log_y(axes)
+        log_y(axes)
     axes.set(xlabel="steps M", ylabel=label)
     _legend(figure, shown)
     tidy(axes)
@@ -152,7 +152,7 @@ def _frontier(model: Model, evaluator: str) -> Figure:
             )
     if model.guard is not None:
         _guard_line(axes.axvline, model.guard.value)
-    _log_y(axes)
+    log_y(axes)
     axes.margins(x=0.08)
     axes.set(xlabel="entropy, nats", ylabel="perplexity")
     _legend(figure, _few(shown) if len(shown) > MOST_LINES else shown)
@@ -185,18 +185,6 @@ def _point(axes: Axes, x: float, y: float, setting: Setting, below: bool) -> Non
 
 def _guard_line(draw: Callable[..., object], value: float) -> None:
     draw(value, color=INK, lw=0.8, ls=(0, (1, 1.5)), zorder=1)
-
-
-def _log_y(axes: Axes) -> None:
-    """A log axis with plain numbers, enough of them to read a value off."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    wide = high / low > 30
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 3.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _legend(figure: Figure, settings: list[Setting]) -> None:

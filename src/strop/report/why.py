@@ -18,20 +18,19 @@ def two_bits_drawing() -> Drawing:
     """Posterior loss and output error of a perfect model of two bits, against temperature."""
     best = pair(AGREEMENT, SHARED).lambda_star
     assert best is not None  # finite for these two numbers
-    taus = np.linspace(0.25, 1.6, 120)
+    taus = np.linspace(0.3, 1.6, 120)
     curve = [pair(AGREEMENT, SHARED, float(1 / tau)) for tau in taus]
     figure, axes = blank()
     axes.plot(taus, [one.C_N for one in curve], color=ORANGE, label="posterior loss")
     axes.plot(taus, [one.KL_out for one in curve], color=BLUE, label="error of the outputs")
     axes.axvline(1, color=GREY, lw=0.7, ls=":")
-    top = max(one.C_N for one in curve)
     for tau, colour, text in (
-        (1.0, ORANGE, "best predictor, τ 1"),
-        (1 / best, BLUE, f"exact outputs, τ {1 / best:.2f}"),
+        (1.0, ORANGE, "best predictor\nτ 1"),
+        (1 / best, BLUE, f"exact outputs\nτ {1 / best:.2f}"),
     ):
         axes.plot(tau, 0, "o", ms=4.5, color=colour, clip_on=False, zorder=4)
-        axes.annotate(text, (tau, 0), (tau, 0.16 * top), color=colour, fontsize=7, ha="center")
-    axes.set(xlabel="temperature τ", ylabel="nats", ylim=(0, 1.02 * top))
+        axes.annotate(text, (tau, 0), (tau, 0.004), color=colour, fontsize=6.8, ha="center")
+    axes.set(xlabel="temperature τ", ylabel="nats", xlim=(0.15, 1.65), ylim=(0, 0.08))
     axes.legend(loc="upper right", fontsize=6.8)
     tidy(axes)
     return Drawing(
