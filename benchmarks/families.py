@@ -136,20 +136,23 @@ def main() -> None:
         peak(name, kind, options.quick)
         return
     shape, steps = shape_of(options.quick), options.steps or (16 if options.quick else 64)
-    rows = [measured(name, shape, steps, options.quick) for name in options.samplers.split(",")]
     print(
-        f"\nwidth {shape.hidden_dim}, {shape.n_blocks} blocks, {shape.vocab_size} classes, ", end=""
+        f"width {shape.hidden_dim}, {shape.n_blocks} blocks, {shape.vocab_size} classes, ", end=""
     )
     print(f"L = {shape.length}, M = {steps}; CPU seconds of one thread; float64 draws\n")
     titles = ["sampler", "dense s", "fast s", "speed-up", "dense calls", "fast calls"]
     titles += ["student backbone alone", "dense MB", "fast MB", "ratio"]
-    print("| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|")
-    for row in rows:
+    print("| " + " | ".join(titles) + " |\n" + "|---" * len(titles) + "|", flush=True)
+    rows = []
+    for name in options.samplers.split(","):
+        row = measured(name, shape, steps, options.quick)
+        rows.append(row)
         print(
             f"| {row['sampler']} | {row['dense_seconds']:.2f} | {row['fast_seconds']:.2f} "
             f"| {row['speedup']:.2f}x | {row['dense_calls']} | {row['fast_calls']} "
             f"| {row['of_limit']:.0%} | {row['dense_mb']:.0f} | {row['fast_mb']:.0f} "
-            f"| {row['memory_ratio']:.1f}x |"
+            f"| {row['memory_ratio']:.1f}x |",
+            flush=True,
         )
     if options.json:
         options.json.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
