@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The numbers that README and docs quote about the embedded models, measured again.
+#
+#   scripts/evidence.sh [DIR]        (default runs/evidence; about half an hour on two cores)
+#
+# Safe to interrupt and start again: what is measured is not measured again.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out="${1:-runs/evidence}"
+export PATH="$PWD/.venv/bin:$PATH"
+
+# How much of the gap is the sampler: the corners, with pools large enough for narrow intervals.
+strop audit --steps 4,16,64,1024 -n 128,128,128,64 --no-fresh -o "$out/audit"
+
+# The two inversions: more training, more weights.
+strop study less-is-more embedded:tales embedded:tales-early --steps 2,4,8,16 -n 128 \
+  -o "$out/more-training"
+strop study less-is-more embedded:tales embedded:tales-tiny --steps 2,4,8,16 -n 128 \
+  -o "$out/more-weights"
+
+# What sharpening does to the loss that the sampler's rounds see.
+strop study posterior embedded:tales-early embedded:tales -o "$out/posterior"
+
+# Two texts that per-output scores prefer.
+strop study collapse --steps 64 -n 64 -o "$out/collapse"
+
+# Memory and time.
+strop study cost --steps 4,16,64 -o "$out/cost"
+
+strop report "$out/audit" "$out/posterior" "$out/cost" -o "$out/report.html"
