@@ -10,19 +10,19 @@ out="${1:-runs/evidence}"
 export PATH="$PWD/.venv/bin:$PATH"
 
 # How much of the gap is the sampler: the corners, with pools large enough for narrow intervals.
-strop audit --steps 4,16,64,1024 -n 128,128,128,64 --no-fresh -o "$out/audit"
+strop audit --steps 4,16,64,1024 -n 64,64,64,32 --no-fresh -o "$out/audit"
 
 # The two inversions: more training, more weights.
-strop study less-is-more embedded:tales embedded:tales-early --steps 2,4,8,16 -n 128 \
+strop study less-is-more embedded:tales embedded:tales-early --steps 2,4,8,16 -n 64 \
   -o "$out/more-training"
-strop study less-is-more embedded:tales embedded:tales-tiny --steps 2,4,8,16 -n 128 \
+strop study less-is-more embedded:tales embedded:tales-tiny --steps 2,4,8,16 -n 64 \
   -o "$out/more-weights"
 
 # What sharpening does to the loss that the sampler's rounds see.
 strop study posterior embedded:tales-early embedded:tales -o "$out/posterior"
 
 # Two texts that per-output scores prefer.
-strop study collapse --steps 64 -n 64 -o "$out/collapse"
+strop study collapse --steps 16 -n 64 -o "$out/collapse"
 
 # Memory and time.
 strop study cost --steps 4,16,64 -o "$out/cost"
