@@ -128,7 +128,12 @@ def _exact_output(result: dict[str, Any]) -> Figure:
         ratios = [row["ratios"][name] for row in rows]
         _bars(left, ratios, [place + shift for place in places], (BLUE, GREEN)[number % 2], name)
     left.axvline(1, color=GREY, lw=0.8)
-    left.set(xlabel=f"perplexity, {result['asked']['names'][0]} over the other", xscale="log")
+    first, second = result["asked"]["names"]
+    left.set(xlabel=f"perplexity, {first} over {second}", xscale="log")
+    low, high = left.get_xlim()
+    ticks = [t for t in (0.25, 0.33, 0.5, 0.67, 1, 1.5, 2, 3, 4, 5, 7, 10) if low <= t <= high]
+    left.set_xticks(ticks or [1], [f"{t:g}" for t in ticks or [1]])
+    left.minorticks_off()
     left.set_yticks(list(places), [f"{row['steps']:,} {row['setting']}" for row in rows])
     left.invert_yaxis()
     for number, judge in enumerate(judges):
@@ -144,9 +149,9 @@ def _exact_output(result: dict[str, Any]) -> Figure:
         colour = (ORANGE, PURPLE, GREY)[number % 3]
         _bars(right, found, [place + shift for place in places], colour, judge)
     right.axvline(0, color=GREY, lw=0.8)
-    right.set(xlabel="GEQ, the same difference")
+    right.set(xlabel=f"GEQ, {first} minus {second}")
     for one in (left, right):
-        one.legend(fontsize=6)
+        one.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
         tidy(one)
     return figure
 
