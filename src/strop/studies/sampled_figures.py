@@ -47,10 +47,10 @@ def _ratios(rows: list[dict[str, Any]]) -> Figure:
     _steps_axis(axes, sorted({row["steps"] for row in rows}))
     low = min(row["low"] for row in rows)
     high = max(row["high"] for row in rows)
-    ticks = [
-        t for t in (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3) if low * 0.9 < t < high * 1.1
-    ]
-    axes.set_yticks(ticks or [1], [f"{t:g}" for t in ticks or [1]])
+    marks = (0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3)
+    ticks = [t for t in marks if t == 1 or low * 0.9 < t < high * 1.1]
+    axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
     axes.legend()
     tidy(axes)
     return figure
