@@ -53,6 +53,9 @@ def audit(
     held_out: Annotated[
         Path | None, typer.Option(help="JSON lines with text and ids, for the entropy guard.")
     ] = None,
+    fresh_n: Annotated[
+        str | None, typer.Option(help="Fresh outputs per cell; by default as many as -n.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Root seed; fresh outputs use the next one.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
     dtype: Annotated[str, typer.Option(help="Of the network.")] = "auto",
@@ -71,6 +74,7 @@ def audit(
         else listed(steps, int, "--steps")
     )
     counts = per_budget(n, budgets, "-n")
+    fresh_counts = None if fresh_n is None else per_budget(fresh_n, budgets, "--fresh-n")
     from strop.denoisers import load_denoiser
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.heldout import read_texts
@@ -89,6 +93,7 @@ def audit(
             settings=study.GRID if grid else study.CORNERS,
             n=counts,
             fresh=fresh,
+            fresh_n=fresh_counts,
             seed=seed,
             span=span,  # type: ignore[arg-type]  # the metric refuses what it does not know
             held_out=texts,

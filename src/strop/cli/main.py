@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.allocator import keep_pages
 from strop.errors import Incomplete, StropError, UserError, missing_package
 from strop.version import __version__
 
@@ -70,6 +71,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     # A batch system that ends a job says so with SIGTERM: like Ctrl-C, finish what can be kept.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    keep_pages()
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 

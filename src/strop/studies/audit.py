@@ -144,6 +144,7 @@ def audit(
     settings: Sequence[Setting] = CORNERS,
     n: Sequence[int],
     fresh: bool = True,
+    fresh_n: Sequence[int] | None = None,
     seed: int = 0,
     span: SpanPolicy = "first-document",
     held_out: HeldOutTexts | None = None,
@@ -152,12 +153,13 @@ def audit(
 ) -> Audit:
     """Audit a checkpoint in a run directory; the first evaluator chooses, all report.
 
-    `n` has one number of outputs per budget. The same call continues, or answers from what is
-    there.
+    `n` has one number of outputs per budget, and so has `fresh_n` for the gains (by default the
+    same). The same call continues, or answers from what is there.
     """
     if STANDARD not in settings:
         raise UserError("The audit needs the standard sampler.", expected=str(STANDARD))
     counts = dict(zip(steps, n, strict=True))
+    fresh_counts = counts if fresh_n is None else dict(zip(steps, fresh_n, strict=True))
     common: dict[str, Any] = {"span": span, "held_out": held_out, "progress": progress}
     points = [(m, setting) for m in steps for setting in settings]
     table = draw_and_score(
@@ -182,7 +184,7 @@ def audit(
             denoiser,
             again,
             evaluators,
-            n=[counts[m] for m, _ in again],
+            n=[fresh_counts[m] for m, _ in again],
             seed=(seed + 1) % SEED_LIMIT,
             out=out / FRESH / digest[:16],
             **common,
