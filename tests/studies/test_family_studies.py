@@ -244,7 +244,7 @@ def test_exact_output_counts_and_correlations(held: tuple[Path, dict[str, Any]])
         for name in evaluators
     ]
     ranks = [np.argsort(np.argsort(one)) for one in levels]
-    expected = np.corrcoef(*ranks)[0, 1]
+    expected = np.corrcoef(ranks[0], ranks[1])[0, 1]
     assert result["agreement"][0]["spearman"] == pytest.approx(expected)
     assert result["kept"]["full-stream"] == pytest.approx(1.0)
     assert 0 < result["kept"]["first-document"] <= 1
