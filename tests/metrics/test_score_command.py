@@ -199,7 +199,7 @@ def test_wrong_input_is_told(tmp_path: Path, gpt2_directory: Path, capsys: Any) 
         ((tmp_path / "run", *good, "--own-ids"), "another text"),
         ((tmp_path / "run", *good, "--vendi", "maybe"), "no choice called"),
         ((tmp_path / "run", *good, "--batch-size", "0"), "--batch-size"),
-        ((tmp_path / "run", *good, "--held-out", tmp_path / "none.jsonl"), "no such file"),
+        ((tmp_path / "run", *good, "--held-out", tmp_path / "none.jsonl"), "not there"),
         ((tmp_path / "run", *good, "--dtype", "float16"), "for GPUs"),
     ]
     for arguments, words in cases:

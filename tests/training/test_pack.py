@@ -66,6 +66,7 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
     small = {
         "data.bpe_size": 320, "data.length": 32, "batch": 8, "warmup": 2, "eval_rows": 16,
         "model.hidden_dim": 32, "model.n_blocks": 1, "model.n_heads": 2, "log_every": 2,
+        "compile": "false",  # compiling would take longer than the run
     }  # fmt: skip
     environment = {
         **os.environ,

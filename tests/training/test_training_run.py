@@ -475,3 +475,20 @@ def test_prepare_only(corpus, capsys):
     assert (corpus / "run" / "shards" / "manifest.json").is_file()
     assert not (corpus / "run" / "resume.pt").exists()
     assert "tokens" in capsys.readouterr().out
+
+
+def test_compiling_needs_a_compiler(corpus, monkeypatch):
+    monkeypatch.setattr("strop.training.model.shutil.which", lambda _: None)
+    with pytest.raises(UserError, match="compile: false"):
+        train(corpus, compile=True, steps=2)
+
+
+@pytest.mark.slow
+def test_compiled_blocks_follow_the_same_curve(corpus):
+    """Compiling changes rounding and nothing else, also in a run that is continued."""
+    quiet = {**toy.config()["model"], "dropout": 0.0}  # compiled code draws other masks
+    curves = []
+    for name, compiled in (("plain", False), ("compiled", True)):
+        train(corpus, run=name, model=quiet, compile=compiled, steps=6, log_every=1)
+        curves.append([loss for _, loss in toy.losses(corpus / name)])
+    assert curves[0] == pytest.approx(curves[1], rel=1e-4)
