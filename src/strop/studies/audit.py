@@ -259,7 +259,9 @@ def _yaml(selection: Selection) -> bytes:
     import yaml
 
     specs = [
-        sampler(pick.steps, pick.setting).model_dump(mode="json", exclude_defaults=True)
+        # The budget always, also where it is the default: it is what tells the entries apart.
+        {"steps": pick.steps}
+        | sampler(pick.steps, pick.setting).model_dump(mode="json", exclude_defaults=True)
         for pick in selection.picks
     ]
     head = (
