@@ -129,6 +129,25 @@ def test_models_are_named_and_placed() -> None:
         named_sources(["Duo=runs/duo"])
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["cross-model", "--smoke", "-n", "0"], "-n"),
+        (["cross-model", "--smoke", "--steps", ""], "--steps"),
+        (["cross-model", "DUO=x", "--smoke"], "--smoke"),
+        (["didi-grids", "--smoke", "-n", "0"], "-n"),
+        (["exact-output", "DUO=x", "SEDD=y", "--pools", "nowhere"], "--pools"),
+    ],
+)
+def test_wrong_flags_are_told_and_leave_nothing(
+    call: Called, tmp_path: Path, words: list[str], told: str
+) -> None:
+    code, document, _ = call("study", *words, "-o", tmp_path / "out")
+    assert code != 0
+    assert told in json.dumps(document["error"])
+    assert not (tmp_path / "out").exists()
+
+
 # ---------------------------------------------------------------- didi-grids
 
 

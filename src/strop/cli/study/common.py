@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.errors import UserError
 
 if TYPE_CHECKING:
     from strop.progress import Progress
@@ -26,6 +27,7 @@ __all__ = [
     "SMOKE",
     "SMOKE_NOTE",
     "SPAN",
+    "alone",
     "beside",
     "number",
     "sampling",
@@ -49,6 +51,17 @@ SMOKE_NOTE = (
     "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
 )
+
+
+def alone(flag: str, given: bool, models: Sequence[str] | None) -> None:
+    """Refuse models beside a flag that brings its own, instead of ignoring them."""
+    if given and models:
+        raise UserError(
+            f"{flag} brings its own models.",
+            where=flag,
+            got=", ".join(models),
+            fix=f"leave out {flag}, or the models",
+        )
 
 
 def beside(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

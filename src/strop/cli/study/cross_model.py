@@ -46,12 +46,13 @@ def cross_model(
     from strop.studies.contenders import named_sources
     from strop.studies.cross_model import STEPS, run_cross_model
 
-    counts = listed(steps, int, "--steps") if steps else SMOKE_STEPS if smoke else STEPS
+    common.alone("--smoke", smoke, models)
+    counts = listed(steps, int, "--steps") if steps is not None else SMOKE_STEPS if smoke else STEPS
     with output.warnings_noted(), reporter() as bar:
         sources = None if smoke else named_sources(models or [])
         how = common.sampling(
             evaluator=evaluator or (EVALUATOR if smoke else "gpt2-large"),
-            n=n or (SMOKE_N if smoke else 40),
+            n=n if n is not None else SMOKE_N if smoke else 40,
             seed=seed,
             span=span,
             held_out=held_out,

@@ -49,13 +49,15 @@ def didi_grids(
     from strop.studies.audit import GRID_STEPS
     from strop.studies.didi_grids import SOURCE, run_didi_grids
 
-    counts = listed(steps, int, "--steps") if steps else SMOKE_STEPS if smoke else GRID_STEPS
+    counts = (
+        listed(steps, int, "--steps") if steps is not None else SMOKE_STEPS if smoke else GRID_STEPS
+    )
     temperatures = listed(temperature, float, "--temperature")
     precisions = listed(precision, str, "--precision")
     with output.warnings_noted(), reporter() as bar:
         how = common.sampling(
             evaluator=evaluator or (EVALUATOR if smoke else "gpt2-large"),
-            n=n or (SMOKE_N if smoke else 40),
+            n=n if n is not None else SMOKE_N if smoke else 40,
             seed=seed,
             span=span,
             held_out=held_out,

@@ -49,7 +49,15 @@ def exact_output(
     from strop.studies import exact_output as study
 
     place = Path(out)
-    counts = listed(steps, int, "--steps") if steps else SMOKE_STEPS if smoke else study.STEPS
+    common.alone("--smoke", smoke, models)
+    common.alone("--pools", pools is not None, models)
+    counts = (
+        listed(steps, int, "--steps")
+        if steps is not None
+        else SMOKE_STEPS
+        if smoke
+        else study.STEPS
+    )
     if n is not None:
         output.positive("-n", n)
     with output.warnings_noted(), reporter() as bar:
@@ -61,7 +69,7 @@ def exact_output(
                 study.two_sources(models or [], smoke=smoke, out=place),
                 out=place,
                 steps=counts,
-                n=n or (SMOKE_N if smoke else 40),
+                n=n if n is not None else SMOKE_N if smoke else 40,
                 seed=seed,
                 device=device,
                 force=force,
