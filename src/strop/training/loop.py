@@ -38,6 +38,7 @@ from strop.training.save import save_causal, save_diffusion
 from strop.training.schedule import is_kept, is_over, learning_rate, share_done
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
+from strop.training.start import begin_with
 from strop.training.stopping import stopping
 
 __all__ = ["Progress", "Silent", "train"]
@@ -78,6 +79,8 @@ class State:
     """Training time over all sessions, without measuring and saving."""
     window: list[float] = field(default_factory=list)
     """Losses since the last logged one."""
+    start: str | None = None
+    """SHA-256 of the weights that the run began with, if they were a checkpoint's."""
 
 
 def train(
@@ -180,6 +183,12 @@ class Session:
             dtype,
             lambda: corpus.train.counts(corpus.vocabulary),
         )
+        self.codec = TextCodec.from_directory(corpus.directory)
+        resume = run.load_resume(spec)
+        self.state = State()
+        if resume is None and spec.start is not None:
+            self.state.start = begin_with(module, spec.start, self.codec)
+            progress.say(f"begins with the weights of {spec.start}")
         sharded = type(fabric.strategy).__name__ == "ModelParallelStrategy"
         self.average = averaged(module, spec.ema)
         if spec.compile:
@@ -197,12 +206,10 @@ class Session:
         self.parts = Parts(self.module, self.optimizers)
         self.mean_parts = Parts(self.average.module)
         self.network: Diffusion | Causal = module
-        self.codec = TextCodec.from_directory(corpus.directory)
         self.form = "any-order" if spec.objective == "public" else spec.objective
         if spec.model.time_conditioning:
             self.form = "public"
-        self.state = State()
-        self._resume()
+        self._resume(resume)
 
     @property
     def first(self) -> bool:
@@ -352,6 +359,7 @@ class Session:
                     "step": state.step,
                     "seconds": state.seconds,
                     "window": list(state.window),
+                    "start": state.start,
                     "weights": weights,
                     "average": mean,
                     "updates": int(self.average.n_averaged),
@@ -374,8 +382,7 @@ class Session:
         if kept:
             (directory / "kept").touch()
 
-    def _resume(self) -> None:
-        state = self.run.load_resume(self.spec)
+    def _resume(self, state: dict[str, Any] | None) -> None:
         if state is None:
             if self.first:
                 self.run.cut_metrics(0)
@@ -384,7 +391,9 @@ class Session:
         self.mean_parts.load_weights(state["average"])
         self.average.n_averaged.fill_(state["updates"])
         self.parts.load_optimizer(state["optimizer"])
-        self.state = State(state["step"], state["seconds"], list(state["window"]))
+        self.state = State(
+            state["step"], state["seconds"], list(state["window"]), state.get("start")
+        )
         if self.first:
             self.run.cut_metrics(self.state.step)
         self.progress.say(f"continuing at step {self.state.step}")
@@ -421,6 +430,7 @@ class Session:
             "tokens": self.state.step * self.spec.batch * self.corpus.length,
             "seconds": round(self.state.seconds, 3),
             "session_seconds": round(seconds, 3),
+            "start_sha256": self.state.start,
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "held_out": measured.as_dict(),
             "checkpoint": str(checkpoints[max(checkpoints)]) if checkpoints else None,

@@ -189,12 +189,12 @@ class TrainingRun:
         return state
 
     def _refuse_another(self, was: dict[str, Any], spec: TrainSpec, path: Path) -> None:
-        now = spec.model_dump(mode="json")
-        if was != now:
+        different = _differences(was, spec.model_dump(mode="json"))
+        if different:
             raise UserError(
                 "This run belongs to another configuration.",
                 where=path,
-                got="; ".join(_differences(was, now)),
+                got="; ".join(different),
                 expected="the configuration that the run was started with",
                 fix="choose another -o/--out, or restore the configuration",
             )

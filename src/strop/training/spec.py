@@ -196,6 +196,10 @@ class TrainSpec(Spec):
     seed: int = 1
     model: ModelSpec = ModelSpec()
     data: DataSpec = DataSpec()
+    start: str | None = None
+    """A checkpoint to begin with instead of new weights, as `strop sample` takes it: a directory,
+    `embedded:NAME`, a hub id. Family, shape and tokenizer must be the run's; optimiser and schedule
+    begin anew."""
     objective: Literal["public", "any-order", "causal"] = "public"
     """`public`: t uniform on [1e-3, 1], weight 1/t. `any-order`: mask count uniform, weight 1/k."""
     steps: int | None = None

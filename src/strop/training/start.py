@@ -1,0 +1,54 @@
+"""Beginning a run with the weights of a checkpoint instead of new ones."""
+
+from __future__ import annotations
+
+from strop.denoisers.load import load_model
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError
+from strop.training.model import Causal, Diffusion
+
+__all__ = ["begin_with"]
+
+
+def begin_with(module: Diffusion | Causal, source: str, codec: TextCodec) -> str:
+    """Fill a new module with the weights of `source`; returns their SHA-256.
+
+    The checkpoint must be of the run's family, shape and tokenizer. Its optimiser is not taken over:
+    checkpoints do not have it, and a run that goes on after its rate has fallen wants a new one.
+    """
+    model = load_model(source, device="cpu", dtype="float32")
+    family = "mdlm" if isinstance(module, Diffusion) else "ar"
+    if model.spec.family != family:
+        raise _unfit("family", source, model.spec.family, family)
+    if model.codec is None or model.codec.to_json() != codec.to_json():
+        raise _unfit(
+            "tokenizer",
+            source,
+            "none" if model.codec is None else f"one of {model.codec.vocab_size:,} tokens",
+            f"the corpus's own, of {codec.vocab_size:,} tokens",
+            fix="set data.tokenizer to the checkpoint's directory, or start another run without it",
+        )
+    weights = model.network.state_dict()  # pyright: ignore[reportAttributeAccessIssue]
+    ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
+    for name in sorted({*ours, *weights}):
+        theirs = tuple(weights[name].shape) if name in weights else None
+        if ours.get(name) != theirs:
+            raise _unfit(f"shape ({name})", source, theirs, ours.get(name))
+    module.network.load_state_dict(weights)
+    return model.spec.sha256
+
+
+def _unfit(
+    what: str,
+    source: str,
+    got: object,
+    expected: object,
+    fix: str = "make `model` in the configuration fit the checkpoint, or choose another",
+) -> UserError:
+    return UserError(
+        f"The run cannot begin with this checkpoint: its {what} is not the run's.",
+        where=f"TrainSpec.start: {source}",
+        got="nothing" if got is None else got,
+        expected="nothing" if expected is None else expected,
+        fix=fix,
+    )
