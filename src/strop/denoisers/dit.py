@@ -100,6 +100,9 @@ class Rotary:
 class Block(nn.Module):
     """Attention and a feed-forward layer, each behind a modulated norm and a gate."""
 
+    mix = staticmethod(F.scaled_dot_product_attention)
+    """Values mixed by queries and keys; training may put another form of it here."""
+
     def __init__(self, shape: DiTShape) -> None:
         super().__init__()
         width = shape.hidden_dim
@@ -125,9 +128,7 @@ class Block(nn.Module):
     def attend(self, x: Tensor, rotary: Rotary) -> Tensor:
         """Bidirectional attention, no mask."""
         query, key, value = self.attn_qkv(x).chunk(3, dim=-1)
-        mixed = F.scaled_dot_product_attention(
-            rotary(self.heads(query)), rotary(self.heads(key)), self.heads(value)
-        )
+        mixed = self.mix(rotary(self.heads(query)), rotary(self.heads(key)), self.heads(value))
         return self.attn_out(self.merged(mixed))
 
     def context(self, x: Tensor, condition: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from strop.training.average import averaged
 from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import Causal, Diffusion, build, compile_blocks
+from strop.training.model import Causal, Diffusion, attend_plainly, build, compile_blocks
 from strop.training.objective import Noise
 from strop.training.optimizers import optimizers_of
 from strop.training.parallel import Parts, make_fabric, network_dtype
@@ -191,6 +191,8 @@ class Session:
             progress.say(f"begins with the weights of {spec.start}")
         sharded = type(fabric.strategy).__name__ == "ModelParallelStrategy"
         self.average = averaged(module, spec.ema)
+        if dtype == torch.bfloat16 and fabric.device.type == "cpu":
+            attend_plainly(module)
         if spec.compile:
             compile_blocks(module, fabric.device)
         self.module = fabric.setup_module(module)
@@ -198,7 +200,7 @@ class Session:
             self.average.module = fabric.setup_module(self.average.module)
         else:
             self.average.to(fabric.device)
-        self.optimizers = optimizers_of(spec, self.module, sharded)
+        self.optimizers = optimizers_of(spec, self.module, sharded, dtype)
         self.rates = [group["lr"] for o in self.optimizers for group in o.param_groups]
         self.fabric_optimizers = fabric.setup_optimizers(*self.optimizers)
         if len(self.optimizers) == 1:

@@ -18,11 +18,12 @@ from strop.denoisers.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.errors import UserError
 from strop.rng import derive_seed
+from strop.training.attention import plain_attention
 from strop.training.init import local_init
 from strop.training.objective import Noise, causal_surprise, hidden_surprise, loss_of
 from strop.training.spec import TrainSpec
 
-__all__ = ["Causal", "Diffusion", "build", "compile_blocks", "shape_of"]
+__all__ = ["Causal", "Diffusion", "attend_plainly", "build", "compile_blocks", "shape_of"]
 
 
 class Diffusion(nn.Module):
@@ -84,6 +85,13 @@ def build(
         if spec.model.init == "local":
             local_init(network, frequencies())
         return Diffusion(network, dtype)
+
+
+def attend_plainly(module: Diffusion | Causal) -> None:
+    """Let the blocks of a diffusion network attend by plain products; transformers' own stay."""
+    if isinstance(module, Diffusion):
+        for block in module.network.blocks:
+            block.mix = plain_attention
 
 
 def compile_blocks(module: Diffusion | Causal, device: torch.device) -> None:

@@ -13,8 +13,13 @@ from strop.training.spec import TrainSpec
 __all__ = ["optimizers_of"]
 
 
-def optimizers_of(spec: TrainSpec, module: Any, sharded: bool) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+def optimizers_of(
+    spec: TrainSpec, module: Any, sharded: bool, dtype: torch.dtype
+) -> list[torch.optim.Optimizer]:
+    """AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest.
+
+    `dtype` is that of the network's products.
+    """
     chosen = matrices(module) if spec.optimizer == "muon" else []
     if chosen and sharded:
         raise UserError(
@@ -33,4 +38,4 @@ def optimizers_of(spec: TrainSpec, module: Any, sharded: bool) -> list[torch.opt
         weight_decay=spec.weight_decay,
         fused=True,
     )
-    return [adamw, Muon(chosen, spec.muon_lr)] if chosen else [adamw]
+    return [adamw, Muon(chosen, spec.muon_lr, dtype=dtype)] if chosen else [adamw]

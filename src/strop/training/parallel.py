@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import warnings
 from typing import Any
 
@@ -83,14 +85,24 @@ def network_dtype(spec: TrainSpec, device: torch.device) -> torch.dtype:
     """Of the matrix products: bfloat16 on CUDA, float32 on the CPU, unless the spec says."""
     if spec.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    if spec.precision == "bfloat16" and device.type != "cuda":
+    if spec.precision == "bfloat16" and device.type == "cpu" and not _bfloat16_runs():
         raise UserError(
-            "bfloat16 is for GPUs: CPUs are slower with it, and some builds crash.",
+            "Products in bfloat16 crash here.",
             where="TrainSpec.precision",
-            got=f"bfloat16 on {device}",
-            fix="set precision: auto",
+            got="a process that ended in one matrix product of bfloat16 on the CPU",
+            expected="a CPU whose bfloat16 units the operating system lets programs use",
+            fix="set precision: auto, or ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment",
         )
     return getattr(torch, spec.precision)
+
+
+def _bfloat16_runs() -> bool:
+    """Whether this machine survives a product in bfloat16: some report units that they refuse.
+
+    The processor ends a program that uses them, so another program tries.
+    """
+    trial = "import torch; a = torch.ones(512, 512, dtype=torch.bfloat16); torch.mm(a, a)"
+    return subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode == 0
 
 
 class Parts:

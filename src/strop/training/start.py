@@ -13,8 +13,8 @@ __all__ = ["begin_with"]
 def begin_with(module: Diffusion | Causal, source: str, codec: TextCodec) -> str:
     """Fill a new module with the weights of `source`; returns their SHA-256.
 
-    The checkpoint must be of the run's family, shape and tokenizer. Its optimiser is not taken over:
-    checkpoints do not have it, and a run that goes on after its rate has fallen wants a new one.
+    The checkpoint must be of the run's family, shape and tokenizer. Its optimiser is not taken
+    over: checkpoints do not have it, and a run after one whose rate has fallen wants a new one.
     """
     model = load_model(source, device="cpu", dtype="float32")
     family = "mdlm" if isinstance(module, Diffusion) else "ar"
