@@ -1,6 +1,7 @@
 """Pack a finished training run as a small model with a card.
 
-    python scripts/pack-model.py RUN OUT --name NAME --shards DIR [--step K] [--held-out FILE]
+    python scripts/pack-model.py RUN OUT --name NAME --shards DIR [--step K] [--after RUN]
+                                 [--held-out FILE]
 
 Stores float16, checks that the held-out loss is unchanged to three digits, writes the model card
 from the run's own records and, for a diffusion model, ten unselected samples.
@@ -17,11 +18,13 @@ import strop
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import write
 from strop.training.pack import Packed, as_lines, held_out_texts, pack
-from strop.training.run import TrainingRun
+from strop.training.run import TrainingRun, differences
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec
 
 SAMPLES, STEPS, TEMPERATURE = 10, 64, 0.9
+HELD_OUT_SEED = 1
+"""The same held-out rows under the same noise for every model, whatever its training's seed."""
 
 
 def main() -> None:
@@ -32,6 +35,7 @@ def main() -> None:
     parser.add_argument("--shards", type=Path, required=True)
     parser.add_argument("--step", type=int, help="a kept checkpoint; by default the last")
     parser.add_argument("--first", action="store_true", help="the earliest kept checkpoint")
+    parser.add_argument("--after", type=Path, help="the run whose weights this one began with")
     parser.add_argument("--rows", type=int, default=2048, help="held-out rows of the check")
     parser.add_argument("--held-out", type=Path, help="also write held-out text here")
     parser.add_argument("--held-out-rows", type=int, default=300)
@@ -40,9 +44,9 @@ def main() -> None:
     run, shards = TrainingRun(options.run), Shards(options.shards)
     checkpoints = run.checkpoints()
     step = options.step or (min if options.first else max)(checkpoints)
-    spec = run.spec
-    packed = pack(checkpoints[step], options.out, shards, seed=spec.seed, rows=options.rows)
-    card = write_card(options.name, run, spec, step, packed, shards, options.out)
+    before = None if options.after is None else TrainingRun(options.after)
+    packed = pack(checkpoints[step], options.out, shards, seed=HELD_OUT_SEED, rows=options.rows)
+    card = write_card(options.name, run, before, step, packed, shards, options.out)
     write(options.out / "README.md", card.encode())
     if options.held_out is not None:
         options.held_out.parent.mkdir(parents=True, exist_ok=True)
@@ -59,17 +63,14 @@ def main() -> None:
 def write_card(
     name: str,
     run: TrainingRun,
-    spec: TrainSpec,
+    before: TrainingRun | None,
     step: int,
     packed: Packed,
     shards: Shards,
     out: Path,
 ) -> str:
-    """The model card, from what the run recorded."""
-    measured = [entry for entry in run.metrics() if entry["kind"] == "held_out"]
-    logged = [entry for entry in run.metrics() if entry["kind"] == "train"]
-    reached = [entry for entry in logged if entry["step"] <= step]
-    seconds = reached[-1]["seconds"] if reached else 0.0
+    """The model card, from what the run, and the one before it, recorded."""
+    spec = run.spec
     loss, model = packed.after, spec.model
     bound = "perplexity" if loss.form == "causal" else "perplexity at most"
     character = f", {loss.nats_per_character:.4f} per character" if loss.nats_per_character else ""
@@ -86,12 +87,12 @@ def write_card(
         f"{loss.perplexity_high:.1f}]. {loss.rows} rows, {_form(loss.form)}, 95% intervals from "
         "resampled rows.",
         f"- Stored in float16, which changes that by {packed.change:+.6f} nats per token.",
-        f"- Step {step:,}: {step * spec.batch * spec.data.length:,} tokens, "
-        f"{seconds / 60:.1f} minutes of training.",
+        *_history(before, run, step),
         "",
         "| step | held out (nats per token) |",
         "|---|---|",
-        *(f"| {entry['step']:,} | {entry['nats_per_token']:.4f} |" for entry in _few(measured)),
+        *(_measured(before, "first run, ") if before else []),
+        *_measured(run, "second run, " if before else ""),
         "",
         "The measurements on the way used fewer rows than the number above.",
         "",
@@ -99,11 +100,12 @@ def write_card(
         *_data(shards),
         "",
         "## Recipe",
-        f"Seed {spec.seed}. The configuration, whole:",
+        f"Seed {spec.seed}. The configuration{' of the second run' if before else ''}, whole:",
         "",
         "```json",
-        json.dumps(spec.model_dump(mode="json"), indent=1),
+        json.dumps(_shown(spec), indent=1),
         "```",
+        *_changes(before, run),
         "",
         "## Limits",
         "English prose of the 19th and early 20th century, with the views of its time. Too small "
@@ -118,9 +120,50 @@ def _form(form: str) -> str:
     return "exact" if form == "causal" else f"the {form} form of the negative ELBO"
 
 
-def _few(measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _history(before: TrainingRun | None, run: TrainingRun, step: int) -> list[str]:
+    if before is None:
+        return [f"- Step {_work(run, step)}"]
+    return [
+        f"- First run, step {_work(before, max(before.checkpoints()))}",
+        f"- Second run, from the weights of the first, step {_work(run, step)}",
+    ]
+
+
+def _work(run: TrainingRun, step: int) -> str:
+    """Tokens and time up to a step."""
+    logged = [entry for entry in run.metrics() if entry["kind"] == "train"]
+    reached = [entry for entry in logged if entry["step"] <= step]
+    seconds = reached[-1]["seconds"] if reached else 0.0
+    tokens = step * run.spec.batch * run.spec.data.length
+    return f"{step:,}: {tokens:,} tokens, {seconds / 60:.1f} minutes of training."
+
+
+def _measured(run: TrainingRun, prefix: str) -> list[str]:
+    measured = [entry for entry in run.metrics() if entry["kind"] == "held_out"]
     every = max(1, len(measured) // 12)
-    return measured[::-1][::every][::-1]
+    few = measured[::-1][::every][::-1]
+    return [f"| {prefix}{entry['step']:,} | {entry['nats_per_token']:.4f} |" for entry in few]
+
+
+def _shown(spec: TrainSpec) -> dict[str, Any]:
+    """The configuration without places of the machine that it ran on."""
+    shown = spec.model_dump(mode="json")
+    if spec.start is not None and Path(spec.start).is_absolute():
+        shown["start"] = "the first run's last checkpoint"
+    return shown
+
+
+def _changes(before: TrainingRun | None, run: TrainingRun) -> list[str]:
+    """What the run before did otherwise, and the weights that it handed over."""
+    if before is None:
+        return []
+    told = "; ".join(differences(_shown(before.spec), _shown(run.spec)))
+    result = run.result() or {}
+    return [
+        "",
+        f"The first run's, where it differs (`there` is the first): {told}. The weights that the "
+        f"second began with have the SHA-256 {str(result.get('start_sha256'))[:16]}...",
+    ]
 
 
 def _data(shards: Shards) -> list[str]:

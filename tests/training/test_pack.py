@@ -1,6 +1,7 @@
 """From a finished run to a small model that ships, and the script that makes all four."""
 
 import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -64,7 +65,8 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
         with gzip.open(tmp_path / f"{name}.txt.gz", "wt") as file:
             file.write("<|endoftext|>\n".join(toy.documents(20, seed, sentences=60)))
     small = {
-        "data.bpe_size": 320, "data.length": 32, "batch": 8, "warmup": 2, "eval_rows": 16,
+        "data.bpe_size": 320, "data.length": 32, "batch": 8, "micro_batch": 8, "warmup": 2,
+        "eval_rows": 16,
         "model.hidden_dim": 32, "model.n_blocks": 1, "model.n_heads": 2, "log_every": 2,
         "compile": "false",  # compiling would take longer than the run
     }  # fmt: skip
@@ -75,6 +77,7 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
         "MODELS": str(tmp_path / "models"),
         "HELD_OUT": str(tmp_path / "held.jsonl"),
         "MINUTES_TALES": "0.01",
+        "MINUTES_LONGER": "0.01",
         "MINUTES_AR": "0.005",
         "ROWS": "32",
         "MORE": " ".join(f"--set {key}={value}" for key, value in small.items()),
@@ -98,9 +101,18 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
     assert loaded["tales"].spec.sha256 != loaded["tales-early"].spec.sha256
     results = {
         name: json.loads((tmp_path / "runs" / name / "result.json").read_text())
-        for name in ("tales", "tales-tiny", "tales-ar")
+        for name in ("tales", "tales-longer", "tales-tiny", "tales-tiny-longer", "tales-ar")
     }
-    assert results["tales-tiny"]["steps"] == results["tales"]["steps"]
+    card = (tmp_path / "models" / "tales" / "README.md").read_text()
+    assert str(tmp_path) not in card  # nothing of the machine
+    for name in ("tales", "tales-tiny"):
+        first, second = results[name], results[f"{name}-longer"]
+        handed = Path(first["checkpoint"]) / "model.safetensors"
+        assert second["start_sha256"] == hashlib.sha256(handed.read_bytes()).hexdigest()
+    assert second["start_sha256"][:16] not in card  # that is tiny's
+    assert results["tales-longer"]["start_sha256"][:16] in card
+    for kind in ("", "-longer"):
+        assert results[f"tales-tiny{kind}"]["steps"] == results[f"tales{kind}"]["steps"]
     held = [json.loads(line) for line in (tmp_path / "held.jsonl").read_text().splitlines()]
     assert all(len(row["ids"]) == 32 and row["text"] for row in held)
 

@@ -396,7 +396,7 @@ def test_tokenizer_and_model_of_different_sizes(corpus):
         {"model": {"n_heads": 3}},
         {"model": {"dropout": 1.0}},
         {"model": {"time_conditioning": True}},
-        {"precision": "bfloat16"},
+        {"precision": "float16"},
     ],
 )
 def test_bad_values_are_user_errors(corpus, bad):

@@ -115,6 +115,7 @@ def show_training(path: Path, as_json: bool) -> None:
         f"{path}: training run {spec.name!r}, {model.family}, {model.hidden_dim} wide, "
         f"{model.n_blocks} blocks, length {spec.data.length}, objective {spec.objective}, "
         f"batch {spec.batch}, seed {spec.seed}"
+        + (f", begun with {spec.start}" if spec.start is not None else "")
     )
     done = train_[-1]["step"] if train_ else 0
     state = "finished" if result is not None else "under way or interrupted"

@@ -27,7 +27,7 @@ from strop.errors import UserError
 from strop.training.spec import TrainSpec
 from strop.version import __version__
 
-__all__ = ["TrainingRun"]
+__all__ = ["TrainingRun", "differences"]
 
 FORMAT = 1
 SPEC, METRICS, RESUME, RESULT, PLOT = (
@@ -189,7 +189,7 @@ class TrainingRun:
         return state
 
     def _refuse_another(self, was: dict[str, Any], spec: TrainSpec, path: Path) -> None:
-        different = _differences(was, spec.model_dump(mode="json"))
+        different = differences(was, spec.model_dump(mode="json"))
         if different:
             raise UserError(
                 "This run belongs to another configuration.",
@@ -200,12 +200,13 @@ class TrainingRun:
             )
 
 
-def _differences(was: Any, now: Any, key: str = "") -> list[str]:
+def differences(was: Any, now: Any, key: str = "") -> list[str]:
+    """Where two trees of a configuration differ, one phrase each; a missing key is None."""
     if isinstance(was, dict) and isinstance(now, dict):
         told = []
         for name in {**was, **now}:
             where = f"{key}.{name}" if key else name
-            told += _differences(was.get(name), now.get(name), where)
+            told += differences(was.get(name), now.get(name), where)
         return told
     return [] if was == now else [f"{key}: {was!r} there, {now!r} now"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,47 +20,30 @@ def register(app: typer.Typer) -> None:
     app.command("collapse")(collapse)
 
 
+@common.drawing(n=128, evaluator=EVALUATOR)
 def collapse(
-    out: common.OUT,
+    shared: common.Drawing,
     checkpoint: Annotated[str, typer.Argument(help="As for `strop sample`.")] = CHECKPOINT,
     steps: Annotated[int, typer.Option(help="Updates M.")] = 64,
     temperature: Annotated[float, typer.Option(help="tau.")] = 1.0,
     precision: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
-    n: common.OUTPUTS = 128,
-    evaluator: common.EVALUATOR_NAME = EVALUATOR,
-    span: common.SPAN = "first-document",
-    held_out: common.HELD_OUT_FILE = None,
-    seed: common.SEED = 0,
-    device: common.DEVICE = "auto",
-    dtype: common.DTYPE = "auto",
-    force: common.FORCE = False,
-    as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Put an honest pool beside one that repeats two of its outputs: perplexity, entropy, GED."""
     from strop.studies.collapse import run_collapse
     from strop.studies.selection import Setting
 
     with reporter() as bar:
-        how = common.sampling(
-            evaluator=evaluator,
-            n=n,
-            seed=seed,
-            span=span,
-            held_out=held_out,
-            device=device,
-            dtype=dtype,
-            force=force,
-            progress=bar,
-        )
+        how = shared.sampling(bar)
         result = run_collapse(
-            checkpoint, how, out=Path(out), steps=steps, setting=Setting(temperature, precision)
+            checkpoint,
+            how,
+            out=Path(shared.out),
+            steps=steps,
+            setting=Setting(temperature, precision),
         )
-    if as_json:
-        output.emit(result)
-    else:
-        _print(result)
+    shared.tell(result, _print)
     output.next_command(
-        f"strop groupeval judge {shlex.quote(out)}/groupeval --base-url URL --model NAME"
+        f"strop groupeval judge {shared.folder}/groupeval --base-url URL --model NAME"
     )
 
 

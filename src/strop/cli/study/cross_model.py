@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from strop.assets import EVALUATOR
 from strop.cli import output
 from strop.cli.progress import reporter
 from strop.cli.study import common
@@ -24,23 +22,15 @@ def register(app: typer.Typer) -> None:
     app.command("cross-model")(cross_model)
 
 
+@common.drawing()
 def cross_model(
-    out: common.OUT,
+    shared: common.Drawing,
     models: Annotated[
         list[str] | None,
         typer.Argument(help="NAME=SOURCE, e.g. DUO=runs/duo; by default all public ones."),
     ] = None,
     smoke: common.SMOKE = False,
     steps: Annotated[str | None, typer.Option(help="Updates M; by default the paper's.")] = None,
-    n: Annotated[int | None, typer.Option("-n", "--n", help="Outputs per cell; 40.")] = None,
-    evaluator: Annotated[str | None, typer.Option(help="By default gpt2-large.")] = None,
-    span: common.SPAN = "first-document",
-    held_out: common.HELD_OUT_FILE = None,
-    seed: common.SEED = 0,
-    device: common.DEVICE = "auto",
-    dtype: common.DTYPE = "auto",
-    force: common.FORCE = False,
-    as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Sample every family by its own rules and score all with one evaluator."""
     from strop.studies.contenders import named_sources
@@ -50,24 +40,11 @@ def cross_model(
     counts = listed(steps, int, "--steps") if steps is not None else SMOKE_STEPS if smoke else STEPS
     with output.warnings_noted(), reporter() as bar:
         sources = None if smoke else named_sources(models or [])
-        how = common.sampling(
-            evaluator=evaluator or (EVALUATOR if smoke else "gpt2-large"),
-            n=n if n is not None else SMOKE_N if smoke else 40,
-            seed=seed,
-            span=span,
-            held_out=held_out,
-            device=device,
-            dtype=dtype,
-            force=force,
-            progress=bar,
-        )
-        result = run_cross_model(sources, how, out=Path(out), steps=counts)
-    if as_json:
-        output.emit(result)
-    else:
-        _print(result, smoke)
+        how = shared.sampling(bar, SMOKE_N if smoke else None)
+        result = run_cross_model(sources, how, out=Path(shared.out), steps=counts)
+    shared.tell(result, lambda told: _print(told, smoke))
     output.next_command(
-        f"strop study exact-output --pools {shlex.quote(out)} -o {shlex.quote(out)}-exact"
+        f"strop study exact-output --pools {shared.folder} -o {shared.folder}-exact"
         + (" --smoke" if smoke else "")
     )
 

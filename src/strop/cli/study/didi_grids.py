@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from strop.assets import EVALUATOR
 from strop.cli import output
 from strop.cli.progress import reporter
 from strop.cli.study import common
@@ -24,8 +22,9 @@ def register(app: typer.Typer) -> None:
     app.command("didi-grids")(didi_grids)
 
 
+@common.drawing()
 def didi_grids(
-    out: common.OUT,
+    shared: common.Drawing,
     checkpoint: Annotated[
         str | None, typer.Argument(help="As for `strop sample`; by default the public one.")
     ] = None,
@@ -35,15 +34,6 @@ def didi_grids(
         str, typer.Option(help="The temperatures.")
     ] = "0.8,0.85,0.9,0.95,1.0,1.05,1.1",
     precision: Annotated[str, typer.Option(help="float64, float32 or both.")] = "float64,float32",
-    n: Annotated[int | None, typer.Option("-n", "--n", help="Outputs per cell; 40.")] = None,
-    evaluator: Annotated[str | None, typer.Option(help="By default gpt2-large.")] = None,
-    span: common.SPAN = "first-document",
-    held_out: common.HELD_OUT_FILE = None,
-    seed: common.SEED = 0,
-    device: common.DEVICE = "auto",
-    dtype: common.DTYPE = "auto",
-    force: common.FORCE = False,
-    as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Sample DiDi-Instruct over the paper's two grids: guided by its reward, and not."""
     from strop.studies.audit import GRID_STEPS
@@ -55,31 +45,17 @@ def didi_grids(
     temperatures = listed(temperature, float, "--temperature")
     precisions = listed(precision, str, "--precision")
     with output.warnings_noted(), reporter() as bar:
-        how = common.sampling(
-            evaluator=evaluator or (EVALUATOR if smoke else "gpt2-large"),
-            n=n if n is not None else SMOKE_N if smoke else 40,
-            seed=seed,
-            span=span,
-            held_out=held_out,
-            device=device,
-            dtype=dtype,
-            force=force,
-            progress=bar,
-        )
+        how = shared.sampling(bar, SMOKE_N if smoke else None)
         result = run_didi_grids(
             checkpoint or (None if smoke else SOURCE),
             how,
-            out=Path(out),
+            out=Path(shared.out),
             steps=counts,
             temperatures=temperatures,
             precisions=precisions,
         )
-    if as_json:
-        output.emit(result)
-    else:
-        _print(result, smoke)
-    folder = shlex.quote(out)
-    output.next_command(f"strop report {folder} -o {folder}/report.html")
+    shared.tell(result, lambda told: _print(told, smoke))
+    output.next_command(f"strop report {shared.folder} -o {shared.folder}/report.html")
 
 
 def _print(result: dict[str, Any], smoke: bool) -> None:

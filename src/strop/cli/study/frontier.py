@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,21 +21,13 @@ def register(app: typer.Typer) -> None:
     app.command("frontier")(frontier)
 
 
+@common.drawing(n=128, evaluator=EVALUATOR)
 def frontier(
-    out: common.OUT,
+    shared: common.Drawing,
     checkpoint: Annotated[str, typer.Argument(help="As for `strop sample`.")] = CHECKPOINT,
     steps: Annotated[str, typer.Option(help="Updates M, e.g. 8,128.")] = "8,128,1024",
     temperature: Annotated[str, typer.Option(help="The sweep.")] = "0.8,0.85,0.9,0.95,1.0,1.05,1.1",
     precision: Annotated[str, typer.Option(help="float64, float32 or both.")] = "float64,float32",
-    n: common.OUTPUTS = 128,
-    evaluator: common.EVALUATOR_NAME = EVALUATOR,
-    span: common.SPAN = "first-document",
-    held_out: common.HELD_OUT_FILE = None,
-    seed: common.SEED = 0,
-    device: common.DEVICE = "auto",
-    dtype: common.DTYPE = "auto",
-    force: common.FORCE = False,
-    as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Sweep the temperature of CHECKPOINT at fixed numbers of steps."""
     counts = listed(steps, int, "--steps")
@@ -45,30 +36,17 @@ def frontier(
     from strop.studies.frontier import run_frontier
 
     with reporter() as bar:
-        how = common.sampling(
-            evaluator=evaluator,
-            n=n,
-            seed=seed,
-            span=span,
-            held_out=held_out,
-            device=device,
-            dtype=dtype,
-            force=force,
-            progress=bar,
-        )
+        how = shared.sampling(bar)
         result = run_frontier(
             checkpoint,
             how,
-            out=Path(out),
+            out=Path(shared.out),
             steps=counts,
             temperatures=temperatures,
             precisions=precisions,
         )
-    if as_json:
-        output.emit(result)
-    else:
-        _print(result)
-    output.next_command(f"strop report {shlex.quote(out)} -o {shlex.quote(out)}/report.html")
+    shared.tell(result, _print)
+    output.next_command(f"strop report {shared.folder} -o {shared.folder}/report.html")
 
 
 def _print(result: dict[str, Any]) -> None:

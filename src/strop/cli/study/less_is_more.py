@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,45 +21,24 @@ def register(app: typer.Typer) -> None:
     app.command("less-is-more")(less_is_more)
 
 
+@common.drawing(n=128, evaluator=EVALUATOR)
 def less_is_more(
-    out: common.OUT,
+    shared: common.Drawing,
     more: Annotated[str, typer.Argument(help="The longer trained, or larger, checkpoint.")] = (
         CHECKPOINT
     ),
     less: Annotated[str, typer.Argument(help="The other one.")] = EMBEDDED + "tales-early",
     steps: Annotated[str, typer.Option(help="Updates M, e.g. 2,4,8.")] = "2,4,8,16,64",
-    n: common.OUTPUTS = 128,
-    evaluator: common.EVALUATOR_NAME = EVALUATOR,
-    span: common.SPAN = "first-document",
-    held_out: common.HELD_OUT_FILE = None,
-    seed: common.SEED = 0,
-    device: common.DEVICE = "auto",
-    dtype: common.DTYPE = "auto",
-    force: common.FORCE = False,
-    as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Compare MORE with LESS at equal steps, under a standard and two sharper samplers."""
     counts = listed(steps, int, "--steps")
     from strop.studies.less_is_more import run_less_is_more
 
     with reporter() as bar:
-        how = common.sampling(
-            evaluator=evaluator,
-            n=n,
-            seed=seed,
-            span=span,
-            held_out=held_out,
-            device=device,
-            dtype=dtype,
-            force=force,
-            progress=bar,
-        )
-        result = run_less_is_more(more, less, how, out=Path(out), steps=counts)
-    if as_json:
-        output.emit(result)
-    else:
-        _print(result)
-    output.next_command(f"strop report {shlex.quote(out)} -o {shlex.quote(out)}/report.html")
+        how = shared.sampling(bar)
+        result = run_less_is_more(more, less, how, out=Path(shared.out), steps=counts)
+    shared.tell(result, _print)
+    output.next_command(f"strop report {shared.folder} -o {shared.folder}/report.html")
 
 
 def _print(result: dict[str, Any]) -> None:
