@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from strop.report.data import CostRow
-from strop.report.drawing import Drawing, log_y
-from strop.theory.figures.style import BLUE, COLUMN, GREEN, ORANGE, PURPLE, tidy
+from strop.report.drawing import Drawing
+from strop.theory.figures.style import BLUE, COLUMN, GREEN, ORANGE, PURPLE, log_y, tidy
 
 __all__ = ["cost_drawing"]
 

@@ -11,7 +11,7 @@ from strop.report.data import Estimate
 from strop.report.plain import visible
 from strop.theory.figures.style import COLUMN
 
-__all__ = ["Drawing", "bar", "blank", "log_y", "short"]
+__all__ = ["Drawing", "bar", "blank", "short"]
 
 LONGEST = 32
 """Characters of a name in a figure; its end tells more than its beginning."""
@@ -45,15 +45,3 @@ def bar(axes: Axes, x: float, estimate: Estimate, colour: str) -> None:
     """The interval of an estimate as a vertical line."""
     if estimate.low is not None and estimate.high is not None:
         axes.plot([x, x], [estimate.low, estimate.high], color=colour, lw=0.9, zorder=2)
-
-
-def log_y(axes: Axes) -> None:
-    """A log axis with plain numbers, enough of them to read a value off."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    wide = high / low > 30
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 3.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())

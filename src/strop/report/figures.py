@@ -15,10 +15,10 @@ from matplotlib.lines import Line2D
 from strop.report.comparisons import judged_drawing, posterior_drawing
 from strop.report.costs import cost_drawing
 from strop.report.data import CORNERS, DAGGER, Cell, Estimate, Model, Report, Setting
-from strop.report.drawing import Drawing, bar, blank, log_y
+from strop.report.drawing import Drawing, bar, blank
 from strop.report.svg import FILE_STYLE, INK, PAPER
 from strop.report.why import two_bits_drawing
-from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, tidy
+from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, log_y, tidy
 
 __all__ = ["drawings"]
 

@@ -10,7 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from strop.studies.figure import write_figure
-from strop.theory.figures.style import BLUE, COLUMN, GREEN, GREY, ORANGE, PURPLE, panels, tidy
+from strop.theory.figures.style import (
+    BLUE,
+    COLUMN,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    log_y,
+    panels,
+    tidy,
+)
 
 __all__ = ["save_cross_model", "save_didi_grids", "save_exact_output"]
 
@@ -62,7 +72,8 @@ def _cross_model(rows: list[dict[str, Any]], guards: list[dict[str, Any]]) -> Fi
         if all(p["entropy"] is not None for p in points):
             axes[1].plot(steps, [p["entropy"] for p in points], **look)
     budgets = sorted({r["steps"] for r in rows if r["steps"] is not None})
-    axes[0].set(ylabel="perplexity", yscale="log")
+    axes[0].set(ylabel="perplexity")
+    log_y(axes[0])
     axes[1].set(ylabel="entropy (nats)", xlabel="configured updates M")
     for guard in guards:
         if guard["threshold"] is not None:
@@ -110,7 +121,8 @@ def _didi_grids(rows: list[dict[str, Any]]) -> Figure:
                     x, y = zip(*points, strict=True)
                     label = f"M={steps:,}" if precision == "float64" else None
                     one.plot(x, y, style, color=colour, marker="o", ms=2.5, lw=1.0, label=label)
-        one.set(ylabel="perplexity", yscale="log", title=f"{name}; float32 dashed")
+        one.set(ylabel="perplexity", title=f"{name}; float32 dashed")
+        log_y(one)
         tidy(one)
     axes[-1].set_xlabel("temperature")
     axes[0].legend(ncol=2, fontsize=6)

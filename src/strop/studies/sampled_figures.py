@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from strop.studies.figure import write_figure
-from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, panels, tidy
+from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, log_y, panels, tidy
 
 __all__ = ["save_frontier", "save_ratios"]
 
@@ -86,7 +86,8 @@ def _frontier(result: dict[str, Any]) -> Figure:
             ha="right",
             va="bottom",
         )
-    axes[0].set(ylabel="perplexity", yscale="log")
+    axes[0].set(ylabel="perplexity")
+    log_y(axes[0])
     axes[1].set(ylabel="entropy (nats)", xlabel="temperature")
     axes[0].legend(fontsize=6, ncol=2)
     for one in axes:

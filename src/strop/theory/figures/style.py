@@ -6,8 +6,20 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-__all__ = ["BLUE", "COLUMN", "GREEN", "GREY", "ORANGE", "PURPLE", "STYLE", "panels", "tidy"]
+__all__ = [
+    "BLUE",
+    "COLUMN",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "PURPLE",
+    "STYLE",
+    "log_y",
+    "panels",
+    "tidy",
+]
 
 COLUMN = 3.3
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f5fa8", "#d1660b", "#2a8a57", "#7b4fa3", "#8a8a8a"
@@ -37,3 +49,13 @@ def panels(rows: int, height: float) -> tuple[Figure, list[Axes]]:
 def tidy(axes: Axes) -> None:
     """Only the two axes that carry numbers."""
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def log_y(axes: Axes) -> None:
+    """A log axis with plain numbers, enough of them to read a value off."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    wide = high / low > 30
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 3.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
