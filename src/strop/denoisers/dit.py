@@ -8,6 +8,7 @@ the public ones, so that files load without renaming and EMA lists map by positi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -100,13 +101,12 @@ class Rotary:
 class Block(nn.Module):
     """Attention and a feed-forward layer, each behind a modulated norm and a gate."""
 
-    mix = staticmethod(F.scaled_dot_product_attention)
-    """Values mixed by queries and keys; training may put another form of it here."""
-
     def __init__(self, shape: DiTShape) -> None:
         super().__init__()
         width = shape.hidden_dim
         self.n_heads, self.dropout = shape.n_heads, shape.dropout
+        self.mix: Callable[[Tensor, Tensor, Tensor], Tensor] = F.scaled_dot_product_attention
+        """Values by queries and keys; training may put another form of the same in its place."""
         self.norm1 = LayerNorm(width)
         self.attn_qkv = nn.Linear(width, 3 * width, bias=False)
         self.attn_out = nn.Linear(width, width, bias=False)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from strop.denoisers.config import DiTShape
-from strop.denoisers.dit import DiT
+from strop.denoisers.dit import Block, DiT
 from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.training.attention import plain_attention
@@ -91,6 +91,7 @@ def attend_plainly(module: Diffusion | Causal) -> None:
     """Let the blocks of a diffusion network attend by plain products; transformers' own stay."""
     if isinstance(module, Diffusion):
         for block in module.network.blocks:
+            assert isinstance(block, Block)
             block.mix = plain_attention
 
 
