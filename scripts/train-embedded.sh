@@ -52,19 +52,19 @@ of() { # KEY RUN: one value of a run's result
 longer() { # NAME CONFIG FIRST [FLAGS]
   local name="$1" config="$2" first="$3"
   shift 3
-  train "$name" "$config" --set start="$(of checkpoint "$first")" --set seed=2 --set ema=0.999 \
+  train "$name" "$config" --set start="$(of checkpoint "$first")" --set ema=0.999 \
     --set decay_from=0.2 --set keep_shares=[] "$@"
 }
 
 train tales embedded ${MINUTES_TALES:+--set minutes="$MINUTES_TALES"}
 [ -e "$runs/tales-longer/result.json" ] || pack tales tales --held-out "$held_out"
 pack tales tales-early --first
-longer tales-longer embedded tales --set batch=64 --set micro_batch=32 \
+longer tales-longer embedded tales --set seed=2 --set batch=64 --set micro_batch=32 \
   ${MINUTES_LONGER:+--set minutes="$MINUTES_LONGER"}
 pack tales-longer tales --after "$runs/tales" --held-out "$held_out"
 
 train tales-tiny embedded-tiny --set minutes=null --set steps="$(of steps tales)"
-longer tales-tiny-longer embedded-tiny tales-tiny --set minutes=null \
+longer tales-tiny-longer embedded-tiny tales-tiny --set seed=3 --set minutes=null \
   --set steps="$(of steps tales-longer)"
 pack tales-tiny-longer tales-tiny --after "$runs/tales-tiny"
 
