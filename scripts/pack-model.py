@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import strop
 from strop.denoisers.tokenizer import TextCodec
@@ -23,6 +27,10 @@ from strop.training.shards import Shards
 from strop.training.spec import TrainSpec
 
 SAMPLES, STEPS, TEMPERATURE = 10, 64, 0.9
+READ, KNOWN = 64, 5
+"""Samples whose words are looked up, and how often training rows must have a word."""
+WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
+SENTENCE_END = re.compile(r"(?<=[.!?])[\"']?\s+")
 HELD_OUT_SEED = 1
 """The same held-out rows under the same noise for every model, whatever its training's seed."""
 
@@ -112,7 +120,10 @@ def write_card(
         "to keep a story together; nothing it says is a fact. Not for use with people.",
     ]
     if model.family == "mdlm":
-        lines += ["", f"## {SAMPLES} samples, unselected", _sample_note(), "", *_samples(out)]
+        texts = _drawn(out)
+        lines += ["", f"## {SAMPLES} samples, unselected", _sample_note(), ""]
+        lines += [f"{number}. {text!r}" for number, text in enumerate(texts[:SAMPLES], 1)]
+        lines += ["", _readable(texts, shards)]
     return "\n".join(lines) + "\n"
 
 
@@ -188,11 +199,35 @@ def _sample_note() -> str:
     return f"{STEPS} steps, temperature {TEMPERATURE}, float64 draw, seed 0, the first {SAMPLES}."
 
 
-def _samples(out: Path) -> list[str]:
+def _drawn(out: Path) -> list[str]:
     denoiser = strop.load_denoiser(out, device="cpu")
     spec = strop.SamplerSpec(steps=STEPS, temperature=TEMPERATURE)
-    pool = strop.sample(denoiser, spec, n=SAMPLES, seed=0)
-    return [f"{number}. {text!r}" for number, text in enumerate(pool.texts or [], 1)]
+    return strop.sample(denoiser, spec, n=READ, seed=0).texts or []
+
+
+def _readable(texts: list[str], shards: Shards) -> str:
+    """How many sentences have no broken word, in samples and in held-out text."""
+    codec, rows = TextCodec.from_directory(shards.directory), shards.train
+    count: Counter[str] = Counter()
+    for first in range(0, len(rows), 1_000):
+        numbers = np.arange(first, min(first + 1_000, len(rows)))
+        count.update(w.lower() for row in rows[numbers] for w in WORD.findall(codec.decode(row)))
+    known = {word for word, times in count.items() if times >= KNOWN}
+    held = [row["text"] for row in held_out_texts(shards.held_out, codec, 300)]
+    (ours, of), (theirs, among) = (_without_broken_words(some, known) for some in (texts, held))
+    return (
+        f"Of the {of} whole sentences in {len(texts)} such samples, {ours / max(1, of):.0%} "
+        f"consist of words that the training rows have at least {KNOWN} times; in held-out "
+        f"text it is {theirs / max(1, among):.0%} of {among}. That counts broken "
+        "words, not grammar or sense."
+    )
+
+
+def _without_broken_words(texts: list[str], known: set[str]) -> tuple[int, int]:
+    """Sentences of known words only, and all: whole ones (the ends of a row are cut off)."""
+    parts = [part for text in texts for part in SENTENCE_END.split(text)[1:-1]]
+    sentences = [words for part in parts if len(words := WORD.findall(part)) >= 3]
+    return sum(all(word.lower() in known for word in one) for one in sentences), len(sentences)
 
 
 if __name__ == "__main__":
