@@ -50,7 +50,7 @@ def test_per_budget_looks_at_each_budget_alone() -> None:
 def test_a_pick_at_the_edge_says_so() -> None:
     wide = {**FULL, Setting(0.8, "float32"): [500.0, 500.0, 500.0]}
     assert select("frozen", table(FULL)).picks[0].at_edge == (
-        "0.85 is the lowest temperature tried",
+        "0.85 is the lowest temperature tried in float32",
     )
     assert select("frozen", table(wide)).picks[0].at_edge == ()
 

@@ -145,9 +145,9 @@ def _edges(setting: Setting, settings: list[Setting]) -> tuple[str, ...]:
     same = sorted(s.temperature for s in settings if s.precision == setting.precision)
     if len(same) < 2:
         return ()
-    told = []
+    told, tried = [], f"temperature tried in {setting.precision}"
     if setting.temperature == same[0]:
-        told.append(f"{setting.temperature:g} is the lowest temperature tried")
+        told.append(f"{setting.temperature:g} is the lowest {tried}")
     if setting.temperature == same[-1]:
-        told.append(f"{setting.temperature:g} is the highest temperature tried")
+        told.append(f"{setting.temperature:g} is the highest {tried}")
     return tuple(told)
