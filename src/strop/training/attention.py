@@ -2,8 +2,9 @@
 
 torch's fused attention for the CPU does not use the processor's bfloat16 units for its gradient.
 For sequences whose weights fit in memory plain products are faster: a training step of the embedded
-model took 0.53 s instead of 0.69 s (`benchmarks/training_precision.py`). The gradient is written out because the one that torch.compile
-makes of the same forward was not finite (torch 2.13, CPU, bfloat16).
+model took 0.53 s instead of 0.69 s (`benchmarks/training_precision.py`). The gradient is written
+out because the one that torch.compile makes of the same forward was not finite (torch 2.13, CPU,
+bfloat16).
 """
 
 from __future__ import annotations
