@@ -102,7 +102,8 @@ def write_card(
         *(_measured(before, "first run, ") if before else []),
         *_measured(run, "second run, " if before else ""),
         "",
-        "The measurements on the way used fewer rows than the number above.",
+        "The curve is the run's own: fewer rows, other noise, and the precision that it trained in. "
+        "The number above is in float32.",
         "",
         "## Data",
         *_data(shards),
