@@ -102,8 +102,8 @@ def write_card(
         *(_measured(before, "first run, ") if before else []),
         *_measured(run, "second run, " if before else ""),
         "",
-        "The curve is the run's own: fewer rows, other noise, and the precision that it trained in. "
-        "The number above is in float32.",
+        "The curve is the run's own: fewer rows, other noise, and the precision that it trained "
+        "in. The number above is in float32.",
         "",
         "## Data",
         *_data(shards),
