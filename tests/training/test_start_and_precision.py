@@ -80,7 +80,16 @@ def test_a_checkpoint_that_does_not_fit_is_refused(corpus, tmp_path):
     assert caught.value.expected == "nothing"
     with pytest.raises(UserError, match="its shape"):
         train(corpus, "b", start=first, model={"hidden_dim": 64})
+    # Other heads have weights of the same sizes.
+    with pytest.raises(UserError, match="its shape") as caught:
+        train(corpus, "heads", start=first, model={"n_heads": 4})
+    assert (caught.value.got or "").startswith("n_heads=2")
     causal = {"family": "ar", "init": "public"}
+    other = train(corpus, "causal", steps=2, model=causal, objective="causal")["checkpoint"]
+    heads = {**causal, "n_heads": 4}
+    with pytest.raises(UserError, match="its shape") as caught:
+        train(corpus, "causal heads", start=other, model=heads, objective="causal")
+    assert "num_attention_heads=2" in (caught.value.got or "")
     with pytest.raises(UserError, match="its family"):
         train(corpus, "c", start=first, model=causal, objective="causal")
     with pytest.raises(UserError, match="its tokenizer") as caught:

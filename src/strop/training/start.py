@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from strop.denoisers.dit import DiT
 from strop.denoisers.load import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
@@ -28,7 +31,12 @@ def begin_with(module: Diffusion | Causal, source: str, codec: TextCodec) -> str
             f"the corpus's own, of {codec.vocab_size:,} tokens",
             fix="set data.tokenizer to the checkpoint's directory, or start another run without it",
         )
-    weights = model.network.state_dict()  # pyright: ignore[reportAttributeAccessIssue]
+    network: Any = model.network  # pyright: ignore[reportAttributeAccessIssue]
+    # What sizes of weights do not show: a network with other heads would take them and be wrong.
+    theirs, mine = _unseen(network), _unseen(module.network)
+    if theirs != mine:
+        raise _unfit("shape", source, _told(theirs), _told(mine))
+    weights = network.state_dict()
     ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
     for name in sorted({*ours, *weights}):
         theirs = tuple(weights[name].shape) if name in weights else None
@@ -36,6 +44,19 @@ def begin_with(module: Diffusion | Causal, source: str, codec: TextCodec) -> str
             raise _unfit(f"shape ({name})", source, theirs, ours.get(name))
     module.network.load_state_dict(weights)
     return model.spec.sha256
+
+
+def _unseen(network: Any) -> dict[str, Any]:
+    if isinstance(network, DiT):
+        shape = network.shape
+        names = ("n_heads", "time_conditioning", "mask_id")
+        return {name: getattr(shape, name) for name in names}
+    names = ("model_type", "hidden_act", "num_attention_heads", "num_key_value_heads")
+    return {name: getattr(network.config, name, None) for name in names}
+
+
+def _told(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def _unfit(
