@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import toy
-from safetensors.torch import load_file
+from toy import same, train, weights
 
 import strop
 from strop.denoisers.files import sha256_of
@@ -21,21 +21,6 @@ from strop.training.loop import Silent
 from strop.training.run import TrainingRun
 from strop.training.spec import read_spec
 
-
-def train(corpus, run, **changes):
-    return strop.train(
-        toy.config(**changes),
-        out=corpus / run,
-        data_root=corpus,
-        shards=corpus / "shards",
-        device="cpu",
-    )
-
-
-def weights(checkpoint):
-    return load_file(Path(checkpoint) / "model.safetensors")
-
-
 STILL = {"lr": 1e-30, "warmup": 0, "steps": 2, "seed": 6}
 """A run that changes nothing, so that its end shows its beginning."""
 
@@ -45,8 +30,7 @@ def test_a_run_begins_with_a_checkpoints_weights(corpus, model):
     about = {"model": model} if not model else {"model": model, "objective": "causal"}
     first = train(corpus, "first", **about)
     second = train(corpus, "second", start=first["checkpoint"], **STILL, **about)
-    handed = weights(first["checkpoint"])
-    assert all(torch.equal(v, handed[k]) for k, v in weights(second["checkpoint"]).items())
+    assert same(weights(second), weights(first))
     assert second["start_sha256"] == sha256_of(Path(first["checkpoint"]) / "model.safetensors")
     assert first["start_sha256"] is None
     fresh = train(corpus, "fresh", **STILL, **about)  # the same seed without the weights
@@ -69,8 +53,7 @@ def test_it_continues_although_the_checkpoint_is_gone(corpus):
     shutil.rmtree(start)
     ended = train(corpus, "run", start=start)
     assert ended["start_sha256"] == whole["start_sha256"]
-    wanted = weights(whole["checkpoint"])
-    assert all(torch.equal(v, wanted[k]) for k, v in weights(ended["checkpoint"]).items())
+    assert same(weights(ended), weights(whole))
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused(corpus, tmp_path):

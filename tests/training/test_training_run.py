@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import toy
-from safetensors.torch import load_file
+from toy import same, train, weights
 
 import strop
 from strop.cli.main import run as strop_command
@@ -24,25 +24,6 @@ from strop.training.data import prepare
 from strop.training.loop import Silent
 from strop.training.run import TrainingRun
 from strop.training.spec import DataSpec, config_names, read_spec
-
-
-def train(corpus, run="run", **changes):
-    """A toy run in this process."""
-    return strop.train(
-        toy.config(**changes),
-        out=corpus / run,
-        data_root=corpus,
-        shards=corpus / "shards",
-        device="cpu",
-    )
-
-
-def weights(result):
-    return load_file(f"{result['checkpoint']}/model.safetensors")
-
-
-def same(one, two):
-    return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
 
 
 def torchrun():

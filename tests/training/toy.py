@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+import strop
 
 SUBJECTS = ["the fox", "a crow", "the old king", "her sister", "the miller", "a small boy"]
 VERBS = ["saw", "followed", "called", "feared", "helped", "found"]
@@ -77,6 +82,27 @@ def config(**changes: Any) -> dict[str, Any]:
     for key, value in changes.items():
         whole[key] = {**whole[key], **value} if key in ("model", "data") else value
     return whole
+
+
+def train(corpus: Path, run: str = "run", **changes: Any) -> dict[str, Any]:
+    """A run in this process."""
+    return strop.train(
+        config(**changes),
+        out=corpus / run,
+        data_root=corpus,
+        shards=corpus / "shards",
+        device="cpu",
+    )
+
+
+def weights(result: dict[str, Any]) -> dict[str, Tensor]:
+    """Of a run's last checkpoint."""
+    return load_file(f"{result['checkpoint']}/model.safetensors")
+
+
+def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
+    """Whether two sets of weights agree to the bit."""
+    return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
 
 
 def start(
