@@ -24,6 +24,9 @@ strop study posterior embedded:tales-early embedded:tales -o "$out/posterior"
 # Two texts that per-output scores prefer.
 strop study collapse --steps 16 -n 64 -o "$out/collapse"
 
+# Likelihood against judged quality on the same outputs.
+strop study exact-output --smoke -o "$out/exact-output"
+
 # Memory and time.
 strop study cost --steps 4,16,64 -o "$out/cost"
 
