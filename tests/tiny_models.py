@@ -15,6 +15,9 @@ from tokenizers import Tokenizer, models
 
 from strop.denoisers.config import DiTShape, expected_tensors
 
+THREADS = int(os.environ.get("STROP_TEST_THREADS", "1"))
+"""Of every test and of the processes it starts; `make test-portable` has more than one, too."""
+
 SHAPE = DiTShape(
     vocab_size=12,
     length=8,
@@ -57,8 +60,9 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """One thread, as the tests themselves run, so that products of matrices have equal bits."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **more}
+    """As many threads as the tests themselves have, so that matrix products have equal bits."""
+    threads = str(THREADS)
+    return {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **more}
 
 
 def strop(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:

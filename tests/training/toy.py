@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import strop
+from tiny_models import environment
 
 SUBJECTS = ["the fox", "a crow", "the old king", "her sister", "the miller", "a small boy"]
 VERBS = ["saw", "followed", "called", "feared", "helped", "found"]
@@ -118,7 +118,7 @@ def start(
     command += ["--shards", str(directory / "shards"), *flags]
     return subprocess.Popen(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
