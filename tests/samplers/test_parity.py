@@ -24,14 +24,6 @@ NAMES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # stable sums
-    yield
-    torch.set_num_threads(threads)
-
-
 def load(folder: str, family: str | None = None):
     with pytest.warns(UserWarning, match="how long"):
         denoiser = strop.load_denoiser(
