@@ -59,6 +59,7 @@ def test_a_loss_that_moves_is_refused(trained, tmp_path):
         pack(path, tmp_path / "small", shards, seed=5, rows=32)
 
 
+@pytest.mark.slow
 def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
     names = ("fairytaleqa_stories", "nltk_gutenberg_17", "english_novels_100")
     for seed, name in enumerate(names):

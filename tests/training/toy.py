@@ -101,7 +101,10 @@ def weights(result: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
-    """Whether two sets of weights agree to the bit."""
+    """Whether two sets of weights agree to the bit.
+
+    They must where both runs had the same machine, batch shapes and number of threads.
+    """
     return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
 
 
