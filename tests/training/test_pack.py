@@ -40,7 +40,9 @@ def test_half_precision_storage_keeps_the_loss(trained, tmp_path):
     assert packed.before.nats_per_token == pytest.approx(
         result["held_out"]["nats_per_token"], rel=1e-6
     )
-    assert 0 < abs(packed.change) < 5e-4  # not zero: something was rounded
+    # Not zero: something was rounded. `pack` refuses from 5e-4; twelve seeds give 5e-5 (root mean
+    # square), at most 8e-5.
+    assert 0 < abs(packed.change) < 5e-4
     stored = load_file(tmp_path / "small" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
     whole = (path / "model.safetensors").stat().st_size
