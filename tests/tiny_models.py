@@ -67,11 +67,11 @@ def environment(**more: str) -> dict[str, str]:
 
 def strop(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in a process of its own."""
-    options = {"capture_output": True, "text": True, "timeout": 120, **options}
+    options = {"capture_output": True, "text": True, "timeout": 600, **options}
     return subprocess.run(command(*arguments), env=environment(), check=False, **options)
 
 
-def wait_for(process: subprocess.Popen[Any], reached: Any, seconds: float = 60.0) -> bool:
+def wait_for(process: subprocess.Popen[Any], reached: Any, seconds: float = 300.0) -> bool:
     """Whether `reached()` came true while the process lived; the limit only guards a hang."""
     import time
 

@@ -88,7 +88,7 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
     }
     script = ROOT / "scripts" / "train-embedded.sh"
     done = subprocess.run(
-        [str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=200
+        [str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     monkeypatch.setattr(assets, "MODELS", tmp_path / "models")

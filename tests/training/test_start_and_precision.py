@@ -143,7 +143,7 @@ def test_bfloat16_on_the_cpu_learns_the_same(corpus):
         env=environment(ONEDNN_MAX_CPU_ISA=widest),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
