@@ -36,7 +36,7 @@ test-slow: $(STAMPS)/install
 
 # The numeric tests as older processors would run them, with 1 and 2 threads and in random order.
 test-portable: $(STAMPS)/install
-	scripts/test-portable.sh
+	scripts/test-portable.sh -n $(WORKERS)
 
 # A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
 test-server: $(STAMPS)/install
