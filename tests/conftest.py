@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
-from tiny_models import write_checkpoint
+from tiny_models import THREADS, write_checkpoint
 
-torch.set_num_threads(1)
+torch.set_num_threads(THREADS)
+
+TESTS = Path(__file__).parent
+NUMERIC = ("samplers", "denoisers", "metrics", "training", "theory", "test_generate.py")
+"""Rooms whose tests compare numbers that the processor's instructions or threads can change."""
+NOT_NUMERIC = {
+    "denoisers/test_checkpoint_sources.py",
+    "denoisers/test_hostile_pickles.py",
+    "denoisers/test_hub_download.py",
+    "denoisers/test_text_codec.py",
+    "denoisers/test_training_files.py",
+    "theory/test_input.py",
+    "training/test_data.py",
+}
+"""Files in those rooms that are about words and files."""
 
 # The same examples on every machine, however slow it is.
 settings.register_profile("strop", deadline=None, derandomize=True)
 settings.load_profile("strop")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        place = item.path.relative_to(TESTS)
+        if place.parts[0] in NUMERIC and place.as_posix() not in NOT_NUMERIC:
+            item.add_marker("numeric")
+    seed = config.getoption("--shuffle")
+    if seed is not None:  # file by file, so that what a file's tests share is made once
+        draw = random.Random(seed).random
+        turn: dict[Path, float] = {}
+        items.sort(key=lambda item: (turn.setdefault(item.path, draw()), draw()))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
@@ -43,6 +44,15 @@ def equal(one: Pool, other: Pool) -> bool:
 def test_fast_outputs_do_not_depend_on_the_batch_size(
     denoiser: Denoiser, precision: str, steps: int
 ) -> None:
+    """Up to rounding: a row alone and among others goes through other products of matrices.
+
+    That this changes scores by less than 1e-5 is checked; so one of the 160 tokens would be drawn
+    otherwise in one of a thousand such tests at most.
+    """
+    ids = torch.full((20, 8), denoiser.mask_id)
+    ids[:, ::2] = torch.arange(80).reshape(20, 4) % denoiser.mask_id
+    together, alone = denoiser.log_probs(ids), [denoiser.log_probs(row[None]) for row in ids]
+    assert (together - torch.cat(alone)).abs().max() < 1e-5
     spec = SamplerSpec(steps=steps, precision=precision)
     reference = strop.sample(denoiser, spec, n=20, seed=9)
     assert len(np.unique(reference.ids, axis=0)) > 10
@@ -58,7 +68,7 @@ def test_fast_outputs_agree_up_to_the_last_bits_of_a_product(
 ) -> None:
     """An exact denoiser looks its numbers up, so no bit may depend on the batch."""
     spec = SamplerSpec(steps=8, precision=precision, temperature=0.7)
-    pools = [strop.sample(tabular, spec, n=500, seed=1, batch_size=b) for b in (1, 64, 500)]
+    pools = [strop.sample(tabular, spec, n=200, seed=1, batch_size=b) for b in (1, 64, 200)]
     assert all(equal(pool, pools[0]) for pool in pools)
 
 

@@ -15,6 +15,9 @@ from tokenizers import Tokenizer, models
 
 from strop.denoisers.config import DiTShape, expected_tensors
 
+THREADS = int(os.environ.get("STROP_TEST_THREADS", "1"))
+"""Of every test and of the processes it starts; `make test-portable` has more than one, too."""
+
 SHAPE = DiTShape(
     vocab_size=12,
     length=8,
@@ -57,17 +60,18 @@ def command(*arguments: object) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """One thread, as the tests themselves run, so that products of matrices have equal bits."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **more}
+    """As many threads as the tests themselves have, so that matrix products have equal bits."""
+    threads = str(THREADS)
+    return {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, **more}
 
 
 def strop(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in a process of its own."""
-    options = {"capture_output": True, "text": True, "timeout": 120, **options}
+    options = {"capture_output": True, "text": True, "timeout": 600, **options}
     return subprocess.run(command(*arguments), env=environment(), check=False, **options)
 
 
-def wait_for(process: subprocess.Popen[Any], reached: Any, seconds: float = 60.0) -> bool:
+def wait_for(process: subprocess.Popen[Any], reached: Any, seconds: float = 300.0) -> bool:
     """Whether `reached()` came true while the process lived; the limit only guards a hang."""
     import time
 

@@ -1,4 +1,9 @@
-"""Bit for bit what the public codes return, from the vectors in tests/vectors."""
+"""Bit for bit what the public codes return, from the vectors in tests/vectors.
+
+Other instructions and threads round the scores otherwise: those agree within 5e-7 on the machines
+tried, and within 1e-5 by the tests. Ids are equal to the last one all the same because no draw of
+these runs is that close to a tie, which the fixture `rounding` checks.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +29,23 @@ NAMES = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # stable sums
-    yield
-    torch.set_num_threads(threads)
+@pytest.fixture(params=[0.0, 1e-5], ids=["", "moved"])
+def rounding(request, monkeypatch):
+    """As it is, and with every score moved at random by more than rounding does."""
+    generator = torch.Generator().manual_seed(0)
+
+    def move(_module, _inputs, scores):
+        return scores + request.param * (2 * torch.rand(scores.shape, generator=generator) - 1)
+
+    plain = load
+
+    def moved(*arguments):
+        denoiser, *others = plain(*arguments)
+        if request.param:
+            denoiser.network.output_layer.linear.register_forward_hook(move)
+        return denoiser, *others
+
+    monkeypatch.setitem(globals(), "load", moved)
 
 
 def load(folder: str, family: str | None = None):
@@ -67,6 +83,7 @@ def test_training_loss():
     assert (loss > 0).any()
 
 
+@pytest.mark.usefixtures("rounding")
 @pytest.mark.parametrize("run", runs("mdlm"))
 def test_mdlm_ids(run):
     denoiser, expected, _ = load("mdlm")
@@ -82,6 +99,7 @@ def test_mdlm_ids(run):
     assert (pool.nfe == run["calls"]).all()
 
 
+@pytest.mark.usefixtures("rounding")
 @pytest.mark.parametrize("run", runs("duo_mdlm"))
 def test_duo_ids(run):
     denoiser, expected, _ = load("duo_mdlm")
@@ -130,6 +148,7 @@ def test_sedd_scores():
     assert (score - expected["log_score_sigma_0.7"]).abs().max() < 1e-5
 
 
+@pytest.mark.usefixtures("rounding")
 @pytest.mark.parametrize("run", runs("sedd"))
 def test_sedd_ids(run):
     denoiser, expected, _ = load("sedd", "sedd")
@@ -138,6 +157,7 @@ def test_sedd_ids(run):
     assert (pool.nfe == run["calls"]).all()
 
 
+@pytest.mark.usefixtures("rounding")
 @pytest.mark.parametrize("run", runs("duo_sedd"))
 def test_sedd_ids_of_the_duo_code(run):
     denoiser, expected, _ = load("duo_sedd", "sedd")
@@ -155,6 +175,7 @@ def test_logits_at_a_noise_level(folder, family):
     assert (logits - expected["logits_sigma_0.7"]).abs().max() < 1e-5
 
 
+@pytest.mark.usefixtures("rounding")
 @pytest.mark.parametrize("run", runs("duo"))
 def test_duo_uniform_state_ids(run):
     denoiser, expected, _ = load("duo", "duo")
@@ -171,6 +192,7 @@ def test_duo_uniform_state_ids(run):
     assert (pool.nfe == run["calls"]).all()
 
 
+@pytest.mark.usefixtures("rounding")
 @pytest.mark.parametrize("run", runs("didi"))
 def test_didi_ids(run, monkeypatch):
     denoiser, expected, _ = load("didi")

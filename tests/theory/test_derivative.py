@@ -45,7 +45,7 @@ def test_lambda_star_is_the_global_minimum(seed, theory):
     _, found = theory("derivative", document)
     reference = Reference(document)
     scan = [reference.kl(float(lam)) for lam in np.geomspace(0.05, 50, 400)]
-    assert found["KL_at_star"] <= min(scan) + 1e-15
+    assert found["KL_at_star"] <= min(scan) + 1e-14
     assert found["KL_at_star"] == pytest.approx(reference.kl(found["lambda_star"]), abs=1e-14)
     assert (found["lambda_star"] > 1) == (found["g"] < 0)
 
@@ -68,7 +68,7 @@ def test_without_a_finite_repair_the_answer_is_the_end_of_the_range(theory):
 def test_a_target_that_does_not_care_keeps_lambda_1(theory):
     _, found = theory("derivative", {"P": [[0.25, 0.25], [0.25, 0.25]], "grid": [0, 0.5, 1]})
     assert found["lambda_star"] == 1
-    assert found["g"] == pytest.approx(0, abs=1e-15)
+    assert found["g"] == pytest.approx(0, abs=1e-14)
 
 
 @pytest.mark.parametrize(

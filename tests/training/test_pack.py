@@ -40,7 +40,9 @@ def test_half_precision_storage_keeps_the_loss(trained, tmp_path):
     assert packed.before.nats_per_token == pytest.approx(
         result["held_out"]["nats_per_token"], rel=1e-6
     )
-    assert 0 < abs(packed.change) < 5e-4  # not zero: something was rounded
+    # Not zero: something was rounded. `pack` refuses from 5e-4; twelve seeds give 5e-5 (root mean
+    # square), at most 8e-5.
+    assert 0 < abs(packed.change) < 5e-4
     stored = load_file(tmp_path / "small" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {torch.float16}
     whole = (path / "model.safetensors").stat().st_size
@@ -59,6 +61,7 @@ def test_a_loss_that_moves_is_refused(trained, tmp_path):
         pack(path, tmp_path / "small", shards, seed=5, rows=32)
 
 
+@pytest.mark.slow
 def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
     names = ("fairytaleqa_stories", "nltk_gutenberg_17", "english_novels_100")
     for seed, name in enumerate(names):
@@ -85,7 +88,7 @@ def test_the_script_makes_four_models_that_load(tmp_path, monkeypatch):
     }
     script = ROOT / "scripts" / "train-embedded.sh"
     done = subprocess.run(
-        [str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=200
+        [str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     monkeypatch.setattr(assets, "MODELS", tmp_path / "models")

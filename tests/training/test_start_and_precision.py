@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,11 @@ from strop.training.attention import plain_attention
 from strop.training.loop import Silent
 from strop.training.run import TrainingRun
 from strop.training.spec import read_spec
+from tiny_models import environment
 
 STILL = {"lr": 1e-30, "warmup": 0, "steps": 2, "seed": 6}
 """A run that changes nothing, so that its end shows its beginning."""
+ROUNDINGS = 17 * 8 * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize("model", [{}, {"family": "ar", "init": "public"}])
@@ -107,10 +111,12 @@ def test_plain_attention_is_attention():
     for x in inputs:
         x.data *= 3  # sharp weights as well
     plain, fused = plain_attention(*inputs), F.scaled_dot_product_attention(*inputs)
-    assert torch.allclose(plain, fused, atol=1e-5)
+    # A number here is a sum of at most 17 products of sums of 8: whatever the order, its error is
+    # within 17 x 8 roundings of the largest (ten seeds: 2, and 32 in the gradients).
+    assert (plain - fused).abs().max() < ROUNDINGS * plain.abs().max()
     pairs = (torch.autograd.grad(out, inputs, gradient) for out in (plain, fused))
     for one, other in zip(*pairs, strict=True):
-        assert torch.allclose(one, other, atol=2e-5)
+        assert (one - other).abs().max() < ROUNDINGS * other.abs().max()
 
 
 def test_bfloat16_that_crashes_is_refused_in_words(corpus, monkeypatch):
@@ -121,19 +127,38 @@ def test_bfloat16_that_crashes_is_refused_in_words(corpus, monkeypatch):
     assert not (corpus / "run" / "metrics.jsonl").exists()
 
 
-def test_bfloat16_on_the_cpu_learns_the_same(corpus, monkeypatch):
+def test_bfloat16_on_the_cpu_learns_the_same(corpus):
+    """At first the same change of the weights, at last as much learned.
+
+    Two trainings that round differently drift apart like any chaotic system, float32 from float32
+    too: between AVX2 and AVX-512 the losses of one float32 run differ by 3e-7 (root mean square
+    over 16 seeds) after 10 steps, 5e-5 after 20, 0.004 after 30, 0.07 after 60. So weights can be
+    compared early only, and a late loss only with the spread of the drift.
+    """
     # In a process of its own, without the instructions that some machines report and refuse; what
     # the processor lacks, the library then computes in another way.
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-    about = {"steps": 60, "save_every": None, "optimizer": "muon", "model": {"dropout": 0.0}}
-    results = {}
-    for precision in ("float32", "bfloat16"):
-        config = toy.config(precision=precision, **about)
-        (corpus / "config.json").write_text(json.dumps(config))
-        process = toy.start(corpus, precision)
-        _, told = process.communicate(timeout=200)
-        assert process.returncode == 0, told
-        results[precision] = TrainingRun(corpus / precision).result()
-    losses = {name: result["held_out"]["nats_per_token"] for name, result in results.items()}
-    assert losses["float32"] != losses["bfloat16"]
-    assert losses["bfloat16"] == pytest.approx(losses["float32"], abs=0.03)
+    widest = os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("bfloat16_runs.py")), str(corpus)],
+        env=environment(ONEDNN_MAX_CPU_ISA=widest),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    # How far apart the changes of the weights are after 4 steps, as a share of float32's. Twelve
+    # seeds each under SSE4.1, AVX2 and AVX-512 with bfloat16: mean 0.17, spread 0.043, at most
+    # 0.245, the same to 0.01 under all three (Muon turns small directions, which are rounding, into
+    # large ones). The limit is mean and five spreads. A gradient of attention that is not centred
+    # gives 0.69 to 0.82, attention without its scale at least 0.53, Muon that does not
+    # orthogonalise at least 0.63.
+    assert 0 < told["apart"] < 0.4
+    assert told["broken apart"] > 0.4  # the control
+    # Nats per token learned in 120 steps. float32 learns 1.18 (1.08 to 1.22 with this seed);
+    # bfloat16 learns that much less 0.03 on the mean of the same 36 runs, spread 0.09 (0.07, 0.12
+    # and 0.08 by instruction set; float32 between instruction sets 0.07), at most 0.26. The limit
+    # is five spreads; the gradient that is not centred learns 0.9 to 1.1 less.
+    learned = told["learned"]
+    assert learned["float32"] > 0.9
+    assert learned["bfloat16"] == pytest.approx(learned["float32"], abs=0.5)

@@ -133,7 +133,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(corpus):
     kills = 0
     for after in (5, 17, 31):
         process = toy.start(corpus, "killed")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600  # only guards a hang
         while process.poll() is None and time.monotonic() < deadline:
             try:
                 reached = toy.losses(corpus / "killed")[-1][0]
@@ -148,7 +148,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(corpus):
         assert not (corpus / "killed" / "result.json").exists()
     assert kills == 3
     process = toy.start(corpus, "killed")
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told
     assert "continuing at step" in told
     ended = TrainingRun(corpus / "killed").result()
@@ -178,7 +178,8 @@ def test_another_seed_gives_other_bits(corpus):
     ("objective", "strategy"),
     [
         ("any-order", "ddp"),
-        ("any-order", "fsdp"),
+        # The test below shares weights in every run of the tests, with the same curve.
+        pytest.param("any-order", "fsdp", marks=pytest.mark.slow),
         pytest.param("public", "ddp", marks=pytest.mark.slow),
     ],
 )
@@ -188,7 +189,7 @@ def test_two_processes_give_the_curve_of_one(corpus, objective, strategy):
     (corpus / "config.json").write_text(json.dumps(spec))
     one = train(corpus, "one", steps=8, objective=objective)
     process = toy.start(corpus, "two", launcher=torchrun(), flags=["--strategy", strategy])
-    _, told = process.communicate(timeout=200)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told
     two = TrainingRun(corpus / "two").result()
     assert two["processes"] == 2
@@ -217,7 +218,7 @@ def test_another_strategy_continues_a_run(corpus):
     with pytest.raises(Incomplete):
         strop.train(spec, **where, device="cpu", progress=Stopper())
     process = toy.start(corpus, "run", launcher=torchrun(), flags=["--strategy", "fsdp"])
-    _, told = process.communicate(timeout=200)
+    _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told
     assert "continuing at step 4" in told
     assert np.allclose(toy.losses(corpus / "run"), toy.losses(corpus / "whole"), rtol=1e-5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import strop
+from tiny_models import environment
 
 SUBJECTS = ["the fox", "a crow", "the old king", "her sister", "the miller", "a small boy"]
 VERBS = ["saw", "followed", "called", "feared", "helped", "found"]
@@ -101,7 +101,10 @@ def weights(result: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def same(one: dict[str, Tensor], two: dict[str, Tensor]) -> bool:
-    """Whether two sets of weights agree to the bit."""
+    """Whether two sets of weights agree to the bit.
+
+    They must where both runs had the same machine, batch shapes and number of threads.
+    """
     return one.keys() == two.keys() and all(torch.equal(one[k], two[k]) for k in one)
 
 
@@ -118,7 +121,7 @@ def start(
     command += ["--shards", str(directory / "shards"), *flags]
     return subprocess.Popen(
         command,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -1,0 +1,69 @@
+"""Runs in float32, in bfloat16 and in a bfloat16 that is broken on purpose, beside each other.
+
+A program of its own: which instructions the library may use is settled when torch is loaded.
+`python bfloat16_runs.py DIRECTORY` prints a JSON object; DIRECTORY holds toy.txt.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+sys.path.insert(1, str(Path(__file__).parents[1]))
+
+import torch
+import toy
+from torch import Tensor
+
+from strop.training import attention, parallel
+from tiny_models import THREADS
+
+ABOUT: dict[str, Any] = {"save_every": None, "optimizer": "muon", "model": {"dropout": 0.0}}
+
+
+def uncentred(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient of attention as if the softmax did not normalise."""
+    query, key, value, weights = ctx.saved_tensors
+    gradient = gradient.to(value.dtype)
+    of_weights = (gradient @ value.mT).float() * weights.float()
+    of_scores = (of_weights * query.shape[-1] ** -0.5).to(query.dtype)
+    return of_scores @ key, of_scores.mT @ query, weights.mT @ gradient
+
+
+def main(directory: Path) -> None:
+    torch.set_num_threads(THREADS)
+    parallel._bfloat16_runs = functools.cache(parallel._bfloat16_runs)
+
+    def run(name: str, **changes: Any) -> tuple[Tensor, float]:
+        """All weights as one vector, and the held-out loss."""
+        result = toy.train(directory, name, **{**ABOUT, **changes})
+        found = toy.weights(result)
+        together = torch.cat([found[key].double().flatten() for key in sorted(found)])
+        return together, result["held_out"]["nats_per_token"]
+
+    start, before = run("start", steps=1, lr=1e-30, warmup=0)
+
+    def change(name: str, precision: str) -> Tensor:
+        return run(name, precision=precision, steps=4)[0] - start
+
+    exact, rounded = change("short", "float32"), change("short bfloat16", "bfloat16")
+    with mock.patch.object(attention._Attention, "backward", staticmethod(uncentred)):
+        broken = change("broken", "bfloat16")
+    long = {
+        precision: before - run(f"long {precision}", precision=precision, steps=120)[1]
+        for precision in ("float32", "bfloat16")
+    }
+    told = {
+        "apart": float((rounded - exact).norm() / exact.norm()),
+        "broken apart": float((broken - exact).norm() / exact.norm()),
+        "learned": long,
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
