@@ -519,7 +519,7 @@ def test_a_damaged_study_is_named(tmp_path: Path, text: str) -> None:
         with pytest.raises(UserError, match="damaged") as caught:
             attempt()
         assert caught.value.where == str(path / "study.yaml")
-        assert "--force" in str(caught.value.fix)
+        assert "`force`" in str(caught.value.fix)
     assert indices_of(cell) == [0], "nothing was lost by looking"
     prepared(path, force=True)
     assert indices_of(only_cell(path)) == []
@@ -581,7 +581,7 @@ def test_another_spec_is_refused_and_the_difference_named(
         prepared(path, other, n=99)
     assert told in str(caught.value.got)
     assert "n: " not in str(caught.value.got) or "dense" in told
-    assert "--force" in str(caught.value.fix)
+    assert "`force`" in str(caught.value.fix)
     assert files_below(path) == before
 
 
@@ -897,5 +897,5 @@ def test_a_path_that_cannot_be_a_directory(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name) if name else ""
     with pytest.raises(UserError) as caught:
         Run.prepare(path, asked_of(cell_of()), [cell_of()])
-    assert "-o/--out" in str(caught.value)
+    assert "`out`" in str(caught.value)
     assert (tmp_path / "file").read_text() == "mine"

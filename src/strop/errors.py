@@ -1,6 +1,8 @@
 """Two kinds of failure: the user's, told in one message, and ours, told by a traceback.
 
-A `UserError` says what happened, where, what was found and expected, and what to do next.
+A `UserError` says what happened, where, what was found and expected, and what to do next. It names
+fields with their owner (SamplerSpec.steps) and arguments in backquotes (`out`, `weights=raw`), not
+flags: the command line tells them as the flags of the verb that was called (`strop.cli.flags`).
 Everything that is not a `StropError` is a bug in strop and keeps its traceback.
 """
 
@@ -49,13 +51,13 @@ class StropError(Exception):
         self.what = what
         """One sentence: what happened."""
         self.where = None if where is None else str(where)
-        """The file, key or flag it happened at."""
+        """The file, key or field it happened at."""
         self.got = None if got is None else str(got)
         """What was found there."""
         self.expected = None if expected is None else str(expected)
         """What would have been right."""
         self.fix = fix
-        """The next thing to do, if possible a command."""
+        """The next thing to do, if possible a command; alternatives are separated by ", or "."""
         super().__init__(what)
 
     def __str__(self) -> str:
@@ -114,10 +116,9 @@ def whole_number(name: str, value: Any, least: int, limit: int) -> int:
     """An argument as an int, of whatever integer type it came, if least <= value < limit."""
     if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < limit:
         return int(value)
-    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
     raise UserError(
-        f"The argument {name!r} is out of range.",
-        where=flag,
+        f"`{name}` is out of range.",
+        where=f"`{name}`",
         got=repr(value),
         expected=f"a whole number of at least {least} and below 2**{limit.bit_length() - 1}",
     )

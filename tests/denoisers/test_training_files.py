@@ -91,7 +91,7 @@ def test_no_averages(tmp_path: Path) -> None:
     file = write_training_file(tmp_path / "x.ckpt", raw_state(), None)
     with pytest.raises(UserError, match="no averaged") as caught:
         read_checkpoint(file)
-    assert 'weights="raw"' in str(caught.value)
+    assert "`weights=raw`" in str(caught.value)
     assert read_checkpoint(file, weights="raw").weights == "raw"
 
 

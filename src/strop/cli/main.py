@@ -17,6 +17,7 @@ import typer
 
 from strop.cli import output
 from strop.cli.allocator import keep_pages
+from strop.cli.flags import Verb, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package
 from strop.version import __version__
 
@@ -42,6 +43,11 @@ VERBS: tuple[str, ...] = (
     "models",
     "doctor",
 )
+
+
+STDOUT = "stdout"
+PRINTING = (errno.ENOSPC, errno.EIO)
+"""What writing to a full or vanished stdout raises, without the name of a file."""
 
 
 def _version(wanted: bool) -> None:
@@ -79,48 +85,52 @@ def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no exception of the user's gets out."""
     as_json = "--json" in argv
     _accept_any_text()
-    try:
-        code = _invoke(argv)
-        sys.stdout.flush()
-        return code
-    except _ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help
-            return 0
-        return output.fail(_usage(error), as_json)
-    except (KeyboardInterrupt, typer.Abort):
-        stopped = Incomplete("Interrupted.", fix="run the same command again to continue")
-        return output.fail(stopped, as_json)
-    except BrokenPipeError:
-        # The reader (head, less) has gone: nothing is wrong and nobody is listening.
-        _silence_stdout()
-        return 0
-    except ModuleNotFoundError as error:
-        remedy = missing_package(error)
-        if remedy is None:
-            raise
-        return output.fail(remedy, as_json)
-    except StropError as error:
-        return output.fail(error, as_json)
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        return output.fail(_memory(error), as_json)
-    except OSError as error:
-        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        _silence_stdout()  # what the run directory holds is safe: only the printing failed
-        told = UserError("The result cannot be printed.", where="stdout", got=error.strerror)
-        return output.fail(told, False)
-
-
-def _invoke(argv: list[str]) -> int:
-    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
     command = build()
+    with speaking(command, argv) as verb:
+        try:
+            code = _invoke(command, argv)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            # The reader (head, less) has gone: nothing is wrong and nobody is listening.
+            _silence_stdout()
+            return 0
+        except (Exception, KeyboardInterrupt) as error:
+            told = _told(error, verb)
+            if told is None:
+                raise
+            return output.fail(told, as_json and told.where != STDOUT)
+
+
+def _told(error: BaseException, verb: Verb) -> StropError | None:
+    """A failure in words; None if it is a bug, whose traceback we want."""
+    if isinstance(error, StropError):
+        return verb.error(error)
+    if isinstance(error, _ClickException):
+        return _usage(error)
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return Incomplete("Interrupted.", fix="run the same command again to continue")
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if _out_of_memory(error):
+        return verb.error(_memory(error))
+    if isinstance(error, OSError) and error.filename is None and error.errno in PRINTING:
+        _silence_stdout()  # what the run directory holds is safe: only the printing failed
+        return UserError("The result cannot be printed.", where=STDOUT, got=error.strerror)
+    return None
+
+
+def _invoke(command: Any, argv: list[str]) -> int:
+    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
     try:
         with command.make_context("strop", list(argv)) as context:
             command.invoke(context)
     except typer.Exit as done:  # --help and --version
         return done.exit_code
+    except _ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help
+            return 0
+        raise
     return 0
 
 
@@ -142,21 +152,19 @@ def _silence_stdout() -> None:
     os.close(null)
 
 
-def _out_of_memory(error: Exception) -> bool:
+def _out_of_memory(error: BaseException) -> bool:
     # torch says it with a RuntimeError on the CPU and with a class of its own on CUDA; its name is
     # enough, and importing torch for it would be dear.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "allocate memory" in str(error)
-    )
+    if isinstance(error, RuntimeError):
+        return type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
+    return isinstance(error, MemoryError)
 
 
-def _memory(error: Exception) -> UserError:
+def _memory(error: BaseException) -> UserError:
     return UserError(
         "There is not enough memory.",
         got=str(error).splitlines()[0][:200] if str(error) else None,
-        fix="use a smaller --batch-size, or a smaller --length",
+        fix="use a smaller `batch_size`, or use a smaller `length`",
     )
 
 

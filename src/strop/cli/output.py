@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from strop.cli.flags import in_flags
 from strop.errors import StropError, UserError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def warnings_noted() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
-        note(f"warning: {warning.message}")
+        note(f"warning: {in_flags(str(warning.message))}")
 
 
 def next_command(command: str) -> None:

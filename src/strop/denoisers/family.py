@@ -64,7 +64,7 @@ def family_of_config(content: Any) -> str | None:
 def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
     """The family to load: as the files say, as the user says, or MDLM with a warning."""
     if asked is not None and asked not in DIFFUSION:
-        raise unknown_name("family", asked, DIFFUSION, where="--family")
+        raise unknown_name("family", asked, DIFFUSION, where="`family`")
     if said is not None and said not in DIFFUSION:
         raise UserError(
             f"The checkpoint is of the kind {said!r}, which is no diffusion family known here.",
@@ -77,13 +77,13 @@ def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
         raise UserError(
             f"The checkpoint is of the family {said!r}, not {asked!r}.",
             where=where,
-            got=f"--family {asked}",
+            got=asked,
             expected=said,
-            fix="leave --family out",
+            fix="leave `family` out",
         )
     if said is None and asked is None:
         warnings.warn(
-            f"{where}: nothing says which family it is of; taking mdlm (--family says otherwise)",
+            f"{where}: nothing says which family it is of; taking mdlm (`family` says otherwise)",
             UserWarning,
             stacklevel=2,
         )

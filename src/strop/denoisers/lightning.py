@@ -88,7 +88,7 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             "The checkpoint holds no averaged (EMA) weights.",
             where=path,
             expected="a top-level 'ema' with a list 'shadow_params'",
-            fix='ask for the raw weights: weights="raw" (--weights raw)',
+            fix="ask for the raw weights: `weights=raw`",
         )
     names = [name for name in raw if name != BUFFER]
     if len(shadow) < len(names) or not all(isinstance(p, Tensor) for p in shadow):
@@ -97,7 +97,7 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             where=path,
             got=f"{sum(isinstance(p, Tensor) for p in shadow)} averaged tensors",
             expected=f"at least {len(names)}, one per parameter of the backbone",
-            fix='ask for the raw weights: weights="raw" (--weights raw)',
+            fix="ask for the raw weights: `weights=raw`",
         )
     pairs = list(zip(names, shadow, strict=False))
     wrong = [
@@ -110,6 +110,6 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             "The averaged (EMA) weights do not have the shapes of the network's parameters.",
             where=path,
             got=few(wrong),
-            fix='ask for the raw weights: weights="raw" (--weights raw)',
+            fix="ask for the raw weights: `weights=raw`",
         )
     return {**raw, **dict(pairs)}

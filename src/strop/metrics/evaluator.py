@@ -67,7 +67,7 @@ def load_evaluator(
             where=files.directory,
             got="a config.json without 'model_type'",
             expected="such as gpt2, smollm2-135m or embedded:tales-ar",
-            fix="name another --evaluator",
+            fix="name another `evaluator`",
         )
     network, tokenizer = _load(files, place, kind)
     spec = EvaluatorSpec(
@@ -93,7 +93,7 @@ def load_evaluator(
 
 def _find(text: str, revision: str | None) -> _Files:
     if not text.strip():
-        raise UserError("The evaluator's name is empty.", where="--evaluator")
+        raise UserError("The evaluator's name is empty.", where="`evaluator`")
     if text.startswith(assets.EMBEDDED):
         return _Files(text, assets.embedded_path(text))
     if text == smollm2.NAME:

@@ -52,7 +52,7 @@ def damaged(path: Path, why: object) -> UserError:
     elif path.name == SPEC:
         fix = f"delete {path} and run the command that made it again: it writes the same file"
     else:
-        fix = "restore the file, or start the run anew with --force"
+        fix = "restore the file, or start the run anew with `force`"
     reason = str(why).splitlines()[0][:200] if str(why) else type(why).__name__
     return UserError("A file of the run is damaged.", where=path, got=reason, fix=fix)
 

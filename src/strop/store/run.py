@@ -51,7 +51,7 @@ class Run:
         `n` is the number of outputs of every cell, or `outputs` has one number per cell.
         """
         if not os.fspath(path):
-            raise UserError("The output path is empty.", where="-o/--out", fix="name a directory")
+            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
         run = cls(path)
         with disk(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
@@ -69,9 +69,9 @@ class Run:
                     "This run directory was made by another spec.",
                     where=run.path,
                     got=differences(study["asked"], asked),
-                    expected="the same checkpoint, settings and seed (only -n may grow; for dense "
-                    "by whole batches, see --batch-size)",
-                    fix="choose another -o/--out, or start this one anew with --force",
+                    expected="the same checkpoint, settings and seed (only `n` may grow; for dense "
+                    "by whole batches, see `batch_size`)",
+                    fix="choose another `out`, or start this one anew with `force`",
                 )
             before = run.wanted() if study is not None else {}
             each = asked.get("outputs") or [int(asked.get("n", 0))] * len(ids)
@@ -160,7 +160,7 @@ class Run:
                 where=self.path,
                 got=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
                 expected="a new or empty directory, or one made by strop",
-                fix="choose another -o/--out",
+                fix="choose another `out`",
             )
 
     def _clear(self) -> None:

@@ -78,7 +78,7 @@ class TrainingRun:
                 raise UserError(
                     "Another process is training in this directory.",
                     where=self.path,
-                    fix="wait for it, or choose another -o/--out",
+                    fix="wait for it, or choose another `out`",
                 )
             for folder in (self.path, self.path / CHECKPOINTS):
                 for leftover in folder.glob(f"{TEMPORARY}*"):
@@ -196,7 +196,7 @@ class TrainingRun:
                 where=path,
                 got="; ".join(different),
                 expected="the configuration that the run was started with",
-                fix="choose another -o/--out, or restore the configuration",
+                fix="choose another `out`, or restore the configuration",
             )
 
 
@@ -219,7 +219,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
         got=reason[:200],
         fix=f"delete {path} and run the command again; training starts from the beginning"
         if path.name == RESUME
-        else "restore the file, or choose another -o/--out",
+        else "restore the file, or choose another `out`",
     )
 
 
