@@ -212,7 +212,7 @@ def test_many_shards_read_as_one(tmp_path, monkeypatch):
     order = np.array([10, 0, 7, 8, 3])
     assert np.array_equal(read[order], rows[order])
     (tmp_path / "train-00001.bin").write_bytes(b"short")
-    with pytest.raises(UserError, match="another size"):
+    with pytest.raises(UserError, match="damaged or missing"):
         Rows(tmp_path, entry, "train", 8)
 
 

@@ -141,6 +141,8 @@ def _corpus(
     directory = run.shards if shards is None else Path(shards)
     if fabric.global_rank == 0:
         corpus = prepare(spec.data, directory, root=root, say=progress.say)
+        if run.result() is None:
+            corpus.verify()
         fabric.barrier()
     else:
         fabric.barrier()
