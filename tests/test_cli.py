@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -424,6 +425,16 @@ def test_memory_that_is_not_there_is_said(
     refused(call("sample", checkpoint, "-o", tmp_path / "run"), "not enough memory", "--batch-size")
 
 
+def test_too_little_memory_to_load_torch_is_said(checkpoint: Path, tmp_path: Path) -> None:
+    limit = 300 * 2**20  # less than torch's libraries, more than everything before them
+
+    def narrow() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+    end = strop("sample", checkpoint, "-n", 1, "-o", tmp_path / "run", preexec_fn=narrow)
+    refused((end.returncode, end.stdout, end.stderr), "not enough memory")
+
+
 def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def bug(*_: Any) -> Any:
         raise RuntimeError("ours")
@@ -431,6 +442,15 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr("strop.store.find_runs", bug)
     with pytest.raises(RuntimeError, match="ours"):
         run(["ls", str(tmp_path)])
+
+
+def test_any_number_of_first_outputs(call: Called, made: Path) -> None:
+    code, out, _ = call("show", made, "--first", "99999999999999999999", "--json")
+    assert code == 0
+    assert [len(cell["first"]) for cell in json.loads(out)["cells"]] == [5, 5]
+    code, out, _ = call("show", made, "--first", 0, "--json")
+    assert [len(cell["first"]) for cell in json.loads(out)["cells"]] == [0, 0]
+    refused(call("show", made, "--first", "-1"), "--first")
 
 
 # Processes, pipes and terminals

@@ -1,4 +1,4 @@
-"""The entry point: gathers the verbs and turns every outcome into an exit code.
+"""Gathers the verbs and turns every outcome into an exit code.
 
 0 done; 1 the user's error (wrong flags included); 2 incomplete, run it again; 3 a check failed.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -16,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.allocator import keep_pages
+from strop.cli.entry import main
 from strop.cli.flags import Verb, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package
 from strop.version import __version__
@@ -26,6 +25,8 @@ from strop.version import __version__
 _ClickException: type[Exception] = next(
     cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
 )
+
+__all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 
 # One module per verb; each has `register(app)`. The order is that of `strop --help`.
 VERBS: tuple[str, ...] = (
@@ -44,6 +45,8 @@ VERBS: tuple[str, ...] = (
     "doctor",
 )
 
+
+INTERRUPTED = Incomplete("Interrupted.", fix="run the same command again to continue")
 
 STDOUT = "stdout"
 PRINTING = (errno.ENOSPC, errno.EIO)
@@ -73,14 +76,6 @@ def build() -> Any:
     return typer.main.get_command(app)
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run one command and leave with its exit code."""
-    # A batch system that ends a job says so with SIGTERM: like Ctrl-C, finish what can be kept.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    keep_pages()
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
-
-
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no exception of the user's gets out."""
     as_json = "--json" in argv
@@ -95,7 +90,7 @@ def run(argv: list[str]) -> int:
             # The reader (head, less) has gone: nothing is wrong and nobody is listening.
             _silence_stdout()
             return 0
-        except (Exception, KeyboardInterrupt) as error:
+        except BaseException as error:
             told = _told(error, verb)
             if told is None:
                 raise
@@ -109,11 +104,13 @@ def _told(error: BaseException, verb: Verb) -> StropError | None:
     if isinstance(error, _ClickException):
         return _usage(error)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return Incomplete("Interrupted.", fix="run the same command again to continue")
-    if isinstance(error, ModuleNotFoundError):
-        return missing_package(error)
+        return INTERRUPTED
+    if type(error).__name__ == "PanicException":  # of a library in Rust; its class has no home
+        return UserError("A library has given up.", got=str(error).splitlines()[0][:200])
     if _out_of_memory(error):
         return verb.error(_memory(error))
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
     if isinstance(error, OSError) and error.filename is None and error.errno in PRINTING:
         _silence_stdout()  # what the run directory holds is safe: only the printing failed
         return UserError("The result cannot be printed.", where=STDOUT, got=error.strerror)
@@ -155,12 +152,24 @@ def _silence_stdout() -> None:
 def _out_of_memory(error: BaseException) -> bool:
     # torch says it with a RuntimeError on the CPU and with a class of its own on CUDA; its name is
     # enough, and importing torch for it would be dear.
-    if isinstance(error, RuntimeError):
-        return type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
-    return isinstance(error, MemoryError)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    # The loader says it with an ImportError, when even the libraries do not fit.
+    words = ("allocate memory", "failed to map segment", "cannot allocate")
+    return isinstance(error, (RuntimeError, ImportError, OSError)) and any(
+        word in str(error).lower() for word in words
+    )
 
 
 def _memory(error: BaseException) -> UserError:
+    if isinstance(error, ImportError):
+        return UserError(
+            "There is not enough memory to load a library.",
+            got=str(error).splitlines()[0][:200],
+            fix="free some memory, or raise the limit (ulimit -v): torch needs about a gigabyte",
+        )
     return UserError(
         "There is not enough memory.",
         got=str(error).splitlines()[0][:200] if str(error) else None,

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def show(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     cell: Annotated[str | None, typer.Argument(help="A cell's id or its beginning.")] = None,
-    first: Annotated[int, typer.Option("--first", help="Outputs to print.")] = 3,
+    first: Annotated[int, typer.Option("--first", min=0, help="Outputs to print.")] = 3,
     full: Annotated[bool, typer.Option("--full", help="Print whole outputs.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -69,7 +69,7 @@ def show(
 
 def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:
     table = cell.table()
-    head = table.slice(0, max(0, first)).to_pylist()
+    head = table.slice(0, min(first, table.num_rows)).to_pylist()
     return {
         "cell": cell.id,
         "spec": cell.spec.model_dump(mode="json"),

@@ -16,7 +16,7 @@ import torch
 
 from strop import assets
 from strop.denoisers import hub
-from strop.denoisers.files import read_json_object, sha256_of_all
+from strop.denoisers.files import read_json_object, reading, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.metrics import smollm2
@@ -100,7 +100,8 @@ def _find(text: str, revision: str | None) -> _Files:
         return _Files(text, smollm2.converted(), sha256=smollm2.sha256())
     path = Path(text).expanduser()
     if path.is_dir():
-        return _Files(path.resolve().name, path)
+        with reading(path):  # for a library that reads whatever lies there
+            return _Files(path.resolve().name, path)
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1:
         raise UserError(
             "There is no such evaluator.",
