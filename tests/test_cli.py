@@ -453,6 +453,62 @@ def test_any_number_of_first_outputs(call: Called, made: Path) -> None:
     refused(call("show", made, "--first", "-1"), "--first")
 
 
+EARLY = [
+    ["-n", "0"],
+    ["--seed", "-1"],
+    ["--length", "0"],
+    ["--batch-size", "0"],
+    ["--settings", "eta"],
+    ["--family", "mdml"],
+    ["--device", "tpu"],
+    ["--dtype", "float64"],
+    ["--weights", "old"],
+    ["--steps", "64", "--grid", "0.5,0.5"],
+]
+
+
+@pytest.mark.parametrize("flags", EARLY, ids=" ".join)
+def test_flags_are_checked_before_the_model_is_looked_for(
+    call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    def touched(*_: Any) -> Any:
+        raise AssertionError("the checkpoint was looked for")
+
+    monkeypatch.setattr("strop.denoisers.load.locate", touched)
+    refused(call("sample", "lab/model", "-o", tmp_path / "run", *flags), flags[0])
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_output_directory_is_checked_before_the_model_is_looked_for(
+    call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strop.denoisers.load.locate", None)
+    (tmp_path / "notes.txt").write_text("mine")
+    refused(call("sample", "lab/model", "-o", tmp_path), "holds files but no run", "another -o")
+    refused(call("sample", "lab/model", "-o", tmp_path / "notes.txt"), "is a file")
+    refused(call("sample", "lab/model", "-o", ""), "path is empty", "where: -o")
+
+
+def test_steps_that_agree_with_the_grid_are_no_contradiction(
+    call: Called, checkpoint: Path, tmp_path: Path
+) -> None:
+    line = ["sample", checkpoint, "--grid", "0.5,0.5", "-n", 1, "-o", tmp_path / "run"]
+    assert call(*line, "--steps", 2)[0] == 0
+    assert call(*line)[0] == 0  # the same cell
+    refused(call(*line, "--steps", "2,64"), "disagree", "leave --steps out")
+
+
+def test_a_mistyped_path_is_not_taken_for_a_hub_id(
+    call: Called, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("strop.denoisers.hub.fetch", None)  # would be called for a hub id
+    out = tmp_path / "out"
+    refused(call("sample", "runs/frist", "-o", out), "holds no 'frist'", "did you mean runs/first?")
+    refused(call("sample", "runs/zzz", "-o", out), "holds no 'zzz'", "runs/zzz@main")
+    refused(call("score", made, "--evaluator", "runs/zzz"), "holds no 'zzz'")
+
+
 # Processes, pipes and terminals
 
 

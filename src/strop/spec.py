@@ -65,6 +65,8 @@ MOST_STEPS = 2**20
 """Beyond about a million the public grid's float32 times run out of distinct values."""
 SEED_LIMIT = 2**63
 """Seeds are stored as 64-bit integers and given to torch's generator."""
+OUTPUT_LIMIT = 2**32
+"""An output's index is one word of the random numbers' address."""
 
 EXPECTED = {
     "steps": f"a whole number from 1 to {MOST_STEPS:,}",

@@ -17,7 +17,7 @@ from strop.denoisers.didi import DiDi
 from strop.denoisers.discriminator import Discriminator, discriminator_tensors
 from strop.denoisers.dit import DiT
 from strop.denoisers.duo import DUO
-from strop.denoisers.family import chosen_family
+from strop.denoisers.family import chosen_family, known_family
 from strop.denoisers.keys import BUFFER
 from strop.denoisers.mdlm import MDLM
 from strop.denoisers.modules import BASE, DISCRIMINATOR
@@ -74,6 +74,7 @@ def load_model(
     """
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place)
+    known_family(family)
     found = locate(source, revision)
     if is_causal(found):
         return load_causal(found, weights, place, kind)

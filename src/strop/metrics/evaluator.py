@@ -16,6 +16,7 @@ import torch
 
 from strop import assets
 from strop.denoisers import hub
+from strop.denoisers.checkpoint import refuse_mistyped
 from strop.denoisers.files import read_json_object, reading, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
@@ -110,6 +111,7 @@ def _find(text: str, revision: str | None) -> _Files:
             f"{smollm2.NAME}; {assets.EMBEDDED}NAME",
             fix="check the path, or see `strop doctor`",
         )
+    refuse_mistyped(text)
     repo, _, named = text.partition("@")
     snapshot = hub.fetch(repo, named or revision, TOKENIZER_FILES)
     return _Files(repo, snapshot.directory, snapshot.revision)

@@ -54,14 +54,10 @@ class Run:
         `asked` is written to study.yaml for people; the cells' ids decide what is the same. Its
         `n` is the number of outputs of every cell, or `outputs` has one number per cell.
         """
-        if not os.fspath(path):
-            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
+        cls.refuse_strangers(path)  # before a lock file is left in somebody's directory
         run = cls(path)
         with disk(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
-            in_use = (run.path / LOCK).exists()
-        if not in_use:
-            run._refuse_strangers()  # before a lock file is left in somebody's directory
         with run._lock():
             run._sweep()
             run._refuse_strangers()
@@ -89,6 +85,17 @@ class Run:
             for cell in cells:
                 Cell(run.path / CELLS / cell.id, cell)._prepare()
         return run
+
+    @classmethod
+    def refuse_strangers(cls, path: str | os.PathLike[str]) -> None:
+        """Say that outputs cannot go to `path`, as far as can be seen without touching it."""
+        if not os.fspath(path):
+            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
+        run = cls(path)
+        with disk(run.path):
+            looked_at = run.path.exists() and not (run.path / LOCK).exists()
+        if looked_at:
+            run._refuse_strangers()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:

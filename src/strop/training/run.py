@@ -130,6 +130,11 @@ class TrainingRun:
         return TrainSpec(**self.document["spec"])
 
     @property
+    def begun(self) -> bool:
+        """Whether there is a state to continue from."""
+        return (self.path / RESUME).is_file()
+
+    @property
     def shards(self) -> Path:
         """Where the corpus lies unless it was put elsewhere."""
         return self.path / SHARDS
