@@ -207,10 +207,12 @@ def test_doctor_names_what_is_missing_and_how_to_get_it(
     from strop.cli import doctor
 
     real = doctor.find_spec
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "ray" else real(name))
+    monkeypatch.setattr(
+        doctor, "find_spec", lambda name: None if name == "datasets" else real(name)
+    )
     code, out, _ = call("doctor")
     assert code == 0
-    assert "pip install 'strop[scale]'" in out
+    assert "pip install 'strop[train]'" in out
 
 
 def test_version_and_help(call: Called) -> None:
@@ -439,7 +441,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     def bug(*_: Any) -> Any:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr("strop.store.find_runs", bug)
+    monkeypatch.setattr("strop.cli.show.find", bug)
     with pytest.raises(RuntimeError, match="ours"):
         run(["ls", str(tmp_path)])
 
@@ -573,7 +575,7 @@ sys.exit(codes != [1, 1, 0, 0, 0])
     )
     assert end.returncode == 0, end.stderr
     assert end.stderr.count("The package 'torch' is not installed.") == 2
-    assert end.stderr.count("pip install 'strop[models]'") == 2
+    assert end.stderr.count("try: pip install 'strop[models]'") == 2
     assert "python: pip install 'strop[models]'" in end.stdout
     assert "no torch" in end.stdout
     assert "Traceback" not in end.stderr
@@ -700,7 +702,7 @@ def test_tables_print_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> N
     assert ":smile: \N{REPLACEMENT CHARACTER}[31m" in out
     assert "[/]" in out
     assert "…" not in out
-    assert "".join(re.findall(r"[/a-z]+", out.split("[31m")[1].replace("[/]", ""))) == long
+    assert long in out
 
 
 def test_a_hostile_study_is_shown_harmlessly(call: Called, made: Path) -> None:

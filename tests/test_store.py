@@ -20,11 +20,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from strop.cli.listing import find
 from strop.cli.main import run as run_command
 from strop.disk import locked
 from strop.errors import UserError
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Cell, Row, Run, find_runs
+from strop.store import Cell, Row, Run
 from strop.store import cell as cell_module
 from tiny_models import command, environment, wait_for
 
@@ -153,7 +154,7 @@ def test_paths_of_any_kind(tmp_path: Path, name: str) -> None:
     opened = Run.open(path)
     assert opened.asked["checkpoint"] == str(path)
     opened.cells()[0].add([row_of(0)])
-    assert [str(found.path) for found in find_runs(tmp_path)] == [str(path)]
+    assert [found.run for found in find(tmp_path)] == [str(path)]
 
 
 def test_sessions_are_recorded_by_name(tmp_path: Path) -> None:

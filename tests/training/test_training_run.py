@@ -437,7 +437,7 @@ def test_the_command_line(corpus, capsys):
     assert shown["spec"]["lr"] == 1e-3
     assert strop_command(["ls", str(corpus), "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
-    assert listed["state"] == "training, finished"
+    assert (listed["kind"], listed["state"]) == ("training", "finished")
     assert strop_command(["train", "nowhere.yaml", "-o", str(corpus / "x"), "--json"]) == 1
     assert "error" in json.loads(capsys.readouterr().out)
     assert strop_command(["train", str(corpus / "config.json"), *flags, "--set", "lr"]) == 1

@@ -16,6 +16,7 @@ import typer
 
 from strop.cli import output
 from strop.cli.entry import main
+from strop.cli.examples import examples
 from strop.cli.flags import Verb, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package
 from strop.version import __version__
@@ -46,6 +47,9 @@ VERBS: tuple[str, ...] = (
 )
 
 
+START = examples("strop sample -n 4 -o runs/first", "strop show runs/first")
+COMPLETION = "_STROP_COMPLETE"
+
 INTERRUPTED = Incomplete("Interrupted.", fix="run the same command again to continue")
 
 STDOUT = "stdout"
@@ -69,8 +73,12 @@ def _root(
 
 def build() -> Any:
     """The whole command tree; importing it loads neither torch nor scipy nor matplotlib."""
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(_root)
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
+    )
+    app.callback(epilog=START)(_root)
     for verb in VERBS:
         import_module(f"strop.cli.{verb}").register(app)
     return typer.main.get_command(app)
@@ -119,6 +127,8 @@ def _told(error: BaseException, verb: Verb) -> StropError | None:
 
 def _invoke(command: Any, argv: list[str]) -> int:
     """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
+    if COMPLETION in os.environ:  # the shell asks for words, by typer's protocol
+        command._main_shell_completion({}, "strop", COMPLETION)
     try:
         with command.make_context("strop", list(argv)) as context:
             command.invoke(context)
@@ -173,7 +183,7 @@ def _memory(error: BaseException) -> UserError:
     return UserError(
         "There is not enough memory.",
         got=str(error).splitlines()[0][:200] if str(error) else None,
-        fix="use a smaller `batch_size`, or use a smaller `length`",
+        fix="use a smaller `batch_size`, or use a smaller `length`, or say `set=micro_batch=N`",
     )
 
 

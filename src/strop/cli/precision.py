@@ -9,6 +9,7 @@ import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.values import listed
 
 __all__ = ["register"]
@@ -16,7 +17,10 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("precision")(precision)
+    app.command(
+        "precision",
+        epilog=examples("strop precision", "strop precision embedded:tales --steps 64,1024"),
+    )(precision)
 
 
 def precision(

@@ -12,6 +12,7 @@ import typer
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
+from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named
@@ -25,7 +26,13 @@ __all__ = ["checked_weights", "register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("sample")(sample)
+    app.command(
+        "sample",
+        epilog=examples(
+            "strop sample -n 4 -o runs/first",
+            "strop sample kuleshov-group/mdlm-owt --steps 16,64 --temperature 1,0.9 -o runs/owt",
+        ),
+    )(sample)
 
 
 def sample(

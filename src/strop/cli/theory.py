@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.values import listed
 
 Json = Annotated[bool, output.JSON_FLAG]
@@ -31,15 +32,10 @@ def register(app: typer.Typer) -> None:
     theory = typer.Typer(
         no_args_is_help=True,
         help="The paper's mathematics, exact on any small target.",
+        epilog=examples("strop theory account example:pair", "strop theory verify"),
     )
-    theory.command()(account)
-    theory.command()(derivative)
-    theory.command()(pair)
-    theory.command()(collisions)
-    theory.command()(study)
-    theory.command()(verify)
-    theory.command()(figure)
-    theory.command()(markov)
+    for verb, shown in EXAMPLES.items():
+        theory.command(epilog=examples(*shown))(verb)
     app.add_typer(theory, name="theory")
 
 
@@ -260,3 +256,16 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_text(item) for item in value) + "]"
     return str(value)
+
+
+EXAMPLES = {
+    account: ["strop theory account example:pair", "strop theory account my.json --json"],
+    derivative: ["strop theory derivative example:pair"],
+    pair: ["strop theory pair --s 0.9 --c 0.25", "strop theory pair --s 0.9 --c 0.25 --lam 1.3"],
+    collisions: ["strop theory collisions --length 1024 --rounds 64"],
+    study: ["strop theory study", "strop theory study --grid-law equal"],
+    verify: ["strop theory verify", "strop theory verify --case theory-failure.json"],
+    figure: ["strop theory figure -o figures"],
+    markov: ["strop theory markov -n 32 --steps 4,64 -o runs/markov"],
+}
+"""The verbs in their order, with what their help shows."""

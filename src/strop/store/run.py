@@ -27,7 +27,7 @@ from strop.store.layout import (
 )
 from strop.version import __version__
 
-__all__ = ["Run", "find_runs"]
+__all__ = ["Run"]
 
 
 class _DamagedStudy(Exception):
@@ -283,11 +283,6 @@ class Run:
             same = path.exists() and path.read_bytes() == content
         if not same:
             write(path, content)
-
-
-def find_runs(root: str | os.PathLike[str]) -> list[Run]:
-    """Every run directory at or below `root`."""
-    return [Run(path.parent) for path in sorted(Path(root).glob(f"**/{STUDY}"))]
 
 
 def _remove_if_empty(folder: Path) -> None:
