@@ -481,6 +481,16 @@ def test_flags_are_checked_before_the_model_is_looked_for(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "flags", [["--seed", "-1"], ["--length", "0"], ["--steps", "0"], ["--top-p", "2"]], ids=" ".join
+)
+def test_precision_checks_its_flags_first(
+    call: Called, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    monkeypatch.setattr("strop.denoisers.load.locate", None)
+    refused(call("precision", "lab/model", *flags), flags[0])
+
+
 def test_the_output_directory_is_checked_before_the_model_is_looked_for(
     call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

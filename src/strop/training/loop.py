@@ -160,7 +160,7 @@ def _corpus(
     if fabric.global_rank == 0:
         corpus = prepare(spec.data, directory, root=root, say=progress.say)
         if run.result() is None:
-            corpus.verify()
+            corpus.verify(progress.say)
         fabric.barrier()
     else:
         fabric.barrier()

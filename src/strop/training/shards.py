@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +158,14 @@ class Shards:
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(path, f"{type(error).__name__}: {error}") from None
 
-    def verify(self) -> None:
+    def verify(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Compare every file with the manifest: one wrong bit would train another model."""
         files = {TOKENIZER: self.manifest["tokenizer"]["sha256"], **self.manifest.get("files", {})}
         for split in SPLITS:
             files |= {one["name"]: one["sha256"] for one in self.manifest[split]["shards"]}
+        size = sum(one["rows"] for split in SPLITS for one in self.manifest[split]["shards"])
+        if size * self.length > SHARD_TOKENS:  # below, nobody waits for it
+            say(f"comparing {len(files)} files of the corpus with their hashes")
         for name, expected in files.items():
             found = sha256_of(self.directory / name)
             if found != expected:
