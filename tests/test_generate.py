@@ -207,7 +207,7 @@ def test_dense_grows_by_whole_batches_only(denoiser: Denoiser, tmp_path: Path) -
     with pytest.raises(UserError, match="another spec") as caught:
         strop.sample(denoiser, spec, n=10, batch_size=4, **options)
     assert "n: 8 there, 10 now" in str(caught.value.got)
-    assert "--batch-size" in str(caught.value)
+    assert "`batch_size`" in str(caught.value)
 
 
 @pytest.mark.parametrize("n", [6, 8])

@@ -156,3 +156,39 @@ def test_an_interrupt_keeps_what_is_finished(
     assert run_command(line) == 0
     totals = [sum(session["outputs"] for session in cell.sessions()) for cell in cells]
     assert totals == [N] * CELLS, "nothing was drawn twice"
+
+
+LOADING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import builtins
+from strop.cli.entry import main
+load = builtins.__import__
+
+def interrupted(name, *rest, **more):
+    if name == {!r}:
+        builtins.__import__ = load
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name, *rest, **more)
+
+builtins.__import__ = interrupted
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("module", ["ctypes", "typer", "strop.errors", "strop.cli.flags"])
+@pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["plain", "json"])
+def test_an_interrupt_while_the_command_loads(module: str, json_flag: list[str]) -> None:
+    """The first tenth of a second is spent on importing, before any verb runs."""
+    end = subprocess.run(
+        [sys.executable, "-c", LOADING.format(module), "doctor", *json_flag],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert end.returncode == 2, end.stderr
+    assert "strop: Interrupted." in end.stderr
+    assert "Traceback" not in end.stderr
+    if json_flag:
+        assert json.loads(end.stdout)["error"]["what"] == "Interrupted."

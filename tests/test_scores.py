@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -174,3 +175,25 @@ def test_scores_of_a_run_that_went_away_are_refused(cell: Cell) -> None:
 def test_a_metric_needs_a_plain_name(name: str) -> None:
     with pytest.raises(UserError, match="name"):
         MetricSpec(name=name)
+
+
+def test_a_flipped_name_of_a_column_is_told(cell: Cell) -> None:
+    """Parquet's checksums cover pages; names stand in the footer, which has none."""
+    cell.add_scores(METRIC, scores_of(0, 1, 2))
+    path = cell.path / "scores" / f"{METRIC.id}.parquet"
+    whole = path.read_bytes()
+    places = [found.start() for found in re.finditer(b"nll", whole)]
+    assert len(places) > 2
+    path.write_bytes(whole.replace(b"nll", b"nlm"))  # as a reader takes the name from any of them
+    with pytest.raises(UserError, match="damaged"):
+        cell.scores()
+    for place in places:
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        try:
+            table = cell.scores()[METRIC.id]
+        except UserError as error:
+            assert error.where == str(path)  # noqa: PT017
+        else:
+            assert list(table.columns) == ["nll", "tokens"]

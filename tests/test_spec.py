@@ -348,7 +348,7 @@ def test_bad_values_are_refused_in_words(fields: dict[str, Any], told: str) -> N
 def test_fast_is_refused_with_the_remedy_where_there_is_no_fast_form(name: str) -> None:
     with pytest.raises(UserError, match=name) as caught:
         SamplerSpec(name=name)
-    assert "--implementation dense" in str(caught.value)
+    assert "`implementation=dense`" in str(caught.value)
     assert SamplerSpec(name=name, implementation="dense").name == name
 
 

@@ -40,6 +40,18 @@ def test_what_is_no_file_of_samplers(tmp_path: Path, content: str, told: str) ->
     assert told in str(caught.value)
 
 
+def test_a_bad_value_is_named_by_its_key_and_file_not_by_a_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "samplers.yaml"
+    path.write_text("{steps: 0}")
+    assert run(["sample", "x", "--spec", str(path), "-o", str(tmp_path / "o")]) == 1
+    told = capsys.readouterr().err
+    assert f"where: {path}: steps\n" in told
+    assert "--steps" not in told
+    assert "SamplerSpec" not in told
+
+
 def test_flags_beside_a_file_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

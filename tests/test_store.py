@@ -20,11 +20,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from strop.cli.listing import find
 from strop.cli.main import run as run_command
 from strop.disk import locked
 from strop.errors import UserError
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Cell, Row, Run, find_runs
+from strop.store import Cell, Row, Run
 from strop.store import cell as cell_module
 from tiny_models import command, environment, wait_for
 
@@ -153,7 +154,7 @@ def test_paths_of_any_kind(tmp_path: Path, name: str) -> None:
     opened = Run.open(path)
     assert opened.asked["checkpoint"] == str(path)
     opened.cells()[0].add([row_of(0)])
-    assert [str(found.path) for found in find_runs(tmp_path)] == [str(path)]
+    assert [found.run for found in find(tmp_path)] == [str(path)]
 
 
 def test_sessions_are_recorded_by_name(tmp_path: Path) -> None:
@@ -510,19 +511,58 @@ def test_damaged_json_is_named_and_its_remedy_works(filled: Cell, name: str) -> 
     ],
     ids=lambda text: repr(text)[:30],
 )
-def test_a_damaged_study_is_named(tmp_path: Path, text: str) -> None:
+def test_a_damaged_study_is_named_and_the_same_command_writes_it_again(
+    tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "run"
     cell = only_cell(path)
     cell.add([row_of(0)])
+    before = (path / "study.yaml").read_bytes()
     (path / "study.yaml").write_text(text)
-    for attempt in (lambda: Run.open(path), lambda: prepared(path)):
+    for attempt in (lambda: Run.open(path), lambda: prepared(path, cell_of(seed=4))):
         with pytest.raises(UserError, match="damaged") as caught:
             attempt()
         assert caught.value.where == str(path / "study.yaml")
-        assert "--force" in str(caught.value.fix)
-    assert indices_of(cell) == [0], "nothing was lost by looking"
+        assert "run the command that made this run again" in str(caught.value.fix)
+    assert indices_of(only_cell(path)) == [0], "cells describe themselves"
+    assert (path / "study.yaml").read_bytes() == before
+    (path / "study.yaml").write_text(text)
     prepared(path, force=True)
     assert indices_of(only_cell(path)) == []
+
+
+def test_a_lost_study_is_written_again_by_the_same_command(tmp_path: Path) -> None:
+    path, specs = tmp_path / "run", [cell_of(steps=4), cell_of(steps=8)]
+    prepared(path, *specs).cells()[1].add([row_of(i) for i in range(8)])
+    before = files_below(path)
+    (path / "study.yaml").unlink()
+    with pytest.raises(UserError, match="damaged") as caught:
+        Run.open(path)
+    assert caught.value.got == "it is missing"
+    with pytest.raises(UserError, match="damaged"):
+        prepared(path, cell_of(steps=16))
+    prepared(path, *specs)
+    assert files_below(path) == before
+    # What was drawn stays asked for, also if the command now asks for less.
+    (path / "study.yaml").unlink()
+    assert prepared(path, *specs, n=2).wanted() == {specs[0].id: 2, specs[1].id: 8}
+
+
+def test_a_wrong_digit_in_the_study_is_put_right(tmp_path: Path) -> None:
+    path, specs = tmp_path / "run", [cell_of(steps=4), cell_of(steps=8)]
+    prepared(path, *specs)
+    whole = (path / "study.yaml").read_text()
+    wrong = format(int(specs[0].id, 16) ^ 1, "016x")
+    (path / "study.yaml").write_text(whole.replace(specs[0].id, wrong))
+    prepared(path, *specs)
+    assert (path / "study.yaml").read_text() == whole
+
+
+def test_a_study_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("title: my thesis")
+    with pytest.raises(UserError, match="damaged"):
+        prepared(tmp_path)
+    assert (tmp_path / "study.yaml").read_text() == "title: my thesis"
 
 
 def test_a_study_that_is_not_utf8_is_named(tmp_path: Path) -> None:
@@ -581,7 +621,7 @@ def test_another_spec_is_refused_and_the_difference_named(
         prepared(path, other, n=99)
     assert told in str(caught.value.got)
     assert "n: " not in str(caught.value.got) or "dense" in told
-    assert "--force" in str(caught.value.fix)
+    assert "`force`" in str(caught.value.fix)
     assert files_below(path) == before
 
 
@@ -897,5 +937,5 @@ def test_a_path_that_cannot_be_a_directory(tmp_path: Path, name: str) -> None:
     path = str(tmp_path / name) if name else ""
     with pytest.raises(UserError) as caught:
         Run.prepare(path, asked_of(cell_of()), [cell_of()])
-    assert "-o/--out" in str(caught.value)
+    assert "`out`" in str(caught.value)
     assert (tmp_path / "file").read_text() == "mine"

@@ -6,11 +6,14 @@ The public names load on first use, so that `import strop` stays free of torch a
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from strop.version import __version__
 
+# As `typing` has it, which takes longer to load than everything else here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.generate import sample

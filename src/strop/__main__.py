@@ -1,6 +1,6 @@
 """`python -m strop` is the command `strop`."""
 
-from strop.cli.main import main
+from strop.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -34,7 +34,7 @@ def disk(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        fix = "choose another -o/--out"
+        fix = "choose another `out`"
         if error.errno in DISK_FULL:
             what, fix = "The disk is full.", "free some space and run the same command again"
         elif error.errno in NOT_ALLOWED:

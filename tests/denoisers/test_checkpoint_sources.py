@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -266,3 +267,14 @@ def test_choices_that_do_not_apply(hub_dir: Writer) -> None:
     assert "one of ema, raw" in fails(directory, weights="avg")
     assert "Two different revisions" in fails("owner/name@a", revision="b")
     assert "after '@' is empty" in fails("owner/name@")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_pipe_in_place_of_a_file_is_refused(name: str, hub_dir: Writer) -> None:
+    directory = hub_dir(random_tensors())
+    (directory / name).unlink(missing_ok=True)
+    os.mkfifo(directory / name)
+    told = fails(directory)  # a pipe that nobody writes to would be read for ever
+    assert "a pipe" in told
+    assert str(directory / name) in told
+    assert "a pipe" in fails(directory / name)

@@ -154,7 +154,7 @@ def test_a_missing_average_of_the_student(tmp_path):
     file = write_training_file(tmp_path / "x.ckpt", state("backbone", "discriminator"), None)
     message = fails(file)
     assert "no averaged (EMA) student" in message
-    assert "--weights raw" in message
+    assert "`weights=raw`" in message
     assert strop.load_denoiser(file, weights="raw", device="cpu").spec.weights == "raw"
 
 

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -165,6 +166,7 @@ def read(
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
+    assert "Retrying" not in done.stderr  # the library's own lines about what it tries
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -246,3 +248,13 @@ def test_no_connection(tmp_path: Path) -> None:
     assert isinstance(message, str)
     assert "cannot be reached" in message
     assert "hf download lab/mdlm" in message
+
+
+def test_a_name_without_an_address_fails_at_once(tmp_path: Path) -> None:
+    """No retries for most of a minute where the hub's name has no address."""
+    began = time.monotonic()
+    (message,) = read("http://hub.invalid", tmp_path, ("runs/randm", None))
+    assert time.monotonic() - began < 25  # most of it is importing torch
+    assert isinstance(message, str)
+    assert "no directory runs/randm here" in message
+    assert "hub.invalid" in message

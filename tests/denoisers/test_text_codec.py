@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_checkpoints import made
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
@@ -131,3 +131,17 @@ def test_no_tokenizer_and_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "merges.txt").write_text("x")
     with pytest.raises(UserError, match="cannot be read"):
         TextCodec.from_directory(tmp_path)
+
+
+def test_a_regular_expression_that_explodes_is_told(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0, "!": 1}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(a+)+$"), "isolated")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    codec = TextCodec.from_directory(tmp_path)
+    assert codec.encode("aaa!") == [0, 0, 0, 1]
+    for attempt in (codec.encode, lambda text: codec.encode_all([text, text])):
+        began = time.monotonic()
+        with pytest.raises(UserError, match="given up") as caught:
+            attempt("a" * 60 + "!")
+        assert time.monotonic() - began < 20
+        assert caught.value.where == str(tmp_path / "tokenizer.json")

@@ -91,7 +91,7 @@ def test_no_averages(tmp_path: Path) -> None:
     file = write_training_file(tmp_path / "x.ckpt", raw_state(), None)
     with pytest.raises(UserError, match="no averaged") as caught:
         read_checkpoint(file)
-    assert 'weights="raw"' in str(caught.value)
+    assert "`weights=raw`" in str(caught.value)
     assert read_checkpoint(file, weights="raw").weights == "raw"
 
 
@@ -222,3 +222,24 @@ def test_a_damaged_program_loads_or_is_explained(
             archive.writestr(member, data)
     with contextlib.suppress(UserError):
         load_pickle(folder / "x.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"state_dict": 3}, "a 'state_dict' that is an object of the type 'int'"),
+        ({"state_dict": None}, "a 'state_dict' that is nothing"),
+        ({"weights": {}}, "the keys 'weights'"),
+        ([1, 2], "an object of the type 'list'"),
+        (torch.float16, "an object of the class torch.float16"),
+        ({}, "an empty mapping"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_what_is_no_training_file_is_said_in_words(
+    content: object, told: str, tmp_path: Path
+) -> None:
+    torch.save(content, tmp_path / "x.ckpt")
+    with pytest.raises(UserError, match="not a training checkpoint") as caught:
+        read_checkpoint(tmp_path / "x.ckpt")
+    assert caught.value.got == told

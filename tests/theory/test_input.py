@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -238,9 +239,30 @@ def test_pair_out_of_range(flags, strop):
         ["study", "--grid-law", "sorted"],
         ["study", "--seed", "-1"],
         ["verify", "--case", "nowhere.json"],
+        ["markov", "-n", "1", "-o", "nowhere"],
+        ["markov", "--seed", "-1", "-o", "nowhere"],
+        ["markov", "--length", "0", "-o", "nowhere"],
         ["figure"],
         ["nonsense"],
     ],
 )
 def test_wrong_flags(args, strop):
     assert strop("theory", *args)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--steps", "0"], "--steps is out of range"),
+        (["--steps", "4,x"], "--steps"),
+        (["--steps", "99999999"], "--steps is out of range"),
+        (["--seed", str(2**64)], "--seed is out of range"),
+        (["-n", str(2**40)], "-n is out of range"),
+    ],
+)
+def test_markov_flags_are_checked_before_torch_is_loaded(flags, told, strop, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "strop.studies.markov", None)  # importing it would fail
+    code, _, err = strop("theory", "markov", *flags, "-o", str(tmp_path / "out"))
+    assert code == 1
+    assert told in err
+    assert not (tmp_path / "out").exists()

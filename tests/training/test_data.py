@@ -212,7 +212,7 @@ def test_many_shards_read_as_one(tmp_path, monkeypatch):
     order = np.array([10, 0, 7, 8, 3])
     assert np.array_equal(read[order], rows[order])
     (tmp_path / "train-00001.bin").write_bytes(b"short")
-    with pytest.raises(UserError, match="another size"):
+    with pytest.raises(UserError, match="damaged or missing"):
         Rows(tmp_path, entry, "train", 8)
 
 
@@ -307,3 +307,12 @@ def test_bad_values_are_user_errors(bad):
 def test_source_needs_a_licence():
     with pytest.raises(UserError):
         SourceSpec(name="x", path="y")  # pyright: ignore[reportCallIssue]
+
+
+def test_a_tokenizer_of_a_billion_tokens_is_refused(corpus):
+    with pytest.raises(UserError) as caught:
+        spec(bpe_size=1_000_000_000)
+    assert caught.value.where == "DataSpec.bpe_size"
+    assert caught.value.expected == "at least 257 and at most 1,000,000"
+    with pytest.raises(UserError, match="too few"):  # the largest one does not abort
+        prepare(spec(bpe_size=1_000_000), corpus / "shards", root=corpus)

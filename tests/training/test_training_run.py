@@ -438,7 +438,7 @@ def test_the_command_line(corpus, capsys):
     assert shown["spec"]["lr"] == 1e-3
     assert strop_command(["ls", str(corpus), "--json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["runs"]
-    assert listed["state"] == "training, finished"
+    assert (listed["kind"], listed["state"]) == ("training", "finished")
     assert strop_command(["train", "nowhere.yaml", "-o", str(corpus / "x"), "--json"]) == 1
     assert "error" in json.loads(capsys.readouterr().out)
     assert strop_command(["train", str(corpus / "config.json"), *flags, "--set", "lr"]) == 1
@@ -463,6 +463,18 @@ def test_compiling_needs_a_compiler(corpus, monkeypatch):
     monkeypatch.setattr("strop.training.model.shutil.which", lambda _: None)
     with pytest.raises(UserError, match="compile: false"):
         train(corpus, compile=True, steps=2)
+    assert not (corpus / "shards").exists()  # told before the corpus is prepared
+
+
+def test_what_can_be_known_is_told_before_the_corpus_is_prepared(corpus):
+    sources = [*toy.config()["data"]["sources"], {"name": "b", "path": "no.txt", "licence": "x"}]
+    with pytest.raises(UserError, match="no such file"):
+        train(corpus, data={"sources": sources})
+    assert not (corpus / "shards" / "tokenizer.json").exists()
+    (corpus / "old").mkdir()
+    with pytest.raises(UserError, match="holds no 'step-3'"):
+        train(corpus, "other", start=str(corpus / "old" / "step-3"))
+    assert not list((corpus / "shards").glob("*.bin"))
 
 
 @pytest.mark.slow

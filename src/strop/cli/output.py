@@ -6,18 +6,27 @@ With `--json` stdout carries exactly one JSON document, also when the command fa
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from strop.cli.flags import in_flags
 from strop.errors import StropError, UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+ID = re.compile(r"[0-9a-f]{16}")
+SHORT = 8
+"""Digits of an id where there is no room for all sixteen."""
+GAP = 3
+"""Places between two columns."""
 
 JSON_FLAG = typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
 
@@ -52,7 +61,7 @@ def warnings_noted() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
-        note(f"warning: {warning.message}")
+        note(f"warning: {in_flags(str(warning.message))}")
 
 
 def next_command(command: str) -> None:
@@ -76,17 +85,89 @@ def console() -> Console:
 
 
 def table(header: list[str], rows: list[list[str]]) -> None:
-    """A plain table on stdout; long entries are folded, never cut."""
+    """A plain table on stdout that breaks no word and no id.
+
+    Where it is too wide, ids are shortened and lines folded between words; where that is not
+    enough, every row becomes lines of its own.
+    """
+    screen = console()
+    rows = [[harmless(cell) for cell in row] for row in rows]
+    short = _with_short_ids(rows)
+    for cells, pieces in ((rows, str.splitlines), (short, str.splitlines), (short, str.split)):
+        least = _widths(header, cells, pieces)
+        if sum(least) + GAP * (len(least) - 1) <= screen.width:
+            _grid(header, cells, _shared_out(least, _widths(header, cells), screen.width), screen)
+            return
+    _stacked(header, rows, screen.width)
+
+
+def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:
+    """Ids by their beginning, which every verb takes for the whole, as long as it tells them apart.
+
+    Words of sixteen hexadecimal digits are ids; see `strop.spec.Spec.id`.
+    """
+    ids = {cell for row in rows for cell in row if ID.fullmatch(cell)}
+    if len({name[:SHORT] for name in ids}) < len(ids):
+        return rows
+    return [[cell[:SHORT] if cell in ids else cell for cell in row] for row in rows]
+
+
+def _widths(
+    header: list[str],
+    rows: list[list[str]],
+    pieces: Callable[[str], list[str]] = str.splitlines,
+) -> list[int]:
+    """The widest piece of every column, in places on the screen."""
+    from rich.cells import cell_len
+
+    columns = zip(header, *rows, strict=True)
+    return [max(cell_len(p) for cell in column for p in [*pieces(cell), ""]) for column in columns]
+
+
+def _shared_out(least: list[int], whole: list[int], room: int) -> list[int]:
+    """Widths between the two: columns that lack little first, the widest one with what is left."""
+    left = room - sum(least) - GAP * (len(least) - 1)
+    widths = list(least)
+    for i in sorted(range(len(least)), key=lambda i: whole[i] - least[i]):
+        more = min(left, whole[i] - least[i])
+        widths[i], left = widths[i] + more, left - more
+    return widths
+
+
+def _grid(header: list[str], rows: list[list[str]], widths: list[int], screen: Console) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in header:
-        grid.add_column(title, overflow="fold")
+    for title, width in zip(header, widths, strict=True):
+        grid.add_column(Text(title), overflow="fold", width=width)
     for row in rows:
-        grid.add_row(*(Text(harmless(cell)) for cell in row))  # Text: no markup is read
-    console().print(grid)
+        grid.add_row(*map(Text, row))  # Text: no markup is read
+    screen.print(grid)
+
+
+def _stacked(header: list[str], rows: list[list[str]], room: int) -> None:
+    """Every row as lines of `title  value`; only a word that is longer than a line goes over it."""
+    margin = max(map(len, header), default=0) + 2
+    for number, row in enumerate(rows):
+        if number:
+            print()
+        for title, cell in zip(header, row, strict=True):
+            lines = [
+                line
+                for part in cell.splitlines()
+                for line in wrap(
+                    part, max(room - margin, 1), break_long_words=False, break_on_hyphens=False
+                )
+            ]
+            for i, line in enumerate(lines):
+                print((title if i == 0 else "").ljust(margin) + line)
+
+
+def visible(text: str) -> str:
+    """Text in one line: what cannot be printed as an escape, quotes as they are."""
+    return "".join(c if c.isprintable() and c != "\\" else repr(c)[1:-1] for c in text)
 
 
 def harmless(text: str) -> str:

@@ -9,14 +9,20 @@ import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.values import listed
+from strop.errors import whole_number
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("precision")(precision)
+    app.command(
+        "precision",
+        epilog=examples("strop precision", "strop precision embedded:tales --steps 64,1024"),
+    )(precision)
 
 
 def precision(
@@ -40,6 +46,11 @@ def precision(
     output.positive("--samples", samples)
     output.positive("--rows", rows)
     output.positive("--reveals", reveals)
+    whole_number("seed", seed, 0, SEED_LIMIT)
+    if length is not None:
+        whole_number("length", length, 1, OUTPUT_LIMIT)
+    for m in counts:
+        SamplerSpec(steps=m, temperature=temperature, top_p=top_p)
     from strop.denoisers import load_denoiser
     from strop.metrics.precision import describe
 

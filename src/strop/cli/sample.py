@@ -12,19 +12,27 @@ import typer
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
+from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named
-from strop.errors import UserError
+from strop.errors import UserError, whole_number
 from strop.facts import default_sampler
-from strop.spec import SAMPLERS, SamplerSpec, plain_baseline
+from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
+from strop.store import Run
 
 __all__ = ["checked_weights", "register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("sample")(sample)
+    app.command(
+        "sample",
+        epilog=examples(
+            "strop sample -n 4 -o runs/first",
+            "strop sample kuleshov-group/mdlm-owt --steps 16,64 --temperature 1,0.9 -o runs/owt",
+        ),
+    )(sample)
 
 
 def sample(
@@ -52,7 +60,7 @@ def sample(
     top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
     grid: Annotated[
         str | None,
-        typer.Option(help="Reveal masses that sum to 1, e.g. 0.2,0.3,0.5; replaces --steps."),
+        typer.Option(help="Reveal masses that sum to 1, e.g. 0.2,0.3,0.5, instead of --steps."),
     ] = None,
     finish: Annotated[
         str | None, typer.Option(help="Last mass: greedy, draw or none; by default the public one.")
@@ -92,12 +100,15 @@ def sample(
 
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
+    _check_numbers(n, seed, length, batch_size)
+    Run.refuse_strangers(out)
+    own = named("--settings", settings)
     common = {
         "name": sampler or default_sampler("mdlm"),
         "top_p": top_p,
         "finish": finish,
         "implementation": implementation,
-        "settings": named("--settings", settings) if sampler else {},
+        "settings": own if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
     if spec is not None:
@@ -126,7 +137,7 @@ def sample(
     if sampler is None and spec is None:
         # Checked above as far as flags go; which sampler they are for is known only now.
         common["name"] = default_sampler(denoiser.spec.family)
-        common["settings"] = named("--settings", settings)
+        common["settings"] = own
         specs = _specs(steps, temperature, precision, grid, common)
     output.note(
         f"{denoiser.source}: {denoiser.spec.family}, {denoiser.vocab_size:,} tokens, length "
@@ -171,10 +182,11 @@ def _specs(
     common: dict[str, Any],
 ) -> list[SamplerSpec]:
     grids: list[dict[str, Any]] = [{}]
-    if grid is not None and grid != "uniform":
-        grids = [{"grid": [_number(word) for word in grid.split(",")]}]
-    elif steps is not None:
+    if steps is not None:
         grids = [{"steps": m} for m in listed(steps, int, "--steps")]
+    if grid is not None and grid != "uniform":
+        masses = [_number(word) for word in grid.split(",")]
+        grids = [{**one, "grid": masses} for one in grids]  # with steps, both must agree
     product = itertools.product(
         grids, listed(temperature, float, "--temperature"), listed(precision, str, "--precision")
     )
@@ -182,6 +194,15 @@ def _specs(
         SamplerSpec(**{**common, **where, "temperature": tau, "precision": kappa})
         for where, tau, kappa in product
     ]
+
+
+def _check_numbers(n: int, seed: int, length: int | None, batch_size: int | None) -> None:
+    """What needs no model to be seen: it may be large, or far away."""
+    whole_number("n", n, 1, OUTPUT_LIMIT)
+    whole_number("seed", seed, 0, SEED_LIMIT)
+    for name, value in (("length", length), ("batch_size", batch_size)):
+        if value is not None:
+            whole_number(name, value, 1, OUTPUT_LIMIT)
 
 
 def _number(word: str) -> float:

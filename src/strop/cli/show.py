@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
+from strop.cli.listing import entry_of, find
 from strop.cli.progress import label
 from strop.errors import UserError
 from strop.spec import plain_baseline
@@ -16,18 +18,22 @@ from strop.spec import plain_baseline
 __all__ = ["register"]
 
 EXCERPT = 280
+FIRST = "strop sample -n 4 -o runs/first"
 
 
 def register(app: typer.Typer) -> None:
     """Add both verbs."""
-    app.command("show")(show)
-    app.command("ls")(ls)
+    app.command(
+        "show",
+        epilog=examples("strop show runs/first", "strop show runs/first 3f9a --first 10 --full"),
+    )(show)
+    app.command("ls", epilog=examples("strop ls", "strop ls elsewhere --json"))(ls)
 
 
 def show(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     cell: Annotated[str | None, typer.Argument(help="A cell's id or its beginning.")] = None,
-    first: Annotated[int, typer.Option("--first", help="Outputs to print.")] = 3,
+    first: Annotated[int, typer.Option("--first", min=0, help="Outputs to print.")] = 3,
     full: Annotated[bool, typer.Option("--full", help="Print whole outputs.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -39,6 +45,11 @@ def show(
 
         show_training(run, as_json)
         return
+    found = entry_of(run) if run.is_dir() else None
+    if found is not None and not found.look.startswith("strop show"):
+        raise UserError(
+            f"This directory is of another kind: {found.kind}.", where=run, fix=found.look
+        )
     opened = Run.open(run)
     chosen = opened.cells() if cell is None else [opened.cell(cell)]
     asked = opened.asked
@@ -69,7 +80,7 @@ def show(
 
 def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:
     table = cell.table()
-    head = table.slice(0, max(0, first)).to_pylist()
+    head = table.slice(0, min(first, table.num_rows)).to_pylist()
     return {
         "cell": cell.id,
         "spec": cell.spec.model_dump(mode="json"),
@@ -81,9 +92,8 @@ def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:
 
 
 def _excerpt(entry: dict[str, Any], full: bool) -> str:
-    # repr keeps control characters and line breaks visible and harmless.
     shown = entry["text"]
-    text = " ".join(map(str, entry["ids"])) if shown is None else repr(shown)[1:-1]
+    text = " ".join(map(str, entry["ids"])) if shown is None else output.visible(shown)
     return text if full or len(text) <= EXCERPT else text[:EXCERPT] + " ..."
 
 
@@ -91,41 +101,26 @@ def ls(
     root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"),
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
-    """List the runs below a directory."""
-    from strop.store import find_runs
-
+    """List what lies below a directory: outputs, audits, studies, training runs, GroupEval."""
     if not root.is_dir():
-        raise UserError(
-            "There is no such directory.", where=root, fix="strop sample CHECKPOINT -o runs/first"
-        )
-    rows = []
-    for run in find_runs(root):
-        try:
-            asked, cells = run.asked, run.cells()
-            done = [len(cell.indices()) for cell in cells]
-            state = f"{sum(done)} of {sum(run.wanted().values())} outputs"
-        except UserError as error:  # one damaged run must not hide the others
-            asked, cells, state = {}, [], error.what
-        rows.append(
-            {
-                "run": str(run.path),
-                "checkpoint": asked.get("checkpoint"),
-                "cells": len(cells),
-                "state": state,
-            }
-        )
-    for path in sorted(root.glob("**/train.json")):
-        done = (path.parent / "result.json").is_file()
-        state = "training, finished" if done else "training, not finished"
-        rows.append({"run": str(path.parent), "checkpoint": None, "cells": 0, "state": state})
+        raise UserError("There is no such directory.", where=root, fix=FIRST)
+    entries = list(find(root))
     if as_json:
-        output.emit({"root": str(root), "runs": rows})
+        output.emit({"root": str(root), "runs": [one.as_dict() for one in entries]})
         return
-    if not rows:
+    if not entries:
         output.note(f"no runs below {root}")
-        output.next_command("strop sample CHECKPOINT -o runs/first")
+        output.next_command(FIRST)
         return
     output.table(
-        ["run", "checkpoint", "cells", "state"], [[str(v) for v in r.values()] for r in rows]
+        ["run", "kind", "checkpoint", "cells", "state"],
+        [
+            [one.run, one.kind, one.checkpoint or "", _count(one.cells), one.state]
+            for one in entries
+        ],
     )
-    output.next_command(f"strop show {shlex.quote(rows[0]['run'])}")
+    output.next_command(entries[0].look)
+
+
+def _count(cells: int) -> str:
+    return str(cells) if cells else ""

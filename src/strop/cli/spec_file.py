@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
+from strop.cli.flags import as_keys
 from strop.errors import UserError
 from strop.spec import SamplerSpec
 
@@ -32,4 +34,16 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
             where=path,
             expected="`samplers:` with a list of settings such as {steps: 64, temperature: 0.9}",
         )
-    return [SamplerSpec(**{str(key): value for key, value in one.items()}) for one in listed]
+    try:
+        return [SamplerSpec(**{str(key): value for key, value in one.items()}) for one in listed]
+    except UserError as error:
+        raise _of_file(error, path) from None
+
+
+def _of_file(error: UserError, path: Path) -> UserError:
+    """The same error for who wrote the fields into a file, not behind flags."""
+    told = copy.copy(error)
+    told.what = as_keys(error.what)
+    told.where = f"{path}: {as_keys(error.where or '')}".removesuffix(": ")
+    told.fix = None if error.fix is None else as_keys(error.fix)
+    return told

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
+from strop.cli.values import listed
 
 Json = Annotated[bool, output.JSON_FLAG]
 Problem = Annotated[
@@ -30,15 +32,10 @@ def register(app: typer.Typer) -> None:
     theory = typer.Typer(
         no_args_is_help=True,
         help="The paper's mathematics, exact on any small target.",
+        epilog=examples("strop theory account example:pair", "strop theory verify"),
     )
-    theory.command()(account)
-    theory.command()(derivative)
-    theory.command()(pair)
-    theory.command()(collisions)
-    theory.command()(study)
-    theory.command()(verify)
-    theory.command()(figure)
-    theory.command()(markov)
+    for verb, shown in EXAMPLES.items():
+        theory.command(epilog=examples(*shown))(verb)
     app.add_typer(theory, name="theory")
 
 
@@ -187,15 +184,19 @@ def markov(
     """The real samplers on an exact Markov-chain denoiser at full length (needs torch)."""
     import json
 
-    from strop.errors import UserError
+    from strop.errors import UserError, whole_number
+    from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
+
+    whole_number("n", outputs, 2, OUTPUT_LIMIT)
+    whole_number("seed", seed, 0, SEED_LIMIT)
+    counts = _steps(steps) if steps else None
     from strop.studies.markov import STEPS, run_markov_study
     from strop.studies.markov_figure import save
 
-    counts = _steps(steps) if steps else STEPS
     try:
         out.mkdir(parents=True, exist_ok=True)
         study = run_markov_study(
-            outputs=outputs, length=length, steps=counts, seed=seed, note=output.note
+            outputs=outputs, length=length, steps=counts or STEPS, seed=seed, note=output.note
         )
         result = study.as_dict()
         (out / "markov.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -208,17 +209,9 @@ def markov(
 
 
 def _steps(text: str) -> tuple[int, ...]:
-    from strop.errors import UserError
+    from strop.spec import SamplerSpec
 
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) >= 1 for part in parts):
-        raise UserError(
-            "The numbers of updates make no sense.",
-            where="--steps",
-            got=text,
-            expected="whole numbers of at least 1, such as 4,64,1024",
-        )
-    return tuple(int(part) for part in parts)
+    return tuple(SamplerSpec(steps=count).steps for count in listed(text, int, "--steps"))
 
 
 def _note_extra(keys: list[str]) -> None:
@@ -263,3 +256,16 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_text(item) for item in value) + "]"
     return str(value)
+
+
+EXAMPLES = {
+    account: ["strop theory account example:pair", "strop theory account my.json --json"],
+    derivative: ["strop theory derivative example:pair"],
+    pair: ["strop theory pair --s 0.9 --c 0.25", "strop theory pair --s 0.9 --c 0.25 --lam 1.3"],
+    collisions: ["strop theory collisions --length 1024 --rounds 64"],
+    study: ["strop theory study", "strop theory study --grid-law equal"],
+    verify: ["strop theory verify", "strop theory verify --case theory-failure.json"],
+    figure: ["strop theory figure -o figures"],
+    markov: ["strop theory markov -n 32 --steps 4,64 -o runs/markov"],
+}
+"""The verbs in their order, with what their help shows."""

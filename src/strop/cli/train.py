@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.progress import LINE_SECONDS
 from strop.errors import UserError
 
@@ -20,7 +21,13 @@ __all__ = ["register", "show_training"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("train")(train)
+    app.command(
+        "train",
+        epilog=examples(
+            "strop train mdlm-tiny -o runs/tiny --prepare-only",
+            "strop train my.yaml -o runs/mine --set batch=256 --set model.n_blocks=2",
+        ),
+    )(train)
 
 
 def train(

@@ -163,7 +163,7 @@ def subs(logits: Tensor, mask_id: int) -> Tensor:
         raise UserError(
             "The network returned scores that are not finite.",
             expected="finite logits",
-            fix="use --dtype float32; if that does not help, the weights are damaged",
+            fix="use `dtype=float32`; if that does not help, the weights are damaged",
         )
     return logits.sub_(normaliser)
 

@@ -6,6 +6,7 @@ and of a hub repository only the weights, the configuration and the tokenizer ar
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from strop.denoisers.lightning import read_training_file
 from strop.denoisers.modules import DISCRIMINATOR, Modules, didi_modules
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Checkpoint", "Located", "has_tokenizer", "locate", "read_checkpoint"]
+__all__ = ["Checkpoint", "Located", "has_tokenizer", "locate", "read_checkpoint", "refuse_mistyped"]
 
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
@@ -99,9 +100,32 @@ def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
     if exists:
         _no_revision(text, revision)
         return Located(text, path, None)
+    refuse_mistyped(text)
     repo, revision = _hub_id(text, path, revision)
     snapshot = hub.fetch(repo, revision)
     return Located(text, snapshot.directory, snapshot.revision)
+
+
+def refuse_mistyped(text: str) -> None:
+    """Say that a local path is wrong before the hub is asked for a repository of that name.
+
+    `runs/x` could be either; where there is a directory `runs`, it is a path.
+    """
+    path = Path(text).expanduser()
+    if text.startswith(assets.EMBEDDED) or path.exists() or "@" in text or len(path.parts) < 2:
+        return
+    if not path.parent.is_dir():
+        return
+    with reading(path.parent):
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1)
+    could_be_id = text.count("/") == 1 and not text.startswith((".", "/", "~"))
+    fix = f"did you mean {path.parent / near[0]}?" if near else "check the path."
+    raise UserError(
+        f"There is no such checkpoint: the directory {path.parent} holds no {path.name!r}.",
+        where=text,
+        expected="an existing directory or weights file",
+        fix=fix + (f" If it is a hub id, write {text}@main" if could_be_id else ""),
+    )
 
 
 def _no_revision(source: str, revision: str | None) -> None:

@@ -53,7 +53,7 @@ class DiDi(NetworkDenoiser):
                 "The checkpoint has no discriminator, which reward-guided sampling needs.",
                 where=self.source,
                 expected="discriminator.safetensors beside model.safetensors, or a training file",
-                fix="add the file, or sample without the reward: --sampler didi-ancestral",
+                fix="add the file, or sample without the reward: `sampler=didi-ancestral`",
             )
         return self._discriminator
 

@@ -17,7 +17,7 @@ from strop.denoisers.inert import placeholder_value
 from strop.errors import UserError, unknown_name
 from strop.facts import DIFFUSION
 
-__all__ = ["chosen_family", "family_of_config", "family_of_keys"]
+__all__ = ["chosen_family", "family_of_config", "family_of_keys", "known_family"]
 
 _NAMES = {
     "mdlm": "mdlm",
@@ -61,10 +61,15 @@ def family_of_config(content: Any) -> str | None:
     return None
 
 
+def known_family(asked: str | None) -> None:
+    """Refuse a name that is no family's."""
+    if asked is not None and asked not in DIFFUSION:
+        raise unknown_name("family", asked, DIFFUSION, where="`family`")
+
+
 def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
     """The family to load: as the files say, as the user says, or MDLM with a warning."""
-    if asked is not None and asked not in DIFFUSION:
-        raise unknown_name("family", asked, DIFFUSION, where="--family")
+    known_family(asked)
     if said is not None and said not in DIFFUSION:
         raise UserError(
             f"The checkpoint is of the kind {said!r}, which is no diffusion family known here.",
@@ -77,13 +82,13 @@ def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
         raise UserError(
             f"The checkpoint is of the family {said!r}, not {asked!r}.",
             where=where,
-            got=f"--family {asked}",
+            got=asked,
             expected=said,
-            fix="leave --family out",
+            fix="leave `family` out",
         )
     if said is None and asked is None:
         warnings.warn(
-            f"{where}: nothing says which family it is of; taking mdlm (--family says otherwise)",
+            f"{where}: nothing says which family it is of; taking mdlm (`family` says otherwise)",
             UserWarning,
             stacklevel=2,
         )

@@ -19,6 +19,7 @@ __all__ = ["read_json_object", "reading", "sha256_of", "sha256_of_all"]
 def reading(path: Path) -> Iterator[None]:
     """Turn the operating system's refusals while reading `path` into messages."""
     try:
+        refuse_pipes(path)
         yield
     except FileNotFoundError as error:
         raise UserError(
@@ -38,6 +39,17 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or (errno.errorcode.get(error.errno or 0) or str(error))
         raise UserError("The file cannot be read.", where=path, got=what) from error
+
+
+def refuse_pipes(path: Path) -> None:
+    """Refuse what is no file, and a directory with such an entry: reading could wait for ever."""
+    for one in [path, *path.iterdir()] if path.is_dir() else [path]:
+        if one.exists() and not (one.is_file() or one.is_dir()):
+            raise UserError(
+                "This is a pipe or a device, not a file.",
+                where=one,
+                fix="remove it, or put a file with its content in its place",
+            )
 
 
 def sha256_of(path: Path) -> str:

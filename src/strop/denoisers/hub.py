@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NoReturn
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from strop.denoisers.files import read_json_object
 from strop.errors import UserError
@@ -122,7 +128,9 @@ def _file(repo: str, name: str, revision: str | None) -> Path | None:
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(repo, name, revision=revision))
+        with _quiet():
+            away = _unresolved() is not None  # the library would try for most of a minute
+            return Path(hf_hub_download(repo, name, revision=revision, local_files_only=away))
     except LocalEntryNotFoundError as error:
         # Out of reach. What the cache remembers as absent is absent, not unknown.
         if _cached(repo, name, revision) is False:
@@ -132,6 +140,33 @@ def _file(repo: str, name: str, revision: str | None) -> Path | None:
         return None
     except Exception as error:
         _explain(error, repo, revision, name)
+
+
+@cache
+def _unresolved() -> str | None:
+    """Why the hub's name has no address here; None if it has one, or a proxy is to find it."""
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+
+    address = urlsplit(ENDPOINT)
+    if HF_HUB_OFFLINE or address.scheme in getproxies() or address.hostname is None:
+        return None
+    try:
+        socket.getaddrinfo(address.hostname, None)
+    except OSError as error:
+        return f"{address.hostname}: {error.strerror or error}"
+    return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the library's lines about each retry: what comes of them is told."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _cached(repo: str, name: str, revision: str | None) -> str | Literal[False] | None:
@@ -188,8 +223,9 @@ def _explain(error: Exception, repo: str, revision: str | None, name: str) -> No
         (
             errors.LocalEntryNotFoundError,
             lambda: {
-                "what": f"The hub cannot be reached and {name} is not in the local cache.",
-                "got": _cause(error),
+                "what": f"There is no directory {repo} here, the hub cannot be reached, and {name} "
+                "of that repository is not in the local cache.",
+                "got": _unresolved() or _cause(error),
                 "fix": f"on a machine with network access: {then}",
             },
         ),

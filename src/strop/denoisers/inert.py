@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Inert", "placeholder_value"]
+__all__ = ["Inert", "described", "placeholder_value"]
 
 
 class Inert:
@@ -66,6 +66,13 @@ class Inert:
         """The name alone."""
         # Arguments and state stay out: they may be huge, or refer back to this very object.
         return f"<Inert {self.name[:200]}>"
+
+
+def described(obj: Any) -> str:
+    """What something out of a file is, for a message; its class by the name that the file gives."""
+    if isinstance(obj, Inert):
+        return f"an object of the class {obj.name[:200]}"
+    return "nothing" if obj is None else f"an object of the type {type(obj).__name__!r}"
 
 
 def placeholder_value(obj: Any, *path: str) -> int | float | bool | str | None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from strop.denoisers.family import family_of_config, family_of_keys
 from strop.denoisers.fields import flat_config
+from strop.denoisers.inert import described
 from strop.denoisers.keys import BUFFER, backbone_only, few
 from strop.denoisers.modules import Modules, didi_modules
 from strop.denoisers.pickles import load_pickle
@@ -47,12 +48,11 @@ def read_training_file(path: Path, weights: Literal["ema", "raw"]) -> TrainingFi
         tensors = raw if weights == "raw" else _averaged(raw, known["ema"], path)
         return TrainingFile(tensors, {}, "sedd")
     if not isinstance(state, dict):
-        got = f"the keys {few(list(map(repr, known)))}" if isinstance(content, dict) else None
         raise UserError(
             "The file is not a training checkpoint of the public code.",
             where=path,
-            got=got or f"a {type(content).__name__}",
-            expected="a top-level 'state_dict', or SEDD's 'model' and 'ema'",
+            got=_got(content),
+            expected="a top-level 'state_dict' of tensors by name, or SEDD's 'model' and 'ema'",
             fix="pass a Lightning .ckpt, or a directory with model.safetensors and config.json",
         )
     tensors, hyper = _tensors_only(state, path), known.get("hyper_parameters")
@@ -63,6 +63,14 @@ def read_training_file(path: Path, weights: Literal["ema", "raw"]) -> TrainingFi
     raw = backbone_only(tensors, path, bare=False)
     tensors = raw if weights == "raw" else _averaged(raw, known.get("ema"), path)
     return TrainingFile(tensors, config, family_of_config(hyper))
+
+
+def _got(content: Any) -> str:
+    if not isinstance(content, dict):
+        return described(content)
+    if "state_dict" in content:
+        return f"a 'state_dict' that is {described(content['state_dict'])}"
+    return f"the keys {few(list(map(repr, content)))}" if content else "an empty mapping"
 
 
 def _tensors_only(state: dict[Any, Any], path: Path) -> dict[str, Tensor]:
@@ -88,7 +96,7 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             "The checkpoint holds no averaged (EMA) weights.",
             where=path,
             expected="a top-level 'ema' with a list 'shadow_params'",
-            fix='ask for the raw weights: weights="raw" (--weights raw)',
+            fix="ask for the raw weights: `weights=raw`",
         )
     names = [name for name in raw if name != BUFFER]
     if len(shadow) < len(names) or not all(isinstance(p, Tensor) for p in shadow):
@@ -97,7 +105,7 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             where=path,
             got=f"{sum(isinstance(p, Tensor) for p in shadow)} averaged tensors",
             expected=f"at least {len(names)}, one per parameter of the backbone",
-            fix='ask for the raw weights: weights="raw" (--weights raw)',
+            fix="ask for the raw weights: `weights=raw`",
         )
     pairs = list(zip(names, shadow, strict=False))
     wrong = [
@@ -110,6 +118,6 @@ def _averaged(raw: dict[str, Tensor], ema: Any, path: Path) -> dict[str, Tensor]
             "The averaged (EMA) weights do not have the shapes of the network's parameters.",
             where=path,
             got=few(wrong),
-            fix='ask for the raw weights: weights="raw" (--weights raw)',
+            fix="ask for the raw weights: `weights=raw`",
         )
     return {**raw, **dict(pairs)}

@@ -17,7 +17,7 @@ from strop.denoisers.didi import DiDi
 from strop.denoisers.discriminator import Discriminator, discriminator_tensors
 from strop.denoisers.dit import DiT
 from strop.denoisers.duo import DUO
-from strop.denoisers.family import chosen_family
+from strop.denoisers.family import chosen_family, known_family
 from strop.denoisers.keys import BUFFER
 from strop.denoisers.mdlm import MDLM
 from strop.denoisers.modules import BASE, DISCRIMINATOR
@@ -74,6 +74,7 @@ def load_model(
     """
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place)
+    known_family(family)
     found = locate(source, revision)
     if is_causal(found):
         return load_causal(found, weights, place, kind)
@@ -145,19 +146,19 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, number = name.partition(":")
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
-        raise unknown_name("device", name, ["auto", "cpu", "cuda", "cuda:0"])
+        raise unknown_name("device", name, ["auto", "cpu", "cuda", "cuda:0"], where="`device`")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(
             "There is no CUDA device here.",
-            where="--device",
+            where="`device`",
             got=name,
             expected="auto or cpu" if torch.version.cuda else "a CUDA build of torch",
-            fix="use --device cpu, or see `strop doctor`",
+            fix="use `device=cpu`, or see `strop doctor`",
         )
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():
         raise UserError(
             "There is no CUDA device of that number.",
-            where="--device",
+            where="`device`",
             got=name,
             expected=f"cuda:0 to cuda:{torch.cuda.device_count() - 1}",
         )
@@ -169,13 +170,13 @@ def resolve_dtype(name: str, device: torch.device) -> str:
     if name == "auto":
         return "float32"
     if name not in DTYPES:
-        raise unknown_name("network dtype", name, ["auto", *DTYPES], where="--dtype")
+        raise unknown_name("network dtype", name, ["auto", *DTYPES], where="`dtype`")
     if name != "float32" and device.type == "cpu":
         # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
         raise UserError(
             f"{name} is for GPUs: CPUs are slower with it, and some builds crash.",
-            where="--dtype",
+            where="`dtype`",
             got=f"{name} on {device}",
-            fix="use --dtype float32, or --device cuda",
+            fix="use `dtype=float32`, or use `device=cuda`",
         )
     return name

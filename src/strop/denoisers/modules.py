@@ -36,7 +36,7 @@ def didi_modules(
             where=where,
             got=f"the networks {few(list(found))}",
             expected=f"keys that start with '{name}.'",
-            fix=f"ask for --weights {choice}" if other in found else "check that it is complete",
+            fix=f"ask for `weights={choice}`" if other in found else "check that it is complete",
         )
     places = {DISCRIMINATOR: "discriminator", BASE: "backbone"}
     return found[name], {ours: found[its] for ours, its in places.items() if its in found}

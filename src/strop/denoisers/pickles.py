@@ -33,7 +33,7 @@ from strop.denoisers.archive import (
     rebuild_tensor,
 )
 from strop.denoisers.files import reading
-from strop.denoisers.inert import Inert, placeholder_value
+from strop.denoisers.inert import Inert, described, placeholder_value
 from strop.errors import UserError
 
 __all__ = ["Inert", "load_pickle", "placeholder_value"]
@@ -225,7 +225,7 @@ class _Machine(pickle._Unpickler):
             return target.function(*args)
         if isinstance(target, Inert):
             return Inert(target.name, args, kwargs)
-        raise Refused(f"a call of a {type(target).__name__}, which is not a constructor")
+        raise Refused(f"a call of {described(target)}, which is not a constructor")
 
     def _load_reduce(self) -> None:
         args = self.stack.pop()
@@ -243,7 +243,7 @@ class _Machine(pickle._Unpickler):
             target.state = state
         elif not isinstance(target, collections.OrderedDict):
             # A state dict carries a `_metadata` attribute, which no one needs: dropped.
-            raise Refused(f"attributes are set on a {type(target).__name__}")
+            raise Refused(f"attributes are set on {described(target)}")
 
     def _load_append(self) -> None:
         value = self.stack.pop()
@@ -255,7 +255,7 @@ class _Machine(pickle._Unpickler):
     def _extend(self, values: list[Any]) -> None:
         target = self.stack[-1]
         if type(target) is not list and not isinstance(target, Inert):
-            raise Refused(f"items are appended to a {type(target).__name__}")
+            raise Refused(f"items are appended to {described(target)}")
         target.extend(values)
 
     def _load_setitem(self) -> None:
@@ -269,7 +269,7 @@ class _Machine(pickle._Unpickler):
     def _assign(self, flat: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, (dict, Inert)):
-            raise Refused(f"entries are set on a {type(target).__name__}")
+            raise Refused(f"entries are set on {described(target)}")
         for key, value in zip(flat[::2], flat[1::2], strict=True):
             target[_as_key(key)] = value
 
@@ -277,7 +277,7 @@ class _Machine(pickle._Unpickler):
         members = self.pop_mark()
         target = self.stack[-1]
         if type(target) is not set and not isinstance(target, Inert):
-            raise Refused(f"members are added to a {type(target).__name__}")
+            raise Refused(f"members are added to {described(target)}")
         target.update(_as_key(member) for member in members)
 
     def _load_frozenset(self) -> None:

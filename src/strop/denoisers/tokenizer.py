@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -30,9 +31,9 @@ class TextCodec:
     model may well produce, become U+FFFD.
     """
 
-    def __init__(self, tokenizer: Tokenizer, fingerprint: str) -> None:
-        """Wrap a tokenizer whose files hash to `fingerprint`."""
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, fingerprint: str, source: Path | None = None) -> None:
+        """Wrap a tokenizer whose files hash to `fingerprint`; `source` is one of them."""
+        self._tokenizer, self._source = tokenizer, source
         self._known = frozenset(tokenizer.get_vocab(with_added_tokens=True).values())
         self.fingerprint = fingerprint
         """SHA-256 of the tokenizer's files: of one file its own, of two that of their listing."""
@@ -63,7 +64,7 @@ class TextCodec:
                 got=str(error)[:200],
                 fix="download the tokenizer's files again",
             ) from error
-        return cls(tokenizer, fingerprint)
+        return cls(tokenizer, fingerprint, files[0])
 
     @classmethod
     def gpt2(cls) -> TextCodec:
@@ -107,11 +108,14 @@ class TextCodec:
                 got=f"a lone surrogate at character {error.start}",
                 fix="decode the file with the right encoding",
             ) from error
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        with _ending(self._source):
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of many texts, on all cores."""
-        return [one.ids for one in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+        with _ending(self._source):
+            found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [one.ids for one in found]
 
     def to_json(self) -> str:
         """The whole tokenizer as the content of a `tokenizer.json`."""
@@ -127,10 +131,31 @@ class TextCodec:
         # Whole runs are decoded at once: one character's bytes may span several tokens.
         for known, run in groupby((int(i) for i in ids), key=plain):
             if known:
-                pieces.append(self._tokenizer.decode(list(run), skip_special_tokens=False))
+                with _ending(self._source):
+                    pieces.append(self._tokenizer.decode(list(run), skip_special_tokens=False))
             else:
                 pieces += ["[MASK]" if i == mask_id else f"[UNK:{i}]" for i in run]
         return "".join(pieces)
+
+
+@contextmanager
+def _ending(source: Path | None) -> Iterator[None]:
+    """Tell that a tokenizer's regular expression has exploded.
+
+    The library stops a search after ten million steps, by a panic; below that it is only slow.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # a class without a home, and no Exception
+            raise
+        raise UserError(
+            "The tokenizer cannot read this text: its library has given up.",
+            where=source,
+            got=str(error).splitlines()[0][:200],
+            expected="regular expressions that end on any text",
+            fix="use the tokenizer that the model was trained with",
+        ) from None
 
 
 def _load_whole(path: Path) -> Tokenizer:

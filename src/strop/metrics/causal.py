@@ -100,7 +100,7 @@ class Evaluator:
                 "The evaluator's probabilities are not numbers.",
                 where=self.source,
                 got=f"{int((~np.isfinite(values)).sum())} of {len(values)} tokens",
-                fix="check its weights; in float16 use --dtype bfloat16 or float32",
+                fix="check its weights, or use `dtype=float32`",
             )
         for row in range(len(ids)):
             mine = (sequence == row).numpy()

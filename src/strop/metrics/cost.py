@@ -110,7 +110,7 @@ def measure_apart(
             "A sampler's cost cannot be measured.",
             where=f"M = {spec.steps}, {spec.implementation}, {spec.precision}",
             got=lines[-1][:300] if lines and answer.returncode > 0 else killed,
-            fix="use a smaller --batch-size or a smaller --length",
+            fix="use a smaller `batch_size`, or use a smaller `length`",
         )
     return Cost(**json.loads(answer.stdout))
 

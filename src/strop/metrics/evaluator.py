@@ -16,7 +16,8 @@ import torch
 
 from strop import assets
 from strop.denoisers import hub
-from strop.denoisers.files import read_json_object, sha256_of_all
+from strop.denoisers.checkpoint import refuse_mistyped
+from strop.denoisers.files import read_json_object, reading, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.metrics import smollm2
@@ -67,7 +68,7 @@ def load_evaluator(
             where=files.directory,
             got="a config.json without 'model_type'",
             expected="such as gpt2, smollm2-135m or embedded:tales-ar",
-            fix="name another --evaluator",
+            fix="name another `evaluator`",
         )
     network, tokenizer = _load(files, place, kind)
     spec = EvaluatorSpec(
@@ -93,14 +94,15 @@ def load_evaluator(
 
 def _find(text: str, revision: str | None) -> _Files:
     if not text.strip():
-        raise UserError("The evaluator's name is empty.", where="--evaluator")
+        raise UserError("The evaluator's name is empty.", where="`evaluator`")
     if text.startswith(assets.EMBEDDED):
         return _Files(text, assets.embedded_path(text))
     if text == smollm2.NAME:
         return _Files(text, smollm2.converted(), sha256=smollm2.sha256())
     path = Path(text).expanduser()
     if path.is_dir():
-        return _Files(path.resolve().name, path)
+        with reading(path):  # for a library that reads whatever lies there
+            return _Files(path.resolve().name, path)
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1:
         raise UserError(
             "There is no such evaluator.",
@@ -109,6 +111,7 @@ def _find(text: str, revision: str | None) -> _Files:
             f"{smollm2.NAME}; {assets.EMBEDDED}NAME",
             fix="check the path, or see `strop doctor`",
         )
+    refuse_mistyped(text)
     repo, _, named = text.partition("@")
     snapshot = hub.fetch(repo, named or revision, TOKENIZER_FILES)
     return _Files(repo, snapshot.directory, snapshot.revision)

@@ -48,7 +48,7 @@ def perplexity_metric(
     """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so."""
     clean = (span == "public-code" and retokenise) if clean_up is None else clean_up
     if span not in POLICIES:
-        raise unknown_name("span policy", span, POLICIES, where="--span")
+        raise unknown_name("span policy", span, POLICIES, where="`span`")
     return MetricSpec(
         name="perplexity",
         evaluator=evaluator.spec,

@@ -176,7 +176,7 @@ def check_temperatures(temperatures: Sequence[float]) -> None:
     if 1.0 not in temperatures or not all(0 < tau < np.inf for tau in temperatures):
         raise UserError(
             "The temperatures of the posterior loss must be positive, and 1 must be one of them.",
-            where="--temperature",
+            where="`temperature`",
             got=", ".join(f"{tau:g}" for tau in temperatures) or "none",
             expected="e.g. 0.9,1.0,1.1 (at 0 the loss is infinite)",
         )

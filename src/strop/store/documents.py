@@ -9,7 +9,7 @@ from typing import Any
 
 from strop.disk import reading
 from strop.errors import UserError
-from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
+from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC, STUDY
 from strop.version import __version__
 
 __all__ = ["MISSING", "as_json", "check_format", "damaged", "read_json"]
@@ -47,12 +47,12 @@ def damaged(path: Path, why: object) -> UserError:
         fix = f"delete {path} and score again"
     elif path.name == COST:
         fix = f"restore {path}, or delete it: only the record of earlier sessions is lost"
-    elif path.name == SPEC and why == MISSING:
+    elif path.name == STUDY or (path.name == SPEC and why == MISSING):
         fix = "run the command that made this run again: it writes the same file"
     elif path.name == SPEC:
         fix = f"delete {path} and run the command that made it again: it writes the same file"
     else:
-        fix = "restore the file, or start the run anew with --force"
+        fix = "restore the file, or start the run anew with `force`"
     reason = str(why).splitlines()[0][:200] if str(why) else type(why).__name__
     return UserError("A file of the run is damaged.", where=path, got=reason, fix=fix)
 

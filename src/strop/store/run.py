@@ -13,7 +13,7 @@ from strop.errors import UserError
 from strop.spec import CellSpec
 from strop.store.cell import Cell
 from strop.store.differences import differences
-from strop.store.documents import check_format, damaged
+from strop.store.documents import MISSING, check_format, damaged
 from strop.store.layout import (
     CELL_ID,
     CELLS,
@@ -27,7 +27,11 @@ from strop.store.layout import (
 )
 from strop.version import __version__
 
-__all__ = ["Run", "find_runs"]
+__all__ = ["Run"]
+
+
+class _DamagedStudy(Exception):
+    """Why study.yaml cannot be what strop wrote."""
 
 
 class Run:
@@ -50,30 +54,27 @@ class Run:
         `asked` is written to study.yaml for people; the cells' ids decide what is the same. Its
         `n` is the number of outputs of every cell, or `outputs` has one number per cell.
         """
-        if not os.fspath(path):
-            raise UserError("The output path is empty.", where="-o/--out", fix="name a directory")
+        cls.refuse_strangers(path)  # before a lock file is left in somebody's directory
         run = cls(path)
         with disk(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
-            in_use = (run.path / LOCK).exists()
-        if not in_use:
-            run._refuse_strangers()  # before a lock file is left in somebody's directory
         with run._lock():
             run._sweep()
             run._refuse_strangers()
             if force:
                 run._clear()
-            study, ids = run._study(), [cell.id for cell in cells]
+            ids = [cell.id for cell in cells]
+            study = run._study_of(ids)
             if study is not None and set(study["cells"]) != set(ids):
                 raise UserError(
                     "This run directory was made by another spec.",
                     where=run.path,
                     got=differences(study["asked"], asked),
-                    expected="the same checkpoint, settings and seed (only -n may grow; for dense "
-                    "by whole batches, see --batch-size)",
-                    fix="choose another -o/--out, or start this one anew with --force",
+                    expected="the same checkpoint, settings and seed (only `n` may grow; for dense "
+                    "by whole batches, see `batch_size`)",
+                    fix="choose another `out`, or start this one anew with `force`",
                 )
-            before = run.wanted() if study is not None else {}
+            before = run._counts(study) if study is not None else {}
             each = asked.get("outputs") or [int(asked.get("n", 0))] * len(ids)
             counts = [max(n, before.get(cell, 0)) for cell, n in zip(ids, each, strict=True)]
             said = {**asked, "n": max(counts, default=0)}
@@ -86,6 +87,17 @@ class Run:
         return run
 
     @classmethod
+    def refuse_strangers(cls, path: str | os.PathLike[str]) -> None:
+        """Say that outputs cannot go to `path`, as far as can be seen without touching it."""
+        if not os.fspath(path):
+            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
+        run = cls(path)
+        with disk(run.path):
+            looked_at = run.path.exists() and not (run.path / LOCK).exists()
+        if looked_at:
+            run._refuse_strangers()
+
+    @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Run:
         """A run that exists, to read from."""
         run = cls(path)
@@ -94,6 +106,8 @@ class Run:
         if not exists:
             raise UserError("There is no such run directory.", where=run.path, fix="strop ls")
         if run._study() is None:
+            if run._holds_cells():
+                raise damaged(run.path / STUDY, MISSING)
             raise UserError(
                 "This directory is not a run.",
                 where=run.path,
@@ -111,8 +125,10 @@ class Run:
     def wanted(self) -> dict[str, int]:
         """How many outputs each cell was asked for, by the cell's id."""
         study = self._study()
-        if study is None:
-            return {}
+        return {} if study is None else self._counts(study)
+
+    @staticmethod
+    def _counts(study: Mapping[str, Any]) -> dict[str, int]:
         asked, ids = study["asked"], study["cells"]
         counts = asked.get("outputs") or [asked.get("n", 0)] * len(ids)
         return dict(zip(ids, counts, strict=True))
@@ -147,27 +163,27 @@ class Run:
                 leftover.unlink(missing_ok=True)
 
     def _refuse_strangers(self) -> None:
-        """A directory without a study is ours only if it is empty."""
+        """A directory without a study is ours only if it is empty, or only the study was lost."""
         with disk(self.path):
             names = sorted(
                 p.name
                 for p in self.path.iterdir()
                 if p.name != LOCK and not p.name.startswith(TEMPORARY)
             )
-        if names and STUDY not in names:
+        if names and STUDY not in names and not self._holds_cells():
             raise UserError(
                 "The output directory holds files but no run.",
                 where=self.path,
                 got=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
                 expected="a new or empty directory, or one made by strop",
-                fix="choose another -o/--out",
+                fix="choose another `out`",
             )
 
     def _clear(self) -> None:
         """Remove what strop made here, and nothing else; wait for who is still writing."""
-        cells = [p for p in (self.path / CELLS).glob("*") if CELL_ID.fullmatch(p.name)]
+        cells = self._cell_folders()
         with ExitStack() as held, disk(self.path):
-            for cell in sorted(cells):
+            for cell in cells:
                 for folder in (cell, cell / SCORES):
                     if folder.is_dir():
                         held.enter_context(locked(folder))
@@ -182,7 +198,55 @@ class Run:
             # Last: a session killed in here leaves a directory that still counts as a run.
             (self.path / STUDY).unlink(missing_ok=True)
 
+    def _cell_folders(self) -> list[Path]:
+        with reading(self.path):
+            found = (self.path / CELLS).glob("*")
+            return sorted(p for p in found if CELL_ID.fullmatch(p.name) and p.is_dir())
+
+    def _holds_cells(self) -> bool:
+        """Whether a folder describes itself as a cell, whatever else lies here."""
+        for folder in self._cell_folders():
+            try:
+                Cell.open(folder)
+            except UserError:
+                continue
+            return True
+        return False
+
+    def _study_of(self, ids: list[str]) -> dict[str, Any] | None:
+        """The study; where it is lost or damaged, that of these cells if they are what is here.
+
+        Cells describe themselves, so the command that made them can write their study again.
+        """
+        here = {folder.name for folder in self._cell_folders() if (folder / SPEC).exists()}
+        mine = here <= set(ids) and self._holds_cells()
+        try:
+            study = self._read_study()
+        except _DamagedStudy as error:
+            if not mine:
+                raise damaged(self.path / STUDY, error) from None
+            return self._study_of_cells(ids)
+        if study is None:
+            if here and not mine:
+                raise damaged(self.path / STUDY, MISSING)
+            return self._study_of_cells(ids) if here else None
+        # As many cells here and in the study as are asked for: one wrong digit in the study.
+        slip = here == set(ids) != set(study["cells"]) and len(study["cells"]) == len(ids)
+        return self._study_of_cells(ids) if slip else study
+
+    def _study_of_cells(self, ids: list[str]) -> dict[str, Any]:
+        """What a study of these cells must have asked for: the outputs that they hold."""
+        folders = [self.path / CELLS / name for name in ids]
+        held = [Cell.open(one).indices() if (one / SPEC).exists() else set() for one in folders]
+        return {"asked": {"outputs": [1 + max(have, default=-1) for have in held]}, "cells": ids}
+
     def _study(self) -> dict[str, Any] | None:
+        try:
+            return self._read_study()
+        except _DamagedStudy as error:
+            raise damaged(self.path / STUDY, error) from None
+
+    def _read_study(self) -> dict[str, Any] | None:
         import yaml
 
         path = self.path / STUDY
@@ -192,18 +256,20 @@ class Run:
         except FileNotFoundError:
             return None
         except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise damaged(path, error) from None
+            raise _DamagedStudy(str(error)) from None
         if not isinstance(study, dict):
-            raise damaged(path, "it is not a study")
+            raise _DamagedStudy("it is not a study")
+        if type(study.get("format")) is not int:
+            raise _DamagedStudy(f"its format is {study.get('format')!r}")
         check_format(study, path)
         asked, ids = study.get("asked"), study.get("cells")
         if not isinstance(asked, dict) or type(asked.get("n", 0)) is not int:
-            raise damaged(path, "it does not say what was asked")
+            raise _DamagedStudy("it does not say what was asked")
         if not isinstance(ids, list) or not all(CELL_ID.fullmatch(str(name)) for name in ids):
-            raise damaged(path, "it does not list cells")
+            raise _DamagedStudy("it does not list cells")
         counts = asked.get("outputs", [0] * len(ids))
         if not isinstance(counts, list) or [type(n) for n in counts] != [int] * len(ids):
-            raise damaged(path, "it does not say how many outputs each cell has")
+            raise _DamagedStudy("it does not say how many outputs each cell has")
         return study
 
     def _write_study(self, asked: Mapping[str, Any], ids: list[str]) -> None:
@@ -217,11 +283,6 @@ class Run:
             same = path.exists() and path.read_bytes() == content
         if not same:
             write(path, content)
-
-
-def find_runs(root: str | os.PathLike[str]) -> list[Run]:
-    """Every run directory at or below `root`."""
-    return [Run(path.parent) for path in sorted(Path(root).glob(f"**/{STUDY}"))]
 
 
 def _remove_if_empty(folder: Path) -> None:

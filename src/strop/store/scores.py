@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ScoreTable", "add_scores", "read_score", "read_scores"]
 
 INDEX = "index"
+NAMES = b"strop.columns"
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ def _arrow(cell: CellSpec, table: ScoreTable) -> pa.Table:
         "strop.format": str(FORMAT),
         "strop.cell": cell.canonical(),
         "strop.metric": table.metric.canonical(),
+        # Pages have checksums, names of columns do not.
+        NAMES.decode(): json.dumps(list(columns)),
     }
     return pa.table(columns).replace_schema_metadata(metadata)
 
@@ -132,7 +135,10 @@ def _read(path: Path, cell: CellSpec) -> ScoreTable | None:
     metrics = []
 
     def check(schema: pa.Schema) -> pa.Schema:
-        metrics.append(_metric(path, cell, schema.metadata or {}))
+        metadata = schema.metadata or {}
+        metrics.append(_metric(path, cell, metadata))
+        if NAMES in metadata and metadata[NAMES] != json.dumps(schema.names).encode():
+            raise damaged(path, "its columns have other names than were written")
         return schema
 
     try:

@@ -89,7 +89,7 @@ def _count(rounds: int) -> int:
     if rounds < 1 or rounds > 10**8:
         raise UserError(
             "The number of rounds is out of range.",
-            where="--rounds",
+            where="`rounds`",
             got=rounds,
             expected="between 1 and 100,000,000",
         )

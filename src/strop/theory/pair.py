@@ -119,19 +119,19 @@ def _kl(p: float, rest: float, log_q: float, log_rest: float) -> float:
 def _check(s: float, c: float, lam: float) -> None:
     if not 0.5 < s < 1:
         raise UserError(
-            "The agreement s is out of range.", where="--s", got=s, expected="1/2 < s < 1"
+            "The agreement s is out of range.", where="`s`", got=s, expected="1/2 < s < 1"
         )
     if not 0 < c < 1:
         raise UserError(
             "The sharing probability c is out of range.",
-            where="--c",
+            where="`c`",
             got=c,
             expected="0 < c < 1 (c = sum of delta squared; N equal rounds give 1/N)",
         )
     if not (np.isfinite(lam) and lam > 0):
         raise UserError(
             "An inverse temperature must be a positive number.",
-            where="--lam",
+            where="`lam`",
             got=lam,
             expected="lam > 0",
         )

@@ -115,7 +115,7 @@ def random_problems(
 ) -> list[tuple[tuple[int, int, int], float, Problem]]:
     """The targets and grids of a study, with their settings."""
     if grid_law not in GRID_LAWS:
-        raise unknown_name("grid law", grid_law, GRID_LAWS, where="--grid-law")
+        raise unknown_name("grid law", grid_law, GRID_LAWS, where="`grid_law`")
     rng = np.random.default_rng(seed)
     out: list[tuple[tuple[int, int, int], float, Problem]] = []
     for length, values, rounds in SETTINGS:

@@ -19,7 +19,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk, locked, write
 from strop.errors import UserError
 from strop.training.clean import CLEANERS
-from strop.training.documents import Census, read_source
+from strop.training.documents import Census, check_source, read_source
 from strop.training.rows import make_rows
 from strop.training.shards import (
     MANIFEST,
@@ -89,6 +89,8 @@ def _fitting(shards: Shards, spec: DataSpec) -> Shards:
 
 def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
     began = time.monotonic()
+    for source in spec.sources:
+        check_source(source, root)
     codec = _tokenizer(spec, directory, root, say)
     end = _end_of_text(codec, spec.tokenizer)
     writers = {

@@ -20,7 +20,7 @@ from strop.denoisers.files import reading
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
 
-__all__ = ["Census", "read_source", "split"]
+__all__ = ["Census", "check_source", "read_source", "split"]
 
 HEAD = 400
 """Characters of a document that `skip` looks at."""
@@ -94,6 +94,12 @@ def _raw(source: SourceSpec, root: Path) -> Iterator[str]:
     assert source.path is not None
     for file in _files(root / Path(source.path).expanduser()):
         yield from _texts(file, source.separator)
+
+
+def check_source(source: SourceSpec, root: Path) -> None:
+    """Refuse a source whose files are not there, before another one is read to its end."""
+    if source.path is not None:
+        _files(root / Path(source.path).expanduser())
 
 
 def _files(path: Path) -> list[Path]:

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strop.denoisers.checkpoint import refuse_mistyped
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
@@ -28,7 +29,14 @@ from strop.training.average import averaged
 from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import Causal, Diffusion, attend_plainly, build, compile_blocks
+from strop.training.model import (
+    Causal,
+    Diffusion,
+    attend_plainly,
+    build,
+    check_compiler,
+    compile_blocks,
+)
 from strop.training.objective import Noise
 from strop.training.optimizers import optimizers_of
 from strop.training.parallel import Parts, make_fabric, network_dtype
@@ -107,13 +115,23 @@ def train(
     if fabric.global_rank != 0:
         progress = Silent()
     dtype = network_dtype(spec, fabric.device)
+    _check_early(spec, fabric)
     with _alone(fabric, out, spec) as run:
+        if spec.start is not None and not run.begun:  # later it is not needed, and may be gone
+            refuse_mistyped(spec.start)
         corpus = _corpus(fabric, spec, run, Path(data_root), shards, progress)
         done = run.result()
         if prepare_only or done is not None:
             return done or {"shards": str(corpus.directory), "manifest": corpus.manifest}
         session = Session(fabric, spec, run, corpus, dtype, progress)
         return session.finish()
+
+
+def _check_early(spec: TrainSpec, fabric: Any) -> None:
+    """What would otherwise be told after hours of tokenising."""
+    _share_of_batch(spec, fabric)
+    if spec.compile:
+        check_compiler(fabric.device)
 
 
 @contextmanager
@@ -141,6 +159,8 @@ def _corpus(
     directory = run.shards if shards is None else Path(shards)
     if fabric.global_rank == 0:
         corpus = prepare(spec.data, directory, root=root, say=progress.say)
+        if run.result() is None:
+            corpus.verify(progress.say)
         fabric.barrier()
     else:
         fabric.barrier()

@@ -23,7 +23,15 @@ from strop.training.init import local_init
 from strop.training.objective import Noise, causal_surprise, hidden_surprise, loss_of
 from strop.training.spec import TrainSpec
 
-__all__ = ["Causal", "Diffusion", "attend_plainly", "build", "compile_blocks", "shape_of"]
+__all__ = [
+    "Causal",
+    "Diffusion",
+    "attend_plainly",
+    "build",
+    "check_compiler",
+    "compile_blocks",
+    "shape_of",
+]
 
 
 class Diffusion(nn.Module):
@@ -100,6 +108,15 @@ def compile_blocks(module: Diffusion | Causal, device: torch.device) -> None:
 
     Only this object's call is replaced: names of weights, and so checkpoints, stay as they are.
     """
+    check_compiler(device)
+    if isinstance(module, Diffusion):
+        module.network.features = torch.compile(module.network.features, dynamic=False)
+    else:
+        module.network.model.forward = torch.compile(module.network.model.forward, dynamic=False)
+
+
+def check_compiler(device: torch.device) -> None:
+    """Refuse to compile for a CPU without the means."""
     compilers = ("c++", "g++", "clang++")
     if device.type == "cpu" and not any(shutil.which(name) for name in compilers):
         raise UserError(
@@ -108,10 +125,6 @@ def compile_blocks(module: Diffusion | Causal, device: torch.device) -> None:
             got="none of " + ", ".join(compilers),
             fix="install one, or set compile: false (slower, the same recipe)",
         )
-    if isinstance(module, Diffusion):
-        module.network.features = torch.compile(module.network.features, dynamic=False)
-    else:
-        module.network.model.forward = torch.compile(module.network.model.forward, dynamic=False)
 
 
 def shape_of(spec: TrainSpec, vocabulary: int) -> DiTShape:

@@ -25,8 +25,8 @@ def optimizers_of(
         raise UserError(
             "Muon needs whole matrices, and FSDP cuts them.",
             where="TrainSpec.optimizer",
-            got="muon with --strategy fsdp",
-            fix="use --strategy ddp, or optimizer: adamw",
+            got="muon under fsdp",
+            fix="use `strategy=ddp`, or set optimizer: adamw",
         )
     taken = {id(parameter) for parameter in chosen}
     rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]

@@ -36,7 +36,7 @@ def make_fabric(device: str, strategy: str) -> Any:
     from lightning_fabric import Fabric
 
     if strategy not in STRATEGIES:
-        raise unknown_name("strategy", strategy, STRATEGIES, where="--strategy")
+        raise unknown_name("strategy", strategy, STRATEGIES, where="`strategy`")
     place = resolve_device(device)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))

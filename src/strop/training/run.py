@@ -11,6 +11,7 @@ RUN/
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from typing import Any
 
 import torch
 
-from strop.disk import TEMPORARY, disk, locked, replacing, sync_folder, write
+from strop.disk import LOCK, TEMPORARY, disk, locked, reading, replacing, sync_folder, write
 from strop.errors import UserError
 from strop.training.spec import TrainSpec
 from strop.version import __version__
@@ -38,6 +39,11 @@ SPEC, METRICS, RESUME, RESULT, PLOT = (
     "loss.png",
 )
 CHECKPOINTS, SHARDS = "checkpoints", "shards"
+OURS = {METRICS, RESUME, RESULT, PLOT, CHECKPOINTS, SHARDS, LOCK}
+RESUME_FORMAT = 2
+"""Since 2 the resume state has the hash of its content."""
+STATE = ("step", "seconds", "window", "weights", "average", "updates", "optimizer", "spec")
+"""What a resume state holds, as `strop.training.loop` makes it."""
 
 
 class TrainingRun:
@@ -57,10 +63,11 @@ class TrainingRun:
         run = cls(path)
         with disk(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
-            (run.path / CHECKPOINTS).mkdir(exist_ok=True)
         if cls.exists(path):
             run._refuse_another(run.document["spec"], spec, run.path / SPEC)
         else:
+            run._refuse_strangers()
+            run.load_resume(spec)  # where only train.json was lost, it must be of this run
             document = {
                 "format": FORMAT,
                 "strop": __version__,
@@ -68,7 +75,25 @@ class TrainingRun:
                 "spec": spec.model_dump(mode="json"),
             }
             write(run.path / SPEC, _json(document))
+        with disk(run.path):
+            (run.path / CHECKPOINTS).mkdir(exist_ok=True)
         return run
+
+    def _refuse_strangers(self) -> None:
+        """A directory without train.json is ours if it is empty or holds what training writes."""
+        with disk(self.path):
+            names = {p.name for p in self.path.iterdir() if not p.name.startswith(TEMPORARY)}
+        strange = sorted(names - OURS)
+        if not strange and (RESUME in names or not self.checkpoints()):
+            return
+        shown = strange or sorted(names)
+        raise UserError(
+            "The output directory holds files but no training run.",
+            where=self.path,
+            got=", ".join(shown[:3]) + (", ..." if len(shown) > 3 else ""),
+            expected="a new or empty directory, or one made by strop train",
+            fix="choose another `out`",
+        )
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -78,7 +103,7 @@ class TrainingRun:
                 raise UserError(
                     "Another process is training in this directory.",
                     where=self.path,
-                    fix="wait for it, or choose another -o/--out",
+                    fix="wait for it, or choose another `out`",
                 )
             for folder in (self.path, self.path / CHECKPOINTS):
                 for leftover in folder.glob(f"{TEMPORARY}*"):
@@ -88,11 +113,10 @@ class TrainingRun:
     @property
     def document(self) -> dict[str, Any]:
         """The content of train.json."""
-        try:
-            document = json.loads((self.path / SPEC).read_text())
-        except (ValueError, OSError) as error:
-            raise _damaged(self.path / SPEC, error) from None
-        if int(document.get("format", 0)) > FORMAT:
+        document = _read(self.path / SPEC)
+        if type(document.get("format")) is not int or not isinstance(document.get("spec"), dict):
+            raise _damaged(self.path / SPEC, "it is not a training run's")
+        if document["format"] > FORMAT:
             raise UserError(
                 "This run was made by a newer version of strop.",
                 where=self.path,
@@ -106,6 +130,11 @@ class TrainingRun:
         return TrainSpec(**self.document["spec"])
 
     @property
+    def begun(self) -> bool:
+        """Whether there is a state to continue from."""
+        return (self.path / RESUME).is_file()
+
+    @property
     def shards(self) -> Path:
         """Where the corpus lies unless it was put elsewhere."""
         return self.path / SHARDS
@@ -116,11 +145,13 @@ class TrainingRun:
         if not path.is_file():
             return []
         found = []
-        for line in path.read_text().splitlines():
+        for line in path.read_bytes().splitlines():
             try:
                 found.append(json.loads(line))
             except ValueError:
                 break  # a crash while writing: what follows is written again
+            if not (isinstance(found[-1], dict) and {"kind", "step"} <= found[-1].keys()):
+                raise _damaged(path, f"line {len(found)} is no measurement")
         return found
 
     def cut_metrics(self, step: int) -> None:
@@ -136,7 +167,7 @@ class TrainingRun:
     def result(self) -> dict[str, Any] | None:
         """The final numbers, if the run has ended."""
         path = self.path / RESULT
-        return json.loads(path.read_text()) if path.is_file() else None
+        return _read(path) if path.is_file() else None
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the final numbers."""
@@ -145,7 +176,8 @@ class TrainingRun:
     def checkpoints(self) -> dict[int, Path]:
         """Loadable checkpoints by step."""
         found = (self.path / CHECKPOINTS).glob("step-*")
-        return {int(path.name.removeprefix("step-")): path for path in sorted(found)}
+        numbered = {path.name.removeprefix("step-"): path for path in sorted(found)}
+        return {int(step): path for step, path in numbered.items() if step.isdecimal()}
 
     @contextmanager
     def new_checkpoint(self, step: int) -> Iterator[Path]:
@@ -172,9 +204,10 @@ class TrainingRun:
                 shutil.rmtree(path)
 
     def save_resume(self, state: dict[str, Any], spec: TrainSpec) -> None:
-        """Replace the resume state, whole."""
+        """Replace the resume state, whole, with the hash of its content."""
+        whole = {"format": RESUME_FORMAT, "spec": spec.model_dump(mode="json"), **state}
         with replacing(self.path / RESUME) as file:
-            torch.save({"format": FORMAT, "spec": spec.model_dump(mode="json"), **state}, file)
+            torch.save({**whole, "sha256": content_hash(whole)}, file)
 
     def load_resume(self, spec: TrainSpec) -> dict[str, Any] | None:
         """The resume state, if there is one; refused if it belongs to another spec."""
@@ -185,6 +218,7 @@ class TrainingRun:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # the library raises many kinds for damaged files
             raise _damaged(path, error) from None
+        _check_resume(state, path)
         self._refuse_another(state["spec"], spec, path)
         return state
 
@@ -196,7 +230,7 @@ class TrainingRun:
                 where=path,
                 got="; ".join(different),
                 expected="the configuration that the run was started with",
-                fix="choose another -o/--out, or restore the configuration",
+                fix="choose another `out`, or restore the configuration",
             )
 
 
@@ -211,15 +245,70 @@ def differences(was: Any, now: Any, key: str = "") -> list[str]:
     return [] if was == now else [f"{key}: {was!r} there, {now!r} now"]
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
+def content_hash(content: Any) -> str:
+    """SHA-256 of a tree of mappings, lists, tensors and plain values."""
+    digest = hashlib.sha256()
+
+    def take(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            take((str(value.dtype), list(value.shape)))
+            flat = value.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
+        elif isinstance(value, dict):
+            take(list(value))
+            for one in value.values():
+                take(one)
+        elif isinstance(value, (list, tuple)):
+            digest.update(f"{len(value)}:".encode())
+            for one in value:
+                take(one)
+        else:
+            digest.update(f"{value!r};".encode())
+
+    take(content)
+    return digest.hexdigest()
+
+
+def _check_resume(state: Any, path: Path) -> None:
+    """Whether a file that torch can read is a resume state, and the one that was written."""
+    if not isinstance(state, dict) or not all(key in state for key in ("format", *STATE)):
+        raise _damaged(path, "it is not a resume state")
+    made = state["format"]
+    if type(made) is not int or not 1 <= made <= RESUME_FORMAT:
+        raise _damaged(path, f"its format is {made!r}")
+    content = {key: value for key, value in state.items() if key != "sha256"}
+    if made > 1 and state.get("sha256") != content_hash(content):
+        raise _damaged(path, "its content is not what was written")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object of the run."""
+    try:
+        with reading(path):
+            document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError, FileNotFoundError) as error:
+        raise _damaged(path, error) from None
+    if not isinstance(document, dict):
+        raise _damaged(path, "it does not hold an object")
+    return document
+
+
+FIXES = {
+    RESUME: "training starts from the beginning",
+    SPEC: "it writes the same file",
+    RESULT: "it measures and writes the result again",
+    METRICS: "the curve begins where the run is continued",
+}
+"""What follows from deleting a damaged file and giving the same command again."""
+
+
+def _damaged(path: Path, error: object) -> UserError:
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return UserError(
         "A file of the training run is damaged.",
         where=path,
         got=reason[:200],
-        fix=f"delete {path} and run the command again; training starts from the beginning"
-        if path.name == RESUME
-        else "restore the file, or choose another -o/--out",
+        fix=f"delete {path} and run the command again: {FIXES[path.name]}",
     )
 
 

@@ -8,20 +8,22 @@
       train-rows.npy           which rows count, and how often (only with a filter or repeats)
       held_out-...             the same for documents that nothing above has seen
 
-A directory without a manifest is an unfinished preparation and is made anew.
+A directory without a manifest is an unfinished preparation and is made anew. The manifest has the
+SHA-256 of every other file and of itself; a run that begins or continues compares them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.denoisers.files import read_json_object, sha256_of
+from strop.denoisers.files import read_json_object, reading, sha256_of
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 
@@ -86,17 +88,13 @@ class Rows:
             size = shard["rows"] * length * dtype.itemsize
             found = path.stat().st_size if path.is_file() else -1
             if found != size:
-                raise UserError(
-                    "A shard is missing or has another size than its manifest says.",
-                    where=path,
-                    got="no file" if found < 0 else f"{found:,} bytes",
-                    expected=f"{size:,} bytes",
-                    fix=f"delete {directory} and run the command again: it is made anew",
-                )
+                got = "no file" if found < 0 else f"{found:,} bytes"
+                raise _damaged(path, got, f"{size:,} bytes")
             self._maps.append(np.memmap(path, dtype, "r", shape=(shard["rows"], length)))
         self._ends = np.cumsum([len(one) for one in self._maps])
         sources = directory / f"{split}-source.bin"
-        self.source: NDArray[np.uint8] = np.fromfile(sources, np.uint8)
+        with reading(sources):
+            self.source: NDArray[np.uint8] = np.fromfile(sources, np.uint8)
         index = directory / f"{split}-rows.npy"
         self._index = np.load(index, mmap_mode="r") if index.is_file() else None
 
@@ -149,11 +147,29 @@ class Shards:
                 where=path,
                 fix="pip install --upgrade strop",
             )
-        self.length = int(self.manifest["length"])
-        self.vocabulary = int(self.manifest["tokenizer"]["vocabulary"])
-        self.end_of_text = int(self.manifest["tokenizer"]["end_of_text"])
-        self.train = Rows(directory, self.manifest["train"], "train", self.length)
-        self.held_out = Rows(directory, self.manifest["held_out"], "held_out", self.length)
+        if self.manifest.get("sha256", _own_hash(self.manifest)) != _own_hash(self.manifest):
+            raise _damaged(path, "content of another SHA-256 than it says")
+        try:
+            self.length = int(self.manifest["length"])
+            self.vocabulary = int(self.manifest["tokenizer"]["vocabulary"])
+            self.end_of_text = int(self.manifest["tokenizer"]["end_of_text"])
+            self.train = Rows(directory, self.manifest["train"], "train", self.length)
+            self.held_out = Rows(directory, self.manifest["held_out"], "held_out", self.length)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, f"{type(error).__name__}: {error}") from None
+
+    def verify(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Compare every file with the manifest: one wrong bit would train another model."""
+        files = {TOKENIZER: self.manifest["tokenizer"]["sha256"], **self.manifest.get("files", {})}
+        for split in SPLITS:
+            files |= {one["name"]: one["sha256"] for one in self.manifest[split]["shards"]}
+        size = sum(one["rows"] for split in SPLITS for one in self.manifest[split]["shards"])
+        if size * self.length > SHARD_TOKENS:  # below, nobody waits for it
+            say(f"comparing {len(files)} files of the corpus with their hashes")
+        for name, expected in files.items():
+            found = sha256_of(self.directory / name)
+            if found != expected:
+                raise _damaged(self.directory / name, f"SHA-256 {found}", f"SHA-256 {expected}")
 
     @property
     def tokenizer_json(self) -> bytes:
@@ -168,9 +184,28 @@ def write_index(path: Path, rows: NDArray[np.int64]) -> None:
 
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """The last file of a preparation."""
-    text = json.dumps({"format": FORMAT, **manifest}, indent=2, allow_nan=False) + "\n"
+    """The last file of a preparation: what is here, with the hashes that nobody has taken yet."""
+    beside = [f"{split}-{part}" for split in SPLITS for part in ("source.bin", "rows.npy")]
+    files = {n: sha256_of(directory / n) for n in beside if (directory / n).is_file()}
+    whole = {"format": FORMAT, **manifest, "files": files}
+    text = json.dumps({**whole, "sha256": _own_hash(whole)}, indent=2, allow_nan=False) + "\n"
     write(directory / MANIFEST, text.encode())
+
+
+def _own_hash(manifest: dict[str, Any]) -> str:
+    """Of everything but itself, in one spelling."""
+    content = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(path: Path, got: str, expected: str | None = None) -> UserError:
+    return UserError(
+        "A file of the prepared corpus is damaged or missing.",
+        where=path,
+        got=got,
+        expected=expected,
+        fix=f"delete {path.parent} and run the command again: the corpus is prepared anew",
+    )
 
 
 def clear(directory: Path) -> None:

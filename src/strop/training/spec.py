@@ -29,6 +29,9 @@ __all__ = [
 
 CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
 
+MOST_TOKENS = 1_000_000
+"""The tokenizer's library sets memory aside for all of them at once, and aborts if it cannot."""
+
 
 def _at_least(spec: Spec, field: str, least: float) -> None:
     _within(spec, field, least, float("inf"))
@@ -50,7 +53,7 @@ def _within(
         return
     ends = f"{'above' if open_low else 'at least'} {low:g}"
     if high != float("inf"):
-        ends += f" and {'below' if open_high else 'at most'} {high:g}"
+        ends += f" and {'below' if open_high else 'at most'} {high:,}"
     raise UserError(
         f"{type(spec).__name__}.{field} is out of range.",
         where=f"{type(spec).__name__}.{field}",
@@ -141,7 +144,7 @@ class DataSpec(Spec):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _at_least(self, "length", 4)
-        _at_least(self, "bpe_size", 257)
+        _within(self, "bpe_size", 257, MOST_TOKENS)
         _within(self, "keep", 0, 1, open_low=True)
         names = [source.name for source in self.sources]
         if len(set(names)) != len(names):

