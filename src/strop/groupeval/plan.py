@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -141,7 +141,9 @@ class Plan:
         """The reverse of `document`."""
         fields = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
         fields["sheets"] = tuple(_sheet(sheet) for sheet in fields["sheets"])
-        return cls(**fields, blinding=blinding)
+        plan = cls(**fields, blinding=blinding)
+        _check_pools(plan)
+        return plan
 
 
 def _sheet(document: dict[str, Any]) -> Sheet:
@@ -149,6 +151,20 @@ def _sheet(document: dict[str, Any]) -> Sheet:
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
     }
     return Sheet(**fields)
+
+
+def _check_pools(plan: Plan) -> None:
+    """Every sheet names pools that the plan has and outputs that they have; else a ValueError."""
+    if plan.sizes.keys() != plan.blinding.keys():
+        raise ValueError("the plan and the blinding map name other pools")
+    for sheet in plan.sheets:
+        if sheet.kind not in get_args(GroupKind) or len(sheet.labels) != len(sheet.indices):
+            raise ValueError(f"the sheet {sheet.id!r} has no sense")
+        for pool, index in zip(sheet.pools, sheet.indices, strict=True):
+            if pool not in plan.sizes:
+                raise ValueError(f"the sheet {sheet.id!r} names an unknown pool {pool!r}")
+            if index < 0 or (sheet.kind == "plan" and index >= plan.sizes[pool]):
+                raise ValueError(f"the sheet {sheet.id!r} names an output that is not there")
 
 
 def make_plan(
