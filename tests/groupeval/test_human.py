@@ -94,6 +94,16 @@ def test_changed_answers_are_another_series(run: Path, tmp_path: Path) -> None:
     assert import_answers(run, saved(tmp_path, answers(run))).added == 0
 
 
+def test_two_unnamed_people_do_not_become_one(run: Path, tmp_path: Path) -> None:
+    for name in ("", "  ", None):
+        with pytest.raises(UserError, match="whose judgments") as caught:
+            import_answers(run, saved(tmp_path, {**answers(run), "name": name}))
+        assert caught.value.fix == "--name NAME"
+    assert not (run / "series").exists()
+    done = import_answers(run, saved(tmp_path, answers(run, name="")), name="bo")
+    assert done.series.name == "bo"
+
+
 def broken(run: Path, what: str) -> Any:
     document = answers(run)
     one = document["replies"]["00000"]["outputs"]

@@ -127,7 +127,15 @@ def import_answers(
         sheet: _checked(sheet, reply, plan, profile, path)
         for sheet, reply in document["replies"].items()
     }
-    who = name or document.get("name") or "human"
+    who = name or (document.get("name") or "").strip()
+    if not who:
+        raise UserError(
+            "The file does not say whose judgments these are.",
+            where=path,
+            got="no name",
+            expected="a name, so that two people do not become one judge",
+            fix="--name NAME",
+        )
     series = Series.create(run, {"kind": "human", "name": who})
     there = {
         sheet.id: tuple(said)

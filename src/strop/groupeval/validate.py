@@ -15,11 +15,13 @@ from strop.groupeval.plan import Plan, Sheet
 from strop.groupeval.profile import SCHEMA, Profile
 
 if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
 __all__ = ["Problem", "failures", "judgments", "read_reply"]
 
 SHOWN = 200
+QUOTED = 60
 
 
 class Problem(Exception):
@@ -42,9 +44,17 @@ def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> 
     error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
     if error is not None:
         place = "/".join(map(str, error.absolute_path)) or "the whole reply"
-        raise Problem("schema_mismatch", f"{place}: {error.message}"[:SHOWN])
+        raise Problem("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
+
+
+def _told(error: ValidationError) -> str:
+    """The validator's message; what it quotes is cut, so that the reason behind it is not."""
+    quoted = repr(error.instance)
+    if len(quoted) <= QUOTED or not error.message.startswith(quoted):
+        return error.message
+    return f"{quoted[:QUOTED]}...{error.message[len(quoted) :]}"
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
