@@ -187,3 +187,19 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("features", ["ngrams", "auto"])
+def test_the_offline_judge_needs_no_torch(run: Path, features: str) -> None:
+    """The same in an empty environment is slow: test_base_install.py."""
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(['transformers', 'tokenizers'], None));"
+        "import importlib.util as u; found = u.find_spec;"
+        "u.find_spec = lambda name, *more: None if name == 'torch' else found(name, *more);"
+        "from strop.cli.main import run;"
+        f"code = run(['groupeval', 'judge', {str(run)!r}, '--offline', '--features',"
+        f" {features!r}]);"
+        "sys.exit(code or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
