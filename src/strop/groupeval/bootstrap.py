@@ -31,17 +31,24 @@ from strop.groupeval.scores import TOP
 from strop.rng import derive_seed
 
 __all__ = [
+    "FEW",
+    "FLOOR",
     "REPLICATES",
     "Replicates",
     "ged_replicates",
     "geq_replicates",
     "interval",
+    "mind",
     "output_weights",
     "partition_weights",
     "replicate",
 ]
 
 REPLICATES = 10_000
+FLOOR = 5
+"""Outputs with a quality above 0 from which an interval of a difference may be read against 0."""
+FEW = 32
+"""Outputs below which intervals are narrower than they say."""
 CHUNK = 2**16
 """Weights held at a time: half a megabyte stays in the processor's cache."""
 BLOCK = 64
@@ -194,6 +201,22 @@ def _xlogx(x: Floats) -> Floats:
     logs[x == 0] = 0
     logs *= x
     return logs
+
+
+def mind(*cells: Cell) -> str | None:
+    """What stands beside an interval of these cells' GEQ; docs/groupeval-scores.md has the counts.
+
+    The bootstrap weighs the outputs that were drawn. Where nearly all are 0 it knows nothing of
+    the good ones that were not drawn, and where there are few of any kind it is too narrow.
+    """
+    least = min(len(cell.outputs) for cell in cells)
+    some = min(cell.nonzero for cell in cells)
+    told = []
+    if some < FLOOR:
+        told.append(f"only {some} outputs above 0")
+    if least < FEW:
+        told.append(f"only {least} outputs")
+    return f"{' and '.join(told)}: too narrow" if told else None
 
 
 def interval(replicates: Floats, level: float = 0.95) -> list[float]:

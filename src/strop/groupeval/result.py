@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from strop.groupeval.bootstrap import REPLICATES, interval, partition_weights, replicate
+from strop.groupeval.bootstrap import REPLICATES, interval, mind, partition_weights, replicate
 from strop.groupeval.cells import Cell
 from strop.groupeval.diagnostics import diagnose, ged
 from strop.groupeval.missing import ged_bounds, geq_bounds
@@ -48,9 +48,11 @@ def _scored(
     return {
         "geq": cell.geq(),
         "geq_interval": interval(drawn.geq),
+        "geq_interval_mind": mind(cell),
         "ged": diversity,
         "ged_weight_sensitivity": None if drawn.ged is None else interval(drawn.ged),
         "n_outputs": len(cell.outputs),
+        "n_outputs_above_0": cell.nonzero,
         "n_groups": len(cell.judgments),
         "n_outputs_asked": planned.outputs,
         "n_groups_asked": planned.groups,
