@@ -23,6 +23,7 @@ PLANS: dict[str, tuple[dict[str, int], dict[str, Any], str]] = {
     "mixed": ({"a": 16, "b": 40, "c": 64}, {"seed": 1}, "ea596a0ee2693d66"),
     "paper": ({"a": 128, "b": 128}, {"controls": 2}, "a8615dfa81765a59"),
     "thousand": ({"a": 1000, "b": 1000}, {"seed": 2**62}, "8251d2eb6cfe94b6"),
+    "ten thousand": ({"a": 10_000}, {}, "535641e9b5e9a0fd"),
     "search": ({"a": 40}, {"method": "best-of-2000"}, "e2c09c0611cebd01"),
 }
 """What is planned, how, and the hash of the plan with its blinding."""

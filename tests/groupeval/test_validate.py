@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from pools import planned, reply, verdict
 
 from strop.errors import UserError
@@ -18,7 +19,7 @@ from strop.groupeval.budget import usage
 from strop.groupeval.judgment import Judgment
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series, list_series, open_plan
-from strop.groupeval.validate import Problem, read_reply
+from strop.groupeval.validate import Problem, _surely_fits, read_reply
 
 PROFILE = Profile.load("webtext-v1")
 LABELS = tuple(f"k{i}bb" for i in range(2, 10))
@@ -337,3 +338,53 @@ def test_what_is_wrong_with_a_long_reply_is_not_cut_off() -> None:
         read_reply(json.dumps(document), LABELS, PROFILE)
     assert caught.value.detail.endswith("... is too short")
     assert len(caught.value.detail) < 120
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | st.floats(0, 2) | st.sampled_from("AH"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=8,
+)
+KEYWORDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["object", "array", "integer", "boolean", ["string", "null"]]),
+        "enum": st.lists(VALUES, min_size=1, max_size=3),
+        "minItems": st.integers(0, 2),
+        "maxItems": st.integers(0, 2),
+        "required": st.lists(st.sampled_from("abc"), unique=True),
+        "additionalProperties": st.booleans(),
+        "minimum": st.integers(0, 2),
+    },
+)
+SCHEMAS = st.recursive(
+    KEYWORDS,
+    lambda inner: st.tuples(KEYWORDS, inner, st.dictionaries(st.sampled_from("abc"), inner)).map(
+        lambda parts: {**parts[0], "items": parts[1], "properties": parts[2]}
+    ),
+    max_leaves=4,
+)
+
+
+@given(VALUES, SCHEMAS)
+def test_what_surely_fits_fits(value: Any, schema: dict[str, Any]) -> None:
+    """The short way never lets through what the validator would not."""
+    if _surely_fits(value, schema):
+        assert Draft202012Validator(schema).is_valid(value)
+
+
+def test_a_right_reply_surely_fits() -> None:
+    assert _surely_fits(verdict(LABELS), PROFILE.schema)
+    assert not _surely_fits(verdict(LABELS, readability=1.0), PROFILE.schema)  # but is read
+    assert read_reply(json.dumps(verdict(LABELS, readability=1.0)), LABELS, PROFILE)
+
+
+def test_every_reply_is_validated_once(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+    again, read = Series.open(series.run), []
+    monkeypatch.setattr(
+        "strop.groupeval.series.read_reply",
+        lambda *what: read.append(what) or read_reply(*what),
+    )
+    for _ in range(3):
+        again.judgments(), again.failures(), again.judgments("control"), again.answered()
+    assert len(read) == len(again.judgments())

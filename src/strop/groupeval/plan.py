@@ -8,7 +8,7 @@ that belongs to one generator: all of it in an unconditional plan, one response 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -132,25 +132,26 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Everything but the blinding map, as JSON."""
-        document = asdict(self)
+        document = {one.name: getattr(self, one.name) for one in fields(self)}
         del document["blinding"]
-        return document
+        # Not `asdict`, which copies every number of every sheet.
+        return {**document, "sheets": [vars(sheet) for sheet in self.sheets]}
 
     @classmethod
     def from_documents(cls, document: dict[str, Any], blinding: dict[str, str]) -> Plan:
         """The reverse of `document`."""
-        fields = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
-        fields["sheets"] = tuple(_sheet(sheet) for sheet in fields["sheets"])
-        plan = cls(**fields, blinding=blinding)
+        values = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
+        values["sheets"] = tuple(_sheet(sheet) for sheet in values["sheets"])
+        plan = cls(**values, blinding=blinding)
         _check_pools(plan)
         return plan
 
 
 def _sheet(document: dict[str, Any]) -> Sheet:
-    fields: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
     }
-    return Sheet(**fields)
+    return Sheet(**values)
 
 
 def _check_pools(plan: Plan) -> None:

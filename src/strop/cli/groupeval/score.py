@@ -49,12 +49,14 @@ def score(
     Reads judgments only: scoring again costs nothing.
     """
     output.positive("--replicates", replicates)
+    from strop.cli.groupeval.progress import counter
     from strop.groupeval.result import score as evaluate
     from strop.groupeval.verdicts import load
 
     judged = judged if series is None else f"{judged}@{series}"
     verdicts = load(judged)
-    result = evaluate(verdicts, replicates=replicates, seed=seed)
+    with counter(f"scoring {judged}", replicates * len(verdicts.cells)) as told:
+        result = evaluate(verdicts, replicates=replicates, seed=seed, told=told)
     if labels is not None:
         from strop.groupeval.conditional import conditional, label, read_labels
 
