@@ -117,3 +117,29 @@ def test_the_dry_run_says_that_a_probe_comes_first(call: Called, tmp_path: Path)
         assert served.received == 0
         assert call(run, "--base-url", served.url)[0] == 0
         assert json.loads(call(*line)[1])["probe"] is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"judge": 3},
+        {"judge": {"model": "other"}},
+        {"judge": {"decoding": {"max_tokens": 1}}},
+        {"judge": {"decoding": 3}},
+        {"judge": {"response_format": "xml"}},
+    ],
+)
+def test_an_edited_form_is_found_out_anew(
+    call: Called, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    run = planned(tmp_path / "run", {"a": 16})
+    with serving(lambda body, _: agree(body)) as served:
+        assert call(run, "--base-url", served.url)[0] == 0
+        (path,) = run.glob("probes/*/calls.jsonl")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        new = change["judge"]
+        lines[-1]["judge"] = {**lines[-1]["judge"], **new} if isinstance(new, dict) else new
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert call(run, "--base-url", served.url)[0] == 0
+    assert len(served.probes) == 2
+    assert len(served.requests) == 4

@@ -42,11 +42,27 @@ def form_words(judge: dict[str, Any]) -> str:
     return ", ".join([judge["response_format"], *settings])
 
 
-def settled_form(journal: Journal) -> dict[str, Any] | None:
+def settled_form(asked: dict[str, Any], journal: Journal) -> dict[str, Any] | None:
     """The judge as an earlier probe found that it can be asked."""
-    found = [entry["judge"] for entry in journal.entries() if entry["outcome"] == SETTLED]
-    whole = [one for one in found if isinstance(one, dict)]
-    return whole[-1] if whole else None
+    found = [entry.get("judge") for entry in journal.entries() if entry["outcome"] == SETTLED]
+    fitting = [one for one in found if isinstance(one, dict) and _is_form_of(one, asked)]
+    return fitting[-1] if fitting else None
+
+
+def _is_form_of(judge: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether it is the judge that was asked for, in some form: a file can be edited."""
+    decoding, wanted = judge.get("decoding"), asked["decoding"]
+    if not isinstance(decoding, dict) or not set(decoding) & set(LIMITS):
+        return False
+    old, new = LIMITS
+    same = {**judge, "decoding": None, "response_format": None} == {
+        **asked,
+        "decoding": None,
+        "response_format": None,
+    }
+    known = {**wanted, new: wanted.get(old)}
+    taken = all(name in known and known[name] == value for name, value in decoding.items())
+    return same and taken and judge.get("response_format") in FORMATS
 
 
 async def settle_form(

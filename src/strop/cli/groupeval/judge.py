@@ -60,7 +60,7 @@ def judge(
         int | None, typer.Option(help="Of a reply; the profile's by default. Another judge.")
     ] = None,
     response_format: Annotated[
-        str, typer.Option(help="json_schema, json_object or text; the first that works is used.")
+        str, typer.Option(help="The strictest form to try: json_schema, json_object or text.")
     ] = "json_schema",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many calls and tokens, and what they cost.")
@@ -97,7 +97,7 @@ def judge(
     price = read_price(prices, who["model"])
     _check_caps(max_calls, max_cost, price, prices, who["model"])
     if dry_run:
-        known = settled_form(probes(run, who))
+        known = settled_form(who, probes(run, who))
         series = Series.planned(run, known or who)
         told = {**estimate(series, repeats, price), "probe": known is None}
         _print_estimate(run, series, told, as_json)
@@ -174,7 +174,7 @@ def _settled(
     from strop.groupeval.form import settle_form, settled_form
     from strop.groupeval.series import Series
 
-    known = settled_form(probe)
+    known = settled_form(who, probe)
     if known is not None:
         return known
     series = Series.planned(run, who)
