@@ -310,3 +310,15 @@ def test_help_meanings_and_modes_are_at_hand(page_file: Path, browser: Any) -> N
     page.reload()
     assert page.locator("#help").get_attribute("open") is None  # the first visit only
     _fits_a_phone(page)
+
+
+def test_what_would_turn_a_text_around_is_shown(browser: Any, tmp_path: Path) -> None:
+    """A bidirectional override must not make people read another text than the model wrote."""
+    texts = {"writer": [f"{i} plain \u202edesrever\u202c and \u200bhidden" for i in range(8)]}
+    run = planned(tmp_path / "turned", texts)
+    path = tmp_path / "turned.html"
+    path.write_text(human_page(run))
+    page = opened(browser, path)
+    first = page.locator("#texts .card pre.text").first
+    assert "\u202e" not in first.inner_text()
+    assert first.locator(".control").all_inner_texts() == ["U+202E", "U+202C", "U+200B"]
