@@ -15,6 +15,8 @@ from typing import Any
 
 from pools import verdict
 
+from strop.groupeval.form import PROBE
+
 
 @dataclass
 class Action:
@@ -33,11 +35,18 @@ class Action:
     """Bytes after which the connection breaks, though more were promised."""
     drop: bool = False
     """Close without a word."""
+    drip: float = 0.0
+    """Seconds between two bytes."""
 
 
 def labels_of(body: dict[str, Any]) -> list[str]:
     """The ids that a request asks about."""
-    return re.findall(r'^\{"id": "(\w+)", "text"', body["messages"][1]["content"], re.MULTILINE)
+    return re.findall(r'^\{"id": "(\w+)", "text"', body["messages"][-1]["content"], re.MULTILINE)
+
+
+def is_probe(body: dict[str, Any]) -> bool:
+    """Whether a request only finds out which settings are taken."""
+    return body["messages"] == PROBE
 
 
 def agree(body: dict[str, Any], **options: Any) -> Action:
@@ -52,15 +61,22 @@ Script = Callable[[dict[str, Any], int], Action]
 class Served:
     url: str
     requests: list[dict[str, Any]] = field(default_factory=list)
+    """All but the probes."""
+    probes: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     keys: set[str | None] = field(default_factory=set)
     seen: Counter[str] = field(default_factory=Counter)
     at_once: int = 0
     most_at_once: int = 0
 
+    @property
+    def received(self) -> int:
+        return len(self.requests) + len(self.probes)
+
 
 @contextmanager
-def serving(script: Script) -> Iterator[Served]:
+def serving(script: Script, probe: Script = lambda *_: Action("{}")) -> Iterator[Served]:
+    """Answer by the script, and probes by a script of their own, by default with goodwill."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,6 +84,10 @@ def serving(script: Script) -> Iterator[Served]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if is_probe(body):
+                served.probes.append(body)
+                self.act(body, probe(body, len(served.probes)))
+                return
             with lock:
                 served.requests.append(body)
                 served.times.append(time.monotonic())
@@ -94,6 +114,11 @@ def serving(script: Script) -> Iterator[Served]:
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
             self.end_headers()
+            if action.drip:
+                for place in range(len(content)):
+                    self.wfile.write(content[place : place + 1])
+                    time.sleep(action.drip)
+                return
             self.wfile.write(content[: action.cut])
             if action.cut is not None:
                 self.close_connection = True

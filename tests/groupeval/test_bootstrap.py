@@ -19,6 +19,8 @@ from strop.groupeval.bootstrap import (
 )
 from strop.groupeval.cells import by_cell
 from strop.groupeval.diagnostics import ged
+from strop.groupeval.result import score
+from strop.groupeval.verdicts import Planned, Verdicts
 
 
 def benchmark() -> Any:
@@ -33,10 +35,8 @@ def benchmark() -> Any:
 
 
 @pytest.mark.parametrize("left_out", [0, 1, 7])
-@pytest.mark.parametrize("block", [1, 3, 64])
-def test_equals_the_plain_loop(left_out: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Same weights, same scores, with judgments missing and groups taken in any blocks."""
-    monkeypatch.setattr(bootstrap, "BLOCK", block)
+def test_equals_the_plain_loop(left_out: int) -> None:
+    """Same weights, same scores, with judgments missing."""
     judgments = random_judgments(5, partitions=3)
     judgments.append(group("xxxx", partition=3))
     judgments.append(group("Axxx", partition=3, number=1, first=4))
@@ -61,6 +61,7 @@ def test_equal_weights_give_the_scores_back() -> None:
 def test_weights_are_flat_dirichlet_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = np.concatenate(list(output_weights("s", 6, 500, 1)))
     monkeypatch.setattr(bootstrap, "CHUNK", 37)
+    monkeypatch.setattr(bootstrap, "LEAST_ROWS", 1)
     np.testing.assert_array_equal(whole, np.concatenate(list(output_weights("s", 6, 500, 1))))
     w = np.concatenate(list(output_weights("s", 6, 20_000, 1)))
     w /= w.sum(axis=1, keepdims=True)
@@ -94,6 +95,15 @@ def test_partition_weights_are_shared_and_outputs_are_not() -> None:
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.06  # 4 standard errors
     again = replicate(right, alone, seed=3, setting="one").geq
     np.testing.assert_allclose(a, again)  # the name of the setting decides, nothing else
+
+
+def test_scoring_tells_how_far_it_is() -> None:
+    judgments = [one for name in "ab" for one in random_judgments(3, cell=name, outputs=240)]
+    planned = {name: Planned(240, 120, 2) for name in "ab"}
+    steps: list[int] = []
+    score(Verdicts("x", judgments, [], planned, False, True), replicates=1000, told=steps.append)
+    assert sum(steps) == 2000
+    assert len(steps) > 4
 
 
 def test_interval_covers_as_often_as_it_says() -> None:

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from made_judgments import group, random_judgments, write
 
 from strop.errors import UserError
-from strop.groupeval.agree import adjusted_rand, agree, alpha, mode_agreement, spearman
+from strop.groupeval.agree import (
+    adjusted_rand,
+    agree,
+    alpha,
+    mode_agreement,
+    rank_correlation,
+    spearman,
+)
 from strop.groupeval.compare import compare
 from strop.groupeval.judgment import Judgment
 from strop.groupeval.result import score
@@ -50,6 +57,56 @@ def test_equal_cells_do_not_differ() -> None:
         b = verdicts(random_judgments(200 + seed, outputs=48), "b")
         wrong += compare(a, b, replicates=500)["pairs"][0]["geq_interval_excludes_zero"]
     assert wrong <= 2
+
+
+def sparse(seed: int, valid: float, outputs: int = 40) -> list[Judgment]:
+    """Every output alike in both partitions: above zero with this chance, and zero otherwise."""
+    rng = random.Random(seed)
+    marks = "".join("a" if rng.random() < valid else "x" for _ in range(outputs))
+    return [
+        group(marks[first : first + 8], partition=partition, number=first // 8, first=first)
+        for partition in (0, 1)
+        for first in range(0, outputs, 8)
+    ]
+
+
+def test_one_valid_text_against_none_is_no_difference() -> None:
+    nothing = [group("x" * 8, partition=p, number=g, first=8 * g) for p in (0, 1) for g in range(5)]
+    one = [
+        group("a" + "x" * 7, partition=p) if j.group == 0 else j
+        for p in (0, 1)
+        for j in nothing
+        if j.partition == p
+    ]
+    (row,) = compare(verdicts(nothing, "a"), verdicts(one, "b"))["pairs"]
+    assert row["geq_interval"][0] > 0  # the protocol's bootstrap says so
+    assert not row["geq_interval_excludes_zero"]
+    assert (row["n_outputs_above_0_a"], row["n_outputs_above_0_b"]) == (0, 1)
+    assert row["geq_interval_mind"] == "only 0 outputs above 0: too narrow"
+
+
+def test_null_pairs_at_the_floor_are_not_told_apart() -> None:
+    """100 null pairs of 40 texts, 5% of them valid: without the rule 26 of 100 are told apart.
+
+    At most 10: a rate of 5% is above that with probability .01.
+    """
+    bare = told = 0
+    for seed in range(100):
+        a, b = sparse(2 * seed, 0.05), sparse(2 * seed + 1, 0.05)
+        (row,) = compare(verdicts(a, "a"), verdicts(b, "b"), replicates=500)["pairs"]
+        low, high = row["geq_interval"]
+        bare += low > 0 or high < 0
+        told += row["geq_interval_excludes_zero"]
+    assert bare > 15
+    assert told <= 10
+
+
+@pytest.mark.parametrize(("outputs", "told"), [(24, "only 24 outputs: too narrow"), (32, None)])
+def test_few_outputs_are_told_beside_the_interval(outputs: int, told: str | None) -> None:
+    cell = score(verdicts(random_judgments(1, outputs=outputs)), replicates=10)["cells"]["cell"]
+    assert cell["geq_interval_mind"] == told
+    a, b = (verdicts(random_judgments(s, outputs=outputs), str(s)) for s in (1, 2))
+    assert compare(a, b, replicates=10)["pairs"][0]["geq_interval_mind"] == told
 
 
 def test_refusals() -> None:
@@ -185,6 +242,22 @@ def _dealt(judgments: list[Judgment], rng: random.Random) -> list[Judgment]:
         )
         for judgment in judgments
     ]
+
+
+def test_ranks_are_taken_from_the_groups_that_all_have_judged() -> None:
+    """A judge that has half of the groups is compared on that half, not with the whole."""
+    differ = 0
+    for seed in range(20):
+        cells = [random_judgments(10 * seed + c, cell=f"c{c}") for c in range(5)]
+        whole = [one for cell in cells for one in cell]
+        other = _dealt(whole, random.Random(seed))
+        some = random.Random(seed).sample(range(len(whole)), len(whole) // 2)
+        half = [other[i] for i in sorted(some)]
+        (row,) = agree([verdicts(whole, "a"), verdicts(half, "b")])["rank_correlations"]
+        same = verdicts([whole[i] for i in sorted(some)], "a")
+        assert row == {"a": "a", "b": "b", **rank_correlation(same, verdicts(half, "b"))}
+        differ += row["geq"] != rank_correlation(verdicts(whole), verdicts(half))["geq"]
+    assert differ > 10  # it matters
 
 
 def test_agreement_needs_the_same_groups() -> None:

@@ -54,6 +54,7 @@ def test_score_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert 0 < low < 3.75 < high < 7.5
     assert answer(capsys, "score", path)["cells"] == cells  # the seed is fixed
     code, out, err = call(capsys, "score", path)
+    assert "only 8 outputs: too narrow" in out
     assert code == 0
     assert out.count("1 of 1") == 5
     assert "next: strop groupeval compare" in err

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,8 @@ from small_runs import HOSTILE, INVALID, answer, grades, judged, planned, pools
 
 from strop.errors import UserError
 from strop.groupeval.human import human_page, import_answers
+from strop.groupeval.profile import FILES, PROFILES, Profile, sha256
 from strop.groupeval.series import Series, open_plan
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture
@@ -33,10 +33,55 @@ def test_page_is_the_blinded_plan(run: Path) -> None:
     assert [sheet["id"] for sheet in data["sheets"]] == [sheet.id for sheet in plan.sheets]
     assert [tuple(s["labels"]) for s in data["sheets"]] == [s.labels for s in plan.sheets]
     series = Series(run, {"id": "none", "judge": {}})
-    assert [s["texts"] for s in data["sheets"]] == [series.sheet_texts(s)[0] for s in plan.sheets]
+    shown = [[text for (text,) in s["texts"]] for s in data["sheets"]]  # one document each
+    assert shown == [series.sheet_texts(s)[0] for s in plan.sheets]
     for word in [*plan.cells, *plan.blinding, "control", "duplicate", "shuffled"]:
         assert word not in page
     assert len(embedded(human_page(run, first=3))["sheets"]) == 3
+
+
+@pytest.mark.parametrize("name", ["webtext-v1", "task-v1"])
+def test_people_are_told_what_models_are_told(tmp_path: Path, name: str) -> None:
+    """What a boundary means and that cuts are no fault, in words; no Markdown, no JSON."""
+    page = human_page(planned(tmp_path / "run", pools(), profile=name)).partition('id="data"')[0]
+    profile = Profile.load(name)
+    assert "[DOCUMENT BOUNDARY]" in page
+    told = " ".join(profile.files["system.md"].decode().split())
+    for both in {
+        "webtext-v1": ["no fault", "the middle of a sentence", "no error", "as a whole"],
+        "task-v1": ["still belongs to the response", "no tests", "working through the response"],
+    }[name]:
+        assert both in told
+        assert both in " ".join(page.split())
+    for words in profile.files["rubric.md"].decode().splitlines():
+        plain = words.lstrip("#- ").replace(" (`null`)", "").replace("`", "")
+        assert plain in re.sub(r"</?b>", "", page).replace("&#39;", "'") or plain == "Rubric"
+    for mark in ("`", "null", "## "):
+        assert mark not in page.partition("</style>")[2]
+
+
+def test_a_profile_of_ones_own_shows_what_its_models_read(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(PROFILES / "webtext-v1", own)
+    settings = (own / "profile.yaml").read_text().replace("webtext-v1", "mine")
+    (own / "profile.yaml").write_text(settings)
+    (own / "system.md").write_text("- Mind the <b>gap</b>, says `me`.\n")
+    lines = [f"{sha256((own / n).read_bytes())}  {n}\n" for n in FILES]
+    (own / "MANIFEST").write_text("".join(lines))
+    page = human_page(planned(tmp_path / "run", pools(), profile=str(own)))
+    assert "<li>Mind the &lt;b&gt;gap&lt;/b&gt;, says <b>me</b>.</li>" in page
+
+
+def test_a_boundary_that_a_text_spells_is_not_ours(tmp_path: Path) -> None:
+    texts = ["one<|endoftext|>two [DOCUMENT BOUNDARY] three"] * 8
+    data = embedded(human_page(planned(tmp_path / "run", {"a": texts})))
+    assert data["sheets"][0]["texts"][0] == ["one", "two [DOCUMENT BOUNDARY] three"]
+
+
+def test_the_meaning_of_the_grades_is_the_rubrics(run: Path) -> None:
+    scales = embedded(human_page(run))["scales"]
+    assert set(scales) == {"readability", "coherence", "substance", "nondegeneration"}
+    assert scales["readability"]["grades"][2] == "reads easily; slips are rare."
 
 
 def test_hostile_text_stays_text(run: Path) -> None:
@@ -92,6 +137,16 @@ def test_changed_answers_are_another_series(run: Path, tmp_path: Path) -> None:
     assert "00003" in str(caught.value.got)
     assert import_answers(run, saved(tmp_path, other), name="anna-2").added == 10
     assert import_answers(run, saved(tmp_path, answers(run))).added == 0
+
+
+def test_two_unnamed_people_do_not_become_one(run: Path, tmp_path: Path) -> None:
+    for name in ("", "  ", None):
+        with pytest.raises(UserError, match="whose judgments") as caught:
+            import_answers(run, saved(tmp_path, {**answers(run), "name": name}))
+        assert caught.value.fix == "--name NAME"
+    assert not (run / "series").exists()
+    done = import_answers(run, saved(tmp_path, answers(run, name="")), name="bo")
+    assert done.series.name == "bo"
 
 
 def broken(run: Path, what: str) -> Any:
@@ -163,99 +218,6 @@ def test_a_conditional_plan_has_tasks_and_no_modes(tmp_path: Path) -> None:
     assert data["modes"] is False
     assert {sheet["task"] for sheet in data["sheets"]} == {"task 0", "task 1"}
     assert all(len(sheet["texts"]) == 2 for sheet in data["sheets"])
-
-
-@pytest.mark.browser
-def test_grading_in_a_browser(run: Path, tmp_path: Path) -> None:
-    """Grade two groups with keys and clicks, reload in between, download, import."""
-    sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}: get it with `apt-get install chromium`")
-    page_file = tmp_path / "page.html"
-    page_file.write_text(human_page(run, first=2))
-    with sync.sync_playwright() as play:
-        browser = play.chromium.launch_persistent_context(
-            str(tmp_path / "browser"),
-            executable_path=str(CHROMIUM),
-            headless=True,
-            accept_downloads=True,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-            ],
-        )
-        try:
-            page = browser.new_page()
-            said: list[str] = []
-            page.on("pageerror", lambda error: said.append(str(error)))
-            page.on("console", lambda message: said.append(message.text))
-            page.on("request", lambda request: said.append(request.url))
-            page.goto(page_file.as_uri())
-            plan, _ = open_plan(run)
-            _grade_by_keys(page, modes="ABCDEFGH")
-            page.fill("#name", "Béa")
-            page.reload()
-            assert page.locator("#done").inner_text() == "1 done"
-            assert page.input_value("#name") == "Béa"
-            page.click("#open")
-            assert page.locator("#where").inner_text() == "Group 2 of 2"
-            _grade_by_clicks(page)
-            assert page.locator("#done").inner_text() == "2 done"
-            with page.expect_download() as download:
-                page.click("#download")
-            answers_file = tmp_path / "download.json"
-            download.value.save_as(answers_file)
-            assert page.evaluate("window.broken") is None
-            # Nothing but the page itself was asked for, and nothing went wrong in it.
-            assert set(said) <= {page_file.as_uri()} | {u for u in said if u.startswith("blob:")}
-            _fits_a_phone(page)
-        finally:
-            browser.close()
-    done = import_answers(run, answers_file)
-    assert (done.added, done.series.name) == (2, "Béa")
-    first, second = (s for s in plan.sheets[:2])
-    read = {(s.id): said for s, said in done.series.states(first.kind) if said}[first.id][0]
-    assert [one.mode for one in read.outputs] == list("ABCDEFGH")
-    assert {one.scores for one in read.outputs} == {(0, 1, 2, 1)}
-    assert [one.hybrid for one in read.outputs] == [True] + [False] * 7
-    assert read.confidence == "medium"
-    read = {(s.id): said for s, said in done.series.states(second.kind) if said}[second.id][0]
-    assert [one.valid for one in read.outputs] == [False] + [True] * 7
-    assert {one.mode for one in read.outputs[1:]} == {"C"}
-    assert read.confidence == "low"
-
-
-def _grade_by_keys(page: Any, modes: str) -> None:
-    page.locator("#texts fieldset input").first.focus()
-    for position, mode in enumerate(modes):
-        for pressed in ["y", "0", "1", "2", "1"]:
-            page.keyboard.press(pressed)
-        if position == 0:
-            page.keyboard.press("m")  # mixed, from any question of the card
-        page.keyboard.press(mode.lower())
-    page.keyboard.press("m")  # the group as a whole: medium
-
-
-def _grade_by_clicks(page: Any) -> None:
-    cards = page.locator("#texts .card")
-    cards.nth(0).get_by_label("No: invalid").check()
-    for position in range(1, cards.count()):
-        card = cards.nth(position)
-        card.get_by_label("Is it usable text?: Yes").check()
-        for name in ("Readability", "Coherence", "Substance", "Nondegeneration"):
-            card.get_by_label(f"{name}: 2").check()
-        card.get_by_label("Mode: C").check()
-    page.get_by_label("Low").check()
-
-
-def _fits_a_phone(page: Any) -> None:
-    page.set_viewport_size({"width": 360, "height": 640})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_human_and_rule_agree(run: Path, tmp_path: Path) -> None:

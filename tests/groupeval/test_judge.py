@@ -21,9 +21,9 @@ from scripted_server import Action, Script, Served, agree, labels_of, serving
 
 from strop.cli.main import run as strop
 from strop.errors import UserError
-from strop.groupeval.budget import Budget, Price, usage
+from strop.groupeval.budget import SENT, SETTLED, Budget, Price, usage
 from strop.groupeval.endpoint import Endpoint, Patience
-from strop.groupeval.judge import CONTENT_RETRIES, Session, judge_series, pending
+from strop.groupeval.judge import CONTENT_RETRIES, Session, judge_series
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
 
@@ -58,6 +58,11 @@ def judged(
     return series, served
 
 
+def ended(series: Series) -> list[dict[str, Any]]:
+    """The lines of the journal that say how a question ended."""
+    return [e for e in series.journal.entries() if e["outcome"] not in (SENT, SETTLED)]
+
+
 def reasons(series: Series) -> Counter[str]:
     return Counter(failure.reason for failure in series.failures())
 
@@ -69,7 +74,7 @@ def test_every_group_gets_its_verdict_and_the_journal_says_how(tmp_path: Path) -
     assert served.keys == {"Bearer key"}
     assert all(r["response_format"]["json_schema"]["strict"] for r in served.requests)
     assert all(r["temperature"] == 0 and r["max_tokens"] == 500 for r in served.requests)
-    for entry in series.journal.entries():
+    for entry in ended(series):
         assert (entry["model"], entry["system_fingerprint"]) == ("m-served", "fp-1")
         assert entry["tokens"] == {"prompt": 1000, "completion": 100}
         assert (entry["attempt"], entry["calls"], entry["transport_retries"]) == (1, 1, 0)
@@ -99,7 +104,7 @@ def test_a_reply_that_is_no_verdict_is_asked_again_and_named(tmp_path: Path, rea
     assert len({json.dumps(r, sort_keys=True) for r in served.requests}) == 2
     assert {f.attempts for f in series.failures()} == {1 + CONTENT_RETRIES}
     assert {f.raw for f in series.failures()} == {CONTENT[reason].content}
-    assert [e["transport_retries"] for e in series.journal.entries()] == [0] * 8
+    assert [e["transport_retries"] for e in ended(series)] == [0] * 8
 
 
 def test_a_broken_rule_is_named(tmp_path: Path) -> None:
@@ -132,7 +137,9 @@ def test_trouble_on_the_way_is_tried_again_and_named(tmp_path: Path, trouble: st
     assert reasons(series) == {named: 2}
     if trouble != "timeout":  # on a busy machine a question may time out before it is sent
         assert set(served.seen.values()) == {3}
-    assert [e["calls"] for e in series.journal.entries()] == [3, 3]
+    assert [e["calls"] for e in ended(series)] == [3, 3]
+    assert usage(series.journal.entries()).calls == 6
+    assert {f.attempts for f in series.failures()} == {0}
     assert all(failure.raw is None and failure.detail for failure in series.failures())
 
 
@@ -141,10 +148,9 @@ def test_what_passes_is_not_a_failure(tmp_path: Path) -> None:
     series, _ = judged(tmp_path, lambda body, n: faults[n - 1] if n <= 3 else agree(body))
     assert len(series.judgments()) == 2
     assert series.failures() == []
-    entries = series.journal.entries()
-    assert Counter(e["outcome"] for e in entries) == {"not_json": 2, "verdict": 2}
-    assert [e["transport_retries"] for e in entries] == [1] * 4
-    assert usage(entries).calls == 8
+    assert Counter(e["outcome"] for e in ended(series)) == {"not_json": 2, "verdict": 2}
+    assert [e["transport_retries"] for e in ended(series)] == [1] * 4
+    assert usage(series.journal.entries()).calls == 8
 
 
 def test_retry_after_is_honoured_by_all(tmp_path: Path) -> None:
@@ -175,45 +181,12 @@ def test_what_no_retry_can_put_right_ends_the_command(
     assert series.failures() == []
 
 
-def test_a_server_without_schemas_gets_the_question_without(tmp_path: Path) -> None:
-    def script(body: dict[str, Any], n: int) -> Action:
-        form = body.get("response_format", {}).get("type", "text")
-        if form != "text":
-            return Action(status=400, error={"message": f"response_format {form} is unknown"})
-        if "max_tokens" in body:
-            return Action(status=400, error={"message": "use 'max_completion_tokens' instead"})
-        if "temperature" in body:
-            return Action(status=400, error={"message": "temperature is not supported"})
-        return agree(body)
-
-    series, served = judged(tmp_path, script, 40, concurrency=1)
-    assert len(series.judgments()) == 10
-    assert len(served.requests) == 14  # it is found out once
-    assert all(
-        entry["request"]
-        == {"format": "text", "renamed": ["max_completion_tokens"], "dropped": ["temperature"]}
-        for entry in series.journal.entries()
-    )
-    assert served.requests[-1]["max_completion_tokens"] == 500
-
-
 def test_a_question_that_the_server_refuses_is_a_failure_of_its_own(tmp_path: Path) -> None:
     error = {"message": "maximum context length is 10 tokens"}
     series, served = judged(tmp_path, lambda *_: Action(status=400, error=error))
     assert reasons(series) == {"refused": 2}
     assert set(served.seen.values()) == {1}
     assert "context length" in series.failures()[0].detail
-
-
-def test_a_dead_server_stops_the_session_early(tmp_path: Path) -> None:
-    run = planned(tmp_path / "run", {"a": 128})
-    series = Series.create(run, who("http://127.0.0.1:9/v1"))
-    session = ask(series, concurrency=2)
-    assert session.stopped is not None
-    assert session.asked < 10
-    failed = {(f.partition, f.group) for f in series.failures()}
-    order = [(sheet.partition, sheet.group) for sheet, _ in pending(series)]
-    assert set(order[-len(failed) :]) == failed  # the next session begins with the others
 
 
 def test_a_cap_on_calls_stops_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
@@ -277,7 +250,7 @@ def test_200_groups_at_32_through_all_kinds_of_trouble(tmp_path: Path) -> None:
     together, order = threading.Barrier(32, timeout=120), itertools.count()
 
     def script(body: dict[str, Any], n: int) -> Action:
-        if next(order) < 32:
+        if 2 <= next(order) < 34:  # the first group, asked twice, is asked alone
             together.wait()  # passes only if 32 questions are under way at once
         fault = faults[int(sha256(labels_of(body)[0]), 16) % len(faults)]
         return fault if n == 1 else agree(body)
@@ -325,7 +298,7 @@ def test_killed_at_once_and_continued_nothing_is_lost_or_judged_twice(tmp_path: 
     series = Series.open(run)
     assert len(series.judgments()) == 32
     entries = series.journal.entries()
-    assert Counter(e["sheet"] for e in entries).most_common(1)[0][1] == 1
+    assert Counter(e["sheet"] for e in entries if "reply" in e).most_common(1)[0][1] == 1
 
 
 def test_two_sessions_of_one_judge_cannot_run_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_the_papers_candidates_are_there_by_name() -> None:
     first, second = partitions(40, 8, 2, 0, "best-of-2000")
     assert sorted(second.ravel().tolist()) == list(range(40))
     assert least_reuse(40, 8) <= reused_pairs(first, second) < 25  # a random one has about 36
+
+
+def test_the_memory_of_a_partition_grows_with_the_pool() -> None:
+    """32,000 outputs: a table of group by group would hold 16 million numbers, 128 MB."""
+    tracemalloc.start()
+    first, second = partitions(32_000, 8, 2, 0, "minimum")
+    assert reused_pairs(first, second) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
 
 
 def made(cells: dict[str, int], **options: int) -> tuple[Plan, Texts]:

@@ -15,18 +15,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from pools import SUBJECTS, jsonl
 
+from strop.groupeval.budget import SENT, SETTLED
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES
 from strop.groupeval.series import Series
 
 pytestmark = pytest.mark.server
 
-SESSIONS = 6
-"""How often the same command is run; each asks for what has no verdict up to four times."""
+SESSIONS = 10
+"""How often the same command is run; each asks for what has no verdict up to four times, and after
+five groups in a row without one for a single group."""
 
 SYSTEM = "You grade texts. Answer in JSON.\n"
 USER = """$data
@@ -77,6 +80,11 @@ def small_profile(path: Path) -> Path:
     return path
 
 
+def replies(series: Series) -> list[dict[str, Any]]:
+    """The lines of the journal that are no announcements of requests."""
+    return [e for e in series.journal.entries() if e["outcome"] not in (SENT, SETTLED)]
+
+
 def strop(*line: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "strop", *map(str, line)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
@@ -96,12 +104,12 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
         stderr=subprocess.DEVNULL,
     )
     journals, end = [], time.monotonic() + 300
-    while time.monotonic() < end and not any(path.stat().st_size for path in journals):
+    while time.monotonic() < end and not any(b'"reply"' in path.read_bytes() for path in journals):
         journals = list(run.glob("series/*/calls.jsonl"))
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    before = len(Series.open(run).journal.entries())
+    before = len(replies(Series.open(run)))
     assert before >= 1
 
     for _ in range(SESSIONS):
@@ -111,7 +119,7 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
             break
     document = json.loads(done.stdout)
     series = Series.open(run)
-    entries = series.journal.entries()
+    entries = replies(series)
     assert len(entries) > before
     # Every reply is in the schema's form, because the server was asked for it and honours it.
     validator = Draft202012Validator(series.profile.schema)

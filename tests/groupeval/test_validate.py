@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from pools import planned, reply, verdict
 
 from strop.errors import UserError
+from strop.groupeval.budget import usage
 from strop.groupeval.judgment import Judgment
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series, list_series
-from strop.groupeval.validate import Problem, read_reply
+from strop.groupeval.series import Series, list_series, open_plan
+from strop.groupeval.validate import Problem, _surely_fits, read_reply
 
 PROFILE = Profile.load("webtext-v1")
 LABELS = tuple(f"k{i}bb" for i in range(2, 10))
@@ -244,3 +248,143 @@ def test_verdicts_hold_no_surprise(series: Series) -> None:
     (first, _) = series.judgments()
     assert isinstance(first, Judgment)
     assert first.portable()["outputs"][0]["scores"] == [1, 2, 1, 2]
+
+
+KILLED = ["plan.json", "texts.parquet", "blinding.json", "profile/MANIFEST", "profile/user.md"]
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_plan_that_was_killed_while_it_was_written_is_continued(
+    tmp_path: Path, name: str
+) -> None:
+    """Everything from one file on is missing, and that file is a temporary one as a kill leaves."""
+    run = planned(tmp_path / "run", {"a": 16})
+    for later in ("plan.json", name):
+        (run / later).unlink(missing_ok=True)
+    (run / name).with_name(".tmp-0123").write_bytes(b"half")
+    planned(run, {"a": 16})
+    assert len(open_plan(run)[0].groups) == 4
+    assert not list(run.rglob(".tmp-*"))
+
+
+WRONG = {
+    "reply": 3,
+    "sheet": ["00000"],
+    "repeat": "0",
+    "outcome": None,
+    "detail": {"a": 1},
+    "calls": "4",
+    "attempt": -1,
+    "tokens": {"prompt": "many", "completion": 1},
+    "sheets": "00000",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_line_of_wrong_types_is_told_with_its_number(series: Series, name: str) -> None:
+    lines = series.journal.path.read_bytes().splitlines()
+    first = json.loads(lines[0])
+    with open(series.journal.path, "a") as file:
+        file.write(json.dumps({**first, name: WRONG[name]}) + "\n")
+    again = Series.open(series.run)
+    with pytest.raises(UserError, match="journal is damaged") as caught:
+        again.judgments()
+    assert f"line {len(lines) + 1}" in str(caught.value.where)
+    with pytest.raises(UserError, match="journal is damaged"):
+        usage(again.journal.entries())
+
+
+def test_no_flipped_byte_in_the_texts_gets_through(series: Series) -> None:
+    path = series.run / "texts.parquet"
+    whole, right = path.read_bytes(), series.texts("a")
+    rng = random.Random(0)
+    for _ in range(300):
+        place = rng.randrange(len(whole))
+        path.write_bytes(
+            whole[:place] + bytes([whole[place] ^ 1 << rng.randrange(8)]) + whole[place + 1 :]
+        )
+        with suppress(UserError):
+            assert Series.open(series.run).texts("a") == right  # a byte that nobody reads
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plan: plan["sheets"][0]["pools"].__setitem__(0, "pool-999"),
+        lambda plan: plan["sheets"][0]["indices"].__setitem__(0, 10**6),
+        lambda plan: plan["sheets"][0]["indices"].__setitem__(0, "1"),
+        lambda plan: plan["sheets"][0]["labels"].pop(),
+        lambda plan: plan["sheets"].__setitem__(0, 3),
+        lambda plan: plan["sheets"][0].__setitem__("kind", "other"),
+        lambda plan: plan["sizes"].__setitem__("pool-999", 8),
+        lambda plan: plan.__setitem__("sizes", 3),
+        lambda plan: plan.pop("seed"),
+    ],
+)
+def test_a_plan_without_sense_is_told(series: Series, change: Any) -> None:
+    path = series.run / "plan.json"
+    document = json.loads(path.read_text())
+    change(document["plan"])
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError, match="damaged") as caught:
+        open_plan(series.run)
+    assert caught.value.where == str(path)
+
+
+def test_what_is_wrong_with_a_long_reply_is_not_cut_off() -> None:
+    document = verdict(LABELS)
+    document["outputs"].pop()
+    with pytest.raises(Problem) as caught:
+        read_reply(json.dumps(document), LABELS, PROFILE)
+    assert caught.value.detail.endswith("... is too short")
+    assert len(caught.value.detail) < 120
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | st.floats(0, 2) | st.sampled_from("AH"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=8,
+)
+KEYWORDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["object", "array", "integer", "boolean", ["string", "null"]]),
+        "enum": st.lists(VALUES, min_size=1, max_size=3),
+        "minItems": st.integers(0, 2),
+        "maxItems": st.integers(0, 2),
+        "required": st.lists(st.sampled_from("abc"), unique=True),
+        "additionalProperties": st.booleans(),
+        "minimum": st.integers(0, 2),
+    },
+)
+SCHEMAS = st.recursive(
+    KEYWORDS,
+    lambda inner: st.tuples(KEYWORDS, inner, st.dictionaries(st.sampled_from("abc"), inner)).map(
+        lambda parts: {**parts[0], "items": parts[1], "properties": parts[2]}
+    ),
+    max_leaves=4,
+)
+
+
+@given(VALUES, SCHEMAS)
+def test_what_surely_fits_fits(value: Any, schema: dict[str, Any]) -> None:
+    """The short way never lets through what the validator would not."""
+    if _surely_fits(value, schema):
+        assert Draft202012Validator(schema).is_valid(value)
+
+
+def test_a_right_reply_surely_fits() -> None:
+    assert _surely_fits(verdict(LABELS), PROFILE.schema)
+    assert not _surely_fits(verdict(LABELS, readability=1.0), PROFILE.schema)  # but is read
+    assert read_reply(json.dumps(verdict(LABELS, readability=1.0)), LABELS, PROFILE)
+
+
+def test_every_reply_is_validated_once(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
+    again, read = Series.open(series.run), []
+    monkeypatch.setattr(
+        "strop.groupeval.series.read_reply",
+        lambda *what: read.append(what) or read_reply(*what),
+    )
+    for _ in range(3):
+        again.judgments(), again.failures(), again.judgments("control"), again.answered()
+    assert len(read) == len(again.judgments())

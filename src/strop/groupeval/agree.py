@@ -8,7 +8,7 @@
   E what is expected if the judge's modes kept their sizes and were dealt out at random within each
   group; T, M and E are summed over groups. Outputs that either judge calls invalid have no mode
   and stand aside.
-- Order: Spearman's rank correlation of GEQ and of GED across the cells.
+- Order: Spearman's rank correlation of GEQ and of GED across the cells, from the same groups.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal
 
@@ -32,6 +33,9 @@ __all__ = ["adjusted_rand", "agree", "alpha", "mode_agreement", "rank_correlatio
 
 Level = Literal["nominal", "ordinal", "interval"]
 
+Key = tuple[str, int, int]
+"""Cell, partition and group."""
+
 Aligned = tuple[Grade, ...]
 """One output in one group, as each judge graded it."""
 
@@ -40,7 +44,14 @@ def agree(judges: Sequence[Verdicts]) -> dict[str, Any]:
     """Agreement of two or more judges on the groups that all of them judged."""
     for other in judges[1:]:
         check_alike(judges[0], other, judges=False)
-    groups = _common_groups(judges)
+    tables = [{(j.cell, j.partition, j.group): j for j in one.judgments} for one in judges]
+    keys = _common_keys(tables, judges)
+    groups = [_aligned([table[key] for table in tables], judges) for key in keys]
+    # What one judge graded and another has not yet would move the order of the cells.
+    alike = [
+        replace(one, judgments=[table[key] for key in keys])
+        for one, table in zip(judges, tables, strict=True)
+    ]
     outputs = [output for group in groups for output in group]
     pairs = list(combinations(range(len(judges)), 2))
     return {
@@ -53,7 +64,7 @@ def agree(judges: Sequence[Verdicts]) -> dict[str, Any]:
         if judges[0].modes
         else None,
         "rank_correlations": [
-            _pair(judges, i, j) | rank_correlation(judges[i], judges[j]) for i, j in pairs
+            _pair(judges, i, j) | rank_correlation(alike[i], alike[j]) for i, j in pairs
         ],
     }
 
@@ -62,8 +73,7 @@ def _pair(judges: Sequence[Verdicts], i: int, j: int) -> dict[str, Any]:
     return {"a": judges[i].source, "b": judges[j].source}
 
 
-def _common_groups(judges: Sequence[Verdicts]) -> list[list[Aligned]]:
-    tables = [{(j.cell, j.partition, j.group): j for j in one.judgments} for one in judges]
+def _common_keys(tables: Sequence[dict[Key, Judgment]], judges: Sequence[Verdicts]) -> list[Key]:
     keys = [key for key in tables[0] if all(key in table for table in tables)]
     if not keys:
         raise UserError(
@@ -71,7 +81,7 @@ def _common_groups(judges: Sequence[Verdicts]) -> list[list[Aligned]]:
             got="; ".join(f"{len(one.judgments)} groups in {one.source}" for one in judges),
             expected="judgments of one plan: the same cells, partitions and groups",
         )
-    return [_aligned([table[key] for table in tables], judges) for key in keys]
+    return keys
 
 
 def _aligned(judgments: list[Judgment], judges: Sequence[Verdicts]) -> list[Aligned]:

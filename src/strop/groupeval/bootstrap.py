@@ -19,8 +19,9 @@ entropy of a group whose modes all differ, so it says how GED moves with the wei
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,22 +31,31 @@ from strop.groupeval.judgment import Judgment
 from strop.groupeval.scores import TOP
 from strop.rng import derive_seed
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 __all__ = [
+    "FEW",
+    "FLOOR",
     "REPLICATES",
     "Replicates",
     "ged_replicates",
     "geq_replicates",
     "interval",
+    "mind",
     "output_weights",
     "partition_weights",
     "replicate",
 ]
 
 REPLICATES = 10_000
-CHUNK = 2**16
-"""Weights held at a time: half a megabyte stays in the processor's cache."""
-BLOCK = 64
-"""Groups taken together."""
+FLOOR = 5
+"""Outputs with a quality above 0 from which an interval of a difference may be read against 0."""
+FEW = 32
+"""Outputs below which intervals are narrower than they say."""
+CHUNK, LEAST_ROWS = 2**16, 16
+"""Weights held at a time: half a megabyte stays in the processor's cache. Of a large pool a few
+replicates all the same, because sums are taken over several at once."""
 
 Floats = NDArray[np.float64]
 
@@ -70,7 +80,7 @@ def partition_weights(partitions: Sequence[int], replicates: int, seed: int) -> 
 def output_weights(setting: str, outputs: int, replicates: int, seed: int) -> Iterator[Floats]:
     """Unnormalised weights of a cell's outputs, `[some replicates, outputs]` at a time."""
     rng = np.random.default_rng(derive_seed(seed, f"groupeval-outputs:{setting}"))
-    rows = max(1, CHUNK // max(1, outputs))
+    rows = max(LEAST_ROWS, CHUNK // max(1, outputs))
     for start in range(0, replicates, rows):
         yield rng.standard_exponential((min(rows, replicates - start), outputs))
 
@@ -82,28 +92,49 @@ def replicate(
     seed: int = 0,
     modes: bool = True,
     setting: str | None = None,
+    told: Callable[[int], None] = lambda _: None,
 ) -> Replicates:
-    """All replicates of a cell; `setting` names its stream of weights, by default the cell does."""
+    """All replicates of a cell; `setting` names its stream of weights, by default the cell does.
+
+    `told` hears how many were drawn since it heard last.
+    """
     v = np.stack([shared[partition] for partition in cell.partitions], axis=1)
     geq, ged, done = [], [], 0
     terms = _terms(cell) if modes else None
     for e in output_weights(setting or cell.name, len(cell.outputs), len(v), seed):
+        e = np.asfortranarray(e)  # both turn it over, and so do it once
         part = v[done : done + len(e)]
         done += len(e)
         geq.append(geq_replicates(cell, part, e))
         if terms is not None:
             ged.append(ged_replicates(cell, part, e, terms))
+        told(len(e))
     return Replicates(np.concatenate(geq), np.concatenate(ged) if modes else None)
 
 
 def geq_replicates(cell: Cell, v: Floats, e: Floats) -> Floats:
     """GEQ under partition weights `v` and output weights `e`, which need not sum to one."""
+    w = np.ascontiguousarray(e.T)
     if cell.judged.all():
-        weighted = ((e @ cell.q) * v).sum(axis=1) / v.sum(axis=1)
+        weighted = (_sums(cell.q, w) * v.T).sum(axis=0) / v.sum(axis=1)
     else:
         # q is 0 and `judged` False where a judgment is missing: both sums skip it.
-        weighted = (e * (v @ cell.q.T) / (v @ cell.judged.T)).sum(axis=1)
-    return weighted / e.sum(axis=1)
+        top, bottom = _mixed(cell.q, v), _mixed(cell.judged, v)
+        weighted = (w * top / bottom).sum(axis=0)
+    return weighted / w.sum(axis=0)
+
+
+def _sums(columns: Any, w: Floats) -> Floats:
+    """`columns.T @ w`, one column after another: BLAS would start threads for it."""
+    return np.stack([np.einsum("i,ij->j", column, w) for column in np.asarray(columns, float).T])
+
+
+def _mixed(columns: Any, v: Floats) -> Floats:
+    """`columns @ v.T`, in the same way."""
+    total = np.zeros((len(columns), len(v)))
+    for r in range(v.shape[1]):
+        total += np.multiply.outer(np.asarray(columns[:, r], float), v[:, r])
+    return total
 
 
 def ged_replicates(cell: Cell, v: Floats, e: Floats, terms: Terms | None = None) -> Floats:
@@ -114,69 +145,59 @@ def ged_replicates(cell: Cell, v: Floats, e: Floats, terms: Terms | None = None)
     A mode of one output, the common case, needs no sum.
     """
     terms = terms or _terms(cell)
-    bracket = -(_xlogx(e) @ terms.singles)
-    for block in terms.blocks:
-        mine = e if len(block.outputs) == e.shape[1] else e[:, block.outputs]
-        bracket += _xlogx(mine @ block.sums) @ block.signs
-    weight = e @ cell.judged
-    top = TOP / math.log(cell.size) * (bracket * v).sum(axis=1)
-    return top / (weight * v).sum(axis=1)
-
-
-@dataclass(frozen=True)
-class Block:
-    """The weights V and m_k of some groups, as sums over the weights of their outputs."""
-
-    outputs: list[int]
-    """Rows of the cell's outputs, in the order of the rows of `sums`."""
-    sums: Floats
-    """`[outputs, sums]`: which outputs each V or m_k is the sum of."""
-    signs: Floats
-    """`[sums, partitions]`: +1 for a V, -1 for an m_k, in the column of its partition."""
+    w = np.ascontiguousarray(e.T)
+    bracket = terms.signs @ _xlogx(terms.members @ w) - terms.singles @ _xlogx(w)
+    weight = _sums(cell.judged, w)
+    top = TOP / math.log(cell.size) * (bracket * v.T).sum(axis=0)
+    return top / (weight * v.T).sum(axis=0)
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Which weights of outputs make the V and m_k of a cell."""
+    """Which weights of outputs make the V and m_k of a cell; sparse, so they grow with the pool."""
 
-    singles: Floats
-    """`[outputs, partitions]`: 1 where an output is alone in its mode, so that m_k is its own."""
-    blocks: list[Block]
-    """All V, and the m_k of several outputs."""
+    members: csr_array
+    """`[terms, outputs]`: the outputs of every V, and of every m_k of several outputs."""
+    signs: csr_array
+    """`[partitions, terms]`: +1 for a V, -1 for an m_k, in the row of its partition."""
+    singles: csr_array
+    """`[partitions, outputs]`: 1 where an output is alone in its mode, so that m_k is its own."""
 
 
 def _terms(cell: Cell) -> Terms:
-    return Terms(_singles(cell), list(_blocks(cell)))
-
-
-def _blocks(cell: Cell) -> Iterator[Block]:
-    """Groups a few dozen at a time, so that the matrices grow with the pool, not its square."""
-    for start in range(0, len(cell.judgments), BLOCK):
-        terms: list[tuple[list[int], int, float]] = []
-        for judgment in cell.judgments[start : start + BLOCK]:
-            r, modes = cell.partitions.index(judgment.partition), _modes(cell, judgment)
-            if len(modes) > 1:  # otherwise V log V and the one mode's term cancel
-                terms.append(([i for mode in modes for i in mode], r, 1.0))
-                terms += [(mode, r, -1.0) for mode in modes if len(mode) > 1]
-        outputs = sorted({i for members, _, _ in terms for i in members})
-        if len(outputs) > len(cell.outputs) // 2:
-            outputs = list(range(len(cell.outputs)))  # then gathering costs more than it saves
-        place = {i: at for at, i in enumerate(outputs)}
-        sums = np.zeros((len(outputs), len(terms)))
-        signs = np.zeros((len(terms), len(cell.partitions)))
-        for k, (members, r, sign) in enumerate(terms):
-            sums[[place[i] for i in members], k] = 1
-            signs[k, r] = sign
-        yield Block(outputs, sums, signs)
-
-
-def _singles(cell: Cell) -> Floats:
-    singles = np.zeros(cell.q.shape)
+    members: list[list[int]] = []
+    signs: list[tuple[int, float]] = []
+    singles: list[tuple[int, int]] = []
+    column = {partition: r for r, partition in enumerate(cell.partitions)}
     for judgment in cell.judgments:
-        modes = _modes(cell, judgment)
-        alone = [mode[0] for mode in modes if len(mode) == 1 and len(modes) > 1]
-        singles[alone, cell.partitions.index(judgment.partition)] = 1
-    return singles
+        r, modes = column[judgment.partition], _modes(cell, judgment)
+        if len(modes) > 1:  # otherwise V log V and the one mode's term cancel
+            several = [mode for mode in modes if len(mode) > 1]
+            members += [[i for mode in modes for i in mode], *several]
+            signs += [(r, 1.0), *[(r, -1.0)] * len(several)]
+            singles += [(r, mode[0]) for mode in modes if len(mode) == 1]
+    rows = [k for k, mine in enumerate(members) for _ in mine]
+    outputs, partitions = len(cell.outputs), len(cell.partitions)
+    places = [r for r, _ in signs]
+    return Terms(
+        _sparse(rows, [i for mine in members for i in mine], len(members), outputs),
+        _sparse(places, range(len(signs)), partitions, len(signs), [sign for _, sign in signs]),
+        _sparse([r for r, _ in singles], [i for _, i in singles], partitions, outputs),
+    )
+
+
+def _sparse(
+    rows: Sequence[int],
+    columns: Sequence[int],
+    height: int,
+    width: int,
+    values: Sequence[float] | None = None,
+) -> csr_array:
+    from scipy.sparse import csr_array
+
+    filled = np.ones(len(rows)) if values is None else np.asarray(values, float)
+    places = (np.asarray(rows, np.int64), np.asarray(columns, np.int64))
+    return csr_array((filled, places), shape=(height, width))
 
 
 def _modes(cell: Cell, judgment: Judgment) -> list[list[int]]:
@@ -194,6 +215,22 @@ def _xlogx(x: Floats) -> Floats:
     logs[x == 0] = 0
     logs *= x
     return logs
+
+
+def mind(*cells: Cell) -> str | None:
+    """What stands beside an interval of these cells' GEQ; docs/groupeval-scores.md has the counts.
+
+    The bootstrap weighs the outputs that were drawn. Where nearly all are 0 it knows nothing of
+    the good ones that were not drawn, and where there are few of any kind it is too narrow.
+    """
+    least = min(len(cell.outputs) for cell in cells)
+    some = min(cell.nonzero for cell in cells)
+    told = []
+    if some < FLOOR:
+        told.append(f"only {some} outputs above 0")
+    if least < FEW:
+        told.append(f"only {least} outputs")
+    return f"{' and '.join(told)}: too narrow" if told else None
 
 
 def interval(replicates: Floats, level: float = 0.95) -> list[float]:

@@ -9,16 +9,35 @@ in dollars (or any other unit) per million tokens:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.payload import Messages
 
-__all__ = ["Budget", "Exhausted", "Price", "Usage", "guessed_tokens", "read_price", "usage"]
+__all__ = [
+    "SENT",
+    "SETTLED",
+    "Budget",
+    "Exhausted",
+    "Fate",
+    "Price",
+    "Tab",
+    "Usage",
+    "guessed_tokens",
+    "read_price",
+    "usage",
+]
+
+SENT, SETTLED = "sent", "settled"
+"""Outcomes of lines that are about requests and say nothing of a group."""
+
+Fate = Literal["delivered", "answered", "unknown", "unsent"]
+"""Of a request: a reply came; an error came; nothing came, so it may be billed; it never left."""
 
 BYTES_PER_TOKEN = 4.0
 """Of English under usual tokenizers; a guess until the server has counted."""
@@ -76,27 +95,64 @@ def guessed_tokens(messages: Messages, cautious: bool = False) -> int:
 class Usage:
     """What a journal says was used."""
 
-    calls: int
-    replies: int
-    prompt: int
-    completion: int
-    uncounted: int
+    calls: int = 0
+    """Requests that left, those included that were under way at a kill."""
+    replies: int = 0
+    prompt: int = 0
+    completion: int = 0
+    uncounted: int = 0
     """Replies whose tokens the server did not count."""
+    unseen: int = 0
+    """Requests that may be billed though nobody counted them: timeouts, kills."""
+    unseen_prompt: int = 0
+    unseen_completion: int = 0
+    """The most that these can have used."""
+
+    def cost(self, price: Price) -> float:
+        """What was spent, with the most that may be billed for what nobody counted."""
+        prompt, completion = self.prompt + self.unseen_prompt, self.completion
+        return price.of({"prompt": prompt, "completion": completion + self.unseen_completion})
 
 
 def usage(entries: Iterable[dict[str, Any]]) -> Usage:
-    """The sums over a journal."""
-    calls = replies = prompt = completion = uncounted = 0
+    """The sums over a journal.
+
+    A request has a line before it leaves (`SENT`), with its reserve. The line of the attempt that
+    it belongs to settles it; one that no line settles was under way at a kill.
+    """
+    sums: Counter[str] = Counter()
+    under_way: dict[tuple[Any, ...], list[dict[str, int]]] = {}
     for entry in entries:
-        calls += entry.get("calls", 0)
-        if not entry.get("calls") or (entry.get("reply") is None and not entry.get("tokens")):
-            continue  # a judge without calls, or a call without a reply
-        replies += 1
-        tokens = entry.get("tokens")
-        uncounted += tokens is None
-        prompt += (tokens or {}).get("prompt", 0)
-        completion += (tokens or {}).get("completion", 0)
-    return Usage(calls, replies, prompt, completion, uncounted)
+        attempt = tuple(entry.get(key) for key in ("session", "sheet", "repeat", "attempt"))
+        if entry["outcome"] == SENT:
+            sums["calls"] += 1
+            under_way.setdefault(attempt, []).append(entry["reserve"])
+            continue
+        if under_way.pop(attempt, None) is None:  # made before requests were announced
+            sums["calls"] += entry.get("calls", 0)
+        sums["calls"] -= entry.get("unsent", 0)
+        _unseen(sums, [entry["unseen"]] if entry.get("unseen") else [])
+        _reply(sums, entry)
+    for reserves in under_way.values():
+        _unseen(sums, reserves)
+    return Usage(**sums)
+
+
+def _unseen(sums: Counter[str], reserves: list[dict[str, int]]) -> None:
+    for reserve in reserves:
+        sums["unseen"] += reserve.get("requests", 1)
+        sums["unseen_prompt"] += reserve["prompt"]
+        sums["unseen_completion"] += reserve["completion"]
+
+
+def _reply(sums: Counter[str], entry: dict[str, Any]) -> None:
+    if not entry.get("calls") or (entry.get("reply") is None and not entry.get("tokens")):
+        return  # a judge without calls, or a call without a reply
+    sums["replies"] += 1
+    tokens = entry.get("tokens")
+    sums["uncounted"] += tokens is None
+    sums["prompt"] += (tokens or {}).get("prompt", 0)
+    sums["completion"] += (tokens or {}).get("completion", 0)
 
 
 class Exhausted(Exception):
@@ -115,10 +171,8 @@ class Budget:
         price: Price | None = None,
     ) -> None:
         self.calls = spent.calls
-        self.cost = 0.0
         self.price = price
-        if price is not None:
-            self.cost = price.of({"prompt": spent.prompt, "completion": spent.completion})
+        self.cost = 0.0 if price is None else spent.cost(price)
         if max_cost is not None and spent.uncounted:
             raise UserError(
                 "This server does not count tokens, so its cost cannot be capped.",
@@ -130,11 +184,9 @@ class Budget:
         self._reserved = 0.0
         self._changed = asyncio.Condition()
 
-    def reserve(self, prompt: int, completion: int) -> float:
-        """The most that a request may cost."""
-        if self.price is None:
-            return 0.0
-        return self.price.of({"prompt": prompt, "completion": completion})
+    def of(self, tokens: dict[str, int]) -> float:
+        """What tokens cost; 0 where no price is known."""
+        return 0.0 if self.price is None else self.price.of(tokens)
 
     async def admit(self, most: float) -> None:
         """Take a request on, once it fits beside those under way; `Exhausted` if it cannot."""
@@ -153,14 +205,45 @@ class Budget:
             self.calls += 1
             self._reserved += most
 
-    async def settle(self, most: float, tokens: dict[str, int] | None, delivered: bool) -> None:
-        """Replace the reserve of a request by what it cost, or by itself if nobody counted."""
+    async def settle(self, most: float, cost: float, *, sent: bool = True) -> None:
+        """Replace the reserve of a request by what it cost."""
         async with self._changed:
             self._reserved = max(0.0, self._reserved - most)
-            if self.price is not None and tokens is not None:
-                self.cost += self.price.of(tokens)
-            elif delivered:
-                self.cost += most
+            self.cost += cost
+            self.calls -= not sent
             if abs(self._reserved) < 1e-12:
                 self._reserved = 0.0
             self._changed.notify_all()
+
+
+class Tab:
+    """The requests of one attempt at one question: each is announced before it leaves."""
+
+    def __init__(
+        self, budget: Budget, most: dict[str, int], announce: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._budget, self._most, self._announce = budget, most, announce
+        self.calls = 0
+        self._unsent = 0
+        self._unseen = 0
+
+    async def open(self) -> None:
+        """Take a request on; `Exhausted` if a cap forbids it."""
+        await self._budget.admit(self._budget.of(self._most))
+        self._announce({"outcome": SENT, "reserve": self._most})
+        self.calls += 1
+
+    async def close(self, fate: Fate, tokens: dict[str, int] | None = None) -> None:
+        """Settle the request that was opened last."""
+        most = self._budget.of(self._most)
+        unseen = fate == "unknown" or (fate == "delivered" and tokens is None)
+        cost = most if unseen else self._budget.of(tokens) if tokens else 0.0
+        self._unseen += fate == "unknown"
+        self._unsent += fate == "unsent"
+        await self._budget.settle(most, cost, sent=fate != "unsent")
+
+    def entry(self) -> dict[str, Any]:
+        """What the attempt's line in the journal says of its requests."""
+        reserve = {key: self._unseen * tokens for key, tokens in self._most.items()}
+        unseen = {"requests": self._unseen, **reserve} if self._unseen else None
+        return {"calls": self.calls, "unsent": self._unsent, "unseen": unseen}

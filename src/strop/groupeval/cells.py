@@ -44,6 +44,11 @@ class Cell:
         """Each output's mean quality over its judgments."""
         return self.q.sum(axis=1) / self.judged.sum(axis=1)
 
+    @property
+    def nonzero(self) -> int:
+        """Outputs with a quality above 0 in any judgment."""
+        return int((self.q > 0).any(axis=1).sum())
+
     def geq(self) -> float:
         """The mean over outputs; every output counts once, however often it was judged."""
         return float(self.per_output.mean())

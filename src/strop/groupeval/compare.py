@@ -1,6 +1,7 @@
 """Two settings against each other: a difference with an interval for GEQ, without one for GED.
 
-A difference means something only if profile, judge and group size are the same on both sides.
+A difference means something only if profile, judge and group size are the same on both sides. That
+its interval excludes zero is said only where both sides have a few outputs above zero (`FLOOR`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.bootstrap import REPLICATES, interval, partition_weights, replicate
+from strop.groupeval.bootstrap import (
+    FLOOR,
+    REPLICATES,
+    interval,
+    mind,
+    partition_weights,
+    replicate,
+)
 from strop.groupeval.cells import Cell
 from strop.groupeval.diagnostics import ged
 from strop.groupeval.verdicts import Verdicts
@@ -35,6 +43,7 @@ def compare(
             for side, cell in (("a", left), ("b", right))
         ]
         between = interval(drawn[1] - drawn[0])
+        enough = min(left.nonzero, right.nonzero) >= FLOOR
         rows.append(
             {
                 "cell_a": names[0],
@@ -43,10 +52,15 @@ def compare(
                 "geq_b": right.geq(),
                 "geq_difference": right.geq() - left.geq(),
                 "geq_interval": between,
-                "geq_interval_excludes_zero": between[0] > 0 or between[1] < 0,
+                "geq_interval_excludes_zero": enough and (between[0] > 0 or between[1] < 0),
+                "geq_interval_mind": mind(left, right),
                 "ged_a": ged(left) if a.modes else None,
                 "ged_b": ged(right) if a.modes else None,
                 "ged_difference": ged(right) - ged(left) if a.modes else None,
+                "n_outputs_a": len(left.outputs),
+                "n_outputs_b": len(right.outputs),
+                "n_outputs_above_0_a": left.nonzero,
+                "n_outputs_above_0_b": right.nonzero,
                 "n_groups_a": len(left.judgments),
                 "n_groups_asked_a": a.planned[names[0]].groups,
                 "n_groups_b": len(right.judgments),

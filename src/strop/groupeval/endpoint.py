@@ -2,30 +2,33 @@
 
 What can pass (rate limits, timeouts, broken connections, server errors) is tried again with
 growing waits and jitter, or after as long as the server's Retry-After says. What cannot pass (a
-wrong key, an unknown model) ends the whole command. A server that does not know a setting gets
-the question without it, and the journal says so.
+wrong key, an unknown model, an address where nobody has ever answered) ends the whole command. The
+form of the request is the judge's (`form.py` settles it) and never changes here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from strop.errors import UserError
+from strop.groupeval.budget import Exhausted, Tab
 from strop.groupeval.judgment import Reason
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
-from strop.groupeval.trouble import Trouble, adapted, read_error
+from strop.groupeval.trouble import Trouble, read_error
 
 __all__ = ["FORMATS", "Endpoint", "Patience", "Reply", "check_url"]
 
 FORMATS = ("json_schema", "json_object", "text")
-"""How the form of the reply is asked for, strictest first; a server gets the first it knows."""
+"""How the form of the reply is asked for, strictest first."""
+LEAST_KEY = 8
+"""Characters from which a key is a secret; a local server's `none` may stand in any reply."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Patience:
     """How long one question may take."""
 
     timeout: float = 300.0
-    """Seconds for one request."""
+    """Seconds for one request, from its first byte to the last of its reply."""
     attempts: int = 6
     """Requests, the first included, before a question is given up for now."""
     first_wait: float = 1.0
@@ -60,11 +63,19 @@ class Reply:
     system_fingerprint: str | None = None
     tokens: dict[str, int] | None = None
     request: dict[str, Any] = field(default_factory=dict)
-    """Which form of reply was asked for, and which settings the server did not take."""
-    calls: int = 0
-    """Requests sent, those that failed in transport included."""
+    """Which form of reply was asked for."""
+    trouble: Trouble | None = None
+    """What went wrong with the last request, if it brought no reply."""
+    capped: str | None = None
+    """Which cap forbade to try again."""
     started: str = ""
     finished: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Its part of a line of the journal."""
+        left_out = ("failure", "trouble", "capped")
+        named = [one.name for one in fields(self) if one.name not in left_out]
+        return {name: getattr(self, name) for name in named}
 
 
 class Endpoint:
@@ -82,10 +93,10 @@ class Endpoint:
             timeout=patience.timeout,
         )
         self._judge, self._profile, self._patience = judge, profile, patience
-        self._form: dict[str, Any] = {"format": judge["response_format"]}
+        self._key = key if key and len(key) >= LEAST_KEY else None
         self._open_at = 0.0
-        self.silent = 0
-        """Questions in a row that got no reply; whoever asks keeps count."""
+        self._heard = False
+        """Whether the server has ever answered, with whatever."""
 
     async def close(self) -> None:
         """Let the connections go."""
@@ -94,17 +105,20 @@ class Endpoint:
     async def ask(
         self,
         messages: Messages,
-        admit: Callable[[], Awaitable[None]],
-        settle: Callable[[dict[str, int] | None, bool], Awaitable[None]],
+        tab: Tab,
+        hopeless: Callable[[Trouble], bool] = lambda _: False,
     ) -> Reply:
-        """The reply to one question. `admit` comes before each request, `settle` after it."""
+        """The reply to one question; `tab` hears of every request.
+
+        `hopeless` knows of more trouble than the usual that no repetition can mend.
+        """
         import stamina
 
-        answer = Reply(started=_now())
+        answer = Reply(started=_now(), request={"format": self._judge["response_format"]})
         patience = self._patience
         try:
             async for attempt in stamina.retry_context(
-                on=self._pause,
+                on=lambda error: self._pause(error, hopeless),
                 attempts=patience.attempts,
                 timeout=None,
                 wait_initial=patience.first_wait,
@@ -112,18 +126,25 @@ class Endpoint:
                 wait_jitter=patience.jitter,
             ):
                 with attempt:
-                    await self._send(messages, answer, admit, settle)
+                    await self._send(messages, answer, tab)
         except Trouble as trouble:
-            if trouble.fatal is not None:
+            if trouble.fatal is not None and not (trouble.fate == "unsent" and self._heard):
                 raise trouble.fatal from None
-            answer.failure, answer.detail = trouble.reason, trouble.detail
+        except Exhausted as error:
+            if answer.trouble is None:
+                raise
+            answer.capped = str(error)
+        if answer.trouble is not None:
+            answer.failure, answer.detail = answer.trouble.reason, answer.trouble.detail
         answer.finished = _now()
         return answer
 
-    def _pause(self, error: Exception) -> bool | float:
+    def _pause(self, error: Exception, hopeless: Callable[[Trouble], bool]) -> bool | float:
         """Whether to try again, and after how many seconds if the server says so."""
-        if not isinstance(error, Trouble) or not error.passing:
+        if not isinstance(error, Trouble) or not error.passing or hopeless(error):
             return False
+        if error.fate == "unsent" and not self._heard:
+            return False  # a wrong address is found out at once
         after = error.retry_after
         if after is None:
             return True
@@ -133,45 +154,37 @@ class Endpoint:
         self._open_at = max(self._open_at, time.monotonic() + after)
         return after
 
-    async def _send(
-        self,
-        messages: Messages,
-        answer: Reply,
-        admit: Callable[[], Awaitable[None]],
-        settle: Callable[[dict[str, int] | None, bool], Awaitable[None]],
-    ) -> None:
-        """One request; again at once, in another form, if the server does not take a setting."""
-        while True:
-            await asyncio.sleep(max(0.0, self._open_at - time.monotonic()))
-            form = self._form
-            await admit()
-            answer.calls += 1
-            answer.request = dict(form)
-            try:
-                completion = await self._request(messages, form)
-            except Exception as error:
-                trouble = read_error(error, self._judge)
-                if trouble is None:
-                    raise
-                better = adapted(form, trouble, FORMATS)
-                if better is None:
-                    raise trouble from error
-                if self._form is form:  # else somebody else has found it out already
-                    self._form = better
-            else:
-                _take(completion, answer)
-                return
-            finally:
-                await settle(answer.tokens, answer.delivered)
+    async def _send(self, messages: Messages, answer: Reply, tab: Tab) -> None:
+        """One request."""
+        await asyncio.sleep(max(0.0, self._open_at - time.monotonic()))
+        await tab.open()
+        answer.trouble = None
+        try:
+            async with asyncio.timeout(self._patience.timeout):  # a reply may drip for ever
+                completion = await self._request(messages)
+            _take(completion, answer)
+        except Exception as error:
+            trouble = read_error(error, self._judge, self._hide)
+            if trouble is None:
+                raise
+            answer.trouble = trouble
+            self._heard = self._heard or trouble.fate != "unsent"
+            await tab.close(trouble.fate)
+            raise trouble from error
+        self._heard = True
+        for name in ("reply", "detail", "model", "system_fingerprint", "finish_reason"):
+            value = getattr(answer, name)
+            setattr(answer, name, self._hide(value) if isinstance(value, str) else value)
+        await tab.close("delivered", answer.tokens)
 
-    async def _request(self, messages: Messages, form: dict[str, Any]) -> Any:
-        decoding = dict(self._judge["decoding"])
-        for name in form.get("dropped", ()):
-            decoding.pop(name, None)
-        if "max_completion_tokens" in form.get("renamed", ()):
-            decoding["max_completion_tokens"] = decoding.pop("max_tokens")
-        shape = _response_format(form["format"], self._profile)
-        request: dict[str, Any] = {"model": self._judge["model"], "messages": messages, **decoding}
+    def _hide(self, text: str) -> str:
+        """What the server says, without the key that it may echo."""
+        return text if self._key is None else text.replace(self._key, "[the key]")
+
+    async def _request(self, messages: Messages) -> Any:
+        judge = self._judge
+        request = {"model": judge["model"], "messages": messages, **judge["decoding"]}
+        shape = _response_format(judge["response_format"], self._profile)
         if shape is not None:
             request["response_format"] = shape
         return await self._client.chat.completions.create(**request)
@@ -188,7 +201,8 @@ def _take(completion: Any, answer: Reply) -> None:
     """Read a completion of whatever quality into the answer."""
     choices = getattr(completion, "choices", None)
     if not isinstance(choices, list):
-        raise Trouble("server_error", "the body is not a chat completion", passing=True)
+        told = "the body is not a chat completion"
+        raise Trouble("server_error", told, passing=True, fate="unknown")
     answer.delivered = True
     answer.model = getattr(completion, "model", None)
     answer.system_fingerprint = getattr(completion, "system_fingerprint", None)

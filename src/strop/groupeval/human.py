@@ -1,9 +1,9 @@
 """A person as a judge: the plan as one web page, and the page's answers as a series.
 
 The page holds what any other judge is given: the sheets in the plan's order, texts under opaque
-labels, and the rubric. It is one file that loads nothing, keeps its progress in the browser and
-saves a JSON file. Each answer in it has the form that the profile's schema asks of every judge, so
-one validation serves all.
+labels, the rules and the rubric. It is one file that loads nothing, keeps its progress in the
+browser and saves a JSON file. Each answer in it has the form that the profile's schema asks of
+every judge, so one validation serves all.
 """
 
 from __future__ import annotations
@@ -12,26 +12,31 @@ import base64
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.judgment import Judgment
-from strop.groupeval.payload import preprocess
+from strop.groupeval.payload import documents
 from strop.groupeval.plan import Plan, Sheet
-from strop.groupeval.profile import RUBRIC, Profile
+from strop.groupeval.profile import RUBRIC, SYSTEM, Profile
 from strop.groupeval.series import TEXTS, Series, open_plan
 from strop.groupeval.texts import Texts
 from strop.groupeval.validate import Problem, read_reply
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 __all__ = ["Imported", "human_page", "import_answers"]
 
 KIND = "strop-human-judgments"
 FORMAT = 1
 PAGE = ROOT / "human"
+MARKS = (("### ", "h3"), ("## ", "h3"), ("# ", "h3"), ("- ", "li"))
 
 
 def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
@@ -52,7 +57,9 @@ def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
         script=Markup(script),
         style=Markup(style),
         policy=_policy(script, style),
-        rubric=profile.files[RUBRIC].decode(),
+        rules=_html(_rules(profile)),
+        boundary=profile.boundary,
+        rubric=_html(_for_people(profile.files[RUBRIC].decode())),
         size=plan.group_size,
         count=len(sheets),
         modes=profile.modes,
@@ -69,6 +76,8 @@ def _data(plan: Plan, profile: Profile, sheets: list[dict[str, Any]]) -> dict[st
         "dimensions": list(profile.dimensions),
         "modes": profile.modes,
         "letters": _letters(profile),
+        "boundary": profile.boundary,
+        "scales": _scales(profile),
         "sheets": sheets,
     }
 
@@ -81,7 +90,8 @@ def _sheet(sheet: Sheet, texts: Texts, profile: Profile) -> dict[str, Any]:
     return {
         "id": sheet.id,
         "labels": list(sheet.labels),
-        "texts": [preprocess(text, profile) for text, _ in rows],
+        # In documents, so that a boundary that a text itself spells is not taken for ours.
+        "texts": [documents(text, profile) for text, _ in rows],
         "task": rows[0][1],
     }
 
@@ -89,6 +99,52 @@ def _sheet(sheet: Sheet, texts: Texts, profile: Profile) -> dict[str, Any]:
 def _letters(profile: Profile) -> list[str]:
     """The names that the schema allows for modes."""
     return [chr(ord("A") + i) for i in range(profile.group_size)] if profile.modes else []
+
+
+def _rules(profile: Profile) -> str:
+    """What a model is told before the rubric, in words for people where the profile ships.
+
+    They stand outside the frozen profile, which no wording for people may change. A profile of
+    the user's own shows what its models read.
+    """
+    path = PAGE / "rules" / f"{profile.name}.md"
+    return path.read_text(encoding="utf-8") if path.is_file() else profile.files[SYSTEM].decode()
+
+
+def _for_people(rubric: str) -> str:
+    """The rubric without its title and without JSON: the page itself fills in what is not asked."""
+    return re.sub(r"^# .*\n", "", rubric).replace(" (`null`)", "")
+
+
+def _html(markdown: str) -> Markup:
+    """The little Markdown that rubrics use: headings, lists, paragraphs, words in backticks."""
+    from markupsafe import Markup, escape
+
+    made: list[Markup] = []
+    for block in re.split(r"\n\s*\n|\n(?=- )|(?<=\n)(?=#)", markdown.strip()):
+        text = " ".join(block.split())
+        if not text:
+            continue
+        tag, text = next(
+            ((tag, text[len(mark) :]) for mark, tag in MARKS if text.startswith(mark)), ("p", text)
+        )
+        parts = re.split(r"`([^`]*)`", text)
+        words = [Markup("<b>{}</b>").format(p) if i % 2 else escape(p) for i, p in enumerate(parts)]
+        made.append(Markup("<{0}>{1}</{0}>").format(Markup(tag), Markup("").join(words)))
+    listed = Markup("\n").join(made)
+    return Markup(re.sub(r"(?:<li>.*</li>\n?)+", lambda found: f"<ul>{found[0]}</ul>", listed))
+
+
+def _scales(profile: Profile) -> dict[str, Any]:
+    """What the grades of each dimension mean, where the rubric says so in the usual form."""
+    rubric, found = profile.files[RUBRIC].decode(), {}
+    for name in profile.dimensions:
+        said = re.search(
+            rf"^`{name}`: (.*)\n- 0: (.*)\n- 1: (.*)\n- 2: (.*)$", rubric, re.MULTILINE
+        )
+        if said is not None:
+            found[name] = {"about": said[1], "grades": [said[2], said[3], said[4]]}
+    return found
 
 
 def _policy(script: str, style: str) -> str:
@@ -127,7 +183,15 @@ def import_answers(
         sheet: _checked(sheet, reply, plan, profile, path)
         for sheet, reply in document["replies"].items()
     }
-    who = name or document.get("name") or "human"
+    who = name or (document.get("name") or "").strip()
+    if not who:
+        raise UserError(
+            "The file does not say whose judgments these are.",
+            where=path,
+            got="no name",
+            expected="a name, so that two people do not become one judge",
+            fix="--name NAME",
+        )
     series = Series.create(run, {"kind": "human", "name": who})
     there = {
         sheet.id: tuple(said)

@@ -8,14 +8,56 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from strop.disk import disk, reading
 from strop.errors import UserError
+from strop.groupeval.budget import SENT
 from strop.groupeval.profile import sha256
 
 __all__ = ["Journal"]
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _counts(value: Any) -> bool:
+    if not isinstance(value, dict) or not {"prompt", "completion"} <= value.keys():
+        return False
+    return all(map(_count, value.values()))
+
+
+def _counts_or_none(value: Any) -> bool:
+    return value is None or _counts(value)
+
+
+KINDS: dict[str, Callable[[Any], bool]] = {
+    "sheet": _text,
+    "sheets": lambda value: isinstance(value, list) and all(map(_text, value)),
+    "outcome": _text,
+    "repeat": _count,
+    "attempt": _count,
+    "detail": _text,
+    "reply": _text_or_none,
+    "calls": _count,
+    "unsent": _count,
+    "tokens": _counts_or_none,
+    "unseen": _counts_or_none,
+    "reserve": _counts,
+    "session": _text,
+}
+"""What is read back from an entry, and what it must be."""
 
 
 class Journal:
@@ -35,8 +77,9 @@ class Journal:
         except FileNotFoundError:
             return []
         whole = content[: content.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            self._entries.append(self._entry(line, len(self._entries) + 1))
+        first = len(self._entries) + 1
+        new = [self._entry(line, first + place) for place, line in enumerate(whole.splitlines())]
+        self._entries += new
         self._read_to += len(whole)
         return self._entries
 
@@ -68,6 +111,11 @@ class Journal:
         whole = isinstance(entry, dict) and {"outcome", "repeat"} <= entry.keys()
         if not whole or not {"sheet", "sheets"} & entry.keys():
             raise self._damaged(number, "it is not an entry")
+        for name, kind in KINDS.items():
+            if name in entry and not kind(entry[name]):
+                raise self._damaged(number, f"{name} is {json.dumps(entry[name])[:60]}")
+        if entry["outcome"] == SENT and not {"sheet", "reserve"} <= entry.keys():
+            raise self._damaged(number, "it is no whole request")
         reply = entry.get("reply")
         if reply is not None and sha256(reply.encode(errors="replace")) != entry.get(
             "reply_sha256"

@@ -1,8 +1,10 @@
 """Ask a judge about every group that has no verdict yet.
 
-A reply that is no verdict is asked again, the same request, a few times; these content retries
-are counted apart from the transport's. Every reply is in the journal before the next question,
-so that a session that is killed loses no more than what was on its way.
+One group is asked alone until there is a verdict: only then is it known that the judge can give
+one, and the rest is asked side by side. A reply that is no verdict is asked again, the same
+request, a few times; these content retries are counted apart from the transport's. Every request
+is in the journal before it leaves and every reply before the next question, so that a session that
+is killed loses no more than what was on its way, and no cap forgets it.
 """
 
 from __future__ import annotations
@@ -11,22 +13,25 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from strop.groupeval.budget import Budget, Exhausted, guessed_tokens
+from strop.errors import UserError
+from strop.groupeval.budget import SETTLED, Budget, Exhausted, Tab, guessed_tokens
 from strop.groupeval.endpoint import Endpoint, Reply
+from strop.groupeval.form import reply_limit
 from strop.groupeval.payload import Messages, messages, prompt_hash
 from strop.groupeval.plan import Sheet
 from strop.groupeval.series import Series
 from strop.groupeval.validate import Problem, read_reply
 
-__all__ = ["CONTENT_RETRIES", "Session", "judge_series", "pending"]
+__all__ = ["CONTENT_RETRIES", "IN_A_ROW", "Asked", "Session", "judge_series", "pending"]
 
 CONTENT_RETRIES = 3
 """How often the same request is sent again after a reply that is no verdict."""
 
-TRANSPORT = ("rate_limited", "timeout", "server_error")
+IN_A_ROW = 5
+"""Groups in a row without a verdict, earlier sessions included, after which it is given up."""
 
 Question = tuple[Sheet, int]
 """A sheet, and which repeat of it."""
@@ -40,14 +45,38 @@ class Session:
     asked: int = 0
     accepted: int = 0
     stopped: str | None = None
-    """Why it ended before its end: a cap, or a server that does not answer."""
+    """Why it ended before its end: a cap, or a judge that gives no verdict."""
     unasked: list[Question] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How one question ended."""
+
+    outcome: str
+    detail: str = ""
+    reply: str | None = None
+
+
+@dataclass
+class _Work:
+    """What all workers of a session share."""
+
+    series: Series
+    endpoint: Endpoint
+    budget: Budget
+    queue: deque[Question]
+    in_a_row: int
+    session: Session
+    told: Callable[[str], None]
+    shown: Callable[[Asked], None]
 
 
 def pending(series: Series, repeats: int = 1) -> list[Question]:
     """Every question without a verdict, in the order of the plan; controls are asked once.
 
-    What failed before comes last, so that a few hopeless ones cannot keep the rest waiting.
+    What failed before comes last, longest ago first, so that a few hopeless ones cannot keep the
+    rest waiting, nor each other.
     """
     questions: list[Question] = []
     for repeat in range(repeats):
@@ -57,7 +86,7 @@ def pending(series: Series, repeats: int = 1) -> list[Question]:
             for sheet in series.plan.sheets
             if sheet.id not in done and (repeat == 0 or sheet.kind == "plan")
         ]
-        questions += sorted(new, key=lambda question: question[0].id in failed)
+        questions += sorted(new, key=lambda question: failed.get(question[0].id, -1))
     return questions
 
 
@@ -68,20 +97,20 @@ async def judge_series(
     *,
     concurrency: int = 8,
     repeats: int = 1,
-    told: Callable[[str], None] | None = None,
+    told: Callable[[str], None] = lambda _: None,
+    shown: Callable[[Asked], None] = lambda _: None,
 ) -> Session:
-    """Ask until every question has a verdict, has failed for now, or a cap is reached.
+    """Ask until every question has a verdict, has failed for now, or there is no point in more.
 
-    Whoever calls holds the series (`Series.writing`). `told` hears each question's outcome.
+    Whoever calls holds the series (`Series.writing`). `told` hears each question's outcome,
+    `shown` sees what came back while groups are asked alone.
     """
-    session = Session()
-    queue = deque(pending(series, repeats))
-    workers = [
-        _work(series, endpoint, budget, queue, session, max(5, concurrency), told)
-        for _ in range(min(concurrency, len(queue)))
-    ]
-    tasks = [asyncio.create_task(worker) for worker in workers]
+    queue, session = deque(pending(series, repeats)), Session()
+    work = _Work(series, endpoint, budget, queue, series.in_a_row(), session, told, shown)
+    tasks: list[asyncio.Task[None]] = []
     try:
+        await _alone(work)
+        tasks += [asyncio.create_task(_together(work)) for _ in range(min(concurrency, len(queue)))]
         await asyncio.gather(*tasks)
     finally:
         for task in tasks:
@@ -93,102 +122,98 @@ async def judge_series(
     return session
 
 
-async def _work(
-    series: Series,
-    endpoint: Endpoint,
-    budget: Budget,
-    queue: deque[Question],
-    session: Session,
-    patience: int,
-    told: Callable[[str], None] | None,
-) -> None:
-    while queue and session.stopped is None:
-        sheet, repeat = queue.popleft()
-        try:
-            outcome = await _ask(series, endpoint, budget, sheet, repeat, session)
-        except Exhausted as error:
-            session.stopped = f"budget_exhausted: {error}"
-            session.unasked.append((sheet, repeat))
-            return
-        session.asked += 1
-        session.accepted += outcome == "verdict"
-        endpoint.silent = endpoint.silent + 1 if outcome in TRANSPORT else 0
-        if endpoint.silent >= patience:
-            session.stopped = f"{outcome}: {endpoint.silent} questions in a row got no reply"
-        if told is not None:
-            told(outcome)
+async def _alone(work: _Work) -> None:
+    while work.queue and work.session.stopped is None and not work.session.accepted:
+        asked = await _next(work)
+        if asked is not None:
+            work.shown(asked)
 
 
-async def _ask(
-    series: Series,
-    endpoint: Endpoint,
-    budget: Budget,
-    sheet: Sheet,
-    repeat: int,
-    session: Session,
-) -> str:
+async def _together(work: _Work) -> None:
+    while work.queue and work.session.stopped is None:
+        await _next(work)
+
+
+async def _next(work: _Work) -> Asked | None:
+    """Take one question to its end; None if a cap forbids it."""
+    session, (sheet, repeat) = work.session, work.queue.popleft()
+    try:
+        asked = await _ask(work, sheet, repeat)
+    except Exhausted as error:
+        session.stopped = f"budget_exhausted: {error}"
+        session.unasked.append((sheet, repeat))
+        return None
+    session.asked += 1
+    session.accepted += asked.outcome == "verdict"
+    work.in_a_row = 0 if asked.outcome == "verdict" else work.in_a_row + 1
+    if work.in_a_row >= IN_A_ROW and session.stopped is None:
+        session.stopped = (
+            f"{asked.outcome}: {work.in_a_row} groups in a row have no verdict; "
+            f"the last: {asked.detail or 'no detail'}"
+        )
+    work.told(asked.outcome)
+    return asked
+
+
+async def _ask(work: _Work, sheet: Sheet, repeat: int) -> Asked:
     """One question until it has a verdict or its content retries are used up."""
+    series, session = work.series, work.session
     texts, task = series.sheet_texts(sheet)
     question = messages(series.profile, sheet.labels, texts, task)
-    most = budget.reserve(
-        guessed_tokens(question, cautious=True), series.judge["decoding"]["max_tokens"]
-    )
-    outcome = ""
+    most = {
+        "prompt": guessed_tokens(question, cautious=True),
+        "completion": reply_limit(series.judge),
+    }
+    asked = None
     for attempt in range(1, CONTENT_RETRIES + 2):
+        line = {"sheet": sheet.id, "repeat": repeat, "attempt": attempt, "session": session.id}
+        tab = Tab(work.budget, most, lambda entry, line=line: series.append({**line, **entry}))
         try:
-            answer = await endpoint.ask(
-                question,
-                lambda: budget.admit(most),
-                lambda tokens, delivered: budget.settle(most, tokens, delivered),
-            )
+            answer = await work.endpoint.ask(question, tab)
         except Exhausted:
-            if outcome:  # its last reply is on record and says why there is no verdict
-                session.stopped = "budget_exhausted: the cap was reached between two attempts"
-                return outcome
+            if asked is None:
+                raise
+            # Its last reply is on record and says why there is no verdict.
+            session.stopped = "budget_exhausted: the cap was reached between two attempts"
+            return asked
+        except UserError:
+            series.append({**line, "outcome": SETTLED, **tab.entry()})
             raise
-        outcome, detail = _outcome(answer, sheet, series)
-        series.append(_entry(answer, outcome, detail, question, sheet, repeat, attempt, session))
-        if outcome == "verdict" or not answer.delivered:
+        asked = _asked(answer, sheet, series)
+        series.append({**line, **_entry(answer, asked, tab, question)})
+        if answer.capped is not None:
+            session.stopped = f"budget_exhausted: {answer.capped}"
+        elif answer.trouble is not None and answer.trouble.fate == "unsent":
+            session.stopped = f"{asked.outcome}: {asked.detail}"
+        if asked.outcome == "verdict" or not answer.delivered or session.stopped:
             break
-    return outcome
+    assert asked is not None
+    return asked
 
 
-def _outcome(answer: Reply, sheet: Sheet, series: Series) -> tuple[str, str]:
+def _asked(answer: Reply, sheet: Sheet, series: Series) -> Asked:
     """`verdict`, or the reason why there is none, and its detail."""
     if answer.failure is not None:
-        return answer.failure, answer.detail
+        return Asked(answer.failure, answer.detail, answer.reply)
     try:
         read_reply(answer.reply, sheet.labels, series.profile)
     except Problem as problem:
         if answer.finish_reason == "length":
-            limit = series.judge["decoding"]["max_tokens"]
-            return "truncated", f"the limit of {limit} tokens was reached ({problem.detail[:80]})"
-        return problem.reason, problem.detail
-    return "verdict", ""
+            limit = reply_limit(series.judge)
+            told = f"the limit of {limit} tokens was reached ({problem.detail[:80]})"
+            return Asked("truncated", told, answer.reply)
+        return Asked(problem.reason, problem.detail, answer.reply)
+    return Asked("verdict", "", answer.reply)
 
 
-def _entry(
-    answer: Reply,
-    outcome: str,
-    detail: str,
-    question: Messages,
-    sheet: Sheet,
-    repeat: int,
-    attempt: int,
-    session: Session,
-) -> dict[str, Any]:
-    record = asdict(answer)
-    del record["failure"], record["delivered"]
+def _entry(answer: Reply, asked: Asked, tab: Tab, question: Messages) -> dict[str, Any]:
     return {
-        **record,
-        "sheet": sheet.id,
-        "repeat": repeat,
-        "attempt": attempt,
-        "transport_retries": max(0, answer.calls - 1),
-        "outcome": outcome,
-        "detail": detail,
+        **answer.record(),
+        **tab.entry(),
+        "transport_retries": max(0, tab.calls - 1),
+        "outcome": asked.outcome,
+        "detail": asked.detail,
         "prompt_sha256": prompt_hash(question),
-        "session": session.id,
     }
 
 

@@ -49,25 +49,27 @@ def reused_pairs(first: Partition, second: Partition) -> int:
     groups, size = first.shape
     owner = np.empty(groups * size, np.int64)
     owner[first.ravel()] = np.repeat(np.arange(groups), size)
-    table = np.zeros((groups, groups), np.int64)
-    np.add.at(table, (np.repeat(np.arange(groups), size), owner[second.ravel()]), 1)
-    return int((table * (table - 1) // 2).sum())
+    # Which outputs meet: those of one second group that come from one first group.
+    met = np.sort(owner[second], axis=1)
+    starts = np.flatnonzero(np.diff(met, axis=1, prepend=-1).ravel())
+    counts = np.diff(starts, append=met.size)
+    return int((counts * (counts - 1) // 2).sum())
 
 
 def _minimum(first: Partition, rng: np.random.Generator) -> Partition:
     groups, size = first.shape
     q, r = divmod(size, groups)
-    i, j = np.indices((groups, groups))
-    table = q + ((j - i) % groups < r)
     # Which group of the first partition plays which column, and in which order it hands out.
     donors = rng.permuted(first, axis=1)[rng.permutation(groups)]
-    ends = np.cumsum(table, axis=0)
-    starts = ends - table
-    second = [
-        np.concatenate([donors[b, starts[a, b] : ends[a, b]] for b in range(groups)])
-        for a in range(groups)
-    ]
-    return np.stack(second)[rng.permutation(groups)]
+    # Row i of the table, spelled out: each donor j as often as a_ij says, in their order.
+    rows = np.arange(groups)[:, None]
+    always = np.broadcast_to(np.repeat(np.arange(groups), q), (groups, groups * q))
+    takes = np.sort(np.hstack([always, (rows + np.arange(r)) % groups]), axis=1)
+    # A donor hands its outputs out one by one, to the rows from the first to the last.
+    turn = np.empty(takes.size, np.int64)
+    turn[np.argsort(takes, axis=None, kind="stable")] = np.tile(np.arange(size), groups)
+    second = donors[takes, turn.reshape(takes.shape)]
+    return second[rng.permutation(groups)]
 
 
 def _best(first: Partition, rng: np.random.Generator) -> Partition:

@@ -6,7 +6,7 @@ reply that looks like ours, orders to the judge. None of it can change the paylo
 - each text is one JSON string on one line; quotes, line breaks and all unprintable characters are
   escaped, so no text ends its own string or line;
 - `<` is escaped, so no control token of a chat template (`<|im_end|>`, `</s>`) stands there
-  literally, and neither does `[INST]`;
+  literally, and neither do `[INST]`, `[SYSTEM_PROMPT]` or any capitals in brackets;
 - a boundary that the text itself spells is escaped, so every literal one is ours;
 - the markers carry a code that is the hash of the texts, checked to be in none of them.
 """
@@ -25,6 +25,9 @@ __all__ = ["Messages", "documents", "encode", "messages", "preprocess", "prompt_
 Messages = list[dict[str, str]]
 
 CODE_DIGITS = 12
+CONTROL = re.compile(r"\[(?=/?[A-Z][A-Z_]*\])")
+"""The bracket of `[INST]`, `[/INST]`, `[SYSTEM_PROMPT]`, `[TOOL_CALLS]` and whatever else chat
+templates make of capitals in brackets."""
 
 
 def preprocess(text: str, profile: Profile) -> str:
@@ -49,7 +52,7 @@ def _escaped(text: str, own_boundary: re.Pattern[str]) -> str:
     # After json.dumps a backslash in the text is doubled, so these escapes cannot be confused
     # with anything that the text holds.
     text = own_boundary.sub(lambda match: _code_point(match[0][0]) + match[0][1:], text)
-    text = re.sub(r"\[(?=/?INST\])", lambda match: _code_point(match[0]), text)
+    text = CONTROL.sub(lambda match: _code_point(match[0]), text)
     return "".join(c if c.isprintable() and c != "<" else _code_point(c) for c in text)
 
 

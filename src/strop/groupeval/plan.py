@@ -8,9 +8,9 @@ that belongs to one generator: all of it in an unconditional plan, one response 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -132,23 +132,40 @@ class Plan:
 
     def document(self) -> dict[str, Any]:
         """Everything but the blinding map, as JSON."""
-        document = asdict(self)
+        document = {one.name: getattr(self, one.name) for one in fields(self)}
         del document["blinding"]
-        return document
+        # Not `asdict`, which copies every number of every sheet.
+        return {**document, "sheets": [vars(sheet) for sheet in self.sheets]}
 
     @classmethod
     def from_documents(cls, document: dict[str, Any], blinding: dict[str, str]) -> Plan:
         """The reverse of `document`."""
-        fields = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
-        fields["sheets"] = tuple(_sheet(sheet) for sheet in fields["sheets"])
-        return cls(**fields, blinding=blinding)
+        values = {name: document[name] for name in cls.__dataclass_fields__ if name != "blinding"}
+        values["sheets"] = tuple(_sheet(sheet) for sheet in values["sheets"])
+        plan = cls(**values, blinding=blinding)
+        _check_pools(plan)
+        return plan
 
 
 def _sheet(document: dict[str, Any]) -> Sheet:
-    fields: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
     }
-    return Sheet(**fields)
+    return Sheet(**values)
+
+
+def _check_pools(plan: Plan) -> None:
+    """Every sheet names pools that the plan has and outputs that they have; else a ValueError."""
+    if plan.sizes.keys() != plan.blinding.keys():
+        raise ValueError("the plan and the blinding map name other pools")
+    for sheet in plan.sheets:
+        if sheet.kind not in get_args(GroupKind) or len(sheet.labels) != len(sheet.indices):
+            raise ValueError(f"the sheet {sheet.id!r} has no sense")
+        for pool, index in zip(sheet.pools, sheet.indices, strict=True):
+            if pool not in plan.sizes:
+                raise ValueError(f"the sheet {sheet.id!r} names an unknown pool {pool!r}")
+            if index < 0 or (sheet.kind == "plan" and index >= plan.sizes[pool]):
+                raise ValueError(f"the sheet {sheet.id!r} names an output that is not there")
 
 
 def make_plan(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from strop.groupeval.bootstrap import REPLICATES, interval, partition_weights, replicate
+from strop.groupeval.bootstrap import REPLICATES, interval, mind, partition_weights, replicate
 from strop.groupeval.cells import Cell
 from strop.groupeval.diagnostics import diagnose, ged
 from strop.groupeval.missing import ged_bounds, geq_bounds
@@ -14,18 +15,33 @@ from strop.groupeval.verdicts import Planned, Verdicts
 __all__ = ["score"]
 
 
-def score(verdicts: Verdicts, *, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
-    """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without judgments too."""
+def score(
+    verdicts: Verdicts,
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    told: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without judgments too.
+
+    `told` hears of replicates as they are drawn, so many for every cell with judgments.
+    """
     cells = verdicts.cells
     everywhere = [partition for cell in cells.values() for partition in cell.partitions]
     shared = partition_weights(everywhere, replicates, seed) if everywhere else {}
-    failed = Counter((failure.cell, failure.reason) for failure in verdicts.failures)
+    failed: dict[str, Counter[str]] = {}
+    for failure in verdicts.failures:
+        failed.setdefault(failure.cell, Counter())[failure.reason] += 1
     document: dict[str, Any] = {}
     for name, planned in verdicts.planned.items():
         cell = cells.get(name)
         document[name] = {
-            **(_scored(cell, planned, verdicts.modes, shared, seed) if cell else _nothing(planned)),
-            "failures": {reason: n for (owner, reason), n in failed.items() if owner == name},
+            **(
+                _scored(cell, planned, verdicts.modes, shared, seed, told)
+                if cell
+                else _nothing(planned)
+            ),
+            "failures": dict(failed.get(name, {})),
         }
         if not verdicts.modes:
             document[name]["ged_bounds"] = None
@@ -41,16 +57,23 @@ def score(verdicts: Verdicts, *, replicates: int = REPLICATES, seed: int = 0) ->
 
 
 def _scored(
-    cell: Cell, planned: Planned, modes: bool, shared: dict[int, Any], seed: int
+    cell: Cell,
+    planned: Planned,
+    modes: bool,
+    shared: dict[int, Any],
+    seed: int,
+    told: Callable[[int], None],
 ) -> dict[str, Any]:
-    drawn = replicate(cell, shared, seed=seed, modes=modes)
+    drawn = replicate(cell, shared, seed=seed, modes=modes, told=told)
     diversity = ged(cell) if modes else None
     return {
         "geq": cell.geq(),
         "geq_interval": interval(drawn.geq),
+        "geq_interval_mind": mind(cell),
         "ged": diversity,
         "ged_weight_sensitivity": None if drawn.ged is None else interval(drawn.ged),
         "n_outputs": len(cell.outputs),
+        "n_outputs_above_0": cell.nonzero,
         "n_groups": len(cell.judgments),
         "n_outputs_asked": planned.outputs,
         "n_groups_asked": planned.groups,

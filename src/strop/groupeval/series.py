@@ -9,6 +9,8 @@
         judge.json                 who judges, with which settings
         calls.jsonl                the journal: every reply as it came; appended to, never changed
         result.json                scores, written whole
+      probes/<id of a judge>/      how a server can be asked
+        calls.jsonl                the journal of the requests that found it out
 
 A verdict is never stored: it is read from the raw reply by today's rules whenever it is asked
 for, so re-validating and re-scoring cost nothing.
@@ -20,13 +22,15 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strop.disk import disk, locked, reading, write
+from strop.disk import TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
+from strop.groupeval.budget import SENT, SETTLED
 from strop.groupeval.journal import Journal
 from strop.groupeval.judgment import Failure, Judgment
 from strop.groupeval.plan import GroupKind, Plan, Sheet
@@ -35,11 +39,12 @@ from strop.groupeval.texts import Texts
 from strop.groupeval.validate import Problem, failures, judgments, read_reply
 from strop.version import __version__
 
-__all__ = ["Series", "list_series", "open_plan", "write_plan"]
+__all__ = ["Series", "list_series", "open_plan", "probes", "probing", "write_plan"]
 
 FORMAT = 1
 PROFILE, PLAN, BLINDING, TEXTS = "profile", "plan.json", "blinding.json", "texts.parquet"
 SERIES, JUDGE, CALLS, RESULT = "series", "judge.json", "calls.jsonl", "result.json"
+PROBES = "probes"
 
 NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "budget_exhausted")
 """Reasons that do not follow from the reply's text alone; the journal's word counts."""
@@ -60,6 +65,7 @@ def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts:
         )
     with disk(path):
         path.mkdir(parents=True, exist_ok=True)
+        _clear_temporary(path)  # of a plan that was killed while it was written
         names = sorted(p.name for p in path.iterdir() if p.name not in (PROFILE, BLINDING, TEXTS))
         if names:
             raise UserError(
@@ -80,6 +86,12 @@ def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts:
     return True
 
 
+def _clear_temporary(path: Path) -> None:
+    for folder in (path, path / PROFILE):
+        for left in folder.glob(f"{TEMPORARY}*"):
+            left.unlink()
+
+
 def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
     """The frozen plan and profile of a directory, checked against each other."""
     path = Path(run)
@@ -93,7 +105,7 @@ def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
     blinding = _read(path / BLINDING, "pools")
     try:
         plan = Plan.from_documents(_read(path / PLAN, "plan"), blinding)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise _damaged(path / PLAN, error) from None
     profile = Profile.read(path / PROFILE)
     if profile.hash != plan.profile_sha256:
@@ -107,6 +119,20 @@ def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
     return plan, profile
 
 
+@dataclass
+class _Known:
+    """What the journal says of one question so far."""
+
+    said: Sequence[Judgment | Failure] = ()
+    replies: int = 0
+    line: int | None = None
+    """Where it was last asked about."""
+
+    @property
+    def is_verdict(self) -> bool:
+        return any(isinstance(one, Judgment) for one in self.said)
+
+
 class Series:
     """All that one judge said about one plan."""
 
@@ -117,6 +143,8 @@ class Series:
         """Who judges: kind, model, and everything else that makes it this judge."""
         self.path = run / SERIES / self.id
         self.journal = Journal(self.path / CALLS)
+        self._known: dict[tuple[str, int], _Known] = {}
+        self._entries_read = 0
 
     @classmethod
     def create(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
@@ -243,27 +271,54 @@ class Series:
         self, kind: GroupKind = "plan", repeat: int = 0
     ) -> list[tuple[Sheet, Sequence[Judgment | Failure]]]:
         """What is known of every sheet: verdicts, failures, or nothing."""
-        known: dict[str, Sequence[Judgment | Failure]] = {}
-        tried: dict[str, int] = {}
-        for entry in self.journal.entries():
-            if entry["repeat"] != repeat:
-                continue
-            for name in entry["sheets"] if "sheets" in entry else [entry["sheet"]]:
-                sheet = self.plan.by_id.get(name)
-                if sheet is None:
-                    raise _damaged(self.path / CALLS, f"there is no sheet {name!r}")
-                if sheet.kind != kind or any(map(_is_verdict, known.get(name, ()))):
-                    continue
-                tried[name] = tried.get(name, 0) + ("reply" in entry)
-                known[name] = self.read(entry, sheet, tried[name])
-        return [(s, known.get(s.id, ())) for s in self.plan.sheets if s.kind == kind]
+        self._follow()
+        nothing = _Known()
+        return [
+            (sheet, self._known.get((sheet.id, repeat), nothing).said)
+            for sheet in self.plan.sheets
+            if sheet.kind == kind
+        ]
 
-    def answered(self, repeat: int = 0) -> tuple[set[str], set[str]]:
-        """The ids of all sheets with a verdict and of those that failed, controls included."""
-        kinds: tuple[GroupKind, ...] = ("plan", "control")
-        states = [state for kind in kinds for state in self.states(kind, repeat) if state[1]]
-        done = {sheet.id for sheet, said in states if any(map(_is_verdict, said))}
-        return done, {sheet.id for sheet, _ in states} - done
+    def answered(self, repeat: int = 0) -> tuple[set[str], dict[str, int]]:
+        """The ids of all sheets with a verdict; those that failed, and when each was last asked."""
+        self._follow()
+        mine = {sheet: one for (sheet, r), one in self._known.items() if r == repeat}
+        done = {sheet for sheet, one in mine.items() if one.is_verdict}
+        asked = {sheet: one.line for sheet, one in mine.items() if one.line is not None}
+        return done, {sheet: line for sheet, line in asked.items() if sheet not in done}
+
+    def in_a_row(self) -> int:
+        """Groups that were asked since the last verdict, in all sessions."""
+        since: set[tuple[str, int]] = set()
+        for entry in reversed(self.journal.entries()):
+            if entry["outcome"] == "verdict":
+                break
+            if entry["outcome"] not in (SENT, SETTLED, "budget_exhausted"):
+                since.add((entry.get("sheet", ""), entry["repeat"]))
+        return len(since)
+
+    def _follow(self) -> None:
+        """Read what is new in the journal; every reply is validated once."""
+        entries = self.journal.entries()
+        for number in range(self._entries_read, len(entries)):
+            entry = entries[number]
+            if entry["outcome"] not in (SENT, SETTLED):
+                for name in entry["sheets"] if "sheets" in entry else [entry["sheet"]]:
+                    self._take(name, entry, number)
+        self._entries_read = len(entries)
+
+    def _take(self, name: str, entry: dict[str, Any], number: int) -> None:
+        sheet = self.plan.by_id.get(name)
+        if sheet is None:
+            raise _damaged(self.path / CALLS, f"line {number + 1}: there is no sheet {name!r}")
+        known = self._known.setdefault((name, entry["repeat"]), _Known())
+        capped = entry["outcome"] == "budget_exhausted"
+        if known.is_verdict or (capped and known.said):
+            return  # that a cap came first is no news of a group that failed before
+        came = entry.get("reply") is not None or entry.get("tokens") is not None
+        known.replies += bool(entry.get("delivered", came))
+        known.line = known.line if capped else number
+        known.said = self.read(entry, sheet, known.replies)
 
     def read(
         self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1
@@ -305,15 +360,36 @@ class Series:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the series: two sessions of one judge would ask everything twice."""
-        with locked(self.path, wait=False) as mine:
-            if not mine:
-                raise UserError(
-                    "Another process is judging this series.",
-                    where=self.path,
-                    fix="wait for it to end, then run the same command again",
-                )
-            self.journal.mend()
+        with _held(self.path, self.journal):
             yield
+
+
+@contextmanager
+def probing(run: str | os.PathLike[str], judge: dict[str, Any]) -> Iterator[Journal]:
+    """Hold the journal of the requests that settle how a judge is asked (`form.py`)."""
+    journal = probes(run, judge)
+    with disk(journal.path):
+        journal.path.parent.mkdir(parents=True, exist_ok=True)
+    with _held(journal.path.parent, journal):
+        yield journal
+
+
+def probes(run: str | os.PathLike[str], judge: dict[str, Any]) -> Journal:
+    """That journal, to read."""
+    return Journal(Path(run) / PROBES / _series_id(judge, *open_plan(run)) / CALLS)
+
+
+@contextmanager
+def _held(folder: Path, journal: Journal) -> Iterator[None]:
+    with locked(folder, wait=False) as mine:
+        if not mine:
+            raise UserError(
+                "Another process is judging this series.",
+                where=folder,
+                fix="wait for it to end, then run the same command again",
+            )
+        journal.mend()
+        yield
 
 
 def list_series(run: str | os.PathLike[str]) -> list[Series]:
@@ -326,10 +402,6 @@ def list_series(run: str | os.PathLike[str]) -> list[Series]:
 
 def _series_id(judge: dict[str, Any], plan: Plan, profile: Profile) -> str:
     return sha256(canonical([judge, plan.hash, profile.hash]))[:16]
-
-
-def _is_verdict(one: Judgment | Failure) -> bool:
-    return isinstance(one, Judgment)
 
 
 def _differences(there: Plan, now: Plan) -> str:

@@ -70,7 +70,8 @@ class Texts:
         columns = zip(*self.rows, strict=True)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.table(arrays, names=COLUMNS), sink, compression="zstd")
+        table = pa.table(arrays, names=COLUMNS)
+        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         return sink.getvalue().to_pybytes()
 
     @classmethod
@@ -82,10 +83,12 @@ class Texts:
         try:
             with reading(path):
                 content = path.read_bytes()
-            table = pq.read_table(pa.BufferReader(content), use_threads=False)
+            source = pa.BufferReader(content)
+            table = pq.read_table(source, use_threads=False, page_checksum_verification=True)
             texts = cls(tuple(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True)))
             same = texts.hash == expected
-        except (FileNotFoundError, KeyError, pa.ArrowException):
+        # Whatever a changed byte makes of the file: arrow's errors, no text, no table, no memory.
+        except (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException):
             same, texts = False, cls(())
         if not same:
             raise UserError(

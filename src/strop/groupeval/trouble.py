@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from html import unescape
 from typing import Any
 
 from strop.errors import UserError
+from strop.groupeval.budget import Fate
 from strop.groupeval.judgment import Reason
 
-__all__ = ["Trouble", "adapted", "read_error"]
+__all__ = ["Trouble", "read_error"]
 
 SHOWN = 300
 PASSING_STATUS = (408, 409, 425)
+UNSENT = ("ConnectError", "ConnectTimeout")
+"""After these the server has certainly received nothing. By name: which HTTP package raises them
+depends on the SDK's release."""
 
 
 class Trouble(Exception):
@@ -27,6 +35,7 @@ class Trouble(Exception):
         retry_after: float | None = None,
         fatal: UserError | None = None,
         status: int | None = None,
+        fate: Fate = "answered",
     ) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason: Reason = reason
@@ -38,30 +47,60 @@ class Trouble(Exception):
         self.fatal = fatal
         """What to tell the user if no other request can succeed either."""
         self.status = status
+        self.fate: Fate = fate
+        """What became of the request."""
 
 
-def read_error(error: Exception, judge: dict[str, Any]) -> Trouble | None:
-    """The SDK's exception in our terms; None if it is a bug of ours."""
+def read_error(
+    error: Exception, judge: dict[str, Any], hide: Callable[[str], str] = str
+) -> Trouble | None:
+    """The SDK's exception in our terms; None if it is a bug of ours.
+
+    `hide` takes the key out of what the server says, before anything is cut.
+    """
     import openai
 
     if isinstance(error, Trouble):
         return error
-    if isinstance(error, openai.APITimeoutError):
-        return Trouble("timeout", "no reply within the time limit", passing=True)
     if isinstance(error, openai.APIStatusError):
-        return _status(error, judge)
+        return _status(error, judge, hide)
+    if isinstance(error, openai.APIConnectionError) and type(error.__cause__).__name__ in UNSENT:
+        return _unreachable(error.__cause__ or error, judge)
+    if isinstance(error, (openai.APITimeoutError, TimeoutError)):
+        return Trouble("timeout", "no reply within the time limit", passing=True, fate="unknown")
     if isinstance(error, openai.APIConnectionError):
         cause = error.__cause__ or error
-        told = f"the connection failed: {type(cause).__name__}: {cause}"
-        return Trouble("server_error", told[:SHOWN], passing=True)
+        told = hide(f"the connection broke: {type(cause).__name__}: {cause}")
+        return Trouble("server_error", told[:SHOWN], passing=True, fate="unknown")
     if isinstance(error, (openai.APIError, ValueError)):  # a body that is not JSON
-        told = f"the body cannot be read: {error}"
-        return Trouble("server_error", told[:SHOWN], passing=True)
+        told = hide(f"the body cannot be read: {error}")
+        return Trouble("server_error", told[:SHOWN], passing=True, fate="unknown")
     return None
 
 
-def _status(error: Any, judge: dict[str, Any]) -> Trouble:
-    status, message = error.status_code, _message(error)
+def _unreachable(cause: BaseException, judge: dict[str, Any]) -> Trouble:
+    told = f"the connection failed: {_root(cause)}"[:SHOWN]
+    fatal = UserError(
+        "The server cannot be reached.",
+        where=judge["base_url"],
+        got=told,
+        fix="start it, or correct --base-url: host, port and path; most end in /v1",
+    )
+    return Trouble("server_error", told, passing=True, fatal=fatal, fate="unsent")
+
+
+def _root(error: BaseException) -> str:
+    """The operating system's own words, under the layers of libraries that carry them."""
+    found = error
+    while (under := found.__cause__ or found.__context__) is not None:
+        found = under
+        if isinstance(found, OSError) and found.errno:
+            break
+    return f"{type(found).__name__}: {found}"
+
+
+def _status(error: Any, judge: dict[str, Any], hide: Callable[[str], str]) -> Trouble:
+    status, message = error.status_code, _message(error, hide)
     after = _retry_after(error.response.headers)
     if status == 429:
         spent = "insufficient_quota" in message
@@ -73,12 +112,24 @@ def _status(error: Any, judge: dict[str, Any]) -> Trouble:
     return Trouble("refused", message, fatal=fatal, status=status)
 
 
-def _message(error: Any) -> str:
+def _message(error: Any, hide: Callable[[str], str]) -> str:
     body = error.body
     inner = body.get("message") if isinstance(body, dict) else None
     code = body.get("code") if isinstance(body, dict) else None
-    told = inner if isinstance(inner, str) else str(error.message)
+    if not isinstance(inner, str):
+        inner = body if isinstance(body, str) else json.dumps(body, default=str) if body else ""
+    told = hide(_without_markup(inner or str(error.message)))
     return f"HTTP {error.status_code}: {told}{f' ({code})' if code else ''}"[:SHOWN]
+
+
+def _without_markup(told: str) -> str:
+    """A proxy's error page in a few words: its title, or its text."""
+    if not re.search(r"<(!doctype|html|head|body)\b", told[:SHOWN], re.IGNORECASE):
+        return told
+    title = re.search(r"<title[^>]*>(.*?)</title>", told, re.IGNORECASE | re.DOTALL)
+    shown = re.sub(r"<(script|style)\b.*?</\1>", " ", told, flags=re.IGNORECASE | re.DOTALL)
+    words = unescape(title[1] if title else re.sub(r"<[^>]*>", " ", shown)).split()
+    return f"an HTML page: {' '.join(words) or 'without words'}"
 
 
 def _fatal(status: int, message: str, judge: dict[str, Any]) -> UserError:
@@ -113,23 +164,3 @@ def _retry_after(headers: Any) -> float | None:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError):
         return None
-
-
-def adapted(
-    form: dict[str, Any], trouble: Trouble, formats: tuple[str, ...]
-) -> dict[str, Any] | None:
-    """The request without what the server says it does not take; None if it says no such thing."""
-    if trouble.status not in (400, 422, 500, 501):
-        return None
-    told = trouble.detail.lower()
-    if "max_completion_tokens" in told and "renamed" not in form:
-        return {**form, "renamed": ["max_completion_tokens"]}
-    dropped = form.get("dropped", [])
-    for name in ("temperature", "top_p"):
-        if name in told and name not in dropped:
-            return {**form, "dropped": [*dropped, name]}
-    speaks_of_form = any(w in told for w in ("response_format", "json_schema", "schema", "grammar"))
-    place = formats.index(form["format"])
-    if speaks_of_form and place + 1 < len(formats):
-        return {**form, "format": formats[place + 1]}
-    return None

@@ -15,11 +15,33 @@ from strop.groupeval.plan import Plan, Sheet
 from strop.groupeval.profile import SCHEMA, Profile
 
 if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
 __all__ = ["Problem", "failures", "judgments", "read_reply"]
 
 SHOWN = 200
+QUOTED = 60
+
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "boolean": bool,
+    "null": type(None),
+}
+KNOWN = {
+    "type",
+    "enum",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "minItems",
+    "maxItems",
+    "description",
+}
 
 
 class Problem(Exception):
@@ -39,12 +61,54 @@ def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> 
         document = json.loads(reply, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise Problem("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
-    error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
+    schema = profile.schema
+    error = None
+    if not _surely_fits(document, schema):
+        error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
     if error is not None:
         place = "/".join(map(str, error.absolute_path)) or "the whole reply"
-        raise Problem("schema_mismatch", f"{place}: {error.message}"[:SHOWN])
+        raise Problem("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
+
+
+def _surely_fits(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value fits by the few plain keywords that are known here; False if in doubt.
+
+    Most replies fit, and this says so in a tenth of the time that the whole validator takes. What
+    it does not know or does not like (1.0 for 1, a keyword, a wrong value) is the validator's.
+    """
+    if not schema.keys() <= KNOWN:
+        return False
+    named = schema.get("type", [])
+    kinds = named if isinstance(named, list) else [named]
+    if kinds and type(value) not in [TYPES.get(kind) for kind in kinds]:
+        return False
+    if "enum" in schema and not any(type(v) is type(value) and v == value for v in schema["enum"]):
+        return False
+    if isinstance(value, list):
+        short, long = schema.get("minItems", 0), schema.get("maxItems", len(value))
+        inner = schema.get("items", {})
+        return short <= len(value) <= long and all(_surely_fits(one, inner) for one in value)
+    if isinstance(value, dict):
+        inner = schema.get("properties", {})
+        if (
+            schema.get("additionalProperties", True) is not True
+            and not value.keys() <= inner.keys()
+        ):
+            return False
+        if not value.keys() >= set(schema.get("required", ())):
+            return False
+        return all(_surely_fits(one, inner.get(name, {})) for name, one in value.items())
+    return True
+
+
+def _told(error: ValidationError) -> str:
+    """The validator's message; what it quotes is cut, so that the reason behind it is not."""
+    quoted = repr(error.instance)
+    if len(quoted) <= QUOTED or not error.message.startswith(quoted):
+        return error.message
+    return f"{quoted[:QUOTED]}...{error.message[len(quoted) :]}"
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

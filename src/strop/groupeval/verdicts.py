@@ -7,6 +7,7 @@ Both become the same value, with what is known about profile, judge and plan. A 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ class Verdicts:
     dimensions: tuple[str, ...] = ("dimension 1", "dimension 2", "dimension 3", "dimension 4")
     """What the four grades are called; a file does not say."""
 
-    @property
+    @cached_property
     def cells(self) -> dict[str, Cell]:
         """The cells with at least one accepted judgment, as arrays."""
         return by_cell(self.judgments)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.denoisers.files import sha256_of
 from strop.errors import UserError
 from strop.spec import EvaluatorSpec, MetricSpec
 
@@ -31,13 +30,15 @@ BATCH = 32
 
 
 def available() -> bool:
-    """Whether the package and transformers are installed."""
-    return find_spec(MODULE) is not None and find_spec("transformers") is not None
+    """Whether the package, torch and transformers are installed."""
+    return all(find_spec(name) is not None for name in (MODULE, "torch", "transformers"))
 
 
 @cache
 def embedding_spec() -> EvaluatorSpec:
     """What the vectors depend on."""
+    from strop.denoisers.files import sha256_of  # brings torch along
+
     folder = _folder()
     return EvaluatorSpec(
         name=PACKAGE,

@@ -3,19 +3,76 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const key = "strop-human:" + data.plan;
 const byId = (id) => document.getElementById(id);
-let state = { name: "", at: 0, sheets: {} };
+const GRADES = [0, 1, 2], SURE = ["high", "medium", "low"];
+let state = { name: "", at: 0, version: 0, sheets: {} };
 let kept = true;
 
-function restore() {
+const say = (text) => { byId("message").textContent = text; };
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+const blank = () => ({ valid: null, grades: {}, mode: null, hybrid: false });
+
+// One answer as this page writes it, from whatever a file or the browser's store holds.
+function cleanOutput(one) {
+  const made = blank();
+  if (!isObject(one)) return made;
+  if (typeof one.valid === "boolean") made.valid = one.valid;
+  for (const name of data.dimensions) {
+    const grade = isObject(one.grades) ? one.grades[name] : undefined;
+    if (GRADES.includes(grade)) made.grades[name] = grade;
+  }
+  if (data.letters.includes(one.mode)) made.mode = one.mode;
+  made.hybrid = one.hybrid === true;
+  return made;
+}
+
+// A whole state, or null if it is none. Groups that this page does not show are kept: another page
+// of the same plan may show them.
+function clean(saved) {
+  if (!isObject(saved) || !isObject(saved.sheets)) return null;
+  const made = { name: typeof saved.name === "string" ? saved.name.slice(0, 80) : "",
+    at: Number.isInteger(saved.at) ? saved.at : 0,
+    version: Number.isInteger(saved.version) ? saved.version : 0, sheets: {} };
+  for (const [id, sheet] of Object.entries(saved.sheets)) {
+    if (!isObject(sheet)) continue;
+    const outputs = {};
+    for (const [label, one] of Object.entries(isObject(sheet.outputs) ? sheet.outputs : {})) {
+      outputs[label] = cleanOutput(one);
+    }
+    const confidence = SURE.includes(sheet.confidence) ? sheet.confidence : null;
+    made.sheets[id] = { outputs, confidence };
+  }
+  return made;
+}
+
+// What the browser keeps, by whichever tab it was written; null if there is nothing.
+function stored() {
+  let raw = null;
   try {
-    const saved = JSON.parse(localStorage.getItem(key));
-    if (saved && saved.sheets) state = saved;
+    raw = localStorage.getItem(key);
+    if (raw === null) return null;
+    const found = clean(JSON.parse(raw));
+    if (found) return found;
+  } catch (error) {
+    if (raw === null) { kept = false; return null; }
+  }
+  try {
+    localStorage.setItem(key + ":unreadable", raw);  // not ours to throw away
   } catch (error) {
     kept = false;
   }
+  return null;
+}
+
+// Take over what another tab has written since; true if there was anything.
+function pull() {
+  const newer = stored();
+  if (!newer || newer.version <= state.version) return false;
+  state = { ...newer, at: state.at };
+  return true;
 }
 
 function keep() {
+  state.version += 1;
   try {
     localStorage.setItem(key, JSON.stringify(state));
   } catch (error) {
@@ -24,7 +81,15 @@ function keep() {
   if (!kept) say("This browser keeps nothing: download before you close the page.");
 }
 
-const say = (text) => { byId("message").textContent = text; };
+// Every change is made to the newest state and to nothing but its own answer, so that a tab that
+// has slept overwrites one answer at most: the one that was clicked.
+function change(make) {
+  const newer = pull();
+  make();
+  keep();
+  if (newer) showAll();
+  else refresh();
+}
 
 // What was answered about a sheet, by label; made on first use.
 function answers(sheet) {
@@ -34,7 +99,7 @@ function answers(sheet) {
 
 function output(sheet, label) {
   const outputs = answers(sheet).outputs;
-  if (!outputs[label]) outputs[label] = { valid: null, grades: {}, mode: null, hybrid: false };
+  if (!outputs[label]) outputs[label] = blank();
   return outputs[label];
 }
 
@@ -57,8 +122,9 @@ function element(tag, properties, ...children) {
 }
 
 // A question with a few answers: radio buttons that look like keys.
-function question(title, name, options, chosen, pick) {
+function question(title, name, options, chosen, pick, meaning) {
   const set = element("fieldset", {}, element("legend", { textContent: title }));
+  if (meaning) set.dataset.meaning = meaning;
   for (const [value, text, hotkey] of options) {
     const input = element("input", { type: "radio", name, checked: value === chosen });
     input.dataset.key = hotkey;
@@ -71,7 +137,7 @@ function question(title, name, options, chosen, pick) {
 }
 
 function tick(title, checked, pick) {
-  const set = element("fieldset", {}, element("legend", { textContent: "Mixed" }));
+  const set = element("fieldset", {}, element("legend", { textContent: "Hybrid" }));
   const input = element("input", { type: "checkbox", checked });
   input.dataset.key = "m";
   input.addEventListener("change", () => pick(input.checked));
@@ -80,32 +146,42 @@ function tick(title, checked, pick) {
   return set;
 }
 
+// What would reorder or hide a text stands there by its code point: people read what is there.
+const CONTROLS = /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc])/;
+const codePoint = (c) => "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+const shown = (text) => text.split(CONTROLS).map((piece, place) =>
+  place % 2 ? element("span", { className: "control", textContent: codePoint(piece) }) : piece);
+
 function card(sheet, position) {
   const label = sheet.labels[position];
   const one = output(sheet, label);
-  const text = element("pre", { className: "text", textContent: sheet.texts[position] });
+  const text = element("pre", { className: "text" });
+  sheet.texts[position].forEach((part, place) => {
+    if (place) text.append(element("span", { className: "boundary", textContent: data.boundary }));
+    text.append(...shown(part));
+  });
   text.tabIndex = 0;
   const box = element("section", { className: "card" },
     element("h2", { textContent: "Text " + (position + 1) + " · " + label }), text);
   box.dataset.label = label;
   const radio = (field) => sheet.id + ":" + label + ":" + field;
-  const changed = () => { keep(); refresh(); };
+  const put = (write) => (value) => change(() => write(output(sheet, label), value));
   box.append(question("Is it usable text?", radio("valid"),
     [[true, "Yes", "y"], [false, "No: invalid", "x"]], one.valid,
-    (value) => { one.valid = value; changed(); }));
+    put((mine, value) => { mine.valid = value; })));
   for (const name of data.dimensions) {
     const set = question(name[0].toUpperCase() + name.slice(1), radio(name),
-      [0, 1, 2].map((grade) => [grade, String(grade), String(grade)]), one.grades[name],
-      (value) => { one.grades[name] = value; changed(); });
+      GRADES.map((grade) => [grade, String(grade), String(grade)]), one.grades[name],
+      put((mine, value) => { mine.grades[name] = value; }), name);
     set.dataset.needsValid = "1";
     box.append(set);
   }
   if (data.modes) {
     const modes = question("Mode", radio("mode"),
       data.letters.map((letter) => [letter, letter, letter.toLowerCase()]), one.mode,
-      (value) => { one.mode = value; changed(); });
+      put((mine, value) => { mine.mode = value; }));
     const mixed = tick("belongs to two modes equally", one.hybrid,
-      (value) => { one.hybrid = value; changed(); });
+      put((mine, value) => { mine.hybrid = value; }));
     modes.dataset.needsValid = mixed.dataset.needsValid = mixed.dataset.rare = "1";
     box.append(modes, mixed);
   }
@@ -120,10 +196,39 @@ function show() {
   const title = data.modes ? "How sure are you of the modes?" : "How sure are you of the grades?";
   byId("whole").replaceChildren(question(title, sheet.id + ":confidence",
     [["high", "High", "h"], ["medium", "Medium", "m"], ["low", "Low", "l"]],
-    answers(sheet).confidence, (value) => { answers(sheet).confidence = value; keep(); refresh(); }));
+    answers(sheet).confidence,
+    (value) => change(() => { answers(sheet).confidence = value; })));
   byId("previous").disabled = state.at === 0;
   byId("next").disabled = state.at === data.sheets.length - 1;
   refresh();
+}
+
+function showAll() {
+  byId("name").value = state.name;
+  show();
+}
+
+// "A: texts 1, 4": which texts have which mode so far.
+function modesSoFar(sheet) {
+  const places = {};
+  sheet.labels.forEach((label, position) => {
+    const one = output(sheet, label);
+    if (one.valid && one.mode) (places[one.mode] = places[one.mode] || []).push(position + 1);
+  });
+  return Object.keys(places).sort().map((letter) => letter + ": " +
+    (places[letter].length > 1 ? "texts " : "text ") + places[letter].join(", ")).join("; ");
+}
+
+// What the grades of the question at hand mean, in the rubric's words.
+function explain(event) {
+  const set = event.target.closest && event.target.closest("fieldset");
+  const scale = set && data.scales[set.dataset.meaning];
+  if (!scale) return;
+  const words = [element("b", { textContent: set.dataset.meaning }), ": " + scale.about];
+  scale.grades.forEach((meaning, grade) => {
+    words.push(" ", element("b", { textContent: String(grade) }), " " + meaning);
+  });
+  byId("meaning").replaceChildren(...words);
 }
 
 function refresh() {
@@ -140,12 +245,15 @@ function refresh() {
     }
   }
   byId("whole").classList.toggle("whole", Boolean(answers(sheet).confidence));
+  const modes = data.modes ? modesSoFar(sheet) : "";
+  byId("modes").textContent = modes && "Modes so far: " + modes;
 }
 
 function go(place) {
+  pull();
   state.at = Math.min(Math.max(place, 0), data.sheets.length - 1);
   keep();
-  show();
+  showAll();
   scrollTo(0, 0);
 }
 
@@ -168,6 +276,12 @@ function reply(sheet) {
 }
 
 function download() {
+  pull();
+  if (!state.name.trim()) {
+    say("Please give your name or initials first: the file is yours, and not anybody's.");
+    byId("name").focus();
+    return;
+  }
   const finished = data.sheets.filter(done);
   const replies = {};
   for (const sheet of finished) replies[sheet.id] = reply(sheet);
@@ -185,16 +299,55 @@ function download() {
     ". Unfinished groups are kept as a draft inside.");
 }
 
+// The state that a downloaded file holds: its draft, or else what its finished groups say.
+function fromFile(saved) {
+  if (!isObject(saved) || saved.kind !== data.kind) throw new Error("it holds no judgments");
+  if (saved.plan !== data.plan) throw new Error("it belongs to another plan");
+  const draft = clean(saved.draft);
+  if (draft) return draft;
+  if (!isObject(saved.replies)) throw new Error("it holds neither a draft nor judgments");
+  const sheets = {};
+  for (const [id, said] of Object.entries(saved.replies)) {
+    if (!isObject(said) || !Array.isArray(said.outputs)) throw new Error("group " + id + " is broken");
+    const outputs = {};
+    for (const one of said.outputs) {
+      if (isObject(one) && typeof one.id === "string") outputs[one.id] = { ...one, grades: one };
+    }
+    sheets[id] = { outputs, confidence: said.confidence };
+  }
+  return clean({ name: saved.name, at: 0, sheets });
+}
+
+const started = (sheet) => Boolean(sheet) && (sheet.confidence !== null ||
+  Object.values(sheet.outputs).some((one) => one.valid !== null));
+
+// The answers of a group in one order, whoever wrote them first.
+function spelled(sheet) {
+  const rows = Object.entries(sheet.outputs).filter(([, one]) => one.valid !== null);
+  const flat = rows.map(([label, one]) => [label, one.valid, ...(one.valid
+    ? [data.dimensions.map((name) => one.grades[name]), one.mode, one.hybrid] : [])]);
+  return JSON.stringify([flat.sort(), sheet.confidence]);
+}
+
 async function load(event) {
   const file = event.target.files[0];
   if (!file) return;
   try {
-    const saved = JSON.parse(await file.text());
-    if (saved.plan !== data.plan) throw new Error("it belongs to another plan");
-    state = saved.draft;
-    byId("name").value = state.name;
-    go(state.at);
-    say("Continued from " + file.name + ".");
+    const loaded = fromFile(JSON.parse(await file.text()));
+    pull();
+    const groups = Object.entries(loaded.sheets).filter(([, sheet]) => started(sheet));
+    const other = groups.filter(([id, sheet]) => started(state.sheets[id]) &&
+      spelled(state.sheets[id]) !== spelled(sheet)).map(([id]) => id);
+    const replace = other.length > 0 && confirm("This browser holds other answers to " +
+      other.length + " of the " + groups.length + " groups in the file. OK replaces them by the " +
+      "file's; Cancel keeps them and adds the other groups.");
+    for (const [id, sheet] of groups) {
+      if (replace || !other.includes(id)) state.sheets[id] = sheet;
+    }
+    if (!state.name.trim() || replace) state.name = loaded.name || state.name;
+    go(groups.length ? loaded.at : state.at);
+    say("Continued from " + file.name + ": " + groups.length + " groups" + (other.length && !replace
+      ? ", of which " + other.length + " kept the answers of this browser." : "."));
   } catch (error) {
     say("This file cannot be continued: " + error.message + ".");
   }
@@ -242,10 +395,21 @@ function press(event) {
   }
 }
 
-restore();
-state.at = Math.min(Math.max(state.at | 0, 0), data.sheets.length - 1);
-byId("name").value = state.name;
-byId("name").addEventListener("input", (event) => { state.name = event.target.value; keep(); });
+const before = stored();
+byId("help").open = before === null;  // a first visit begins with the rules
+if (before) state = before;
+state.at = Math.min(Math.max(state.at, 0), data.sheets.length - 1);
+addEventListener("storage", (event) => {
+  if (event.key === key && pull()) showAll();
+});
+byId("name").addEventListener("input", (event) => {
+  const name = event.target.value;
+  pull();
+  state.name = name;
+  keep();
+});
+document.addEventListener("focusin", explain);
+document.addEventListener("mouseover", explain);
 byId("previous").addEventListener("click", () => go(state.at - 1));
 byId("next").addEventListener("click", () => go(state.at + 1));
 byId("open").addEventListener("click", () => {
@@ -257,4 +421,4 @@ byId("open").addEventListener("click", () => {
 byId("download").addEventListener("click", download);
 byId("load").addEventListener("change", load);
 document.addEventListener("keydown", press);
-show();
+showAll();

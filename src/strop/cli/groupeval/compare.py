@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.groupeval.score import REPLICATES, SEED, number, span
+from strop.cli.groupeval.score import REPLICATES, SEED, beside, number
 
 __all__ = ["register"]
 
@@ -55,7 +55,7 @@ def _print(result: dict[str, Any]) -> None:
             f"{row['n_groups_a']} of {row['n_groups_asked_a']}, "
             f"{row['n_groups_b']} of {row['n_groups_asked_b']}",
             f"{number(row['geq_a'])} → {number(row['geq_b'])}",
-            f"{row['geq_difference']:+.2f} {span(row['geq_interval'])}",
+            f"{row['geq_difference']:+.2f} {beside(row)}",
             f"{number(row['ged_a'])} → {number(row['ged_b'])}",
             "-" if row["ged_difference"] is None else f"{row['ged_difference']:+.2f}",
         ]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
+import threading
 from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,13 +17,18 @@ from strop.cli import output
 from strop.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from strop.groupeval.budget import Price
-    from strop.groupeval.judge import Session
+    from strop.groupeval.budget import Price, Usage
+    from strop.groupeval.endpoint import Patience
+    from strop.groupeval.journal import Journal
+    from strop.groupeval.judge import Asked, Session
     from strop.groupeval.series import Series
 
 __all__ = ["register"]
 
 FEATURES = ("auto", "minilm", "ngrams")
+EXCERPT = 160
+
+T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +60,7 @@ def judge(
         int | None, typer.Option(help="Of a reply; the profile's by default. Another judge.")
     ] = None,
     response_format: Annotated[
-        str, typer.Option(help="json_schema, json_object or text; the first that works is used.")
+        str, typer.Option(help="The strictest form to try: json_schema, json_object or text.")
     ] = "json_schema",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how many calls and tokens, and what they cost.")
@@ -80,7 +88,8 @@ def judge(
     from strop.groupeval.budget import read_price
     from strop.groupeval.endpoint import Patience
     from strop.groupeval.estimate import estimate
-    from strop.groupeval.series import Series
+    from strop.groupeval.form import settled_form
+    from strop.groupeval.series import Series, probes, probing
 
     who = _endpoint_judge(run, base_url, model, max_tokens, response_format)
     if not 0 < timeout < float("inf"):
@@ -88,15 +97,19 @@ def judge(
     price = read_price(prices, who["model"])
     _check_caps(max_calls, max_cost, price, prices, who["model"])
     if dry_run:
-        series = Series.planned(run, who)
-        _print_estimate(run, series, estimate(series, repeats, price), as_json)
+        known = settled_form(who, probes(run, who))
+        series = Series.planned(run, known or who)
+        told = {**estimate(series, repeats, price), "probe": known is None}
+        _print_estimate(run, series, told, as_json)
         return
-    series = Series.create(run, who)
     caps = {"max_calls": max_calls, "max_cost": max_cost, "price": price}
-    patience = Patience(timeout=timeout)
+    key, patience = os.environ.get(key_env), Patience(timeout=timeout)
+    with probing(run, who) as probe:
+        series = Series.create(run, _settled(run, who, key, patience, caps, probe))
+    _note_form(who, series)
     with series.writing():
-        session = _ask(series, os.environ.get(key_env), patience, concurrency, repeats, caps)
-    _report(run, series, repeats, price, session, as_json)
+        session = _ask(series, probe, key, patience, concurrency, repeats, caps)
+    _report(run, series, repeats, price, session, as_json, usage_of(probe, series))
 
 
 def _endpoint_judge(
@@ -148,35 +161,109 @@ def _check_caps(
         )
 
 
+def _settled(
+    run: Path,
+    who: dict[str, Any],
+    key: str | None,
+    patience: Patience,
+    caps: dict[str, Any],
+    probe: Journal,
+) -> dict[str, Any]:
+    """The judge as the server takes it: known from before, or found out now."""
+    from strop.groupeval.budget import Budget, usage
+    from strop.groupeval.form import settle_form, settled_form
+    from strop.groupeval.series import Series
+
+    known = settled_form(who, probe)
+    if known is not None:
+        return known
+    series = Series.planned(run, who)
+    spent = usage([*probe.entries(), *series.journal.entries()])
+
+    async def work() -> dict[str, Any]:
+        budget = Budget(spent, **caps)
+        return await settle_form(who, series.profile, key, patience, budget, probe)
+
+    return _run(work())
+
+
+def _note_form(asked: dict[str, Any], series: Series) -> None:
+    """Say how the judge is asked, and where that is not what was wanted."""
+    from strop.groupeval.form import form_words
+
+    judge = series.judge
+    output.note(f"{series.name} is asked with {form_words(judge)}")
+    lost = [name for name in asked["decoding"] if name not in judge["decoding"]]
+    if asked["response_format"] != judge["response_format"]:
+        lost.append(asked["response_format"])
+    if lost:
+        output.note(f"note: the server does not take {', '.join(lost)}; this is a judge of its own")
+    form = {"format": judge["response_format"]}
+    others = sum(entry.get("request", form) != form for entry in series.journal.entries())
+    if others:
+        output.note(f"warning: {others} earlier replies of this series were asked for otherwise")
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; SIGTERM ends it as Ctrl-C does, with everything closed and nothing lost."""
+    import asyncio
+    import logging
+
+    # Retries are in the journal; told here they would only tear the progress bar.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def ended_by_signals() -> T:
+        task = asyncio.current_task()
+        if task is not None and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(ended_by_signals())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _shown(asked: Asked) -> None:
+    """What came back for a group that was asked alone."""
+    told = asked.outcome if not asked.detail else f"{asked.outcome}: {asked.detail}"
+    raw = "no text" if asked.reply is None else " ".join(asked.reply.split())
+    output.note(f"asked one group alone: {told}\n  {raw[:EXCERPT]}{' ...' * (len(raw) > EXCERPT)}")
+
+
+def usage_of(probe: Journal, series: Series) -> Usage:
+    """What a judge has used, the requests included that found out how to ask it."""
+    from strop.groupeval.budget import usage
+
+    return usage([*probe.entries(), *series.journal.entries()])
+
+
 def _ask(
     series: Series,
+    probe: Journal,
     key: str | None,
-    patience: Any,
+    patience: Patience,
     concurrency: int,
     repeats: int,
     caps: dict[str, Any],
 ) -> Session:
-    import asyncio
-    import logging
-
     from strop.cli.groupeval.progress import reporter
-    from strop.groupeval.budget import Budget, usage
+    from strop.groupeval.budget import Budget
     from strop.groupeval.endpoint import Endpoint
     from strop.groupeval.judge import judge_series, pending
 
-    # Retries are in the journal; told here they would only tear the progress bar.
-    logging.getLogger("stamina").setLevel(logging.ERROR)
-
     async def work() -> Session:
         endpoint = Endpoint(series.judge, series.profile, key, patience)
-        budget = Budget(usage(series.journal.entries()), **caps)
-        waiting = len(pending(series, repeats))
-        with reporter(series.name, waiting) as told:
-            return await judge_series(
-                series, endpoint, budget, concurrency=concurrency, repeats=repeats, told=told
-            )
+        budget = Budget(usage_of(probe, series), **caps)
+        options = {"concurrency": concurrency, "repeats": repeats}
+        with reporter(series.name, len(pending(series, repeats))) as told:
+            return await judge_series(series, endpoint, budget, **options, told=told, shown=_shown)
 
-    return asyncio.run(work())
+    return _run(work())
 
 
 def _judge_offline(
@@ -217,10 +304,11 @@ def _judge_offline(
         questions = pending(series, repeats)
         with reporter(series.name, len(questions)) as told:
             judge_offline(series, questions, embeddings.embed if dense else None, told)
-    _report(run, series, repeats, None, None, as_json)
+    _report(run, series, repeats, None, None, as_json, None)
 
 
 def _print_estimate(run: Path, series: Series, document: dict[str, Any], as_json: bool) -> None:
+    probe = document.get("probe")
     if as_json:
         output.emit({"run": str(run), "series": series.id, "judge": series.judge, **document})
     else:
@@ -228,6 +316,7 @@ def _print_estimate(run: Path, series: Series, document: dict[str, Any], as_json
         output.say(
             f"{document['calls']} calls, about {document['prompt_tokens']:,} tokens in and "
             f"{document['completion_tokens']:,} out ({document['basis']}); "
+            + ("first a short one to find out which settings are taken; " if probe else "")
             + ("no price is known: --prices FILE" if cost is None else f"about {cost:.4f}")
         )
     output.next_command("the same without --dry-run")
@@ -240,15 +329,17 @@ def _report(
     price: Price | None,
     session: Session | None,
     as_json: bool,
+    used: Usage | None,
 ) -> None:
-    from strop.groupeval.budget import usage
+    from strop.groupeval.budget import Usage
+    from strop.groupeval.series import list_series
 
     failures = [f for repeat in range(repeats) for f in series.failures("plan", repeat)]
     failures += series.failures("control")
     done = sum(len(series.judgments("plan", repeat)) for repeat in range(repeats))
     asked = series.asked * repeats
     controls = len(series.judgments("control"))
-    used = usage(series.journal.entries())
+    used = used or Usage()
     tokens = {"prompt": used.prompt, "completion": used.completion}
     document = {
         "run": str(run),
@@ -263,7 +354,8 @@ def _report(
         "stopped": None if session is None else session.stopped,
         "calls": used.calls,
         "tokens": {**tokens, "replies_not_counted_by_the_server": used.uncounted},
-        "cost": None if price is None else price.of(tokens),
+        "requests_without_a_count": used.unseen,
+        "cost": None if price is None else used.cost(price),
     }
     if as_json:
         output.emit(document)
@@ -271,7 +363,9 @@ def _report(
         _say(document)
     where = shlex.quote(str(run))
     if document["complete"]:
-        output.next_command(f"strop groupeval score {where}")
+        alone = len(list_series(run)) == 1
+        named = where if alone else shlex.quote(f"{run}@{series.id}")
+        output.next_command(f"strop groupeval score {named}")
         return
     if document["stopped"]:
         output.note(f"stopped: {document['stopped']}")
@@ -293,6 +387,9 @@ def _say(document: dict[str, Any]) -> None:
         rows.append(["tokens in, out", f"{tokens['prompt']:,}, {tokens['completion']:,}"])
         if tokens["replies_not_counted_by_the_server"]:
             rows.append(["replies not counted", str(tokens["replies_not_counted_by_the_server"])])
-        cost = document["cost"]
-        rows.append(["cost", "no price known" if cost is None else f"{cost:.4f}"])
+        cost, unseen = document["cost"], document["requests_without_a_count"]
+        if unseen:
+            rows.append(["requests that nobody counted", f"{unseen:,}"])
+        most = "at most " if unseen else ""
+        rows.append(["cost", "no price known" if cost is None else f"{most}{cost:.4f}"])
     output.table(["what", "how much"], rows)

@@ -1,4 +1,4 @@
-"""Progress of judging on stderr: a bar on a terminal, plain lines elsewhere."""
+"""Progress of judging and scoring on stderr: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,24 @@ from contextlib import contextmanager
 from strop.cli import output
 from strop.cli.progress import LINE_SECONDS
 
-__all__ = ["reporter"]
+__all__ = ["counter", "reporter"]
+
+
+@contextmanager
+def counter(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function that is told how much more is done; what is soon done says nothing."""
+    begun = time.monotonic()
+    done, said = 0, begun
+
+    def told(more: int) -> None:
+        nonlocal done, said
+        done += more
+        if time.monotonic() - said > LINE_SECONDS:
+            said = time.monotonic()
+            left = (said - begun) * (total - done) / max(done, 1)
+            output.note(f"{name}: {done / max(total, 1):.0%}, {left:.0f} s left")
+
+    yield told
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from strop.errors import UserError
 if TYPE_CHECKING:
     from strop.groupeval.verdicts import Verdicts
 
-__all__ = ["JUDGED", "REPLICATES", "SEED", "number", "register", "span"]
+__all__ = ["JUDGED", "REPLICATES", "SEED", "beside", "number", "register", "span"]
 
 JUDGED = "A run directory (RUN@SERIES if it has several series), or a .jsonl of judgments."
 REPLICATES = typer.Option(help="Draws of the Bayesian bootstrap.")
@@ -49,12 +49,14 @@ def score(
     Reads judgments only: scoring again costs nothing.
     """
     output.positive("--replicates", replicates)
+    from strop.cli.groupeval.progress import counter
     from strop.groupeval.result import score as evaluate
     from strop.groupeval.verdicts import load
 
     judged = judged if series is None else f"{judged}@{series}"
     verdicts = load(judged)
-    result = evaluate(verdicts, replicates=replicates, seed=seed)
+    with counter(f"scoring {judged}", replicates * len(verdicts.cells)) as told:
+        result = evaluate(verdicts, replicates=replicates, seed=seed, told=told)
     if labels is not None:
         from strop.groupeval.conditional import conditional, label, read_labels
 
@@ -102,7 +104,7 @@ def _print(result: dict[str, Any]) -> None:
                 name,
                 f"{cell['n_groups']} of {cell['n_groups_asked']}",
                 number(cell["geq"]),
-                span(cell["geq_interval"]),
+                beside(cell),
                 number(cell["ged"]),
                 *(number(cell.get(key)) for key in _COLUMNS),
                 _bounds(cell),
@@ -164,6 +166,12 @@ def _bounds(cell: dict[str, Any]) -> str:
 def number(value: float | None) -> str:
     """Two decimals, or a dash where there is no value."""
     return "-" if value is None else f"{value:.2f}"
+
+
+def beside(row: dict[str, Any]) -> str:
+    """The interval of a GEQ or of a difference, with what must be minded about it."""
+    told = row.get("geq_interval_mind")
+    return span(row["geq_interval"]) + (f" ({told})" if told else "")
 
 
 def span(pair: list[float] | None) -> str:

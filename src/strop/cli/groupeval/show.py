@@ -80,7 +80,8 @@ def show(
     elif any(one["failures"] for one in documents) and not failures:
         output.next_command(f"strop groupeval show {where} --failures")
     else:
-        output.next_command(f"strop groupeval score {where}")
+        name = where if len(documents) == 1 else shlex.quote(f"{run}@{documents[0]['series']}")
+        output.next_command(f"strop groupeval score {name}")
 
 
 def _document(series: Series) -> dict[str, Any]:
@@ -97,6 +98,10 @@ def _document(series: Series) -> dict[str, Any]:
     }
 
 
+def _replies(count: int) -> str:
+    return {0: "no reply", 1: "after 1 reply"}.get(count, f"after {count} replies")
+
+
 def _say_failures(documents: list[dict[str, Any]], full: bool) -> None:
     for one in documents:
         if one["failures"]:
@@ -104,7 +109,7 @@ def _say_failures(documents: list[dict[str, Any]], full: bool) -> None:
         for failure in one["failures"]:
             output.say(
                 f"  {failure['cell']}, partition {failure['partition']}, group {failure['group']}: "
-                f"{failure['reason']} after {failure['attempts']} replies: {failure['detail']}"
+                f"{failure['reason']}, {_replies(failure['attempts'])}: {failure['detail']}"
             )
             if failure["raw"] is not None:
                 raw = repr(failure["raw"])

@@ -1,0 +1,117 @@
+"""Plans and scores stay what they were: hashes and numbers made before large pools were sped up.
+
+A plan that came out otherwise could not be continued, and its judgments could not be compared.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from made_judgments import random_judgments
+from pools import source
+
+from strop.groupeval.inputs import Source
+from strop.groupeval.plan import make_plan
+from strop.groupeval.profile import Profile, canonical, sha256
+from strop.groupeval.result import score
+from strop.groupeval.verdicts import Planned, Verdicts
+
+PLANS: dict[str, tuple[dict[str, int], dict[str, Any], str]] = {
+    "eight": ({"a": 8}, {}, "f543d7953183addd"),
+    "sixteen": ({"a": 16}, {"seed": 3}, "07637e5790062fca"),
+    "mixed": ({"a": 16, "b": 40, "c": 64}, {"seed": 1}, "ea596a0ee2693d66"),
+    "paper": ({"a": 128, "b": 128}, {"controls": 2}, "a8615dfa81765a59"),
+    "thousand": ({"a": 1000, "b": 1000}, {"seed": 2**62}, "8251d2eb6cfe94b6"),
+    "ten thousand": ({"a": 10_000}, {}, "535641e9b5e9a0fd"),
+    "search": ({"a": 40}, {"method": "best-of-2000"}, "e2c09c0611cebd01"),
+}
+"""What is planned, how, and the hash of the plan with its blinding."""
+
+TASK = "5b2f33932a9fc8c7"
+
+
+def made(sources: list[Source], profile: str, **options: Any) -> str:
+    plan, texts = make_plan(sources, Profile.load(profile), **options)
+    assert plan.texts_sha256 == texts.hash
+    return sha256(canonical([plan.hash, plan.blinding]))[:16]
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_are_what_they_were(name: str) -> None:
+    cells, options, expected = PLANS[name]
+    assert made([source(*cell) for cell in cells.items()], "webtext-v1", **options) == expected
+
+
+def test_a_conditional_plan_is_what_it_was() -> None:
+    prompts = tuple(f"task {i}" for i in range(12))
+    sources = [Source(n, tuple(f"{n} {i}" for i in range(12)), prompts, n) for n in "ab"]
+    assert made(sources, "task-v1") == TASK
+
+
+SCORES: dict[str, list[float]] = {
+    "8 0": [
+        3.984375,
+        2.830543601852706,
+        5.558187056804428,
+        4.795739585136225,
+        2.482868781608533,
+        5.4262815654875185,
+    ],
+    "16 1": [
+        4.609375,
+        3.6490601664669446,
+        5.483803616404338,
+        6.062706174222671,
+        2.423917329573954,
+        6.779758491435867,
+    ],
+    "128 0": [
+        4.1748046875,
+        3.7981125027601874,
+        4.5316023205976785,
+        5.903119965093395,
+        4.519032265486672,
+        5.409771055574555,
+    ],
+    "128 5": [
+        4.1748046875,
+        3.833314719937443,
+        4.548212271509998,
+        5.738535162798149,
+        4.349122644344343,
+        5.379815630583998,
+    ],
+    "1000 0": [
+        4.181875,
+        4.062597597759995,
+        4.319392159570197,
+        5.9277367924194815,
+        4.845612560430884,
+        5.147701962218903,
+    ],
+    "1000 7": [
+        4.16125,
+        4.039648610332269,
+        4.281892934152316,
+        5.920180582452268,
+        4.8362092297645995,
+        5.139118575559285,
+    ],
+}
+"""GEQ, its interval, GED and its range of replicates; by outputs and groups left out."""
+
+
+def scored(outputs: int, left_out: int) -> list[float]:
+    judgments = random_judgments(9, outputs=outputs, size=8, modes=8)
+    planned = {"cell": Planned(outputs, outputs // 4, 2)}
+    verdicts = Verdicts("x", judgments[left_out:], [], planned, False, True)
+    cell = score(verdicts, replicates=500, seed=4)["cells"]["cell"]
+    return [cell["geq"], *cell["geq_interval"], cell["ged"], *cell["ged_weight_sensitivity"]]
+
+
+@pytest.mark.parametrize("which", SCORES)
+def test_scores_are_what_they_were(which: str) -> None:
+    """To rounding: the order of a sum is the processor's."""
+    outputs, left_out = map(int, which.split())
+    assert scored(outputs, left_out) == pytest.approx(SCORES[which], rel=1e-12)

@@ -1,0 +1,145 @@
+"""How a judge is asked is settled once, by a harmless question, and never changes in a series."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pools import planned
+from scripted_server import Action, agree, serving
+
+from strop.cli.main import run as command
+from strop.groupeval import endpoint
+from strop.groupeval.series import Series, list_series
+
+Called = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Called:
+    quick = {"attempts": 3, "first_wait": 0.001, "longest_wait": 0.002, "jitter": 0.001}
+    monkeypatch.setattr(endpoint, "Patience", functools.partial(endpoint.Patience, **quick))
+
+    def called(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = command(["groupeval", "judge", *map(str, arguments), "--model", "m"])
+        return code, *capsys.readouterr()
+
+    return called
+
+
+def refusing(body: dict[str, Any], _: int) -> Action:
+    """A server that knows neither schemas nor temperature, and calls the limit otherwise."""
+    form = body.get("response_format", {}).get("type", "text")
+    if form != "text":
+        return Action(status=400, error={"message": f"response_format {form} is unknown"})
+    if "max_tokens" in body:
+        return Action(status=400, error={"message": "use 'max_completion_tokens' instead"})
+    if "temperature" in body:
+        return Action(status=500, error={"message": "temperature is not supported"})
+    return Action("{}")
+
+
+def test_the_form_is_settled_once_printed_and_part_of_the_judge(
+    call: Called, tmp_path: Path
+) -> None:
+    run = planned(tmp_path / "run", {"a": 40})
+    with serving(lambda body, _: agree(body), refusing) as served:
+        code, out, err = call(run, "--base-url", served.url, "--json", "--max-calls", 10)
+        assert code == 2
+        judge = json.loads(out)["judge"]
+        assert judge["response_format"] == "text"
+        assert judge["decoding"] == {"top_p": 1.0, "max_completion_tokens": 8192}
+        assert "asked with text, top_p 1, max_completion_tokens 8192" in err
+        assert "does not take temperature, max_tokens, json_schema" in err
+        assert (len(served.probes), len(served.requests)) == (5, 5)
+        assert call(run, "--base-url", served.url)[0] == 0
+    assert (len(served.probes), len(served.requests)) == (5, 10)  # it is found out once
+    forms = [{k: v for k, v in r.items() if k != "messages"} for r in served.requests]
+    assert forms == [{"model": "m", "top_p": 1.0, "max_completion_tokens": 8192}] * 10
+    (series,) = list_series(run)
+    assert series.judge == judge
+    assert {e["request"]["format"] for e in series.journal.entries() if "reply" in e} == {"text"}
+
+
+def test_a_server_that_takes_everything_leaves_the_judge_as_it_was_asked_for(
+    call: Called, tmp_path: Path
+) -> None:
+    """So a series that was begun before there was a probe goes on."""
+    run = planned(tmp_path / "run", {"a": 16})
+    with serving(lambda body, _: agree(body)) as served:
+        decoding = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 8192}
+        judge = {"kind": "endpoint", "model": "m", "base_url": served.url, "decoding": decoding}
+        old = Series.create(run, {**judge, "response_format": "json_schema"})
+        assert call(run, "--base-url", served.url)[0] == 0
+    assert [series.id for series in list_series(run)] == [old.id]
+    assert len(Series.open(run).judgments()) == 4
+
+
+QUOTES = "the text 'a schema of temperature and top_p, in grammar' cannot be taken"
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
+def test_a_refusal_that_quotes_a_text_changes_nothing(
+    call: Called, tmp_path: Path, status: int
+) -> None:
+    run = planned(tmp_path / "run", {"a": 64})
+    refused = Action(status=status, error={"message": QUOTES})
+    with serving(lambda body, _: refused if len(served.requests) == 3 else agree(body)) as served:
+        code, _, _ = call(run, "--base-url", served.url, "--concurrency", 1)
+    assert code == (2 if status < 500 else 0)
+    assert len(Series.open(run).judgments()) == (15 if status < 500 else 16)
+    for request in served.requests:
+        assert request["response_format"]["type"] == "json_schema"
+        assert (request["temperature"], request["top_p"]) == (0.0, 1.0)
+
+
+def test_a_server_that_refuses_a_plain_question_ends_it(call: Called, tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 16})
+    no = Action(status=400, error={"message": "the account is closed"})
+    with serving(lambda body, _: agree(body), lambda *_: no) as served:
+        code, _, err = call(run, "--base-url", served.url)
+    assert (code, served.received) == (1, 1)
+    assert "refuses a plain question" in err
+    assert "the account is closed" in err
+    assert list_series(run) == []
+
+
+def test_the_dry_run_says_that_a_probe_comes_first(call: Called, tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 16})
+    with serving(lambda body, _: agree(body)) as served:
+        line = [run, "--base-url", served.url, "--dry-run", "--json"]
+        assert json.loads(call(*line)[1])["probe"] is True
+        assert served.received == 0
+        assert call(run, "--base-url", served.url)[0] == 0
+        assert json.loads(call(*line)[1])["probe"] is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"judge": 3},
+        {"judge": {"model": "other"}},
+        {"judge": {"decoding": {"max_tokens": 1}}},
+        {"judge": {"decoding": 3}},
+        {"judge": {"response_format": "xml"}},
+    ],
+)
+def test_an_edited_form_is_found_out_anew(
+    call: Called, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    run = planned(tmp_path / "run", {"a": 16})
+    with serving(lambda body, _: agree(body)) as served:
+        assert call(run, "--base-url", served.url)[0] == 0
+        (path,) = run.glob("probes/*/calls.jsonl")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        new = change["judge"]
+        lines[-1]["judge"] = {**lines[-1]["judge"], **new} if isinstance(new, dict) else new
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert call(run, "--base-url", served.url)[0] == 0
+    assert len(served.probes) == 2
+    assert len(served.requests) == 4
