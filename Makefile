@@ -58,6 +58,7 @@ bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/training.py --full
 	$(BIN)/python benchmarks/groupeval.py
+	$(BIN)/python benchmarks/groupeval_coverage.py
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out="${1:-runs/demo}"
 
-# Temperature {1, .9} by precision {float64, float32}, and (.85, float32), at four budgets.
+# Temperature {1, .9, .85} by precision {float64, float32}, at four budgets.
 strop audit --steps 4,16,64,1024 -n 32,32,32,16 --fresh-n 16,16,16,8 -o "$out"
 
 # The smallest case of the theory: two bits, revealed together or one by one.

@@ -12,6 +12,11 @@ export PATH="$PWD/.venv/bin:$PATH"
 # How much of the gap is the sampler: the corners, with pools large enough for narrow intervals.
 strop audit --steps 4,16,64,1024 -n 64,64,64,32 --no-fresh -o "$out/audit"
 
+# Precision alone, with many steps: they are not bounded by the length.
+strop sample embedded:tales --steps 1024,4096,16384 --precision float64,float32 -n 64 \
+  -o "$out/precision"
+strop score "$out/precision"
+
 # The two inversions: more training, more weights.
 strop study less-is-more embedded:tales embedded:tales-early --steps 2,4,8,16 -n 64 \
   -o "$out/more-training"

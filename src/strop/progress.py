@@ -12,8 +12,8 @@ __all__ = ["Progress", "Silent"]
 class Progress(Protocol):
     """Told what happens."""
 
-    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
-        """Work on a cell begins; `done` of its `total` outputs were on disk already."""
+    def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
+        """Work on a cell, or on texts of nobody's, begins; `done` of its `total` are on disk."""
         ...
 
     def advance(self, outputs: int, tokens: int) -> None:
@@ -28,7 +28,7 @@ class Progress(Protocol):
 class Silent:
     """No progress."""
 
-    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
+    def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Say nothing."""
 
     def advance(self, outputs: int, tokens: int) -> None:

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -47,11 +48,13 @@ __all__ = [
     "GeneratorSpec",
     "Implementation",
     "MetricSpec",
+    "OperatingPoint",
     "Precision",
     "SamplerFacts",
     "SamplerSpec",
     "SpanPolicy",
     "Spec",
+    "check_family",
     "plain_baseline",
 ]
 
@@ -271,6 +274,50 @@ def _check_offered(spec: SamplerSpec, facts: SamplerFacts) -> None:
         )
 
 
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A sampler without its number of steps: what a column of a table stands for."""
+
+    sampler: SamplerSpec
+    """With the fewest steps it can have; `of` makes it so, and equal points are equal."""
+
+    @classmethod
+    def of(cls, spec: SamplerSpec) -> OperatingPoint:
+        """Where a sampler operates, whatever its number of steps."""
+        least = 0 if SAMPLERS[spec.name].causal else 1
+        return cls(spec if spec.grid != "uniform" else spec.model_copy(update={"steps": least}))
+
+    def at(self, steps: int) -> SamplerSpec:
+        """The sampler at a budget; a causal one, and one with a grid of its own, has no choice."""
+        fixed = SAMPLERS[self.sampler.name].causal or self.sampler.grid != "uniform"
+        return self.sampler if fixed else self.sampler.model_copy(update={"steps": steps})
+
+    def fields(self) -> dict[str, Any]:
+        """Every field but the steps, what only this sampler has among them."""
+        shown = self.sampler.model_dump(mode="json")
+        return {k: v for k, v in shown.items() if k not in ("steps", "settings")} | dict(
+            self.sampler.settings
+        )
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """For tables: temperatures descending, float64 first, then by name."""
+        return (-self.sampler.temperature, self.sampler.precision != "float64", str(self))
+
+    def __str__(self) -> str:
+        """`(0.9, float32)`, and whatever else is not the default of its family."""
+        spec, facts = self.sampler, SAMPLERS[self.sampler.name]
+        words = [f"{spec.temperature:g}", spec.precision]
+        words += [f"top_p {spec.top_p:g}"] if spec.top_p != 1 else []
+        words += ["own grid"] if spec.grid != "uniform" else []
+        usual = facts.finish if spec.grid == "uniform" else "draw"
+        words += [f"finish {spec.finish}"] if spec.finish != usual else []
+        words += [spec.implementation] if spec.implementation != "fast" else []
+        words += [f"{k} {v}" for k, v in spec.settings.items() if v != facts.settings[k].default]
+        name = "" if spec.name == default_sampler(facts.family) else f"{spec.name} "
+        return f"{name}({', '.join(words)})"
+
+
 def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
     """The sampler that reveals as this one does and takes nothing back; None for a plain one.
 
@@ -374,11 +421,12 @@ class GeneratorSpec(Spec):
                 got=f"{self.sampler.steps} steps for {self.length} tokens",
                 fix="leave `steps` out and say `length`",
             )
-        _check_family(self.checkpoint.family, self.sampler.name)
+        check_family(self.checkpoint.family, self.sampler.name)
         return self
 
 
-def _check_family(family: str, sampler: str) -> None:
+def check_family(family: str, sampler: str) -> None:
+    """Refuse a sampler that reads another family's predictions."""
     if SAMPLERS[sampler].causal or SAMPLERS[sampler].family == reads_as(family):
         return
     fitting = [name for name, facts in SAMPLERS.items() if facts.family == reads_as(family)]

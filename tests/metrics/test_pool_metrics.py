@@ -11,7 +11,8 @@ import pytest
 
 from strop.errors import UserError
 from strop.metrics.bootstrap import Statistic, intervals, mean, ratio
-from strop.metrics.entropy import entropy, guard
+from strop.metrics.entropy import entropy
+from strop.metrics.guard import guard, held_out_guard
 from strop.metrics.heldout import read_texts
 from strop.metrics.repetition import distinct, ngrams, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
@@ -37,11 +38,7 @@ def test_entropy_equals_a_count() -> None:
 
 
 def test_the_guard() -> None:
-    assert guard(1024).threshold == 5.0
-    assert guard(1024).below(4.99)
-    assert not guard(1024).below(5.0)
     assert guard(64).threshold is None
-    assert not guard(64).below(0.0)
     rows = np.random.default_rng(1).integers(0, 40, (50, 128))
     measured = guard(64, rows)
     assert measured.threshold == pytest.approx(np.quantile(entropy(rows[:, :64]), 0.1))
@@ -50,23 +47,30 @@ def test_the_guard() -> None:
     assert guard(64, rows[:19]).threshold is None
 
 
-def test_held_out_texts(tmp_path: Path) -> None:
+def test_a_guard_of_texts_that_somebody_brought(tmp_path: Path) -> None:
+    class Reader:
+        vocab_size, mask_id, codec = 12, 11, None
+
     path = tmp_path / "held.jsonl"
     with pytest.raises(UserError, match="not there"):
-        read_texts(path)
-    path.write_text("".join(json.dumps({"text": "a", "ids": [1, i]}) + "\n" for i in range(3)))
-    held = read_texts(path)
+        held_out_guard(path, 4, Reader())
+    path.write_text("".join(json.dumps({"ids": [1, 2, 3, i % 9]}) + "\n" for i in range(30)))
+    found = held_out_guard(path, 4, Reader())
+    assert found.threshold == pytest.approx(-0.5 * np.log(0.5) - 0.5 * np.log(0.25))
+    assert "30 texts of held.jsonl" in found.source
+    short = held_out_guard(path, 5, Reader())
+    assert short.threshold is None  # and the reason says how many are long enough
+    assert "0 of 30" in short.source
+    path.write_text('{"ids": [1, 2, 3, 11]}\n')
+    with pytest.raises(UserError, match="no clean token"):
+        held_out_guard(path, 4, Reader())
+
+
+def test_the_texts_that_ship() -> None:
+    held = read_texts()
     assert held is not None
-    assert held.ids.tolist() == [[1, 0], [1, 1], [1, 2]]
-    for bad in (
-        "{",
-        '{"text": "a"}\n',
-        '{"text": "a", "ids": [1]}\n{"text": "b", "ids": [1, 2]}\n',
-        "",
-    ):
-        path.write_text(bad)
-        with pytest.raises(UserError, match="held-out"):
-            read_texts(path)
+    assert held.ids.shape[1] == 128
+    assert held.ids.max() < (held.vocab_size or 0)
 
 
 # Repetition

@@ -107,6 +107,9 @@ def test_the_dagger(tmp_path: Path, capsys: Any) -> None:
         0,
     ]
     assert any("H >= 1.386" in line for line in lines)
+    # Kept: who reads the run later uses the same guard, without the texts.
+    again = call(capsys, tmp_path / "known", *flags[:2], "--json")[1]
+    assert json.loads(again)["cells"][0]["guard"]["threshold"] == pytest.approx(np.log(4))
     # This checkpoint says nothing of its vocabulary, so no guard can be in its tokens.
     assert "no entropy guard" in call(capsys, tmp_path / "unknown", *flags)[1]
 
@@ -171,6 +174,55 @@ def test_a_run_that_grows_is_scored_where_it_grew(tmp_path: Path, evaluator: Eva
     assert table is not None
     assert table.index.tolist() == [0, 1, 2]
     assert table.columns["nll"][:2].tolist() == first.columns["nll"].tolist()
+
+
+# Texts of anybody's
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "folder"])
+def test_texts_that_no_run_holds(
+    tmp_path: Path, gpt2_directory: Path, evaluator: Evaluator, capsys: Any, kind: str
+) -> None:
+    texts = [text for text in TEXTS if text.strip()]
+    path = tmp_path / f"texts.{kind}"
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    elif kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({"text": texts}), path)
+    else:
+        path.mkdir()
+        for i, text in enumerate(texts):
+            (path / f"{i}.txt").write_text(text)
+    code, out, err = call(capsys, path, "--evaluator", gpt2_directory, "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["outputs"] == len(texts)
+    [found] = document["evaluators"]
+    by_name = {one["metric"]: one for one in found["scores"]}
+    metric = perplexity_metric(evaluator, "first-document")
+    outputs = [Output(text, np.zeros(0, np.int64)) for text in texts]
+    columns = perplexity_columns(evaluator, metric, outputs, 0)
+    pooled = np.exp(columns["nll"].sum() / columns["tokens"].sum())
+    assert by_name["perplexity"]["values"]["pooled"]["value"] == pytest.approx(pooled)
+    assert by_name["perplexity"]["span"] == "first-document"
+    ids = evaluator.encode(texts)
+    means = np.mean([_entropy(row) for row in ids])
+    assert by_name["entropy"]["values"]["value"] == pytest.approx(means)
+    if kind == "jsonl":
+        out = call(capsys, path, "--evaluator", gpt2_directory)[1]
+        assert "no entropy guard" in out
+        for flags in (("--own-ids",), ("--span", "public-code"), ("--evaluator", "none")):
+            code, _, err = call(capsys, path, "--evaluator", gpt2_directory, *flags)
+            assert code == 1
+            assert "Traceback" not in err
+
+
+def _entropy(ids: list[int]) -> float:
+    share = np.unique(ids, return_counts=True)[1] / max(len(ids), 1)
+    return float(-(share * np.log(share)).sum())
 
 
 # Wrong input

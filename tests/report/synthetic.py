@@ -3,39 +3,53 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from strop.report.data import (
-    CORNERS,
-    Cell,
-    Column,
-    CostRow,
-    Estimate,
-    Guard,
-    Judged,
-    Model,
-    Output,
-    Posterior,
-    Provenance,
-    Recommendation,
-    Report,
-    Setting,
+from strop.metrics.bootstrap import Interval
+from strop.metrics.guard import Guard
+from strop.metrics.measured import Measured, Score
+from strop.metrics.metric import ENTROPY, PERPLEXITY, REPETITION
+from strop.report.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
+from strop.report.judged import COLUMNS
+from strop.spec import (
+    CellSpec,
+    CheckpointSpec,
+    EvaluatorSpec,
+    GeneratorSpec,
+    MetricSpec,
+    OperatingPoint,
+    SamplerSpec,
 )
+from strop.studies.study import Result, Sources, Study
+from strop.table import Column, Pivot, Table
 
-EVALUATOR = "gpt2 (first-document)"
-OUTPUT_COLUMNS = (
-    Column("perplexity", "perplexity", "Perplexity of this output under the evaluator."),
-    Column("entropy", "entropy", "Unigram entropy in nats.", 3),
-    Column("repetition", "repeated", "Share of tokens in repeated n-grams.", 2),
+CORNERS = tuple(
+    OperatingPoint.of(SamplerSpec(steps=1, temperature=tau, precision=precision))
+    for tau, precision in (
+        (1.0, "float64"),
+        (1.0, "float32"),
+        (0.9, "float64"),
+        (0.9, "float32"),
+        (0.85, "float32"),
+    )
 )
-POOL_COLUMNS = (
-    Column("repetition", "repeated within", "Share of tokens in n-grams repeated in an output."),
-    Column("distinct", "distinct-4", "Different 4-grams over all 4-grams of the pool."),
-    Column("vendi", "Vendi", "Effective number of different outputs by sentence embeddings."),
+METRIC = MetricSpec(
+    name="perplexity",
+    evaluator=EvaluatorSpec(name="gpt2", sha256="a" * 64, tokenizer="b" * 64, context=1024),
+    span="first-document",
 )
+GUARD = Guard(120, 5.3, "tenth percentile of held-out texts")
+
+
+def interval(value: float, spread: float) -> Interval:
+    return Interval(value, value - spread, value + spread, 0.95, 10_000)
 
 
 @cache
@@ -55,105 +69,202 @@ def texts(rng: np.random.Generator, n: int, tokens: int) -> list[str]:
     return ["".join(words[i] for i in row) for row in drawn]
 
 
-def cell(
-    rng: np.random.Generator, steps: int, setting: Setting, n: int, tokens: int, guard: float
-) -> Cell:
+def score(record: Any, metric: MetricSpec, columns: dict[str, Any], values: Any) -> Score:
+    n = len(next(iter(columns.values())))
+    columns = {name: np.asarray(column) for name, column in columns.items()}
+    return Score(metric, record, np.arange(n), columns, values)
+
+
+def measured(
+    steps: int,
+    point: OperatingPoint,
+    n: int,
+    *,
+    perplexity: float | None = None,
+    entropy: Interval | None = None,
+    guard: Guard = GUARD,
+    seed: int = 0,
+) -> Measured:
+    """A cell with these numbers and no file behind it."""
+    checkpoint = CheckpointSpec(family="mdlm", sha256="c" * 64, shape={"vocab_size": 50258})
+    generator = GeneratorSpec(checkpoint=checkpoint, sampler=point.at(steps), length=guard.length)
+    spec = CellSpec(generator=generator, seed=seed)
+    rng, scores = np.random.default_rng(steps), []
+    if perplexity is not None:
+        tokens = np.full(n, 100)
+        nll = tokens * np.log(perplexity * rng.normal(1, 0.1, n).clip(0.5))
+        values = dict.fromkeys(("macro", "bits_per_byte", "kept"))
+        values["pooled"] = interval(perplexity, 0.08 * perplexity)
+        scores.append(score(PERPLEXITY, METRIC, {"nll": nll, "tokens": tokens}, values))
+    if entropy is not None:
+        column = {"entropy": entropy.value * rng.normal(1, 0.05, n)}
+        scores.append(score(ENTROPY, ENTROPY.spec, column, {"entropy": entropy}))
+    repeated = interval(0.1, 0.02)
+    scores.append(
+        score(
+            REPETITION, REPETITION.spec, {"repetition": np.full(n, 0.1)}, {"repetition": repeated}
+        )
+    )
+    path = Path("runs/synthetic/cells") / spec.id
+    calls = float(min(steps, guard.length))
+    return Measured(spec, path, n, guard, tuple(scores), calls, 0.02 * steps)
+
+
+def shown(cell: Measured, drawn: Sequence[str], label: str | None = None) -> Shown:
+    calls = dict.fromkeys(range(len(drawn)), int(cell.calls or 0))
+    return Shown(cell, label or str(cell.point), dict(enumerate(drawn)), calls)
+
+
+def cell(rng: np.random.Generator, steps: int, point: OperatingPoint, n: int, tokens: int) -> Shown:
     """A generator whose numbers move as the paper's do."""
-    sharp = (1 - setting.temperature) * 10
-    rounded = np.log2(steps) / 40 if setting.precision == "float32" else 0.0
-    perplexity = (60 + 4000 / steps) * 0.45**sharp * (1 - 3 * rounded)
-    entropy = 5.95 - 0.35 * sharp - rounded - 0.03 * np.log2(steps)
+    sampler = point.sampler
+    sharp = (1 - sampler.temperature) * 10
+    rounded = np.log2(steps) / 40 if sampler.precision == "float32" else 0.0
+    perplexity = float((60 + 4000 / steps) * 0.45**sharp * (1 - 3 * rounded))
+    entropy = interval(float(5.95 - 0.35 * sharp - rounded - 0.03 * np.log2(steps)), 0.05)
     drawn = texts(rng, n, tokens)
     drawn[-1] = (drawn[-1][:60] + " and so on and so on. ") * 4
-    values = rng.normal(1, 0.1, (n, 2))
-    return Cell(
-        id=f"{steps:04d}{setting.temperature:g}{setting.precision}",
-        run="runs/synthetic",
-        steps=steps,
-        setting=setting,
-        n=n,
-        perplexity={EVALUATOR: Estimate(perplexity, perplexity * 0.92, perplexity * 1.09)},
-        entropy=Estimate(entropy, entropy - 0.05, entropy + 0.05),
-        below_guard=entropy < guard,
-        pool={
-            "repetition": Estimate(0.08 * sharp + 0.02),
-            "distinct": Estimate(0.93 - 0.05 * sharp),
-            "vendi": Estimate(n * 0.8 - 4 * sharp, n * 0.7, n * 0.9),
+    return shown(measured(steps, point, n, perplexity=perplexity, entropy=entropy), drawn)
+
+
+def gain(rule: str, steps: int, value: float, entropy: float, verdict: str) -> dict[str, Any]:
+    guard = {"threshold": 5.3, "source": "a test", "verdict": verdict}
+    return {
+        "rule": rule,
+        "steps": steps,
+        "point": "(0.9, float32)",
+        "temperature": 0.9,
+        "precision": "float32",
+        "evaluator": "gpt2",
+        "ratio": {"value": value, "low": value - 0.3, "high": value + 0.4},
+        "shown": True,
+        "entropy": {"value": entropy, "low": entropy - 0.05, "high": entropy + 0.05},
+        "guard": guard,
+        "recommended": verdict == "above",
+    }
+
+
+def audit_result() -> Result:
+    """As `strop audit` leaves it in audit.json."""
+    picks = [
+        {"steps": m, "point": "(0.9, float32)", "passes": True, "at_edge": []} for m in (4, 16)
+    ]
+    chosen = {"sha256": "d" * 64, "picks": picks, "candidates": 5, "cells": 20}
+    gains = [
+        gain("frozen", 4, 2.62, 5.5, "above"),
+        gain("frozen", 16, 2.9, 5.2, "below"),
+        gain("per-budget", 4, 2.62, 5.5, "above"),
+        gain("per-budget", 16, 3.1, 5.31, "undecided"),
+    ]
+    return Result(
+        asked={"checkpoints": ["embedded:tales"]},
+        table=Table("Cells", (Column("steps"),), [{"steps": 4}]),
+        more={
+            "gains": Table("Gains", (Column("rule"),), [{"rule": one["rule"]} for one in gains]),
         },
-        calls=min(steps, tokens) * 0.9,
-        seconds=0.02 * steps,
-        outputs=tuple(
-            Output(i, text, (perplexity * values[i, 0], entropy * values[i, 1], 0.1))
-            for i, text in enumerate(drawn)
-        ),
+        facts={
+            "answer": [
+                "Use (0.9, float32) at M = 4: perplexity is 2.62 times lower [2.32, 3.02] on fresh "
+                "outputs than with (1, float64).",
+                "At M = 16 nothing is recommended: the fresh outputs do not stay above the guard.",
+            ],
+            "selections": {"frozen": chosen, "per-budget": chosen},
+            "refusals": {
+                "sharpest": "no setting passes the guard at more than half of the budgets"
+            },
+            "gains": gains,
+        },
     )
+
+
+YAML = "samplers:\n- steps: 4\n  temperature: 0.9\n  precision: float32\n"
+
+
+def study_result(steps: Sequence[int] = (4, 16)) -> Result:
+    """A study's, with a table that spreads over samplers."""
+    rows = [
+        {"steps": m, "point": point, "seconds": m * f, "low": m * f * 0.9, "high": m * f * 1.1}
+        for m in steps
+        for point, f in (("dense", 0.9), ("fast", 0.3))
+    ]
+    columns = (
+        Column("steps", "M"),
+        Column("point"),
+        Column("seconds", unit="s", digits=3, ends=("low", "high")),
+    )
+    table = Table("Seconds per sequence", columns, rows, Pivot(("steps",), ("point",), "seconds"))
+    return Result(
+        asked={"checkpoints": ["embedded:tales"]},
+        table=table,
+        more={
+            "calls": Table(
+                "Calls", (Column("steps", "M"), Column("calls")), [{"steps": 4, "calls": 3.5}]
+            )
+        },
+        notes=("Measured in batches of eight.",),
+    )
+
+
+def draw(result: Result) -> Figure:
+    figure = Figure(figsize=(3.3, 2.4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        [r["steps"] for r in result.table.rows], [r["seconds"] for r in result.table.rows], "o"
+    )
+    axes.set(xlabel="$M$", ylabel="seconds")
+    return figure
+
+
+def beside(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figure | None]:
+    rows = [{"steps": one.steps, "point": str(one.point)} for one in cells]
+    return Table("Beside the cells", (Column("steps", "M"), Column("point")), rows), draw(result)
+
+
+STUDY = Study(
+    name="stopwatch",
+    title="How long does it take?",
+    about="",
+    sources=Sources(("CHECKPOINT",), ""),
+    parameters=(),
+    run=lambda _: study_result(),
+    draw=draw,
+    beside_cells=beside,
+)
 
 
 def report(
     steps: tuple[int, ...] = (4, 16, 64, 1024),
-    settings: tuple[Setting, ...] = CORNERS,
+    points: tuple[OperatingPoint, ...] = CORNERS,
     n: int = 12,
     tokens: int = 120,
 ) -> Report:
     """A report with every part."""
     rng = np.random.default_rng(5)
-    guard = 5.3
-    cells = [cell(rng, m, setting, n, tokens, guard) for m in steps for setting in settings]
-    model = Model(
-        "embedded:tales", tokens, 0, Guard(guard, "10th percentile of held-out texts"), tuple(cells)
-    )
+    cells = tuple(cell(rng, m, point, n, tokens) for m in steps for point in points)
+    judged = [
+        {"name": "M 4 · (1, float64)", "mark": "", "geq": 3.1, "low": 2.8, "high": 3.4, "ged": 4.1}
+        | {"invalid": 0.133, "modes": 4.73, "judged": "4 of 4"},
+        {
+            "name": "M 16 · (0.9, float32)",
+            "mark": "†",
+            "geq": 5.6,
+            "low": 5.2,
+            "high": 6,
+            "ged": 6.6,
+        }
+        | {"invalid": 0.066, "modes": 5.74, "judged": "3 of 4"},
+    ]
+    judges = ("offline-v1/ngrams, profile 12345678", "a-model, profile 12345678")
+    facts = (("checkpoint", "embedded:tales"), ("weights sha256", "ab" * 32), ("torch", "2.13"))
     return Report(
         title="Audit of embedded:tales",
-        models=(model,),
-        evaluators=(EVALUATOR,),
-        output_columns=OUTPUT_COLUMNS,
-        pool_columns=POOL_COLUMNS,
-        recommendation=Recommendation(
-            "frozen",
-            (
-                "Deploy temperature 0.9 with float32 draws at every budget.",
-                "On 128 fresh outputs of another seed its perplexity is 2.9 times lower "
-                "(2.6–3.3) than that of the standard sampler. 20 settings were searched.",
-            ),
-            "name: ancestral\nsteps: 64\ntemperature: 0.9\nprecision: float32\n",
+        groups=(Group("embedded:tales", GUARD.length, 0, cells),),
+        audits=(Audit(audit_result(), {"frozen": YAML, "per-budget": YAML}),),
+        studies=(StudyPart("stopwatch", Path("runs/stopwatch"), study_result(), STUDY),),
+        series=tuple(
+            Series(judge, "offline" in judge, Table(f"Judged by {judge}", COLUMNS, judged))
+            for judge in judges
         ),
-        cost=tuple(
-            CostRow(kind, m, calls, seconds, memory, 8, "τ 1 · float64")
-            for kind, m, calls, seconds, memory in (
-                ("dense", 64, 65, 291, 7980),
-                ("fast", 64, 63, 98, 286),
-                ("dense", 1024, 1025, 4613, 7980),
-                ("fast", 1024, 641, 998, 286),
-            )
-        ),
-        posterior=tuple(
-            Posterior(
-                "embedded:tales",
-                m,
-                0.9,
-                Estimate(0.04 + 0.006 * i, 0.036 + 0.006 * i, 0.045 + 0.006 * i),
-                1.0,
-                Estimate(2.6 + 0.3 * i, 2.3 + 0.3 * i, 2.9 + 0.3 * i),
-            )
-            for i, m in enumerate(steps)
-        ),
-        judged=(
-            Judged(
-                "offline-v1", "M 4 τ 1 float64", Estimate(3.1, 2.8, 3.4), 4.1, 0.133, 4.73, 4, 4
-            ),
-            Judged(
-                "offline-v1", "M 1024 τ 0.9 float32", Estimate(5.6, 5.2, 6), 6.6, 0.066, 5.74, 3, 4
-            ),
-        ),
-        provenance=(
-            Provenance(
-                "runs/synthetic",
-                (
-                    ("checkpoint", "embedded:tales"),
-                    ("weights sha256", "ab" * 32),
-                    ("torch", "2.13"),
-                ),
-            ),
-        ),
+        provenance=(Provenance("runs/synthetic", facts),),
         commands={"score": "strop score runs/synthetic"},
     )

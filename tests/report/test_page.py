@@ -9,15 +9,35 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from synthetic import EVALUATOR, report
+from synthetic import (
+    CORNERS,
+    GUARD,
+    METRIC,
+    STUDY,
+    audit_result,
+    interval,
+    measured,
+    report,
+    shown,
+    study_result,
+)
 
 from strop.errors import UserError
-from strop.report.data import CORNERS, DAGGER, STANDARD, Estimate, Report
-from strop.report.figures import drawings
-from strop.report.page import render, write
+from strop.metrics.guard import MARKS
+from strop.report import render, write
+from strop.report.data import Audit, Group, Report, Shown, StudyPart
+from strop.report.figures import MOST_LINES, drawings
+from strop.report.judged import recognised
 from strop.report.svg import VARIABLES, as_file, inline
-from strop.report.tables import corner_table, corner_text, interval, number
+from strop.report.tables import corner_table, facts, output_columns, pool_table
+from strop.report.text import place, replaced
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.studies.study import Result
+from strop.table import Column, Table, number
+
+STANDARD = CORNERS[0]
 
 
 @pytest.mark.parametrize(
@@ -37,56 +57,108 @@ def test_numbers(value: float | None, digits: int, told: str) -> None:
     assert number(value, digits) == told
 
 
-def test_intervals() -> None:
-    assert interval(Estimate(2.0, 1.5, 2.5), 2) == "(1.5–2.5)"
-    assert interval(Estimate(0.0, -1.0, 1.0), 2) == "(−1.0 to 1.0)"
-    assert interval(Estimate(2.0)) == interval(None) == ""
+def one_group(*cells: Shown, name: str = "model") -> Report:
+    return Report(title="test", groups=(Group(name, GUARD.length, 0, cells),))
 
 
-def test_the_best_of_a_row_passes_the_guard() -> None:
-    model = report().models[0]
-    table = corner_table(model, EVALUATOR)
-    assert table.settings == [setting.label for setting in CORNERS]
-    for steps, row in zip(table.steps, table.entries, strict=True):
-        cells = [model.at(steps, setting) for setting in CORNERS]
-        passing = [cell for cell in cells if cell is not None and not cell.below_guard]
-        lowest = min(passing, key=lambda cell: cell.perplexity[EVALUATOR].value)
-        best = [e is not None and e.best for e in row]
-        assert best == [cell is lowest for cell in cells]
-        assert [e is not None and e.below_guard for e in row] == [
-            cell is not None and cell.below_guard for cell in cells
-        ]
-        assert [e is not None and e.standard for e in row] == [s == STANDARD for s in CORNERS]
-    # The lowest perplexity of all fails the guard somewhere, else the rule was not tested.
-    assert any(cell.below_guard for cell in model.cells)
+def plain(html: str) -> str:
+    """The page's text, scripts aside."""
+    body = re.sub(r"<(script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", body))
+
+
+def test_the_best_of_a_row_is_above_the_guard() -> None:
+    group = report().groups[0]
+    table = corner_table(group, METRIC, "a title")
+    assert table.header() == ["M", *map(str, CORNERS)]
+    verdicts = set()
+    for steps, line in zip(group.steps, table.entries(), strict=True):
+        cells = [c.measured for c in group.ordered if c.measured.steps == steps]
+        passing = [cell for cell in cells if cell.verdict == "above"]
+        lowest = min(passing, key=lambda cell: cell.perplexity().value)
+        rows = [entry.row for entry in line[1:]]
+        assert [row and row["best"] for row in rows] == [cell is lowest for cell in cells]
+        assert [row and row["mark"] for row in rows] == [cell.mark for cell in cells]
+        assert [row and row["standard"] for row in rows] == [c.point == STANDARD for c in cells]
+        verdicts |= {cell.verdict for cell in cells}
+    assert verdicts == {"above", "below", "undecided"}  # else the rule was not tested
+
+
+def test_cells_without_a_guard_can_be_best() -> None:
+    bare = replace(GUARD, threshold=None)
+    cells = [
+        shown(measured(4, point, 40, perplexity=level, entropy=interval(1, 0.1), guard=bare), ["a"])
+        for point, level in zip(CORNERS, (30.0, 20.0), strict=False)
+    ]
+    rows = corner_table(one_group(*cells).groups[0], METRIC, "").rows
+    assert [row["best"] for row in rows] == [False, True]
+    assert "No entropy guard" in " ".join(facts(one_group(*cells).groups[0]))
 
 
 def test_the_table_as_text() -> None:
-    model = report(steps=(4,), settings=CORNERS[:1]).models[0]
-    cell = replace(
-        model.cells[0],
-        perplexity={EVALUATOR: Estimate(41.234, 38.1, 44.9)},
-        entropy=Estimate(5.014),
-        below_guard=True,
-    )
-    header, rows = corner_text(replace(model, cells=(cell,)), EVALUATOR)
-    assert header == ["M", "τ 1 · float64"]
-    assert rows == [["4", f"41.23{DAGGER} [5.01] (38.1–44.9)"]]
-    assert corner_text(replace(model, cells=(cell,)), None)[1] == [["4", f"{DAGGER} [5.01]"]]
+    cell = measured(4, STANDARD, 40, perplexity=41.234, entropy=interval(5.014, 0.01))
+    group = one_group(shown(cell, ["a"])).groups[0]
+    header, rows = corner_table(group, METRIC, "").text()
+    assert header == ["M", "(1, float64)"]
+    assert rows == [["4", "41.23† [5.01]\n[37.94, 44.53]"]]
+    assert corner_table(group, None, "").text()[1] == [["4", "5.014†\n[5.004, 5.024]"]]
+
+
+def test_generators_that_differ_in_a_setting_or_finish_are_two_columns() -> None:
+    points = [
+        OperatingPoint.of(SamplerSpec(name="remdm-cap", steps=4, **more))
+        for more in ({"eta": 0.01}, {"eta": 0.02}, {"eta": 0.02, "finish": "draw"})
+    ]
+    cells = [
+        shown(measured(4, point, 2, perplexity=30.0 + i, entropy=interval(5.5, 0.1)), [f"text {i}"])
+        for i, point in enumerate(points)
+    ]
+    page = render(one_group(*cells))
+    for point, level in zip(points, ("30.00", "31.00", "32.00"), strict=True):
+        assert f'<th scope="col">{point}</th>' in page.html
+        assert level in page.html
+    assert len(packs(page.html)) == 3
+
+
+def test_columns_come_in_one_order_whatever_was_measured_first() -> None:
+    sharp = shown(measured(4, CORNERS[3], 2, entropy=interval(5.5, 0.1)), ["a"])
+    both = [shown(measured(16, point, 2, entropy=interval(5.5, 0.1)), ["a"]) for point in CORNERS]
+    group = one_group(sharp, *both).groups[0]
+    table = corner_table(group, None, "")
+    assert table.header() == ["M", *map(str, CORNERS)]
+    assert [entry.value for entry in table.entries()[0][1:]] == ["–", "–", "–", "5.500", "–"]
+    assert render(one_group(sharp, *both)).html.count('<span class="nothing">–</span>') == 4
+
+
+def test_small_pools_are_marked_in_words() -> None:
+    cells = [
+        shown(measured(4, point, n, perplexity=30, entropy=interval(5.5, 0.1)), ["a"] * n)
+        for point, n in zip(CORNERS, (31, 32), strict=False)
+    ]
+    text = plain(render(one_group(*cells)).html)
+    assert "Pools (M 4 · (1, float64)) have fewer than 32 outputs" in text
+    assert text.count("31 outputs") == 1
+    assert "32 outputs " not in text.partition("Outputs")[0].replace("fewer than 32 outputs", "")
+
+
+def test_marks_are_explained() -> None:
+    text = plain(render(report()).html)
+    assert f"{MARKS['below']} lies below the entropy guard" in text
+    assert f"{MARKS['undecided']} is undecided" in text
 
 
 def test_absent_parts_say_which_command_adds_them() -> None:
-    full = report(steps=(4,))
-    cells = tuple(replace(cell, perplexity={}, pool={}) for cell in full.models[0].cells)
-    bare = Report(
-        title="bare",
-        models=(replace(full.models[0], cells=cells),),
-        commands={
-            part: f"strop add-{part}" for part in ("score", "cost", "posterior", "groupeval")
-        },
-    )
+    full = report(steps=(4, 16))
+    cells = [
+        shown(
+            measured(c.measured.steps, c.measured.point, 2, entropy=interval(5.5, 0.1)), ["a"] * 2
+        )
+        for c in full.cells
+    ]
+    parts = ("score", "audit", "study", "groupeval")
+    bare = replace(one_group(*cells), commands={part: f"strop add-{part}" for part in parts})
     html = render(bare).html
-    for part in ("score", "cost", "posterior", "groupeval"):
+    for part in parts:
         assert f"<code>strop add-{part}</code> adds it" in html
     assert "Entropy in nats" in html
     assert "Entropy against steps" in html
@@ -95,7 +167,153 @@ def test_absent_parts_say_which_command_adds_them() -> None:
 
 
 def test_no_cells_at_all() -> None:
-    assert "0 generators of 0 checkpoints" in render(Report(title="empty", models=())).html
+    assert "0 generators of 0 checkpoints" in render(Report(title="empty")).html
+
+
+# ---------------------------------------------------------------------------- the audit
+
+
+def test_the_page_starts_with_the_answer() -> None:
+    text = plain(render(report()).html)
+    answer = text.index("Use (0.9, float32) at M = 4")
+    assert all(answer < text.index(later) for later in ("20 generators", "Corners", "GroupEval"))
+
+
+def test_every_rule_is_shown_and_only_what_is_above_the_guard_is_recommended() -> None:
+    html = render(report()).html
+    table = html[html.index("Gain of every rule") : html.index("</table>")]
+    lines = [plain(line) for line in table.split("<tr>")[2:]]
+    assert [line.split()[0] for line in lines] == ["frozen", "frozen", "per-budget", "per-budget"]
+    above, below, again, undecided = lines
+    assert "2.90†" in below
+    assert "no recommendation: below the guard" in below
+    assert "3.10‡" in undecided
+    assert "no recommendation: too near" in undecided
+    for line in (above, again):
+        assert line.strip().endswith("recommended")
+        assert "†" not in line
+    assert "The rule sharpest chose nothing" in html
+
+
+def test_the_samplers_stand_folded_below_the_gains() -> None:
+    html = render(report()).html
+    for rule in ("frozen", "per-budget"):
+        at = html.index(f"The samplers of the rule {rule}, as YAML")
+        assert html.rindex("<details", 0, at) > html.index("Gain of every rule")
+    assert html.count("<pre") == html.count('<details class="fold"><summary>The samplers') == 2
+
+
+def test_an_audit_document_survives_its_file() -> None:
+    read = Result.read(json.loads(json.dumps(audit_result().document())))
+    again = replace(report(), audits=(Audit(read, {}),))
+    assert "Use (0.9, float32) at M = 4" in render(again).html
+
+
+# ---------------------------------------------------------------------------- studies, judges
+
+
+def test_a_study_is_shown_by_its_record() -> None:
+    page = render(report(steps=(4,)))
+    text = plain(page.html)
+    for words in ("How long does it take?", "Seconds per sequence", "Calls", "Beside the cells"):
+        assert words in text
+    assert "Measured in batches of eight." in text
+    assert "not installed" not in text
+    assert {"stopwatch-1", "stopwatch-1-cells"} <= {one.name for one in page.drawings}
+
+
+def test_a_study_that_is_not_installed_is_shown_by_its_tables() -> None:
+    part = StudyPart("stopwatch", Path("x"), study_result(), None)
+    page = render(Report(title="alone", studies=(part,)))
+    assert "The study stopwatch is not installed here" in page.html
+    assert "Seconds per sequence" in page.html
+    assert page.drawings == []
+
+
+def test_a_result_that_its_figure_cannot_read_is_one_error() -> None:
+    odd = replace(study_result(), table=Table("odd", (Column("x"),), [{"x": 1}]))
+    with pytest.raises(UserError, match="what its figure needs"):
+        render(Report(title="odd", studies=(StudyPart("stopwatch", Path("x"), odd, STUDY),)))
+
+
+def test_judges_have_tables_of_their_own_and_the_counting_one_is_called_so() -> None:
+    html = render(report()).html
+    judged = html[html.index('id="groupeval"') : html.index('id="outputs"')]
+    assert judged.count("<table>") == 2
+    warned = [m.start() for m in re.finditer("only counts repetitions and lengths", judged)]
+    assert len(warned) == 1
+    assert warned[0] < judged.index("Judged by offline-v1") < judged.index("Judged by a-model")
+    assert "no evidence about quality" in judged
+    series = tuple(one for one in report().series if not one.offline)
+    assert "only counts" not in render(replace(report(), series=series)).html
+
+
+def test_judged_cells_are_recognised() -> None:
+    cells = report(steps=(4, 16), points=CORNERS[2:4]).cells
+    assert recognised(cells[2].measured.id, cells) is cells[2]
+    assert recognised("synthetic steps=16 precision=float64", cells) is cells[2]
+    assert recognised("synthetic steps=16 temperature=0.9 precision=float32", cells) is cells[3]
+    assert recognised("synthetic steps=16", cells) is None  # two cells could be meant
+    assert recognised("synthetic temperature=0.9 steps=16", cells) is None
+    assert recognised("elsewhere steps=16 precision=float64", cells) is None
+    assert recognised("synthetic", cells[:1]) is cells[0]
+
+
+# ---------------------------------------------------------------------------- metrics
+
+
+def test_every_metric_has_its_columns() -> None:
+    full = report(steps=(4,))
+    assert [one.column.heading for one in output_columns(full)] == [
+        "perplexity",
+        "entropy",
+        "repeated",
+        "calls",
+    ]
+    table = pool_table(full, full.groups[0])
+    assert table.header()[3:6] == ["perplexity", "entropy", "repeated 4-grams"]
+    assert table.header()[-2:] == ["network calls", "seconds"]
+
+
+def test_perplexities_go_by_evaluator_and_span() -> None:
+    one = measured(4, STANDARD, 4, perplexity=30.0, entropy=interval(5.5, 0.1))
+    other = replace(one.scores[0], metric=METRIC.model_copy(update={"span": "full-stream"}))
+    two = replace(one, scores=(one.scores[0], other, *one.scores[1:]))
+    found = one_group(shown(two, ["a"] * 4))
+    assert list(found.perplexities.values()) == ["gpt2, first-document", "gpt2, full-stream"]
+    names = [one.column.heading for one in output_columns(found)]
+    assert names[:2] == [
+        "perplexity (gpt2, first-document)",
+        "perplexity (gpt2, full-stream)",
+    ]
+    html = render(found).html
+    assert html.count("<caption>Perplexity under gpt2, ") == 2
+
+
+# ---------------------------------------------------------------------------- paths and names
+
+
+def test_absolute_paths_are_not_passed_on() -> None:
+    private = "/home/somebody/secret/models/tiny"
+    assert place(private) == "models/tiny"
+    assert place("runs/first") == "runs/first"
+    assert place("/tiny") == "tiny"
+    assert place("embedded:tales") == "embedded:tales"
+    assert replaced(f"see {private}/x", {private: "models/tiny"}) == "see models/tiny/x"
+    rows = [{"checkpoint": private, "loss": 1.0}]
+    table = Table("Losses", (Column("checkpoint"), Column("loss")), rows)
+    study = replace(STUDY, draw=lambda _: STUDY.draw(study_result()), beside_cells=None)  # type: ignore[misc]
+    result = replace(study_result(), table=table, notes=(f"of {private}",))
+    full = replace(
+        report(steps=(4,)),
+        studies=(StudyPart("stopwatch", Path(private), result, study),),
+        commands={"audit": f"strop audit {private}"},
+        audits=(),
+        private={private: "models/tiny"},
+    )
+    html = render(full).html
+    assert "somebody" not in html
+    assert "strop audit models/tiny" in html
 
 
 def packs(html: str) -> list[list[list[object]]]:
@@ -105,13 +323,25 @@ def packs(html: str) -> list[list[list[object]]]:
 
 def test_what_is_packed_is_what_was_given() -> None:
     full = report(steps=(4,))
-    held = packs(render(full).html)
-    assert len(held) == len(full.models[0].cells)
-    for rows, cell in zip(held, full.models[0].cells, strict=True):
-        assert [row[1] for row in rows] == [one.text for one in cell.outputs]
-        assert [row[0] for row in rows] == [one.index for one in cell.outputs]
-        for row, one in zip(rows, cell.outputs, strict=True):
-            assert row[2] == pytest.approx(one.values, rel=1e-4)
+    held, columns = packs(render(full).html), output_columns(full)
+    assert len(held) == len(full.cells)
+    for rows, cell in zip(held, full.cells, strict=True):
+        assert [row[1] for row in rows] == list(cell.texts.values())
+        assert [row[0] for row in rows] == list(cell.texts)
+        for row in rows:
+            given = [column.values(cell)[row[0]] for column in columns]  # type: ignore[index]
+            assert row[2] == pytest.approx(given, rel=1e-4)
+
+
+def test_outputs_that_were_not_scored_have_no_number() -> None:
+    cell = measured(4, STANDARD, 2, perplexity=30.0)
+    score = cell.scores[0]
+    half = replace(score, index=np.array([7]), columns={k: v[:1] for k, v in score.columns.items()})
+    one = Shown(replace(cell, scores=(half,)), "x", {2: "a", 7: "b"}, {2: 3, 7: 4})
+    ((first, second),) = packs(render(one_group(one)).html)
+    assert first == [2, "a", [None, 3.0]]
+    assert second[:2] == [7, "b"]
+    assert second[2][0] > 0  # type: ignore[index]
 
 
 def test_a_page_that_would_be_too_large_holds_fewer_outputs() -> None:
@@ -134,10 +364,9 @@ def test_figures_follow_the_page_and_stand_alone() -> None:
         "perplexity-1",
         "entropy-1",
         "frontier-1",
-        "cost",
+        "groupeval-1",
+        "groupeval-2",
         "two-bits",
-        "posterior",
-        "groupeval",
     ]
     for drawing in drawn:
         svg = inline(drawing.figure, drawing.name, 'a "name" <b>')
@@ -154,20 +383,56 @@ def test_figures_follow_the_page_and_stand_alone() -> None:
         assert as_file(drawing.figure, "png").startswith(b"\x89PNG")
 
 
-def test_figures_of_a_whole_grid_show_the_corners() -> None:
-    settings = tuple(
-        replace(STANDARD, temperature=tau, precision=precision)
+def test_figures_of_a_whole_grid_show_the_standard_and_the_sharpest() -> None:
+    points = tuple(
+        OperatingPoint.of(SamplerSpec(steps=1, temperature=tau, precision=precision))
         for tau in (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
         for precision in ("float64", "float32")
     )
-    page = render(
-        report(steps=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024), settings=settings, n=2)
+    steps = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+    page = render(report(steps=steps, points=points, n=2))
+    assert all(page.html.count(f'<th scope="col">{point}</th>') == 1 for point in points)
+    for drawing in page.drawings[:3]:
+        legend = [text.get_text() for text in drawing.figure.legends[0].get_texts()]
+        assert len(legend) == MOST_LINES
+        assert str(STANDARD) in legend
+        assert {"(0.8, float64)", "(0.8, float32)", "(0.85, float32)"} <= set(legend)
+        assert f"{MOST_LINES} of {len(points)} samplers" in drawing.caption
+
+
+def long_names() -> Report:
+    points = tuple(
+        OperatingPoint.of(SamplerSpec(name="remdm-cap", steps=1, temperature=tau, eta=eta))
+        for tau in (1.0, 0.9)
+        for eta in (0.01, 0.02, 0.04)
     )
-    svg = page.html[page.html.index("perplexity-1-figure_1") :]
-    svg = svg[: svg.index("</svg>")]
-    assert all(setting.label in svg for setting in CORNERS)
-    assert "τ 1.05" not in svg
-    assert page.html.count('<th scope="col">τ') == len(settings)
+    return report(steps=(3, 4, 5, 6, 8, 1024), points=points, n=2)
+
+
+@pytest.mark.parametrize("make", [report, long_names])
+def test_no_label_of_a_figure_is_cut_or_meets_another(make: object) -> None:
+    for drawing in drawings(make()):  # type: ignore[operator]
+        figure = drawing.figure
+        figure.draw_without_rendering()
+        texts = [*(t for one in figure.legends for t in one.get_texts())]
+        for axes in figure.axes:
+            texts += [axes.xaxis.label, axes.yaxis.label, *axes.texts]
+            for axis in (axes.xaxis, axes.yaxis):
+                low, high = sorted(axis.get_view_interval())
+                ticks = [t for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+                texts += [tick.label1 for tick in ticks]
+        boxes = [t.get_window_extent() for t in texts if t.get_text() and t.get_visible()]
+        width, height = figure.bbox.width + 1, figure.bbox.height + 1
+        for i, box in enumerate(boxes):
+            assert -1 <= box.x0 <= box.x1 <= width, drawing.name
+            assert -1 <= box.y0 <= box.y1 <= height, drawing.name
+            for other in boxes[:i]:
+                assert not box.shrunk(0.9, 0.9).overlaps(other), (drawing.name, box, other)
+
+
+def test_a_causal_model_has_no_figure_against_steps() -> None:
+    names = [one.name for one in drawings(report(steps=(64,), points=CORNERS[:2]))]
+    assert names[0] == "frontier-1"
 
 
 def test_written_page_and_figures(tmp_path: Path) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chromium import PHONE, Watched, chromium
-from synthetic import report
+from chromium import LAPTOP, PHONE, Watched, chromium
+from matplotlib.figure import Figure
+from synthetic import CORNERS, STUDY, interval, measured, report, shown
 
-from strop.report.data import CORNERS, Column, Output, Report
-from strop.report.page import MOST_BYTES, render, write
+from strop.metrics.guard import MARKS
+from strop.report import render, write
+from strop.report.data import Group, Report, StudyPart
+from strop.report.page import MOST_BYTES
+from strop.report.tables import output_columns
+from strop.studies.study import Result
+from strop.table import Column, Table
 
 pytestmark = pytest.mark.browser
 
@@ -30,16 +36,15 @@ HOSTILE = [
 
 def with_texts(base: Report, texts: list[str]) -> Report:
     """The report with these outputs in every cell."""
-    model = base.models[0]
     cells = tuple(
-        replace(
-            cell,
-            n=len(texts),
-            outputs=tuple(Output(i, text, (float(i), 5.0, 0.0)) for i, text in enumerate(texts)),
+        shown(
+            measured(4, one.measured.point, len(texts), perplexity=9.0, entropy=interval(5.5, 0.1)),
+            texts,
+            one.label,
         )
-        for cell in model.cells
+        for one in base.cells
     )
-    return replace(base, models=(replace(model, cells=cells),))
+    return replace(base, groups=(replace(base.groups[0], cells=cells),))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,7 @@ def test_opens_without_complaints_and_without_the_network(opened: Watched) -> No
     page = opened.page
     assert page.title() == "Audit of embedded:tales – strop report"
     assert page.locator("table.corners tbody tr").count() == 4
-    assert page.locator("figure svg").count() == 7
+    assert page.locator("figure svg").count() == 8
     assert page.locator("nav a").count() == page.locator("main section[id]").count() - 1
     ids = page.evaluate("[...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
@@ -87,29 +92,54 @@ def test_the_watch_sees_what_it_looks_for(browser: object, tmp_path: Path) -> No
     watched.page.close()
 
 
-def test_daggers_stand_at_every_cell_below_the_guard(opened: Watched) -> None:
-    below = sum(cell.below_guard for cell in report().models[0].cells)
-    assert below > 0
-    assert opened.page.locator("table.corners td .dagger").count() == below
+def test_marks_stand_at_every_cell_that_is_not_above_the_guard(opened: Watched) -> None:
+    cells = report().cells
     options = opened.page.locator("#side-a option").all_inner_texts()
-    assert sum("†" in option for option in options) == below
+    told = opened.page.locator("table.corners td .mark").all_inner_texts()
+    for verdict, mark in MARKS.items():
+        here = sum(cell.measured.verdict == verdict for cell in cells)
+        assert here > 0
+        assert told.count(mark) == here
+        assert sum(mark in option for option in options) == here
+
+
+def test_the_answer_is_what_one_sees_first(opened: Watched) -> None:
+    box = opened.page.locator("#answer .sentences p").first.bounding_box()
+    assert box
+    assert box["y"] + box["height"] < LAPTOP["height"] / 2
+    assert opened.page.locator("#answer pre").first.is_hidden()
+    opened.page.locator("#answer summary").first.click()
+    assert "temperature: 0.9" in opened.page.locator("#answer pre").first.inner_text()
+
+
+WIDE = {"width": 1600, "height": 900}
+
+
+def test_a_wide_page_is_used(browser: object, page_file: Path) -> None:
+    watched = Watched(browser, page_file, WIDE)  # type: ignore[arg-type]
+    for where in ("#answer", "#corners table", "#corners .figures", "#outputs .pairs"):
+        box = watched.page.locator(where).first.bounding_box()
+        assert box
+        # The right margin is that of the page: nothing ends in its middle.
+        assert box["x"] + box["width"] > 0.95 * WIDE["width"]
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= WIDE["width"]
+    watched.page.close()
 
 
 def test_side_by_side(opened: Watched) -> None:
-    page, cells = opened.page, report().models[0].cells
-    left = next(i for i, cell in enumerate(cells) if cell.setting == CORNERS[0])
-    assert opened.texts("a")[0].split()[:5] == cells[left].outputs[0].text.split()[:5]
+    page, cells = opened.page, report().cells
+    assert opened.texts("a")[0].split()[:5] == cells[0].texts[0].split()[:5]  # the standard
     page.select_option("#side-b", "7")
     page.wait_for_function(
         "words => document.querySelector('article.b .who').textContent.includes(words)",
-        arg=cells[7].label,
+        arg=cells[7].name,
     )
-    assert opened.texts("b")[0].split()[:5] == cells[7].outputs[0].text.split()[:5]
+    assert opened.texts("b")[0].split()[:5] == cells[7].texts[0].split()[:5]
     before = opened.texts("a"), opened.texts("b")
     page.click("#swap")
     page.wait_for_function(
         "words => document.querySelector('article.a .who').textContent.includes(words)",
-        arg=cells[7].label,
+        arg=cells[7].name,
     )
     assert (opened.texts("b"), opened.texts("a")) == before
     boxes = [page.locator(f"article.{side}").first.bounding_box() for side in "ab"]
@@ -123,19 +153,19 @@ def test_a_number_of_the_table_leads_to_its_outputs(opened: Watched) -> None:
     link = opened.page.locator("table.corners td a").nth(9)
     wanted = link.get_attribute("data-cell")
     link.click()
-    cell = next(cell for cell in report().models[0].cells if cell.id == wanted)
+    cell = next(cell for cell in report().cells if cell.measured.id == wanted)
     opened.page.wait_for_function(
         "words => document.querySelector('article.b .who').textContent.includes(words)",
-        arg=cell.label,
+        arg=cell.name,
     )
 
 
 def test_search(opened: Watched) -> None:
-    cells = report().models[0].cells
-    word = next(word for word in cells[0].outputs[3].text.split() if len(word) > 6)
+    cells = report().cells
+    word = next(word for word in cells[0].texts[3].split() if len(word) > 6)
     hits = [
-        sum(word.lower() in one.text.lower() for one in cells[i].outputs) for i in (0, 3)
-    ]  # M 4 standard and M 4 sharpened are what the page opens with
+        sum(word.lower() in one.lower() for one in cells[i].texts.values()) for i in (0, 3)
+    ]  # M 4 standard and the best of M 4 are what the page opens with
     opened.page.fill("#search", word.upper())
     opened.settled(f"Left: {hits[0]} of 12 outputs. Right: {hits[1]} of 12.")
     assert 0 < hits[0] < 12
@@ -147,8 +177,9 @@ def test_search(opened: Watched) -> None:
 
 
 def test_filter_and_order(opened: Watched) -> None:
-    page, outputs = opened.page, report().models[0].cells[0].outputs
-    values = sorted(one.values[0] for one in outputs if one.values[0] is not None)
+    page, full = opened.page, report()
+    told = output_columns(full)[0].values(full.cells[0])
+    values = sorted(told.values())
     bound = (values[4] + values[5]) / 2
     page.fill("#filter-bound", f"{bound:.6f}")
     opened.settled("Left: 5 of 12")
@@ -159,9 +190,10 @@ def test_filter_and_order(opened: Watched) -> None:
     opened.settled("Left: 12 of 12")
     page.click("#more")
     page.wait_for_function("document.querySelectorAll('article.a').length === 12")
-    shown = [int(head.split()[0][1:]) for head in page.locator("article.a h3").all_inner_texts()]
-    by_value = sorted(outputs, key=lambda one: -(one.values[0] or 0))
-    assert shown == [one.index for one in by_value]
+    shown_now = [
+        int(head.split()[0][1:]) for head in page.locator("article.a h3").all_inner_texts()
+    ]
+    assert shown_now == sorted(told, key=lambda index: -told[index])
 
 
 def test_repeats_are_marked_and_only_they(browser: object, tmp_path: Path) -> None:
@@ -180,23 +212,45 @@ def test_repeats_are_marked_and_only_they(browser: object, tmp_path: Path) -> No
     watched.page.close()
 
 
+def drawn_with(name: str) -> Callable[[Result], Figure]:
+    """A study's figure that has this in a label."""
+
+    def draw(_: Result) -> Figure:
+        figure = Figure(figsize=(3.3, 2.4))
+        figure.subplots().set(xlabel=name, ylabel="$M$")
+        return figure
+
+    return draw
+
+
 def test_hostile_outputs_and_names_stay_text(browser: object, tmp_path: Path) -> None:
-    base = report(steps=(4,))
-    model = replace(base.models[0], name=HOSTILE[1] + HOSTILE[3] + HOSTILE[4])
+    base = with_texts(report(steps=(4,)), HOSTILE)
+    name = HOSTILE[1] + HOSTILE[3] + HOSTILE[4]
+    cells = tuple(replace(cell, label=f"{cell.label} {name}") for cell in base.cells)
+    study = base.studies[0].result
+    table = Table(HOSTILE[1], (Column("x", HOSTILE[0], help=HOSTILE[2]),), [{"x": HOSTILE[1]}])
+    odd = replace(STUDY, title=HOSTILE[2] + "$x", draw=drawn_with(name + "$\\frac{$"))
+    known = StudyPart(HOSTILE[0], tmp_path, replace(study, notes=(HOSTILE[1],)), None)
+    odd_rows = [{**row, "name": HOSTILE[1] + "$x$"} for row in base.series[0].table.rows]
+    audit = base.audits[0]
+    said = {**audit.result.facts, "answer": HOSTILE[:5], "refusals": {HOSTILE[1]: HOSTILE[0]}}
     base = replace(
         base,
         title=HOSTILE[0] + "$\\frac{$",
-        models=(model,),
-        output_columns=(Column("x", HOSTILE[1], HOSTILE[2]), *base.output_columns[1:]),
-        judged=tuple(replace(row, name=HOSTILE[1] + "$x$") for row in base.judged),
-        posterior=tuple(
-            replace(row, model=f"{HOSTILE[3]} {i}") for i, row in enumerate(base.posterior * 2)
+        groups=(Group(name, 120, 0, cells),),
+        series=tuple(
+            replace(one, name=name, table=replace(one.table, title=name, rows=odd_rows))
+            for one in base.series
         ),
+        studies=(
+            replace(base.studies[0], result=replace(study, more={"odd": table}), record=odd),
+            known,
+        ),
+        audits=(replace(audit, result=replace(audit.result, facts=said), yaml={"x": HOSTILE[1]}),),
         commands={"audit": HOSTILE[1]},
-        recommendation=None,
     )
     path = tmp_path / "report.html"
-    write(render(with_texts(base, HOSTILE)), path)
+    write(render(base), path)
     watched = Watched(browser, path)  # type: ignore[arg-type]
     watched.settled(f"Left: {len(HOSTILE)} of {len(HOSTILE)}")
     page = watched.page
@@ -320,8 +374,8 @@ def test_keyboard_and_labels(opened: Watched) -> None:
 
 
 def test_stays_under_the_limit_at_full_size(browser: object, tmp_path: Path) -> None:
-    full = report(settings=CORNERS[:4], n=128, tokens=1024)
-    assert len(full.models[0].cells) == 16
+    full = report(points=CORNERS[:4], n=128, tokens=1024)
+    assert len(full.cells) == 16
     page = render(full)
     assert page.outputs == 128
     path = tmp_path / "report.html"

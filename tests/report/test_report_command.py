@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from synthetic import STUDY, YAML, audit_result, study_result
 
 from strop.cli.main import run
-from strop.report.data import DAGGER, Estimate
-from strop.report.gather import _by_judged_name, gather
+from strop.metrics import metric as metric_records
+from strop.metrics.bootstrap import mean
+from strop.metrics.guard import MARKS
+from strop.metrics.metric import Aggregate, Metric
+from strop.report import gather
+from strop.report.tables import output_columns
 from strop.spec import EvaluatorSpec, MetricSpec
 from strop.store import Run
+from strop.studies import study as registry
+from strop.studies.study import Result
+from strop.table import Column
 
 Called = Callable[..., tuple[int, str, str]]
 
@@ -68,6 +78,11 @@ def refused(result: tuple[int, str, str], *told: str) -> None:
         assert words in err
 
 
+def names_only(html: str) -> str:
+    """The page without what is packed inside it."""
+    return html.partition('<script type="application/octet-stream"')[0]
+
+
 def test_unscored_run_shows_outputs_and_entropy(call: Called, made: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     code, out, err = call("report", made, "-o", page)
@@ -75,7 +90,7 @@ def test_unscored_run_shows_outputs_and_entropy(call: Called, made: Path, tmp_pa
     assert "entropy in nats" in out
     assert f"next: strop score {made}" in err
     html = page.read_text(encoding="utf-8")
-    assert f"strop score {made}" in html
+    assert "strop score runs/first" in html
     assert "Entropy in nats" in html
     assert (tmp_path / "figures" / "report" / "entropy-1.png").is_file()
     assert not (tmp_path / "figures" / "report" / "perplexity-1.png").exists()
@@ -84,28 +99,26 @@ def test_unscored_run_shows_outputs_and_entropy(call: Called, made: Path, tmp_pa
 def test_numbers_are_those_of_the_outputs(made: Path) -> None:
     given = score(made)
     found = gather([made])
-    assert found.evaluators == ("gpt2, first-document",)
-    (model,) = found.models
-    assert [cell.id for cell in model.cells] == [cell.id for cell in Run.open(made).cells()]
-    for cell, stored in zip(model.cells, Run.open(made).cells(), strict=True):
-        pool, (nll, tokens) = stored.pool(), given[cell.id]
-        found_ppl = cell.perplexity["gpt2, first-document"]
-        assert found_ppl.value == pytest.approx(np.exp(nll.sum() / tokens.sum()))
-        assert found_ppl.low is not None
-        assert found_ppl.high is not None
-        assert found_ppl.low < found_ppl.value < found_ppl.high
+    assert list(found.perplexities.values()) == ["gpt2, first-document"]
+    (group,) = found.groups
+    columns = output_columns(found)
+    assert [c.measured.id for c in group.cells] == [cell.id for cell in Run.open(made).cells()]
+    for cell, stored in zip(group.cells, Run.open(made).cells(), strict=True):
+        pool, (nll, tokens) = stored.pool(), given[stored.id]
+        level = cell.measured.perplexity()
+        assert level.value == pytest.approx(np.exp(nll.sum() / tokens.sum()))
+        assert level.low < level.value < level.high
         shares = [np.array(list(Counter(row).values())) / len(row) for row in pool.ids.tolist()]
         entropies = [float(-(f * np.log(f)).sum()) for f in shares]
-        assert cell.entropy is not None
-        assert cell.entropy.value == pytest.approx(np.mean(entropies))
-        assert cell.calls == pytest.approx(pool.nfe.mean())
-        for i, one in enumerate(cell.outputs):
-            assert pool.texts is not None
-            assert one.text == pool.texts[i]
-            expected = [np.exp(nll[i] / tokens[i]), entropies[i]]
-            assert one.values[:2] == pytest.approx(expected)
-            assert len(one.values) == len(found.output_columns)
-    assert "No entropy guard" in model.notes[0]
+        assert cell.measured.entropy is not None
+        assert cell.measured.entropy.value == pytest.approx(np.mean(entropies))
+        assert cell.measured.calls == pytest.approx(pool.nfe.mean())
+        assert pool.texts is not None
+        assert cell.texts == dict(enumerate(pool.texts))
+        by_name = {column.column.name: column.values(cell) for column in columns}
+        assert list(by_name["perplexity"].values()) == pytest.approx(np.exp(nll / tokens))
+        assert list(by_name["entropy"].values()) == pytest.approx(entropies)
+        assert list(by_name["calls"].values()) == pool.nfe.tolist()
 
 
 def test_scored_run(call: Called, made: Path, tmp_path: Path) -> None:
@@ -132,29 +145,32 @@ def test_json(call: Called, made: Path, tmp_path: Path) -> None:
     assert all(Path(file).is_file() for file in document["figures"])
 
 
-def test_the_guard_daggers_cells(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from strop.metrics.entropy import Guard
-    from strop.report import collect
-
-    cells = gather([made]).models[0].cells
-    values = sorted(cell.entropy.value for cell in cells if cell.entropy is not None)
-    middle = (values[0] + values[-1]) / 2
-    monkeypatch.setattr(
-        collect, "own_guard", lambda generator, _: Guard(generator.length, middle, "a test")
-    )
-    for cell in gather([made]).models[0].cells:
-        assert cell.entropy is not None
-        assert cell.below_guard == (cell.entropy.value < middle)
-        assert (DAGGER in cell.label) == cell.below_guard
+def test_the_guard_is_the_one_that_the_run_keeps(made: Path) -> None:
+    cells = gather([made]).cells
+    assert {cell.measured.verdict for cell in cells} == {None}  # no texts in this vocabulary
+    middle = cells[0].measured.entropy
+    assert middle is not None
+    found = {}
+    for name, threshold in (
+        ("below", middle.high + 1),
+        ("undecided", middle.value),
+        ("above", 0.0),
+    ):
+        Run.open(made).keep_guard({"length": 8, "threshold": threshold, "source": "my texts"})
+        cell = gather([made]).cells[0]
+        assert cell.measured.verdict == name
+        assert cell.name == f"{cell.plain_name} {MARKS.get(name, '')}".rstrip()
+        found[name] = cell
+    assert found["above"].measured.guard.source == "my texts"
 
 
 def test_run_without_texts(call: Called, bare_checkpoint: Path, tmp_path: Path) -> None:
     path = tmp_path / "bare"
     assert call("sample", bare_checkpoint, "--steps", "2", "-n", 3, "-o", path)[0] == 0
-    (cell,) = gather([path]).models[0].cells
+    (cell,) = gather([path]).cells
     assert cell.as_ids
     ids = Run.open(path).cells()[0].pool().ids
-    assert [one.text for one in cell.outputs] == [" ".join(map(str, row)) for row in ids]
+    assert list(cell.texts.values()) == [" ".join(map(str, row)) for row in ids]
 
 
 def test_two_runs_of_one_checkpoint_keep_their_seeds(
@@ -162,56 +178,181 @@ def test_two_runs_of_one_checkpoint_keep_their_seeds(
 ) -> None:
     other = tmp_path / "other"
     assert call("sample", checkpoint, "--steps", "2", "-n", 3, "--seed", 5, "-o", other)[0] == 0
-    models = gather([made, other, made]).models
-    assert [(model.seed, len(model.cells)) for model in models] == [(0, 4), (5, 1)]
+    groups = gather([made, other, made]).groups
+    assert [(group.seed, len(group.cells)) for group in groups] == [(0, 4), (5, 1)]
 
 
-def posterior_result(sha256: str) -> dict[str, object]:
-    def losses(minus: float) -> list[dict[str, object]]:
-        span = {"mean": minus, "low": minus - 0.01, "high": minus + 0.01}
-        return [
-            {"temperature": 0.9, "minus_one": span},
-            {"temperature": 1.0, "minus_one": {"mean": 0.0, "low": 0.0, "high": 0.0}},
-        ]
-
-    entry = {"checkpoint": "tiny", "steps": 4, "optimum": 1.0}
-    return {
-        "format": 1,
-        "study": "posterior",
-        "asked": {"sharpened": 0.9},
-        "checkpoints": [{"name": "tiny", "spec": {"sha256": sha256}}],
-        "losses": [
-            {**entry, "estimator": "masked", "temperatures": losses(0.05)},
-            {**entry, "estimator": "target", "temperatures": losses(0.06)},
-        ],
-    }
+def test_a_cell_of_two_runs_is_shown_once(
+    call: Called, made: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "longer"
+    assert call("sample", checkpoint, "--steps", "2", "-n", 9, "-o", other)[0] == 0
+    (group,) = gather([made, other]).groups
+    assert sorted(cell.measured.outputs for cell in group.cells) == [6, 6, 6, 9]
 
 
-def test_studies_inside_a_run_are_found(made: Path) -> None:
-    given = score(made)
-    cells = Run.open(made).cells()
-    folder = made / "posterior"
+def test_generators_that_differ_in_a_setting_are_all_shown(
+    call: Called, checkpoint: Path, tmp_path: Path
+) -> None:
+    spec = {"samplers": [{"name": "remdm-cap", "steps": 4, "eta": eta} for eta in (0.01, 0.02)]}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    path, page = tmp_path / "run", tmp_path / "page.html"
+    made = call("sample", checkpoint, "--spec", tmp_path / "spec.yaml", "-n", 3, "-o", path)
+    assert made[0] == 0, made[2]
+    code, out, err = call("report", path, "-o", page)
+    assert code == 0, err
+    for eta in ("0.01", "0.02"):
+        assert f"remdm-cap (1, float64, eta {eta})" in out
+        assert f'<th scope="col">remdm-cap (1, float64, eta {eta})</th>' in page.read_text("utf-8")
+
+
+def test_local_paths_stay_at_home(
+    call: Called, made: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    assert call("report", made, "-o", page)[0] == 0
+    html = page.read_text("utf-8")
+    assert str(tmp_path) not in html
+    assert str(checkpoint) not in html
+    assert f"<h1>{'/'.join(checkpoint.parts[-2:])}</h1>" in html
+
+
+# ---------------------------------------------------------------------------- records
+
+
+@pytest.fixture
+def word_count(monkeypatch: pytest.MonkeyPatch) -> Metric:
+    """A metric of somebody else's, registered."""
+    monkeypatch.setattr(metric_records, "_METRICS", dict(metric_records._METRICS))
+    record = Metric(
+        "words",
+        (Aggregate(Column("words", "words per output"), lambda c, _: mean(c["words"])),),
+        measure=lambda texts, _: {"words": np.array([len(text.split()) for text in texts])},
+        output=Column("words", "words in it", help="How many."),
+        needs_text=True,
+    )
+    return metric_records.register(record)
+
+
+def test_a_registered_metric_is_shown_unasked(
+    call: Called, made: Path, tmp_path: Path, word_count: Metric
+) -> None:
+    page = tmp_path / "report.html"
+    assert call("report", made, "-o", page)[0] == 0
+    html = page.read_text("utf-8")
+    assert "words per output" in names_only(html)
+    index = json.loads(html.partition('id="browser-index">')[2].partition("</script>")[0])
+    assert "words in it" in [column["label"] for column in index["columns"]]
+    report = gather([made])
+    column = next(one for one in output_columns(report) if one.metric == word_count.spec)
+    for cell in report.cells:
+        assert column.values(cell) == {i: len(text.split()) for i, text in cell.texts.items()}
+
+
+@pytest.fixture
+def known_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study of somebody else's, registered."""
+    monkeypatch.setattr(registry, "_STUDIES", {})
+    monkeypatch.setattr(registry, "_loaded", ["none built in"])
+    registry.register(STUDY)
+
+
+def put_study(folder: Path, name: str, result: Result) -> None:
     folder.mkdir()
-    sha256 = cells[0].spec.generator.checkpoint.sha256
-    (folder / "result.json").write_text(json.dumps(posterior_result(sha256)))
+    document = {"format": 1, "study": name, **result.document()}
+    (folder / "result.json").write_text(json.dumps(document))
+
+
+@pytest.mark.usefixtures("known_study")
+def test_a_registered_study_is_shown_unasked(call: Called, made: Path, tmp_path: Path) -> None:
+    put_study(made / "any-name", "stopwatch", study_result())
+    put_study(made / "plug-in", "of-a-plug-in", study_result())
+    page = tmp_path / "report.html"
+    code, _, err = call("report", made, "-o", page)
+    assert code == 0, err
+    html = page.read_text("utf-8")
+    assert html.count("Seconds per sequence</caption>") == 2
+    assert "How long does it take?" in html
+    assert "<caption>Beside the cells</caption>" in html
+    assert html.count("is not installed here") == 1
+    assert "The study of-a-plug-in" in html
+    assert (tmp_path / "figures" / "report" / "stopwatch-1.svg").is_file()
+
+
+@pytest.mark.usefixtures("known_study")
+def test_the_runs_of_a_study_are_runs(call: Called, checkpoint: Path, tmp_path: Path) -> None:
+    put_study(tmp_path / "study", "stopwatch", study_result())
+    inner = tmp_path / "study" / "more"
+    assert call("sample", checkpoint, "--steps", "2", "-n", 2, "-o", inner)[0] == 0
+    found = gather([tmp_path / "study"])
+    assert len(found.cells) == 1
+    assert [part.record for part in found.studies] == [STUDY]
+
+
+@pytest.mark.usefixtures("known_study")
+def test_a_study_alone_is_a_report(call: Called, tmp_path: Path) -> None:
+    put_study(tmp_path / "study", "stopwatch", study_result())
+    code, _, err = call("report", tmp_path / "study", "-o", tmp_path / "page.html")
+    assert code == 0, err
+    assert "<h1>stopwatch</h1>" in (tmp_path / "page.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("known_study")
+def test_results_of_an_older_layout_are_one_error(call: Called, made: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
     (made / "cost").mkdir()
-    row = {"implementation": "fast", "updates": 4, "calls": 3.5, "seconds": 0.1, "extra_gib": 1.0}
-    more = {"temperature": 1.0, "precision": "float64", "failure": None}
-    result = {"study": "cost", "asked": {"batch": 8}, "rows": [{**row, **more}]}
-    (made / "cost" / "result.json").write_text(json.dumps(result))
-    found = gather([made])
-    (posterior,) = found.posterior
-    assert posterior.difference == Estimate(0.05, 0.04, pytest.approx(0.06))  # type: ignore[arg-type]
-    samplers = {c.id: c.spec.generator.sampler for c in cells}
-    pooled = {
-        samplers[id_].temperature: np.exp(nll.sum() / tokens.sum())
-        for id_, (nll, tokens) in given.items()
-        if samplers[id_].steps == 4
-    }
-    assert posterior.ratio is not None
-    assert posterior.ratio.value == pytest.approx(pooled[1.0] / pooled[0.9])
-    (cost,) = found.cost
-    assert (cost.calls, cost.batch, cost.memory_mb) == (3.5, 8, pytest.approx(1073.741824))
+    old = {"format": 1, "study": "cost", "asked": {"batch": 8}, "rows": []}
+    (made / "cost" / "result.json").write_text(json.dumps(old))
+    refused(call("report", made, "-o", page), "older strop", "strop study cost", "again")
+    (made / "cost" / "result.json").unlink()
+    (made / "audit.json").write_text(json.dumps({"selections": {}, "gains": []}))
+    refused(call("report", made, "-o", page), "older strop", "strop audit", "again")
+    (made / "audit.json").write_text("{")
+    refused(call("report", made, "-o", page), "cannot be read", "strop audit")
+    (made / "audit.json").write_text('{"columns": 1}')
+    refused(call("report", made, "-o", page), "cannot be read", "strop audit")
+    assert not page.exists()
+
+
+def test_an_audited_run_starts_with_the_answer(call: Called, made: Path, tmp_path: Path) -> None:
+    (made / "audit.json").write_text(json.dumps(audit_result().document()))
+    for rule in ("frozen", "per-budget", "unheard-of"):
+        (made / f"sampler-{rule}.yaml").write_text(YAML)
+    page = tmp_path / "report.html"
+    code, _, err = call("report", made, "-o", page)
+    assert code == 0, err
+    html = page.read_text("utf-8")
+    assert html.index("Use (0.9, float32) at M = 4") < html.index("Corners")
+    assert html.count("temperature: 0.9") == 2
+    assert "unheard-of" not in html
+
+
+GUARD_OF_GPT2 = """
+from strop.metrics.guard import default_guard
+from strop.spec import CheckpointSpec, GeneratorSpec, SamplerSpec
+shape = {"vocab_size": 50258, "mask_id": 50257}
+checkpoint = CheckpointSpec(family="mdlm", sha256="c" * 64, shape=shape)
+generator = GeneratorSpec(checkpoint=checkpoint, sampler=SamplerSpec(steps=4), length=100)
+assert default_guard(generator).threshold is not None
+sys.modules.pop("tokenizers")  # it reads the texts that ship in GPT-2's tokens
+"""
+
+
+@pytest.mark.parametrize("more", ["", GUARD_OF_GPT2], ids=["page", "guard"])
+def test_torch_stays_out(made: Path, tmp_path: Path, more: str) -> None:
+    code = (
+        "import sys\n"
+        "from strop.cli.main import run\n"
+        f"assert run(['report', {str(made)!r}, '-o', {str(tmp_path / 'x.html')!r}]) == 0\n"
+        f"{more}\n"
+        "loaded = {'torch', 'transformers', 'tokenizers', 'safetensors'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------------------- judgments, refusals
 
 
 def test_groupeval_judgments_are_scored(made: Path, tmp_path: Path) -> None:
@@ -223,20 +364,32 @@ def test_groupeval_judgments_are_scored(made: Path, tmp_path: Path) -> None:
     line = {"cell": "x", "partition": 0, "group": 0, "outputs": outputs, "confidence": "high"}
     path = tmp_path / "judged.jsonl"
     path.write_text(json.dumps(line) + "\n")
-    (row,) = gather([made, path]).judged
-    assert row.ged == pytest.approx(10 / 3)
-    assert row.geq is not None
-    assert (row.accepted, row.asked, row.name) == (1, 1, "x")
-    assert gather([path]).models == ()
+    (series,) = gather([made, path]).series
+    (row,) = series.table.rows
+    assert row["ged"] == pytest.approx(10 / 3)
+    assert row["geq"] is not None
+    assert (row["judged"], row["name"]) == ("1 of 1", "x")
+    assert not series.offline
+    assert gather([path]).groups == ()
 
 
-def test_judged_cells_are_recognised(made: Path) -> None:
-    cells = gather([made]).models[0].cells
-    known = _by_judged_name(cells)
-    assert known[cells[2].id] is cells[2]
-    assert known["first steps=4 temperature=1.0"] is cells[2]
-    assert known["first steps=4 temperature=0.9"] is cells[3]
-    assert "first steps=4" not in known  # two cells could be meant
+def test_the_offline_judge_is_known_as_one(call: Called, checkpoint: Path, tmp_path: Path) -> None:
+    path, page = tmp_path / "run", tmp_path / "page.html"
+    grid = ["--steps", "2,4", "-n", 16]
+    assert call("sample", checkpoint, *grid, "-o", path)[0] == 0
+    judged = path / "groupeval"
+    planned = call("groupeval", "plan", path, "-o", judged)
+    assert planned[0] == 0, planned[2]
+    done = call("groupeval", "judge", judged, "--offline", "--features", "ngrams")
+    assert done[0] == 0, done[2]
+    (series,) = gather([path]).series
+    assert series.offline
+    assert [row["name"] for row in series.table.rows] == [
+        "M 2 · (1, float64)",
+        "M 4 · (1, float64)",
+    ]
+    assert call("report", path, "-o", page)[0] == 0
+    assert "only counts repetitions and lengths" in page.read_text("utf-8")
 
 
 def test_refusals(call: Called, made: Path, tmp_path: Path) -> None:
@@ -255,7 +408,7 @@ def test_refusals(call: Called, made: Path, tmp_path: Path) -> None:
     refused(call("report", tmp_path / "training", "-o", page), "training run", "strop sample")
     (made / "odd").mkdir()
     (made / "odd" / "result.json").write_text("{")
-    refused(call("report", made, "-o", page), "cannot be read", "result.json")
+    refused(call("report", made, "-o", page), "damaged", "result.json")
     assert not page.exists()
 
 
@@ -275,4 +428,4 @@ def test_run_without_outputs(call: Called, made: Path, tmp_path: Path) -> None:
 def test_a_run_under_way_shows_what_is_there(made: Path) -> None:
     cell = Run.open(made).cells()[1]
     (cell.path / "outputs.parquet").unlink()
-    assert len(gather([made]).models[0].cells) == 3
+    assert len(gather([made]).cells) == 3

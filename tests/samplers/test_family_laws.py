@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 from family_models import Judge, Table, chain, product_law, softmax
 from laws import chi_square, counts, sharpen
 
+import strop
 from strop import SamplerSpec
 from strop.samplers import dense_batch, fast
 from strop.samplers.lattice import exact_law
@@ -326,3 +328,25 @@ def test_outputs_depend_neither_on_the_batch_nor_on_their_neighbours(name):
     }
     for one in fast(model, spec, seed=1, outputs=[7, 3, 41, 20], slots=3, length=2):
         assert one.ids.tolist() == whole[one.output]
+
+
+@pytest.mark.parametrize(
+    ("family", "sampler"), [("sedd", "sedd-analytic"), ("didi", "didi-ancestral")]
+)
+def test_draws_that_break_a_bound_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, sampler: str
+) -> None:
+    """The fast float32 forms count such draws as the others do; the count must not get lost."""
+    from strop.samplers.lattice import Lattice
+    from strop.studies.families import dressed
+
+    real = Lattice.settle
+
+    def breaking(self: Lattice, *given: object) -> tuple[object, int]:
+        tokens, broken = real(self, *given)  # type: ignore[arg-type]
+        return tokens, broken + 1
+
+    monkeypatch.setattr(Lattice, "settle", breaking)
+    spec = strop.SamplerSpec(name=sampler, steps=2, precision="float32")
+    with pytest.warns(UserWarning, match="broke a bound"):
+        strop.sample(dressed(tmp_path)[family], spec, n=1, length=8, device="cpu")

@@ -7,14 +7,15 @@ import json
 import pytest
 import torch
 
+from strop import studies
 from strop.cli.main import run
-from strop.denoisers import load_denoiser
+from strop.denoisers import load_denoiser, load_model
 from strop.errors import UserError
+from strop.metrics import cost
 from strop.metrics.cost import measure_apart, measure_cost
 from strop.metrics.memory import PeakMemory
 from strop.spec import SamplerSpec
-from strop.studies import cost
-from strop.studies.cost import compare, run_cost
+from strop.studies.cost import compare
 
 
 def test_batches_calls_and_warmup(checkpoint):
@@ -86,7 +87,7 @@ def here(monkeypatch):
         asked.append(spec)
         if spec.steps == 3 and spec.implementation == "dense":
             raise UserError("A sampler's cost cannot be measured.", got="not enough memory")
-        return measure_cost(load_denoiser(source), spec, **settings)
+        return measure_cost(load_model(source), spec, **settings)
 
     monkeypatch.setattr(cost, "measure_apart", measure)
     return asked
@@ -148,4 +149,33 @@ def test_wrong_flags(wrong, checkpoint, tmp_path, capsys):
 
 def test_missing_checkpoint(tmp_path):
     with pytest.raises(UserError):
-        run_cost(str(tmp_path / "none"), out=tmp_path / "out")
+        studies.run("cost", sources=[str(tmp_path / "none")], out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("family", "forms", "calls"), [("duo", {"dense", "fast"}, 2), ("sedd", {"dense", "fast"}, 2)]
+)
+def test_every_family_has_a_cost(families, here, tmp_path, family, forms, calls):
+    settings = {"steps": (2,), "batch_size": 1, "batches": 1, "warmup": 0, "length": 8}
+    found = studies.run("cost", sources=[families[family]], out=tmp_path / "out", **settings)
+    assert {row["implementation"] for row in found.table.rows} == forms
+    assert len(here) == 2 * calls
+    # DUO has no fast float32 form: its sharpened setting stays in float64, and that is said.
+    precisions = {row["precision"] for row in found.table.rows if row["setting"] == "sharpened"}
+    assert precisions == ({"float64"} if family == "duo" else {"float32"})
+    assert bool(found.notes) == (family == "duo")
+
+
+def test_the_papers_memory_stands_beside_the_measured(checkpoint, here, tmp_path):
+    from strop.studies import paper
+
+    settings = {"steps": (1, 1024), "batch_size": 1, "batches": 1, "warmup": 0}
+    found = studies.run("cost", sources=[str(checkpoint)], out=tmp_path / "out", **settings)
+    table = paper.items()["cost"][1].beside(found, None, {})
+    rows = {(r["setting"], r["steps"], r["implementation"]): r for r in table.rows}
+    one = rows["sharpened", 1024, "dense"]
+    assert (one["paper"], one["paper_peak"]) == (4.065, 8.069)
+    assert one["measured"] > 0
+    assert rows["sharpened", 1024, "fast"]["paper"] is None  # the paper's is the public algorithm
+    assert rows["standard", 1, "dense"]["paper"] is None
+    assert {"paper GiB", "measured GiB"} <= set(table.header())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,14 @@ import pytest
 import torch
 
 import strop
+from conftest import Called
+from strop import studies
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.store import Run
 from strop.studies import exact_output, paper
-from strop.studies.contenders import MODELS, named_sources
-from strop.studies.dressed import dressed
 from strop.studies.exact_output import Place
-from strop.studies.groupeval_panel import paper_numbers
-
-Called = Callable[..., tuple[int, Any, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Called:
-    """A command with --json: its exit code, its document, and what it said on stderr."""
-
-    def called(*words: object) -> tuple[int, Any, str]:
-        code = run([*map(str, words), "--json"])
-        out, err = capsys.readouterr()
-        return code, json.loads(out), err
-
-    return called
-
-
-@pytest.fixture(scope="module")
-def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return dressed(tmp_path_factory.mktemp("dressed"))
+from strop.studies.families import MODELS, dressed, named_sources
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +84,8 @@ def test_cross_model_has_every_row_beside_the_papers(compared: Path) -> None:
     assert reference["network_calls"] == pytest.approx(reference["length"] - 1, abs=1)
     [guard] = result["guards"]
     for row in result["rows"]:
-        assert row["below_guard"] == (row["entropy"] < guard["threshold"])
+        assert row["guard"] in ("above", "below", "undecided")
+        assert (row["guard"] == "above") <= (row["entropy"] >= guard["threshold"])
     assert (compared / "cross-model.svg").stat().st_size > 1000
 
 
@@ -178,12 +159,14 @@ def test_didi_grids_side_by_side(call: Called, tmp_path: Path) -> None:
 def held(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The pools of the comparison under two evaluators that ship."""
     out = tmp_path_factory.mktemp("exact") / "study"
-    result = exact_output.run_exact_output(
-        lambda: exact_output.saved_pools(compared, (2, 16)),
+    result = studies.run(
+        "exact-output",
         out=out,
-        evaluators=("embedded:tales-ar", str(_other_evaluator(tmp_path_factory))),
+        pools=compared,
+        steps=(2, 16),
+        evaluator=("embedded:tales-ar", str(_other_evaluator(tmp_path_factory))),
     )
-    return out, result
+    return out, result.document()
 
 
 def _other_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -219,7 +202,7 @@ def test_exact_output_compares_what_was_saved(
     found = row["ratios"]["embedded:tales-ar"]
     assert found["value"] == pytest.approx(first / second, rel=1e-12)
     assert found["low"] < found["value"] < found["high"]
-    printed = paper_numbers("groupeval-exact")["rows"][0]
+    printed = paper.table("groupeval-exact").records()[0]
     assert row["paper"] == printed
     [judge] = row["judged"].values()
     assert judge["difference"] == pytest.approx(judge["geq"][0] - judge["geq"][1])
@@ -284,14 +267,10 @@ def test_pools_that_lack_a_cell_are_refused(compared: Path) -> None:
 
 
 def test_every_table_of_the_paper_has_a_study_or_a_word() -> None:
-    from strop.studies.groupeval_panel import PAPER
-    from strop.studies.reproduce import ELSEWHERE, ITEMS, reproduce
-
-    named = {name for item in ITEMS.values() for name in item.tables}
-    panels = {file.stem for file in PAPER.glob("*.yaml")} - {"groupeval-conditional"}
-    assert {*paper.ids(), *panels} == named | set(ELSEWHERE)
+    named = {name for _, item in paper.items().values() for name in item.tables}
+    assert set(paper.ids()) == named | set(paper.ELSEWHERE)
     with pytest.raises(UserError, match="grid-tiny-late"):
-        reproduce("tiny", out=Path("nowhere"))
+        paper.reproduce("tiny", out=Path("nowhere"))
 
 
 def test_exact_repair_is_computed(call: Called, tmp_path: Path) -> None:
@@ -301,3 +280,17 @@ def test_exact_repair_is_computed(call: Called, tmp_path: Path) -> None:
     best = rows["best inverse temperature of the pair"]
     assert best["measured"] == pytest.approx(best["paper"], abs=0.005)
     assert rows["random targets best above 1"]["measured"] >= 270
+    # Over seeds 0 to 9 the median lies in 1.140 to 1.169 and the reduction in 4.6% to 5.9%.
+    median = rows["median best inverse temperature"]
+    assert median["measured"] == pytest.approx(median["paper"], abs=0.03)
+    removed = rows["median relative reduction of the output error"]
+    assert removed["measured"] == pytest.approx(removed["paper"], abs=0.015)
+
+
+def test_numbers_without_an_interval_print_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(["reproduce", "exact-repair", "-o", str(tmp_path / "repair")]) == 0
+    out = capsys.readouterr().out
+    assert "to -" not in out
+    assert "[–" not in out

@@ -2,21 +2,28 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from conftest import Called
 
 sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
 
 from made_judgments import random_judgments
 
 from strop.errors import UserError
+from strop.figures import write_figure
 from strop.groupeval.judgment import Judgment
 from strop.groupeval.verdicts import Planned, Verdicts
-from strop.studies.groupeval_figure import save
-from strop.studies.groupeval_panel import Panel, measured, paper_numbers, paper_panel
-from strop.studies.groupeval_study import (
+from strop.studies import paper
+from strop.studies.groupeval import (
+    STUDY,
+    contrast,
     cross_generator,
     judge_correlations,
+    paper_contrasts,
+    quality_diversity,
     sign_counts,
     step_savings,
     summary,
@@ -24,23 +31,25 @@ from strop.studies.groupeval_study import (
 
 
 def test_mdlm_panel_says_what_the_paper_says() -> None:
-    panel, claims = paper_panel("groupeval-mdlm"), paper_numbers("groupeval-mdlm")["claims"]
-    assert (len(panel.judges), len(panel.rows), panel.outputs_per_cell) == (5, 25, 128)
+    panel, printed = paper_contrasts("groupeval-mdlm"), paper.table("groupeval-mdlm")
+    claims = printed.claims
+    assert len({row["judge"] for row in panel}) == 5
+    assert (len(panel), printed.settings["outputs_per_cell"]) == (25, 128)
     counts = sign_counts(panel)
     assert [counts["geq_higher"], counts["pairs"]] == claims["geq_higher"]
     assert [counts["ged_higher"], counts["pairs"]] == claims["ged_higher"]
     assert [counts["intervals_above_zero"], 20] == claims["intervals_excluding_zero"]
     saved = step_savings(panel)
     assert (saved["geq_higher"], saved["of"]) == (5, 5)
-    pairs = judge_correlations(panel, judges=panel.first_judges)["pairs"]
+    pairs = judge_correlations(panel, judges=printed.settings["first_judges"])["pairs"]
     for score in ("geq", "ged"):
         found = [pair[score] for pair in pairs]
         assert [round(min(found), 2), round(max(found), 2)] == claims[f"{score}_correlations"]
 
 
 def test_didi_panel_has_no_judge_robust_gain() -> None:
-    panel = paper_panel("groupeval-didi")
-    assert (len(panel.judges), len(panel.rows), panel.outputs_per_cell) == (3, 15, 40)
+    panel = paper_contrasts("groupeval-didi")
+    assert (len({row["judge"] for row in panel}), len(panel)) == (3, 15)
     counts = sign_counts(panel)
     assert counts["intervals_above_zero"] == 0
     assert counts["intervals_below_zero"] == 2
@@ -50,20 +59,23 @@ def test_didi_panel_has_no_judge_robust_gain() -> None:
 def test_numbers_agree_within_their_rounding() -> None:
     """Difference and interval belong to the pair they stand beside: a slip in the data shows."""
     for name in ("groupeval-mdlm", "groupeval-didi"):
-        for row in paper_panel(name).rows:
-            assert row.difference == pytest.approx(row.geq[1] - row.geq[0], abs=0.0151)
-            assert row.interval[0] <= row.difference <= row.interval[1]
-            clear = row.interval[0] > 0 or row.interval[1] < 0
+        for row in paper_contrasts(name):
+            gap = row["geq_sharpened"] - row["geq_standard"]
+            assert row["difference"] == pytest.approx(gap, abs=0.0151)
+            assert row["low"] <= row["difference"] <= row["high"]
+            clear = row["low"] > 0 or row["high"] < 0
             # Gemma at 16 steps: [0.00, 0.55] in print, above zero before rounding.
-            assert row.excludes_zero == clear or (row.judge, row.steps) == ("Gemma", 16)
-    for row in paper_numbers("groupeval-exact")["rows"]:
-        assert row["difference"] == pytest.approx(row["geq"][0] - row["geq"][1], abs=0.0151)
-    for row in paper_numbers("groupeval-conditional")["rows"]:
-        assert row["difference"] == pytest.approx(row["cgeq"][1] - row["cgeq"][0], abs=0.0151)
+            assert row["excludes_zero"] == clear or (row["judge"], row["steps"]) == ("Gemma", 16)
+    for row in paper.table("groupeval-exact").records():
+        gap = row["geq_mdlm"] - row["geq_didi"]
+        assert row["difference"] == pytest.approx(gap, abs=0.0151)
+    for row in paper.table("conditional").records():
+        gap = row["geq_dream"] - row["geq_llada"]
+        assert row["difference"] == pytest.approx(gap, abs=0.0151)
 
 
 def test_cross_generator() -> None:
-    claims, told = paper_numbers("groupeval-exact")["claims"], cross_generator()
+    claims, told = paper.table("groupeval-exact").claims, cross_generator()
     assert [told["geq_favours_mdlm"], told["comparisons"]] == claims["geq_higher"]
     assert told["geq_tied"] == claims["geq_tied"]
     assert [told["ged_favours_mdlm"], told["comparisons"]] == claims["ged_higher"]
@@ -82,14 +94,20 @@ def ours(seed: int) -> Verdicts:
     return Verdicts("x", judgments, [], planned, True, True)
 
 
-def measured_panel() -> Panel:
-    cells = {steps: (f"standard {steps}", f"sharpened {steps}") for steps in (16, 256, 1024)}
-    return measured("ours", {"a": ours(1), "b": ours(2)}, cells, replicates=200)
+def measured_rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "judge": judge,
+            "steps": steps,
+            **contrast(series, f"standard {steps}", f"sharpened {steps}", seed=0),
+        }
+        for judge, series in (("a", ours(1)), ("b", ours(2)))
+        for steps in (16, 256, 1024)
+    ]
 
 
 def test_measured_series_make_the_same_panel() -> None:
-    told = summary(measured_panel())
-    assert told["outputs_per_cell"] == 24
+    told = summary(measured_rows())
     assert told["sign_counts"]["pairs"] == told["sign_counts"]["geq_higher"] == 6
     assert told["sign_counts"]["intervals_above_zero"] == 6
     assert told["step_savings"]["geq_higher"] == 2
@@ -97,16 +115,26 @@ def test_measured_series_make_the_same_panel() -> None:
 
 
 def test_figures(tmp_path: Path) -> None:
-    for panel in (paper_panel("groupeval-mdlm"), paper_panel("groupeval-didi"), measured_panel()):
-        path = save(panel, tmp_path / "figure.svg")
+    for rows in (*map(paper_contrasts, ("groupeval-mdlm", "groupeval-didi")), measured_rows()):
+        path = tmp_path / "figure.svg"
+        write_figure(lambda rows=rows: quality_diversity(rows), [path])
         content = path.read_text()
-        assert all(f"<!-- {judge}" in content for judge in panel.judges)
-    first = content
-    assert save(measured_panel(), tmp_path / "figure.svg").read_text() == first
+        assert all(f"<!-- {row['judge']}" in content for row in rows)
+        write_figure(lambda rows=rows: quality_diversity(rows), [path])
+        assert path.read_text() == content
 
 
 def test_unknown_tables() -> None:
     with pytest.raises(UserError, match="groupeval-mdml"):
-        paper_panel("groupeval-mdml")
-    with pytest.raises(UserError, match="no table"):
-        paper_numbers("nothing")
+        paper_contrasts("groupeval-mdml")
+
+
+def test_judges_that_are_not_alike_never_share_a_row(call: Called, tmp_path: Path) -> None:
+    words = ("reproduce", "groupeval-mdlm", "--smoke", "--steps", "16", "-n", 8)
+    code, document, _ = call(*words, "-o", tmp_path / "judged")
+    assert code == 0
+    rows = document["rows"]
+    assert all((row["paper"] is None) != (row["measured"] is None) for row in rows)
+    assert {row["judge"].rpartition(" ")[2] for row in rows} == {"(paper)", "(here)"}
+    assert any("own wording" in note for note in document["result"]["notes"])
+    assert STUDY.name == "groupeval"

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from strop.cli.main import run
-from strop.studies.markov import (
-    _conditional_entropy,
-    _crossing,
-    _kl,
-    _vertex,
+from strop.metrics.pairs import (
+    conditional_entropy,
+    crossing,
     jackknife,
     pair_counts,
-    run_markov_study,
+    pair_kl,
+    vertex,
 )
+from strop.studies.markov import run_markov_study
 from strop.theory.chain import random_chain
 
 
@@ -29,8 +29,8 @@ def test_exact_outputs_have_no_pair_error():
     for _ in range(60):
         counts = pair_counts(chain.draw(50, rng), 4)
         law = chain.pairs.reshape(-1)
-        plain.append(float(_kl(law, counts.sum(axis=0)[None])[0]))
-        corrected.append(jackknife(counts, lambda c, law=law: _kl(law, c))[0])
+        plain.append(float(pair_kl(law, counts.sum(axis=0)[None])[0]))
+        corrected.append(jackknife(counts, lambda c, law=law: pair_kl(law, c))[0])
     error = np.std(corrected) / np.sqrt(60)
     assert np.mean(plain) > 0.003
     assert abs(np.mean(corrected)) < 5 * error
@@ -45,14 +45,14 @@ def test_pair_counts():
 def test_conditional_entropy_of_a_known_law():
     joint = np.array([[0.4, 0.1], [0.1, 0.4]])
     wanted = -2 * (0.4 * np.log(0.8) + 0.1 * np.log(0.2))
-    assert _conditional_entropy(joint.reshape(1, 4) * 1000, 2)[0] == pytest.approx(wanted)
+    assert conditional_entropy(joint.reshape(1, 4) * 1000, 2)[0] == pytest.approx(wanted)
 
 
-def test_vertex_and_crossing():
+def test_vertex_andcrossing():
     lams = np.array([0.5, 1.0, 2.0])
-    assert _vertex(lams, np.log(lams / 1.2) ** 2) == pytest.approx(1.2)
-    assert _crossing(lams, np.array([3.0, 2.0, 1.0]), 1.5) == pytest.approx(1.5)
-    assert _crossing(lams, np.array([3.0, 2.0, 1.0]), 5.0) is None
+    assert vertex(lams, np.log(lams / 1.2) ** 2) == pytest.approx(1.2)
+    assert crossing(lams, np.array([3.0, 2.0, 1.0]), 1.5) == pytest.approx(1.5)
+    assert crossing(lams, np.array([3.0, 2.0, 1.0]), 5.0) is None
 
 
 def test_few_steps_want_sharpening_and_the_bounds_hold():

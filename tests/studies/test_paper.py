@@ -22,6 +22,10 @@ ROWS = {
     "less-is-more": 2 * 3 * 11,
     "cost": 2,
     "conditional": 2,
+    "groupeval-mdlm": 5 * 5,
+    "groupeval-didi": 3 * 5,
+    "groupeval-exact": 4 * 2,
+    "exact-repair": 9,
 }
 GRIDS = [name for name in ROWS if name.startswith("grid-")]
 
@@ -106,6 +110,15 @@ def test_tables_agree_where_they_overlap(name):
             assert other["entropy"] == row["entropy"]
             compared += 1
     assert compared >= 4
+
+
+def test_the_texts_numbers_ship_too():
+    claims = table("groupeval-exact").claims
+    assert (claims["evaluators_spearman"], claims["first_document_bytes"]) == (0.982, 0.4297)
+    assert claims["geq_log_perplexity_spearman"]["MDLM-Small"]["gpt2-large"] == -0.57
+    drawn = table("exact-repair").settings
+    assert len(drawn["shapes"]) * drawn["targets_per_shape"] == 280
+    assert drawn["dirichlet"] == [0.3, 1, 3]
 
 
 def test_wrong_questions():

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strop import studies
 from strop.cli.main import run
 from strop.denoisers import load_denoiser
 from strop.errors import UserError
+from strop.metrics import posterior_cells
 from strop.metrics.heldout import read_rows
-from strop.studies import posterior_cells
-from strop.studies.posterior import run_posterior
-from strop.studies.posterior_result import short_names
+from strop.studies.posterior import short_names
 from tiny_models import write_checkpoint
 
 TAUS = "0.9,1.0,1.1"
@@ -36,10 +36,12 @@ def wider(tmp_path_factory) -> Path:
 
 
 def study(rows: Path, out: Path, *checkpoints: Path, **changes) -> dict:
-    settings = {"steps": (2, 8), "temperatures": (0.9, 1.0, 1.1), "levels": 4, "profile_n": 6}
-    return run_posterior(
-        [str(c) for c in checkpoints], out=out, heldout=rows, **{**settings, **changes}
+    settings = {"steps": (2, 8), "temperature": (0.9, 1.0, 1.1), "levels": 4, "profile_n": 6}
+    sources = [str(c) for c in checkpoints]
+    result = studies.run(
+        "posterior", sources=sources, out=out, held_out=rows, **{**settings, **changes}
     )
+    return result.document()
 
 
 def test_command(checkpoint, wider, rows, tmp_path, capsys):

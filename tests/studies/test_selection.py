@@ -1,19 +1,31 @@
-"""The two rules on tables whose answer is plain."""
+"""The rules on tables whose answer is plain, and on the paper's own grids."""
 
 from __future__ import annotations
 
 import pytest
 
 from strop.errors import UserError
-from strop.studies.selection import STANDARD, Measured, Setting, select
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.studies import paper
+from strop.studies.select import RULES, Candidate, select
 
-SHARP, SHARPER = Setting(0.9, "float32"), Setting(0.85, "float32")
+
+def point(temperature: float, precision: str = "float64", **more: object) -> OperatingPoint:
+    spec = SamplerSpec(temperature=temperature, precision=precision, **more)  # type: ignore[arg-type]
+    return OperatingPoint.of(spec)
 
 
-def table(perplexity: dict[Setting, list[float]], failing: set[tuple[int, Setting]] = frozenset()):  # type: ignore[assignment]
+STANDARD, SHARP, SHARPER = point(1.0), point(0.9, "float32"), point(0.85, "float32")
+
+
+def table(
+    perplexity: dict[OperatingPoint, list[float]],
+    failing: set[tuple[int, OperatingPoint]] = frozenset(),  # type: ignore[assignment]
+) -> list[Candidate]:
+    # Entropy falls with perplexity here, as it does when a sampler is sharpened.
     return [
-        Measured(steps, setting, value, (steps, setting) not in failing)
-        for setting, row in perplexity.items()
+        Candidate(steps, one, value, value**0.1, (steps, one) not in failing)
+        for one, row in perplexity.items()
         for steps, value in zip((4, 16, 64), row, strict=True)
     ]
 
@@ -21,38 +33,46 @@ def table(perplexity: dict[Setting, list[float]], failing: set[tuple[int, Settin
 FULL = {STANDARD: [400.0, 200.0, 100.0], SHARP: [200.0, 90.0, 50.0], SHARPER: [150.0, 60.0, 40.0]}
 
 
-def test_the_frozen_rule_takes_one_setting_that_passes_at_most_budgets() -> None:
-    assert {p.setting for p in select("frozen", table(FULL)).picks} == {SHARPER}
-    one = select("frozen", table(FULL, {(4, SHARPER)}))
-    assert [p.setting for p in one.picks] == [SHARPER] * 3
+@pytest.mark.parametrize("rule", ["frozen", "sharpest"])
+def test_one_setting_for_all_budgets_passes_at_most_of_them(rule: str) -> None:
+    assert {p.point for p in select(rule, table(FULL)).picks} == {SHARPER}
+    one = select(rule, table(FULL, {(4, SHARPER)}))
+    assert [p.point for p in one.picks] == [SHARPER] * 3
     assert [p.passes for p in one.picks] == [False, True, True]
-    two = select("frozen", table(FULL, {(4, SHARPER), (16, SHARPER)}))
-    assert {p.setting for p in two.picks} == {SHARP}
+    two = select(rule, table(FULL, {(4, SHARPER), (16, SHARPER)}))
+    assert {p.point for p in two.picks} == {SHARP}
 
 
 def test_half_of_the_budgets_is_not_most() -> None:
     rows = [m for m in table(FULL, {(4, SHARPER)}) if m.steps < 64]
-    assert {p.setting for p in select("frozen", rows).picks} == {SHARP}
+    assert {p.point for p in select("frozen", rows).picks} == {SHARP}
 
 
-def test_the_frozen_rule_weighs_budgets_by_ratio() -> None:
+def test_the_frozen_rule_weighs_budgets_by_ratio_and_sharpest_by_entropy() -> None:
     # The arithmetic mean would choose the other: 200 saved at one budget, a factor 4 at the next.
     rows = table({STANDARD: [1000.0, 10.0, 10.0], SHARP: [1200.0, 5.0, 5.0]})
-    assert select("frozen", rows).picks[0].setting == SHARP
+    assert select("frozen", rows).picks[0].point == SHARP
+    flat = [Candidate(4, STANDARD, 50.0, 4.0, True), Candidate(4, SHARP, 60.0, 3.9, True)]
+    assert select("frozen", flat).picks[0].point == STANDARD
+    assert select("sharpest", flat).picks[0].point == SHARP
 
 
 def test_per_budget_looks_at_each_budget_alone() -> None:
     chosen = select("per-budget", table(FULL, {(4, SHARPER), (16, SHARPER), (16, SHARP)}))
-    assert [p.setting for p in chosen.picks] == [SHARP, STANDARD, SHARPER]
+    assert [p.point for p in chosen.picks] == [SHARP, STANDARD, SHARPER]
     assert all(p.passes for p in chosen.picks)
 
 
 def test_a_pick_at_the_edge_says_so() -> None:
-    wide = {**FULL, Setting(0.8, "float32"): [500.0, 500.0, 500.0]}
+    wide = {**FULL, point(0.8, "float32"): [500.0, 500.0, 500.0]}
     assert select("frozen", table(FULL)).picks[0].at_edge == (
         "0.85 is the lowest temperature tried in float32",
     )
     assert select("frozen", table(wide)).picks[0].at_edge == ()
+    etas = {point(1.0, name="remdm-cap", eta=eta): [100.0 / eta] * 3 for eta in (0.01, 0.02)}
+    assert select("frozen", table(etas)).picks[0].at_edge == (
+        "0.02 is the highest eta tried in float64",
+    )
 
 
 def test_the_search_budget_is_counted_and_the_hash_follows_the_choice() -> None:
@@ -69,6 +89,30 @@ def test_what_cannot_be_chosen_from() -> None:
     with pytest.raises(UserError, match="selection rule"):
         select("best", table(FULL))
     everything = {(m, s) for m in (4, 16, 64) for s in FULL}
-    for rule in ("frozen", "per-budget"):
+    for rule in RULES:
         with pytest.raises(UserError, match="guard"):
             select(rule, table(FULL, everything))
+
+
+@pytest.mark.parametrize(
+    ("grid", "passing"),
+    [("grid-small-late", 8), ("grid-small-early", 9), ("grid-tiny-late", 8)],
+)
+def test_on_the_papers_own_grids_both_rules_choose_another_setting_than_the_paper(
+    grid: str, passing: int
+) -> None:
+    rows = [
+        Candidate(
+            row["steps"],
+            point(row["temperature"], row["precision"]),
+            row["perplexity"],
+            row["entropy"],
+            not row["below_guard"],
+        )
+        for row in paper.table(grid).records()
+    ]
+    for rule in ("frozen", "sharpest"):
+        chosen = select(rule, rows)
+        assert {str(pick.point) for pick in chosen.picks} == {"(0.85, float64)"}
+        assert sum(pick.passes for pick in chosen.picks) == passing
+        assert len(chosen.picks) == 11

@@ -15,16 +15,9 @@ from typing import Any
 
 from strop.disk import LOCK
 from strop.errors import UserError
+from strop.store.layout import AUDIT, FRESH, PLAN, RESULT, STUDY, TRAINING
 
 __all__ = ["Entry", "entry_of", "find"]
-
-OUTPUTS, TRAINING, PLAN, RESULT, AUDIT = (
-    "study.yaml",
-    "train.json",
-    "plan.json",
-    "result.json",
-    "audit.json",
-)
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,7 @@ def find(root: Path) -> Iterator[Entry]:
 def entry_of(path: Path, names: list[str] | None = None) -> Entry | None:
     """What a directory is, if it is one of ours."""
     names = [p.name for p in path.iterdir()] if names is None else names
-    if OUTPUTS in names:
+    if STUDY in names:
         return _outputs(path)
     if TRAINING in names:
         state = "finished" if RESULT in names else "not finished"
@@ -77,7 +70,7 @@ def entry_of(path: Path, names: list[str] | None = None) -> Entry | None:
         return Entry(str(path), "GroupEval", None, 0, told)
     if RESULT in names:
         return _study(path)
-    if LOCK in names and next(path.glob(f"*/{OUTPUTS}"), None) is not None:
+    if LOCK in names and next(path.glob(f"*/{STUDY}"), None) is not None:
         return Entry(str(path), "study", None, 0, "not finished")
     return None
 
@@ -86,7 +79,7 @@ def _outputs(path: Path) -> Entry:
     from strop.store import Run
 
     run = Run(path)
-    kind = "audit" if (path / AUDIT).exists() or (path / "fresh" / OUTPUTS).exists() else "outputs"
+    kind = "audit" if (path / AUDIT).exists() or (path / FRESH / STUDY).exists() else "outputs"
     try:
         asked, cells = run.asked, run.cells()
         done = sum(len(cell.indices()) for cell in cells)

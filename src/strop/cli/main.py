@@ -33,7 +33,6 @@ __all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 VERBS: tuple[str, ...] = (
     "sample",
     "score",
-    "audit",
     "study",
     "groupeval",
     "report",

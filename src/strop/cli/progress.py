@@ -21,7 +21,6 @@ def label(spec: SamplerSpec) -> str:
     words = [f"M={spec.steps}", f"tau={spec.temperature:g}", spec.precision]
     if spec.top_p != 1 or SAMPLERS[spec.name].nucleus == "within":
         words.append(f"top_p={spec.top_p:g}")
-    words += [f"{name}={value}" for name, value in spec.settings.items()]
     if spec.grid != "uniform":
         words.append("own grid")
     if spec.name != "ancestral":
@@ -31,6 +30,10 @@ def label(spec: SamplerSpec) -> str:
     if spec.implementation != "fast":
         words.append(spec.implementation)
     return " ".join(words)
+
+
+def _name(cell: CellSpec | None, what: str) -> str:
+    return what if cell is None else f"{label(cell.generator.sampler)} {what}".rstrip()
 
 
 class Bar:
@@ -64,10 +67,10 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
+    def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Open the bar of one cell."""
         self._tokens, self._since = 0, time.monotonic()
-        name = f"{label(cell.generator.sampler)} {what}".rstrip()
+        name = _name(cell, what)
         self._task = self._progress.add_task(name, total=total, completed=done, speed="")
 
     def advance(self, outputs: int, tokens: int) -> None:
@@ -93,9 +96,9 @@ class Lines:
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
 
-    def start(self, cell: CellSpec, total: int, done: int, what: str = "") -> None:
+    def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Say what begins."""
-        self._name = f"{label(cell.generator.sampler)} {what}".rstrip()
+        self._name = _name(cell, what)
         self._total, self._done = total, done
         self._tokens, self._since = 0, time.monotonic()
         already = f", {done} of {total} on disk" if done else ""

@@ -46,14 +46,13 @@ def report(
             "--outputs is out of range.", where="--outputs", got=outputs, expected="0 or more"
         )
     path = _place(out)
-    from strop.report.gather import gather
-    from strop.report.page import render, write
-    from strop.report.tables import corner_text
+    from strop.report import gather, render, write
+    from strop.report.tables import corner_tables
 
     data = gather(runs, title=title)
     page = render(data, outputs)
     files = write(page, path)
-    most = max((cell.n for model in data.models for cell in model.cells), default=0)
+    most = max((cell.measured.outputs for cell in data.cells), default=0)
     if as_json:
         output.emit(
             {
@@ -61,20 +60,21 @@ def report(
                 "bytes": path.stat().st_size,
                 "outputs_per_cell": page.outputs,
                 "figures": [str(file) for file in files[1:]],
-                "scored": bool(data.evaluators),
-                "cells": sum(len(model.cells) for model in data.models),
+                "scored": bool(data.perplexities),
+                "cells": len(data.cells),
             }
         )
     else:
-        for model in data.models:
-            for evaluator in data.evaluators or (None,):
-                what = f"perplexity under {evaluator}" if evaluator else "entropy in nats"
-                output.say(f"{model.name}, length {model.length}, seed {model.seed}: {what}")
-                output.table(*corner_text(model, evaluator))
+        for group in data.groups:
+            for one in corner_tables(data, group):
+                output.say(f"{group.title}: {one.title[0].lower()}{one.title[1:]}")
+                output.table(*one.text())
+            for guard in group.guards:
+                output.say(str(guard))
         output.say(f"{path}  ({path.stat().st_size / 1e6:.1f} MB, {len(files) - 1} figure files)")
     if page.outputs < most:
         output.note(f"the page holds {page.outputs} of up to {most} outputs of each generator")
-    if data.models and not data.evaluators:
+    if data.groups and not data.perplexities:
         output.next_command(data.commands["score"])
     else:
         output.next_command(f"open {shlex.quote(str(path.resolve()))} in a browser")

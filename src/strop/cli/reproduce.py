@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.progress import reporter
-from strop.cli.study import common
+from strop.cli.study import SMOKE, print_table
 from strop.cli.values import listed
 from strop.errors import UserError
-
-if TYPE_CHECKING:
-    from strop.studies.item import Outcome
+from strop.studies.study import SMOKE_NOTE, quoted
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("reproduce")(reproduce)
+    commands = ("strop reproduce", "strop reproduce headline --smoke -o runs/headline")
+    app.command("reproduce", epilog=examples(*commands))(reproduce)
 
 
 def reproduce(
@@ -30,79 +29,94 @@ def reproduce(
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="The directory; continued if it exists.")
     ] = None,
-    smoke: common.SMOKE = False,
+    smoke: SMOKE = False,
     checkpoint: Annotated[
-        list[str] | None, typer.Option(help="Instead of the paper's; repeat for a second one.")
+        list[str] | None,
+        typer.Option(
+            help="Instead of the paper's; repeat for a second one. late=PATH, early=PATH or "
+            "public=ID says which of the paper's it stands for."
+        ),
     ] = None,
     evaluator: Annotated[str | None, typer.Option(help="Instead of the paper's.")] = None,
     steps: Annotated[str | None, typer.Option(help="Instead of the paper's budgets.")] = None,
     n: Annotated[int | None, typer.Option("-n", "--n", help="Instead of the paper's.")] = None,
-    seed: Annotated[int, typer.Option(help="Root seed.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
+    held_out: Annotated[
+        Path | None, typer.Option(help="JSON lines of texts: of the posterior loss, or the guard.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Root seed; 0 by default.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:i.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Of the generator's network.")] = None,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """List the paper's tables and figures, or run one and print paper and measured side by side."""
-    from strop.studies.reproduce import ITEMS
-    from strop.studies.reproduce import reproduce as run
+    from strop.studies import paper
 
     if id is None:
-        _list(ITEMS, as_json)
+        _list(as_json)
         return
     if out is None:
         raise UserError("A study needs a place.", where="-o/--out", fix=f"-o runs/{id}")
-    if n is not None:
-        output.positive("-n", n)
+    given: dict[str, Any] = {"held_out": held_out, "seed": seed, "device": device, "dtype": dtype}
+    given["steps"] = None if steps is None else listed(steps, int, "--steps")
+    given |= _lists(id, n, evaluator)
     with output.warnings_noted(), reporter() as bar:
-        outcome = run(
+        found = paper.reproduce(
             id,
-            out=Path(out),
+            out=out,
             smoke=smoke,
             checkpoints=checkpoint or [],
-            evaluator=evaluator,
-            steps=[] if steps is None else listed(steps, int, "--steps"),
-            n=n,
-            seed=seed,
-            device=device,
             progress=bar,
+            note=output.note,
+            **given,
         )
     if as_json:
-        shown = {"keys": outcome.keys, "unit": outcome.unit, "rows": outcome.rows}
-        output.emit({"id": id, "smoke": smoke, **shown, "result": outcome.document})
+        table = found.table.document()
+        shown = {"id": id, "smoke": smoke, "unit": found.table.title, **table}
+        output.emit({**shown, "result": found.result.document()})
     else:
-        _print(id, outcome, smoke)
-    output.next_command(f"ls {shlex.quote(out)}")
+        print_table(found.table)
+        for text in dict.fromkeys((*found.notes, *((SMOKE_NOTE,) if smoke else ()))):
+            output.say(f"- {text}")
+    if found.result.missing is not None:
+        output.note(f"strop: {found.result.missing}; run the same command again")
+        raise typer.Exit(2)
+    output.next_command(f"strop report {quoted(Path(out))} -o {quoted(Path(out))}.html")
 
 
-def _list(items: dict[str, Any], as_json: bool) -> None:
+def _lists(id: str, n: int | None, evaluator: str | None) -> dict[str, Any]:
+    """Numbers of outputs and evaluators: some studies take several."""
+    from strop.studies import paper
+
+    given: dict[str, Any] = {"n": n, "evaluator": evaluator}
+    known = paper.items()
+    if id in known:
+        for one in known[id][0].parameters:
+            several = one.kind in ("counts", "many", "words")
+            if one.name in given and several and given[one.name] is not None:
+                given[one.name] = [given[one.name]]
+    return given
+
+
+def _list(as_json: bool) -> None:
+    from strop.studies import paper
+
+    rows = [
+        {
+            "id": item.id,
+            "what": item.what,
+            "needs": item.needs,
+            "tables": item.tables,
+            "command": item.command,
+        }
+        for _, item in paper.items().values()
+    ]
     if as_json:
-        output.emit(
-            {
-                id: {
-                    "what": item.what,
-                    "needs": item.needs,
-                    "tables": item.tables,
-                    "command": _command(id, item),
-                }
-                for id, item in items.items()
-            }
-        )
+        output.emit({row["id"]: {k: v for k, v in row.items() if k != "id"} for row in rows})
         return
     output.table(
         ["id", "what", "a full run needs", "command"],
-        [[id, item.what, item.needs, _command(id, item)] for id, item in items.items()],
+        [[row["id"], row["what"], row["needs"], row["command"]] for row in rows],
     )
+    output.say("\nNot run from here")
+    output.table(["id", "why"], [[id, why] for id, why in paper.ELSEWHERE.items()])
     output.next_command("strop reproduce headline --smoke -o runs/headline")
-
-
-def _command(id: str, item: Any) -> str:
-    missing = sum(one is None for one in item.checkpoints)
-    return f"strop reproduce {id} -o runs/{id}" + " --checkpoint PATH" * missing
-
-
-def _print(id: str, outcome: Outcome, smoke: bool) -> None:
-    output.say(f"{id}: {outcome.unit}")
-    common.beside(outcome.keys, outcome.rows)
-    for text in outcome.protocol:
-        output.say(f"- {text}")
-    if smoke:
-        output.say(common.SMOKE_NOTE)

@@ -19,7 +19,6 @@ from strop.cli.values import listed, named
 from strop.errors import UserError, whole_number
 from strop.facts import default_sampler
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
-from strop.store import Run
 
 __all__ = ["checked_weights", "register"]
 
@@ -101,6 +100,8 @@ def sample(
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
     _check_numbers(n, seed, length, batch_size)
+    from strop.store import Run
+
     Run.refuse_strangers(out)
     own = named("--settings", settings)
     common = {

@@ -1,4 +1,4 @@
-"""strop score: perplexity, entropy, repetition and diversity of every cell of a run."""
+"""strop score: perplexity, entropy, repetition and diversity of a run's cells, or of any texts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.values import listed
 from strop.errors import UserError, unknown_name
 from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
-    from strop.metrics.bootstrap import Interval
-    from strop.metrics.summary import CellSummary
+    from strop.metrics.causal import Evaluator
+    from strop.metrics.measured import Measured, Score
     from strop.progress import Progress
     from strop.store import Cell
+    from strop.table import Column
 
 __all__ = ["register"]
 
@@ -28,11 +30,18 @@ VENDI = ("auto", "on", "off")
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("score")(score)
+    commands = ("strop score runs/first", "strop score stories.jsonl --evaluator gpt2")
+    app.command("score", epilog=examples(*commands))(score)
 
 
 def score(
-    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN",
+            help="A run directory; or texts of anybody's: a .jsonl, a .parquet, a folder of .txt.",
+        ),
+    ],
     evaluator: Annotated[
         str,
         typer.Option(
@@ -42,7 +51,7 @@ def score(
     ] = "embedded:tales-ar",
     span: Annotated[
         str, typer.Option(help="What counts: first-document, full-stream, public-code.")
-    ] = "full-stream",
+    ] = "first-document",
     clean_up: Annotated[
         bool | None,
         typer.Option(help="Tidy spaces as transformers 4 did; by default for public-code only."),
@@ -55,7 +64,9 @@ def score(
     ] = "auto",
     held_out: Annotated[
         Path | None,
-        typer.Option(help="JSON lines with text and ids for the entropy guard, instead of ours."),
+        typer.Option(
+            help="JSON lines of texts for the entropy guard, instead of ours; kept in the run."
+        ),
     ] = None,
     batch_size: Annotated[
         int | None, typer.Option(help="Outputs at a time; changes nothing but speed.")
@@ -69,34 +80,50 @@ def score(
     """Score every cell of RUN. The same command continues; nothing is scored twice.
 
     Prints token-pooled perplexity and unigram entropy with 95% bootstrap intervals over outputs.
+    Texts that are no run are scored in memory, in the evaluator's tokens.
     """
-    from strop.metrics.summary import as_document, summarise
-    from strop.store import Run
-
     if vendi not in VENDI:
         raise unknown_name("choice", vendi, VENDI, where="--vendi")
     if batch_size is not None:
         output.positive("--batch-size", batch_size)
+    policies = _policies(span)
+    names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
+    if _is_texts(run):
+        alone = {"--own-ids": own_ids, "--held-out": held_out is not None}
+        _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
+        return
+    from strop.metrics.heldout import check_file
+    from strop.metrics.measured import measured_cells
+    from strop.store import Run
+
+    if held_out is not None:
+        check_file(held_out)
     opened = Run.open(run)
     cells = opened.cells()
     _check(run, cells)
-    from strop.metrics.heldout import read_texts
-
-    texts = read_texts(held_out)
     settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
-    names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
-    policies = _policies(span)
     with reporter() as bar:
         wanted = _measure(cells, names, policies, settings, device, dtype, bar)
-        with_vendi = _embed(cells, vendi, names, device, bar)
-    summaries = [summarise(cell, held_out=texts) for cell in cells]
+        _embed(cells, vendi, names, device, bar)
+    found = measured_cells(opened, held_out)
     if as_json:
-        documents = [as_document(one) for one in summaries]
+        documents = [one.document() for one in found]
         output.emit({"run": str(run), "metrics": wanted, "cells": documents})
     else:
-        _print(summaries, wanted, with_vendi)
-    _remark(opened.asked.get("n", 0), summaries)
+        _print(found, wanted)
+    _remark(opened.asked.get("n", 0), found)
     output.next_command(f"strop report {shlex.quote(str(run))} -o report.html")
+
+
+def _is_texts(path: Path) -> bool:
+    """Whether this is no run directory but something that holds texts."""
+    from strop.groupeval.readers import READERS
+
+    if path.is_file():
+        return path.suffix.lower() in READERS
+    from strop.store.layout import STUDY
+
+    return path.is_dir() and not (path / STUDY).exists() and any(path.glob("*.txt"))
 
 
 def _check(run: Path, cells: list[Cell]) -> None:
@@ -116,6 +143,19 @@ def _policies(text: str) -> list[SpanPolicy]:
     return cast(list[SpanPolicy], names)
 
 
+def _loaded(name: str, device: str, dtype: str) -> Evaluator:
+    from strop.metrics.evaluator import load_evaluator
+
+    with output.warnings_noted():
+        evaluator = load_evaluator(name, device=device, dtype=dtype)
+    output.note(
+        f"{evaluator.source}: context {evaluator.context}, on {evaluator.device}, in "
+        f"{evaluator.spec.dtype}"
+        + ("" if evaluator.sliced else "; its head does not come apart: more memory")
+    )
+    return evaluator
+
+
 def _measure(
     cells: list[Cell],
     names: list[str],
@@ -126,101 +166,147 @@ def _measure(
     bar: Progress,
 ) -> list[str]:
     """Score what is missing; the ids of the perplexities that were asked for."""
-    from strop.metrics.score import score_ids
+    from strop.metrics.score import score_records
 
+    cells = [cell for cell in cells if cell.indices()]
     for cell in cells:
-        if cell.indices():
-            score_ids(cell)
+        score_records(cell)
     if not names:
         return []
-    from strop.metrics.evaluator import load_evaluator
     from strop.metrics.perplexity import score_perplexity
 
-    chosen = []
+    chosen: dict[str, None] = {}
     for name in names:
-        with output.warnings_noted():
-            evaluator = load_evaluator(name, device=device, dtype=dtype)
-        output.note(
-            f"{evaluator.source}: context {evaluator.context}, on {evaluator.device}, in "
-            f"{evaluator.spec.dtype}"
-            + ("" if evaluator.sliced else "; its head does not come apart: more memory")
-        )
+        evaluator = _loaded(name, device, dtype)
         for policy in policies:
             for cell in cells:
-                if not cell.indices():
-                    continue
                 metric = score_perplexity(cell, evaluator, policy, progress=bar, **settings)
-                if metric.id not in chosen:
-                    chosen.append(metric.id)
-    return chosen
+                chosen[metric.id] = None
+    return list(chosen)
 
 
-def _embed(cells: list[Cell], vendi: str, names: list[str], device: str, bar: Progress) -> bool:
+def _embed(cells: list[Cell], vendi: str, names: list[str], device: str, bar: Progress) -> None:
     from strop.metrics.embeddings import available
     from strop.metrics.score import score_embeddings
 
     if vendi == "off" or (vendi == "auto" and (not names or not available())):
-        return False
+        return
     for cell in cells:
         if cell.indices():
             score_embeddings(cell, device=device, progress=bar)
-    return True
 
 
-def _print(summaries: list[CellSummary], wanted: list[str], with_vendi: bool) -> None:
-    from strop.metrics.entropy import DAGGER
-    from strop.metrics.repetition import NGRAM
+def _outside(
+    path: Path,
+    names: list[str],
+    policies: list[SpanPolicy],
+    clean_up: bool | None,
+    alone: dict[str, bool],
+    device: str,
+    dtype: str,
+    as_json: bool,
+) -> None:
+    """Texts of anybody's: no generator, no ids of its own, no guard."""
+    for flag, given in alone.items():
+        if given:
+            raise UserError(f"{flag} is for runs: these texts have no generator.", where=flag)
+    if not names:
+        raise UserError("Texts are scored in an evaluator's tokens.", where="--evaluator", got=NONE)
+    from strop.groupeval.inputs import read_inputs
+    from strop.metrics.outside import score_texts
 
-    shown = {
-        p.metric.id: f"{p.metric.evaluator.name} {p.metric.span}"
-        for one in summaries
-        for p in one.perplexities
-        if p.metric.id in wanted and p.metric.evaluator is not None
-    }
-    header = ["cell", "setting", "outputs", *(f"perplexity ({shown[m]})" for m in shown)]
-    header += ["entropy", f"repeated {NGRAM}-grams", "across pool", "distinct-2"]
+    [source] = read_inputs([str(path)])
+    documents, rows = [], []
+    with reporter() as bar:
+        for name in names:
+            evaluator = _loaded(name, device, dtype)
+            scores = score_texts(
+                source.texts, evaluator, policies, clean_up=clean_up, progress=bar, name=source.name
+            )
+            rows += [(evaluator.spec.name, score) for score in scores]
+            documents.append(
+                {
+                    "evaluator": evaluator.spec.model_dump(mode="json"),
+                    "scores": [
+                        {
+                            "metric": one.metric.name,
+                            "span": one.metric.span,
+                            "unscored": one.unscored,
+                            "values": one.document(),
+                        }
+                        for one in scores
+                    ],
+                }
+            )
+    if as_json:
+        shown = {"texts": str(path), "outputs": len(source.texts), "evaluators": documents}
+        output.emit(shown)
+        return
+    output.say(f"{source.name}: {len(source.texts)} texts")
+    output.table(
+        ["evaluator and its tokens", "metric", "span", "value"],
+        [
+            [name, one.column.heading, score.metric.span or "", _entry(score, one.column)]
+            for name, score in rows
+            for one in score.record.aggregates
+        ],
+    )
+    output.say("no entropy guard: it belongs to a generator's vocabulary and length")
+
+
+def _print(found: list[Measured], wanted: list[str]) -> None:
+    columns = _columns(found, wanted)
+    header = ["cell", "setting", "outputs", *(heading for heading, _, _ in columns)]
     rows = []
-    for one in summaries:
-        by_id = {p.metric.id: p for p in one.perplexities}
-        mark = DAGGER if one.below_guard else ""
-        row = [one.cell.id, label(one.cell.spec.generator.sampler), str(one.outputs)]
-        row += [_interval(by_id[m].pooled if m in by_id else None) + mark for m in shown]
-        row += [_interval(one.entropy) + mark]
-        row += [_share(one.repetition), _share(one.pool_repetition), _number(one.distinct[2])]
-        rows.append([*row, _number(one.vendi)] if with_vendi else row)
-    output.table([*header, "Vendi"] if with_vendi else header, rows)
+    for one in found:
+        row = [one.id, label(one.spec.generator.sampler), str(one.outputs)]
+        by_id = {score.metric.id: score for score in one.scores}
+        for _, id_, column in columns:
+            guarded = column.name in ("pooled", "entropy")
+            row.append(_entry(by_id.get(id_), column) + (one.mark if guarded else ""))
+        rows.append(row)
+    output.table(header, rows)
     output.say("perplexity: token-pooled; [..]: 95% bootstrap over outputs (10,000 replicates)")
-    for words in dict.fromkeys(_guard_words(one) for one in summaries):
+    from strop.studies.measure import guard_notes
+
+    for words in guard_notes(found):
         output.say(words)
 
 
-def _guard_words(one: CellSummary) -> str:
-    from strop.metrics.entropy import DAGGER
-
-    if one.guard.threshold is None:
-        return f"no entropy guard: {one.guard.source}"
-    return f"{DAGGER} below the entropy guard H >= {one.guard.threshold:.3f} ({one.guard.source})"
-
-
-def _interval(value: Interval | None) -> str:
-    if value is None:
-        return "nothing scored"
-    return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
-
-
-def _share(value: Interval | None) -> str:
-    return "-" if value is None else f"{100 * value.value:.1f}%"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
+def _columns(found: list[Measured], wanted: list[str]) -> list[tuple[str, str, Column]]:
+    """Heading, metric id and column of everything to show, each once, in the records' order."""
+    columns: dict[tuple[str, str], tuple[str, str, Column]] = {}
+    for score in (score for one in found for score in one.scores):
+        spec = score.metric
+        if spec.span is not None and spec.id not in wanted:
+            continue  # a perplexity of an earlier call
+        for one in score.record.aggregates:
+            if one.shown:
+                who = (
+                    ""
+                    if spec.span is None or spec.evaluator is None
+                    else (f" ({spec.evaluator.name} {spec.span})")
+                )
+                key = (spec.id, one.column.name)
+                columns.setdefault(key, (one.column.heading + who, spec.id, one.column))
+    return list(columns.values())
 
 
-def _remark(asked: int, summaries: list[CellSummary]) -> None:
+def _entry(score: Score | None, column: Column) -> str:
+    if score is None:
+        return column.text(None)
+    value = score.values[column.name]
+    found = score.interval(column.name)
+    if found is None:
+        return "nothing scored" if value is None and column.name == "pooled" else column.text(value)
+    return f"{column.text(found.value)} [{column.text(found.low)}, {column.text(found.high)}]"
+
+
+def _remark(asked: int, found: list[Measured]) -> None:
     """What a reader of the numbers should know."""
-    short = sum(one.outputs < asked for one in summaries)
+    short = sum(one.outputs < asked for one in found)
     if short:
         output.note(f"{short} cells have fewer than the {asked} outputs that were asked for")
-    silent = sum(p.unscored for one in summaries for p in one.perplexities)
+    silent = sum(score.unscored for one in found for score in one.perplexities)
     if silent:
         output.note(f"{silent} outputs have no token to score (empty, or a single token)")

@@ -190,8 +190,7 @@ def markov(
     whole_number("n", outputs, 2, OUTPUT_LIMIT)
     whole_number("seed", seed, 0, SEED_LIMIT)
     counts = _steps(steps) if steps else None
-    from strop.studies.markov import STEPS, run_markov_study
-    from strop.studies.markov_figure import save
+    from strop.studies.markov import STEPS, run_markov_study, save
 
     try:
         out.mkdir(parents=True, exist_ok=True)

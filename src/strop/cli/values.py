@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from strop.errors import UserError
 
-__all__ = ["listed", "named", "per_budget"]
+__all__ = ["axes", "counts", "listed", "named"]
 
 T = TypeVar("T")
 
@@ -33,21 +33,34 @@ def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
     return values
 
 
-def per_budget(text: str, budgets: Sequence[int], flag: str) -> list[int]:
-    """One whole number for all budgets, or as many as there are budgets."""
+def counts(text: str, flag: str) -> list[int]:
+    """Whole numbers, one for all budgets or one for each; equal ones are kept."""
     try:
-        values = [int(word) for word in text.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
-        values = []
-    if len(values) not in (1, len(budgets)) or min(values, default=0) < 1:
         raise UserError(
             f"{flag} cannot be read.",
             where=flag,
             got=repr(text),
-            expected=f"a whole number of at least 1, or {len(budgets)} of them, one per number of "
-            "steps",
-        )
-    return values * len(budgets) if len(values) == 1 else values
+            expected="a whole number of at least 1, or one per number of steps",
+        ) from None
+
+
+def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
+    """`name=value,value` of every flag; a value that is no number stays a word."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for text in texts:
+        name, equals, values = (part.strip() for part in text.partition("="))
+        words = [word.strip() for word in values.split(",")]
+        if not name or not equals or not all(words) or name in found:
+            raise UserError(
+                f"{flag} has an entry that cannot be read.",
+                where=flag,
+                got=repr(text),
+                expected="name=value,value such as temperature=1,0.9, each name once",
+            )
+        found[name] = tuple(dict.fromkeys(_number(word) for word in words))
+    return found
 
 
 def named(flag: str, text: str | None) -> dict[str, Any]:

@@ -1,9 +1,19 @@
-"""A checkpoint as log p(clean token | visible tokens): one file per family, one contract."""
+"""A checkpoint as log p(clean token | visible tokens): one file per family, one contract.
 
-from strop.denoisers.base import CausalModel, Denoiser, Model
-from strop.denoisers.load import load_denoiser, load_model
-from strop.denoisers.markov import MarkovDenoiser
-from strop.denoisers.tabular import TabularDenoiser
+The names load on first use: the tokenizer is read without torch by whoever shows texts only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strop.lazy import loader
+
+if TYPE_CHECKING:
+    from strop.denoisers.base import CausalModel, Denoiser, Model
+    from strop.denoisers.load import load_denoiser, load_model
+    from strop.denoisers.markov import MarkovDenoiser
+    from strop.denoisers.tabular import TabularDenoiser
 
 __all__ = [
     "CausalModel",
@@ -14,3 +24,16 @@ __all__ = [
     "load_denoiser",
     "load_model",
 ]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "CausalModel": "strop.denoisers.base",
+        "Denoiser": "strop.denoisers.base",
+        "MarkovDenoiser": "strop.denoisers.markov",
+        "Model": "strop.denoisers.base",
+        "TabularDenoiser": "strop.denoisers.tabular",
+        "load_denoiser": "strop.denoisers.load",
+        "load_model": "strop.denoisers.load",
+    },
+)

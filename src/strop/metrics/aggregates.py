@@ -12,29 +12,47 @@ from numpy.typing import NDArray
 
 from strop.metrics.bootstrap import Statistic
 
-__all__ = ["statistics"]
+__all__ = ["bits_per_byte", "kept", "macro", "pooled", "statistics"]
+
+Columns = Mapping[str, NDArray]
 
 
-def statistics(columns: Mapping[str, NDArray]) -> dict[str, Statistic]:
-    """The aggregates of a perplexity table, each a function of sums over outputs.
+def pooled(columns: Columns) -> Statistic:
+    """exp(total nll / total tokens)."""
+    return Statistic(np.stack(_sums(columns), 1), _exp_ratio)
 
-    `pooled` is exp(total nll / total tokens); `macro` is exp of the mean over outputs of their mean
-    nll, outputs without a scored token left out; `bits_per_byte` is total bits / total bytes;
-    `kept` is the share of the outputs' bytes that was read.
-    """
+
+def macro(columns: Columns) -> Statistic:
+    """exp of the mean over outputs of their mean nll; outputs without a scored token left out."""
+    nll, tokens = _sums(columns)
+    some = tokens > 0
+    mean = np.where(some, nll / np.where(some, tokens, 1), 0.0)
+    return Statistic(np.stack([mean, some.astype(float)], 1), _exp_ratio)
+
+
+def bits_per_byte(columns: Columns) -> Statistic:
+    """Total bits / total bytes."""
+    return Statistic(np.stack([_sums(columns)[0] / np.log(2), columns["bytes"]], 1), _ratio)
+
+
+def kept(columns: Columns) -> Statistic:
+    """The share of the outputs' bytes that was read."""
+    return Statistic(np.stack([columns["kept_bytes"], columns["source_bytes"]], 1), _ratio)
+
+
+def statistics(columns: Columns) -> dict[str, Statistic]:
+    """All of them by name, each a function of sums over outputs."""
+    return {one.__name__: one(columns) for one in (pooled, macro, bits_per_byte, kept)}
+
+
+def _sums(columns: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Nats and tokens of every output; for `public-code` with the filler that counts in a pool."""
     nll, tokens = columns["nll"].astype(float), columns["tokens"].astype(float)
     if "read" in columns:
         short = columns["read"] < columns["read"].max(initial=0)
         nll = nll + np.where(short, columns["filler_nll"], 0.0)
         tokens = tokens + np.where(short, columns["filler_tokens"], 0)
-    some = tokens > 0
-    mean = np.where(some, nll / np.where(some, tokens, 1), 0.0)
-    return {
-        "pooled": Statistic(np.stack([nll, tokens], 1), _exp_ratio),
-        "macro": Statistic(np.stack([mean, some.astype(float)], 1), _exp_ratio),
-        "bits_per_byte": Statistic(np.stack([nll / np.log(2), columns["bytes"]], 1), _ratio),
-        "kept": Statistic(np.stack([columns["kept_bytes"], columns["source_bytes"]], 1), _ratio),
-    }
+    return nll, tokens
 
 
 def _ratio(totals: NDArray) -> NDArray:

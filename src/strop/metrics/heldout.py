@@ -1,9 +1,9 @@
-"""Held-out text from JSON lines: as it is, for the entropy guard, or as a checkpoint reads it.
+"""Held-out text from JSON lines, as a checkpoint reads it (`read_rows`).
 
-A line is an object with `text`, with `ids`, or with both, or a bare list of ids. The guard needs
-both, equally many ids a row (`read_texts`). For a checkpoint (`read_rows`) ids count only if they
-are its own: beside a text they must decode to it, else the text is tokenised with its tokenizer;
-every row gives its first `length` tokens, shorter rows are left out and counted.
+A line is an object with `text`, with `ids`, or with both, or a bare list of ids. Ids count only if
+they are the checkpoint's own: beside a text they must decode to it, else the text is tokenised with
+its tokenizer. Every row gives its first `length` tokens, shorter rows are left out and counted. The
+rows that ship have both (`read_texts`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,28 +21,31 @@ from numpy.typing import NDArray
 from strop import assets
 from strop.disk import reading
 from strop.errors import UserError
-from strop.metrics.entropy import Guard, guard
-from strop.spec import GeneratorSpec
 
-if TYPE_CHECKING:
-    from strop.denoisers.base import Denoiser
-
-__all__ = ["HeldOutRows", "HeldOutTexts", "own_guard", "read_rows", "read_texts"]
+__all__ = ["HeldOutRows", "HeldOutTexts", "Vocabulary", "check_file", "read_rows", "read_texts"]
 
 
-PAIRED = '{"text": "...", "ids": [1, 2, ...]} with equally many ids a row'
+class Vocabulary(Protocol):
+    """What of a checkpoint decides how it reads a text; every model has it."""
+
+    @property
+    def vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def mask_id(self) -> int | None: ...  # noqa: D102
+    @property
+    def codec(self) -> Any: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutTexts:
-    """Texts that no model here was trained on."""
+    """The texts that ship, which no model here was trained on."""
 
     texts: list[str]
     ids: NDArray[np.int64]
-    """Their tokens [n, L]; the file that ships has them in the embedded models' vocabulary."""
+    """Their tokens [n, L] in the embedded models' vocabulary."""
+    vocab_size: int | None
+    """Of that vocabulary, the mask left out."""
     source: str
-    vocab_size: int | None = None
-    """Of the tokenizer that made the ids; None if whoever brought the file vouches for them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,46 +65,21 @@ class HeldOutRows:
         return hashlib.sha256(np.ascontiguousarray(self.ids).tobytes()).hexdigest()
 
 
-def read_texts(given: Path | None = None) -> HeldOutTexts | None:
-    """Rows with `text` and `ids`: of a file, or those that ship, if they do."""
-    path = assets.HELD_OUT if given is None else given
-    if given is None and not path.is_file():
+def read_texts() -> HeldOutTexts | None:
+    """The rows that ship, if they do."""
+    path = assets.HELD_OUT
+    if not path.is_file():
         return None
-    texts, ids = [], []
-    for where, record in _records(path):
-        if not isinstance(record, dict) or not {"text", "ids"} <= record.keys():
-            raise _unreadable(where, "no `text`, or no `ids`", PAIRED)
-        texts.append(str(record["text"]))
-        ids.append(record["ids"])
-    try:
-        table = np.array(ids, np.int64)
-    except (ValueError, TypeError, OverflowError):
-        raise _unreadable(
-            str(path), "rows of different lengths, or no whole numbers", PAIRED
-        ) from None
-    if table.ndim != 2 or table.size == 0:
-        raise _unreadable(str(path), "rows of different lengths, or none", PAIRED)
-    known = assets.embedded_vocabulary() if path == assets.HELD_OUT else None
-    return HeldOutTexts(texts, table, f"texts of {path.name}", known)
+    rows = [record for _, record in _records(path)]
+    ids = np.array([row["ids"] for row in rows], np.int64)
+    texts = [str(row["text"]) for row in rows]
+    return HeldOutTexts(texts, ids, assets.embedded_vocabulary(), f"texts of {path.name}")
 
 
-def own_guard(generator: GeneratorSpec, held_out: HeldOutTexts | None) -> Guard:
-    """The entropy guard of a generator's length, where the held-out ids are of its vocabulary."""
-    shape = generator.checkpoint.shape
-    size = int(shape.get("vocab_size", 0))
-    # The mask, where there is one, follows the tokenizer's last token.
-    tokens = size - 1 if int(shape.get("mask_id", size)) < size else size
-    if (
-        held_out is None
-        or (held_out.vocab_size or tokens) != tokens
-        or held_out.ids.max() >= tokens
-    ):
-        return guard(generator.length)
-    return guard(generator.length, held_out.ids, source=held_out.source)
-
-
-def read_rows(path: Path, denoiser: Denoiser, *, length: int, most: int) -> HeldOutRows:
-    """The first `most` rows that are long enough."""
+def read_rows(
+    path: Path, denoiser: Vocabulary, *, length: int, most: int, least: int = 1
+) -> HeldOutRows:
+    """The first `most` rows that are long enough; fewer than `least` are an error."""
     rows: list[list[int]] = []
     short = retokenised = 0
     for where, record in _records(path):
@@ -114,27 +92,35 @@ def read_rows(path: Path, denoiser: Denoiser, *, length: int, most: int) -> Held
         retokenised += anew
         if len(rows) == most:
             break
-    if not rows:
+    if len(rows) < least:
         raise UserError(
             "No held-out row is long enough.",
             where=path,
             got=f"{short} rows, all of fewer than {length} tokens",
-            fix="use longer texts, or a smaller --length",
+            fix="use longer texts, or a smaller `length`",
         )
-    return HeldOutRows(np.asarray(rows, dtype=np.int64), short, retokenised)
+    return HeldOutRows(
+        np.asarray(rows, dtype=np.int64).reshape(len(rows), length), short, retokenised
+    )
 
 
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        with reading(path):
-            content = path.read_bytes()
-    except FileNotFoundError:
+def check_file(path: Path) -> None:
+    """Refuse a file that is not there, before any work is done for it."""
+    with reading(path):
+        there = path.is_file()
+    if not there:
         raise UserError(
             "The held-out file is not there.",
             where=path,
-            expected="JSON lines with `text` or `ids`",
-            fix="give one with --held-out FILE",
-        ) from None
+            expected='JSON lines with "text" or "ids"',
+            fix="give one with `held_out`",
+        )
+
+
+def _records(path: Path) -> Iterator[tuple[str, Any]]:
+    check_file(path)
+    with reading(path):
+        content = path.read_bytes()
     if not content.strip():
         raise UserError("The held-out file is empty.", where=path)
     for number, line in enumerate(content.split(b"\n"), start=1):
@@ -152,7 +138,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
             ) from None
 
 
-def _tokens(record: Any, denoiser: Denoiser, where: str) -> tuple[list[int], bool]:
+def _tokens(record: Any, denoiser: Vocabulary, where: str) -> tuple[list[int], bool]:
     """The row's ids, and whether its text had to be read though it has ids."""
     ids = record if isinstance(record, list) else None
     text = None
@@ -179,13 +165,13 @@ def _tokens(record: Any, denoiser: Denoiser, where: str) -> tuple[list[int], boo
     return codec.encode(text), whole
 
 
-def _decodes(ids: list[int], text: str, denoiser: Denoiser) -> bool:
+def _decodes(ids: list[int], text: str, denoiser: Vocabulary) -> bool:
     assert denoiser.codec is not None
     fits = all(0 <= one < denoiser.vocab_size for one in ids)
     return fits and denoiser.codec.decode(ids, mask_id=denoiser.mask_id) == text
 
 
-def _check_ids(ids: list[int], denoiser: Denoiser, where: str) -> None:
+def _check_ids(ids: list[int], denoiser: Vocabulary, where: str) -> None:
     wrong = [i for i in ids if not 0 <= i < denoiser.vocab_size or i == denoiser.mask_id]
     if wrong:
         raise UserError(

@@ -8,14 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.spec import MetricSpec
-
-__all__ = ["NGRAM", "REPETITION", "distinct", "ngrams", "pool_repetition", "repetition"]
+__all__ = ["NGRAM", "distinct", "ngrams", "pool_repetition", "repetition"]
 
 NGRAM = 4
 """The n of the repetition shares."""
-
-REPETITION = MetricSpec(name="repetition", settings={"ngram": NGRAM})
 
 
 def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:

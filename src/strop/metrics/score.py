@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.metrics.entropy import ENTROPY, entropy
-from strop.metrics.repetition import REPETITION, repetition
+from strop.metrics.metric import metrics
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell
 
-__all__ = ["FLUSH_SECONDS", "Measure", "score_cell", "score_embeddings", "score_ids"]
+__all__ = ["FLUSH_SECONDS", "Measure", "score_cell", "score_embeddings", "score_records"]
 
 FLUSH_SECONDS = 2.0
 
@@ -23,10 +22,14 @@ Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
 """From some outputs' texts and ids [n, L] to columns."""
 
 
-def score_ids(cell: Cell) -> None:
-    """Entropy and repetition, which need the token ids alone and take no time."""
-    score_cell(cell, ENTROPY, lambda _, ids: {"entropy": entropy(ids)}, needs_text=False)
-    score_cell(cell, REPETITION, lambda _, ids: {"repetition": repetition(ids)}, needs_text=False)
+def score_records(cell: Cell) -> None:
+    """Every metric whose record says how it is measured; those of the text where there is one."""
+    for record in metrics():
+        if record.measure is None or record.of_pool:
+            continue
+        if record.needs_text and None in cell.table()["text"].to_pylist():
+            continue
+        score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
 
 
 def score_embeddings(
@@ -82,8 +85,7 @@ def score_cell(
             "The outputs have no text, only token ids.",
             where=cell.path,
             expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
-            fix="sample with the tokenizer in place; or score what needs no text with "
-            "--evaluator none",
+            fix="sample with the tokenizer in place; or score what needs no text: `evaluator` none",
         )
     waiting: list[dict[str, NDArray]] = []
     last = time.monotonic()

@@ -1,229 +1,123 @@
-"""What a report shows, as plain values: no files, no models, nothing to compute.
+"""What a page shows: measured cells with their texts, results of studies, an audit, judgments.
 
-`collect.py` fills these from run directories, `tables.py`, `figures.py` and `page.py` only read
-them. Every part may be empty; the page then says which command adds it.
+Nothing here computes. `gather.py` fills these from directories; tables, figures and the page only
+read them. Every part may be empty, and the page then says which command adds it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
-__all__ = [
-    "CORNERS",
-    "DAGGER",
-    "STANDARD",
-    "Cell",
-    "Column",
-    "CostRow",
-    "Estimate",
-    "Guard",
-    "Judged",
-    "Model",
-    "Output",
-    "Posterior",
-    "Provenance",
-    "Recommendation",
-    "Report",
-    "Setting",
-]
+from strop.facts import default_sampler
+from strop.metrics.guard import Guard
+from strop.metrics.measured import Measured
+from strop.metrics.metric import PERPLEXITY
+from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
+from strop.studies.study import Result, Study
+from strop.table import Table
 
-DAGGER = "†"
-"""Marks what lies below the entropy guard, wherever it is shown."""
+__all__ = ["Audit", "Group", "Provenance", "Report", "Series", "Shown", "StudyPart"]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number with the ends of its 95% interval, where there is one."""
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A measured cell with the texts of its outputs: nothing about those is trusted."""
 
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, order=True)
-class Setting:
-    """A sampler without its number of steps: what a column of the table stands for."""
-
-    temperature: float
-    precision: str
-    more: str = ""
-    """Whatever else differs from the defaults, in words, e.g. `dense`."""
-
-    @property
-    def label(self) -> str:
-        """Short, for column heads and legends."""
-        return " · ".join(filter(None, [f"τ {self.temperature:g}", self.precision, self.more]))
-
-
-STANDARD = Setting(1.0, "float64")
-"""What public code calls the sampler: the baseline of every ratio."""
-
-CORNERS = (
-    STANDARD,
-    Setting(1.0, "float32"),
-    Setting(0.9, "float64"),
-    Setting(0.9, "float32"),
-    Setting(0.85, "float32"),
-)
-"""The four corners of the audit, and one step further."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """What one number of an output or of a pool means."""
-
-    key: str
+    measured: Measured
     label: str
-    help: str = ""
-    """One sentence for who hovers over it."""
-    digits: int = 3
-    """Significant digits to show."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output, as text of any kind: nothing about it is trusted."""
-
-    index: int
-    text: str
-    values: tuple[float | None, ...] = ()
-    """One per `Report.output_columns`."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One generator under one seed, measured."""
-
-    id: str
-    run: str
-    """The directory that it was read from."""
-    steps: int
-    setting: Setting
-    n: int
-    perplexity: Mapping[str, Estimate] = field(default_factory=dict)
-    """By evaluator, a name of `Report.evaluators`."""
-    entropy: Estimate | None = None
-    """Mean unigram entropy of an output, in nats."""
-    below_guard: bool = False
-    pool: Mapping[str, Estimate] = field(default_factory=dict)
-    """By key of `Report.pool_columns`: what only the whole pool shows."""
-    calls: float | None = None
-    """Network calls per output."""
-    seconds: float | None = None
-    """Seconds per output."""
-    outputs: tuple[Output, ...] = ()
+    """Its operating point; no two cells of one budget in one group have the same."""
+    texts: Mapping[int, str]
+    """By the output's number."""
+    calls: Mapping[int, int] = field(default_factory=dict)
+    """Network calls, likewise."""
     as_ids: bool = False
     """No tokenizer was known: the texts are token ids."""
 
     @property
-    def plain_label(self) -> str:
+    def plain_name(self) -> str:
         """The generator in a few words."""
-        return f"M {self.steps} · {self.setting.label}"
+        return f"M {self.measured.steps:,} · {self.label}"
 
     @property
-    def label(self) -> str:
-        """The same, daggered below the guard."""
-        return f"{self.plain_label} {DAGGER}" if self.below_guard else self.plain_label
+    def name(self) -> str:
+        """The same with its mark."""
+        return f"{self.plain_name} {self.measured.mark}".rstrip()
 
 
-@dataclass(frozen=True)
-class Guard:
-    """The entropy that an output of this length should not fall below."""
-
-    value: float
-    source: str
-    """Where the number comes from, in words."""
-
-
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, eq=False)
+class Group:
     """One checkpoint at one length under one seed: the cells that may share a table."""
 
     name: str
     length: int
     seed: int
-    guard: Guard | None
-    cells: tuple[Cell, ...]
+    cells: tuple[Shown, ...]
     notes: tuple[str, ...] = ()
-    """What a reader must know before comparing: missing scores, a missing guard."""
+    """What a reader must know before comparing."""
 
-    def settings(self) -> list[Setting]:
-        """The corners first, in their order, then the others."""
-        found = sorted({cell.setting for cell in self.cells}, reverse=True)
-        corners = [setting for setting in CORNERS if setting in found]
-        return corners + [setting for setting in found if setting not in corners]
+    @property
+    def title(self) -> str:
+        """What tells it from other groups."""
+        return f"{self.name}, length {self.length:,}, seed {self.seed}"
 
+    @cached_property
+    def standard(self) -> OperatingPoint:
+        """What the public code of the family does: the baseline of every ratio."""
+        family = self.cells[0].measured.spec.generator.checkpoint.family
+        return OperatingPoint.of(SamplerSpec(name=default_sampler(family)))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The columns of its table, in their order."""
+        found = sorted(self.cells, key=lambda one: (one.measured.point.order, one.label))
+        return list(dict.fromkeys(one.label for one in found))
+
+    @cached_property
     def steps(self) -> list[int]:
         """The budgets, ascending."""
-        return sorted({cell.steps for cell in self.cells})
+        return sorted({one.measured.steps for one in self.cells})
 
-    def at(self, steps: int, setting: Setting) -> Cell | None:
-        """The cell of one budget and setting."""
-        for cell in self.cells:
-            if cell.steps == steps and cell.setting == setting:
-                return cell
-        return None
+    @cached_property
+    def ordered(self) -> list[Shown]:
+        """By budget, then in the order of the columns."""
+        rank = {label: i for i, label in enumerate(self.labels)}
+        return sorted(self.cells, key=lambda one: (one.measured.steps, rank[one.label]))
 
-
-@dataclass(frozen=True)
-class CostRow:
-    """What a sampler costs, measured in batches of equal size."""
-
-    implementation: str
-    steps: int
-    """Configured updates."""
-    calls: float
-    """Network calls per sequence."""
-    seconds: float
-    """Amortised, per sequence."""
-    memory_mb: float | None
-    """Peak, on top of the weights."""
-    batch: int
-    setting: str = ""
+    @property
+    def guards(self) -> list[Guard]:
+        """Mostly one; runs that were audited with other held-out texts have others."""
+        return list(dict.fromkeys(one.measured.guard for one in self.cells))
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """Held-out posterior loss at a temperature, against temperature one."""
+@dataclass(frozen=True, eq=False)
+class StudyPart:
+    """What a study found."""
 
-    model: str
-    steps: int
-    temperature: float
-    difference: Estimate
-    """Nats per token more than at temperature one; paired."""
-    best_temperature: float | None = None
-    """The grid's optimum for prediction."""
-    ratio: Estimate | None = None
-    """Perplexity of the samples at temperature one over that at this one; above 1 is better."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """GroupEval of one cell by one judge."""
-
-    series: str
-    """The judge and the profile."""
     name: str
-    geq: Estimate | None
-    ged: float | None
-    invalid_rate: float | None
-    effective_modes: float | None
-    accepted: int
-    asked: int
-    """Judgments; what is missing is missing, never a score."""
-    below_guard: bool = False
+    path: Path
+    result: Result
+    record: Study | None
+    """None for a study that is not installed here: its tables stand alone."""
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """What to deploy, by which rule, and what it gains on fresh outputs."""
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What an audit found, and the samplers that it wrote, by rule."""
 
-    rule: str
-    text: tuple[str, ...]
-    """Paragraphs."""
-    yaml: str = ""
-    """A `SamplerSpec`, ready to use."""
+    result: Result
+    yaml: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """All that one judge said. Judges differ, so no table holds two of them."""
+
+    name: str
+    offline: bool
+    table: Table
 
 
 @dataclass(frozen=True)
@@ -234,20 +128,44 @@ class Provenance:
     facts: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Report:
     """All that the page shows."""
 
     title: str
-    models: tuple[Model, ...]
-    evaluators: tuple[str, ...] = ()
-    """Names of the perplexities, the first being the one that figures show."""
-    output_columns: tuple[Column, ...] = ()
-    pool_columns: tuple[Column, ...] = ()
-    recommendation: Recommendation | None = None
-    cost: tuple[CostRow, ...] = ()
-    posterior: tuple[Posterior, ...] = ()
-    judged: tuple[Judged, ...] = ()
+    groups: tuple[Group, ...] = ()
+    audits: tuple[Audit, ...] = ()
+    studies: tuple[StudyPart, ...] = ()
+    series: tuple[Series, ...] = ()
     provenance: tuple[Provenance, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
-    """Part -> the command that adds it: `score`, `cost`, `posterior`, `groupeval`, `audit`."""
+    """Part -> the command that adds it: `score`, `audit`, `study`, `groupeval`."""
+    private: Mapping[str, str] = field(default_factory=dict)
+    """Absolute paths and what the page says in their place."""
+
+    @cached_property
+    def cells(self) -> list[Shown]:
+        """Of all groups."""
+        return [cell for group in self.groups for cell in group.cells]
+
+    @cached_property
+    def metrics(self) -> dict[MetricSpec, str]:
+        """Every metric that a cell was measured by, with what tells it from its like.
+
+        Perplexities go by evaluator and span, and by the beginning of their id where even those
+        are the same; a metric without a network needs no name.
+        """
+        found = {score.metric: "" for cell in self.cells for score in cell.measured.scores}
+        for one in found:
+            if one.evaluator is not None:
+                found[one] = ", ".join(filter(None, [one.evaluator.name, one.span]))
+        told = list(found.values())
+        return {
+            one: f"{name}, {one.id[:6]}" if name and told.count(name) > 1 else name
+            for one, name in found.items()
+        }
+
+    @cached_property
+    def perplexities(self) -> dict[MetricSpec, str]:
+        """Those of `metrics` that the table of corners shows; figures show the first."""
+        return {one: name for one, name in self.metrics.items() if one.name == PERPLEXITY.name}

@@ -1,33 +1,42 @@
 """From what a user names on the command line to a report.
 
-A run directory (`study.yaml`), a GroupEval directory (`plan.json`), a study's directory
-(`result.json`) or a file of judgments (`.jsonl`). What lies one level inside a run's or a study's
-directory belongs to it and is found by itself.
+A run directory (`study.yaml`), a study's (`result.json`), one of GroupEval (`plan.json`) or a file
+of judgments (`.jsonl`). What lies one level inside a run's or a study's directory belongs to it and
+is found by itself.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+from strop.disk import reading
 from strop.errors import UserError
-from strop.report.collect import POOL_COLUMNS, collect_runs
-from strop.report.data import Cell, CostRow, Judged, Posterior, Recommendation, Report
-from strop.report.parts import cost_rows, judged_rows, posterior_rows, study_result
-from strop.report.recommend import recommendation as audited
-from strop.store import Run
+from strop.metrics.measured import Measured, measured_cells
+from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
+from strop.report.judged import judged_series
+from strop.report.text import listed, place
+from strop.spec import MetricSpec
+from strop.store import Cell, Run, study_result
+from strop.store.layout import AUDIT, PLAN, RESULT, STUDY, TRAINING
+from strop.studies.study import Result, studies
 
 __all__ = ["gather"]
 
-PLAN, STUDY = "plan.json", "study.yaml"
+SAMPLER = "sampler-"
+"""How the audit's files of chosen samplers begin; the rule's name follows."""
+TIMES = ("started", "ended", "when")
+COUNTS = ("session", "seconds", "outputs", "first", "last", "indices")
+"""Of a session's facts, those that are told as one span of time, and those that are left out."""
 
 
 @dataclass
-class _Sorted:
+class _Found:
     """The user's paths by kind."""
 
     runs: list[Run] = field(default_factory=list)
@@ -35,130 +44,262 @@ class _Sorted:
     judged: list[str] = field(default_factory=list)
 
 
-def gather(
-    sources: Sequence[str | Path],
-    *,
-    title: str | None = None,
-    recommendation: Recommendation | None = None,
-) -> Report:
+def gather(sources: Sequence[str | Path], *, title: str | None = None) -> Report:
     """Read everything that the sources hold."""
     found = _sort(sources)
-    runs = collect_runs(found.runs)
-    cells = [cell for model in runs.models for cell in model.cells]
-    names = list(dict.fromkeys(model.name for model in runs.models))
-    known = _by_judged_name(cells)
-    cost: list[CostRow] = []
-    posterior: list[Posterior] = []
-    for where, result in found.studies:
-        if result["study"] == "cost":
-            cost += cost_rows(result, where)
-        elif result["study"] == "posterior":
-            posterior += posterior_rows(result, where, runs.scored)
-    judged: list[Judged] = [row for one in found.judged for row in judged_rows(one, known)]
+    groups = _groups(found.runs)
+    cells = [(cell, run) for group, run in groups for cell in group.cells]
+    parts = tuple(_study(path, document) for path, document in found.studies)
+    names = list(dict.fromkeys(group.name for group, _ in groups))
+    names += [] if names else [part.name for part in parts]
+    metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
+    told = [one for one in metrics if one.evaluator is not None or one.settings]
+    asked = [run.asked for run in found.runs] + [dict(part.result.asked) for part in parts]
     return Report(
-        title=title or (" and ".join(names[:3]) or "GroupEval"),
-        models=runs.models,
-        evaluators=runs.evaluators,
-        output_columns=runs.columns,
-        pool_columns=POOL_COLUMNS,
-        recommendation=recommendation or _recommended(found.runs),
-        cost=tuple(cost),
-        posterior=tuple(posterior),
-        judged=tuple(judged),
-        provenance=runs.provenance,
-        commands=_commands(found, names),
+        title=title or " and ".join(names[:3]) or "GroupEval",
+        groups=tuple(group for group, _ in groups),
+        audits=tuple(filter(None, (_audit(run.path) for run in found.runs))),
+        studies=parts,
+        series=tuple(judged_series(found.judged, [cell for cell, _ in cells])),
+        provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
+        commands=_commands(found.runs),
+        private=_private([*asked, [run.path for run in found.runs], found.judged]),
     )
 
 
-def _recommended(runs: Sequence[Run]) -> Recommendation | None:
-    """Of the first run that was audited."""
-    return next(filter(None, (audited(run.path) for run in runs)), None)
-
-
-def _sort(sources: Sequence[str | Path]) -> _Sorted:
-    found = _Sorted()
-    seen: set[Path] = set()
-    for source in sources:
-        path = Path(source)
+def _sort(sources: Sequence[str | Path]) -> _Found:
+    found, seen = _Found(), set[Path]()
+    for path in map(Path, sources):
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
         if not _take(path, found):
-            _explain(path)
-        if (path / STUDY).is_file():
-            for inner in sorted(p for p in path.iterdir() if p.is_dir()):
-                if inner.resolve() not in seen and not (inner / STUDY).exists():
-                    seen.add(inner.resolve())
-                    _take(inner, found)
+            raise _nothing(path)
+        if path.is_dir() and not (path / PLAN).exists():
+            inside = _inside(path, run=(path / STUDY).is_file())
+            for inner in (one for one in inside if one.resolve() not in seen):
+                seen.add(inner.resolve())
+                _take(inner, found)
     return found
 
 
-def _take(path: Path, found: _Sorted) -> bool:
+def _inside(path: Path, run: bool) -> list[Path]:
+    """What belongs to a run or a study; a run within a run is somebody else's."""
+    inner = sorted(one for one in path.iterdir() if one.is_dir())
+    return [one for one in inner if not (run and (one / STUDY).exists())]
+
+
+def _take(path: Path, found: _Found) -> bool:
     if (path / STUDY).is_file():
         found.runs.append(Run.open(path))
     elif (path / PLAN).is_file() or (path.is_file() and path.suffix == ".jsonl"):
         found.judged.append(str(path))
+    elif path.is_dir() and (document := study_result(path)) is not None:
+        found.studies.append((path, document))
     else:
-        result = study_result(path) if path.is_dir() else None
-        if result is None:
-            return False
-        if result["study"] in ("cost", "posterior"):
-            found.studies.append((path, result))
-            return True
-        # A study of sampled outputs: its runs, and what was judged of them.
-        inner = [p for p in sorted(path.iterdir()) if p.is_dir()]
-        parts = [p for p in inner if (p / STUDY).is_file() or (p / PLAN).is_file()]
-        return bool(parts) and all(_take(part, found) for part in parts)
+        return False
     return True
 
 
-def _explain(path: Path) -> None:
+def _nothing(path: Path) -> UserError:
     """Why nothing can be shown of a path."""
-    if (path / "train.json").is_file():
-        raise UserError(
+    if (path / TRAINING).is_file():
+        return UserError(
             "This is a training run: it holds no outputs.",
             where=path,
             fix=f"strop sample {shlex.quote(str(path))} -o runs/first",
         )
     if path.is_file():
-        raise UserError(
+        return UserError(
             "This is a file; a report reads run directories.",
             where=path,
             expected="a directory made by `strop sample`, or a .jsonl of judgments",
             fix="strop ls",
         )
     Run.open(path)  # says whether it is missing or no run
+    return UserError("There is nothing to show.", where=path)
 
 
-def _by_judged_name(cells: Sequence[Cell]) -> dict[str, Cell]:
-    """How GroupEval may call a cell: by its id, or by its run and the settings that differ there.
+# ---------------------------------------------------------------------------- cells
 
-    A name that two cells could have is nobody's.
-    """
-    found: dict[str, Cell] = {}
-    taken: set[str] = set()
-    for cell in cells:
-        words = (
-            f"steps={cell.steps}",
-            f"temperature={cell.setting.temperature}",
-            f"precision={cell.setting.precision}",
+
+def _groups(runs: Sequence[Run]) -> list[tuple[Group, Run]]:
+    """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
+    members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
+    for run in runs:
+        for measured, cell in zip(measured_cells(run), run.cells(), strict=True):
+            generator = measured.spec.generator
+            key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
+            mine = members.setdefault(key, {})
+            known = mine.get(measured.id)
+            # A cell that two runs hold is one cell: the longer one.
+            if measured.outputs and (known is None or known[0].outputs < measured.outputs):
+                mine[measured.id] = (measured, cell, run)
+    found = {key: list(mine.values()) for key, mine in members.items() if mine}
+    if runs and not found:
+        raise UserError(
+            "The run holds no outputs yet.",
+            where=", ".join(str(run.path) for run in runs),
+            fix="run the command that made it again; it draws what is missing",
         )
-        kept = (c for k in range(1, len(words) + 1) for c in combinations(words, k))
-        run = Path(cell.run).resolve().name
-        for name in (cell.id, *(" ".join([run, *some]) for some in kept)):
-            if name in found:
-                taken.add(name)
-            found[name] = cell
-    return {name: cell for name, cell in found.items() if name not in taken}
+    return [_group(key, mine) for key, mine in found.items()]
 
 
-def _commands(found: _Sorted, names: Sequence[str]) -> dict[str, str]:
-    run = shlex.quote(str(found.runs[0].path)) if found.runs else "RUN"
-    checkpoint = shlex.quote(names[0]) if names else "CHECKPOINT"
+def _group(
+    key: tuple[str, int, int], members: Sequence[tuple[Measured, Cell, Run]]
+) -> tuple[Group, Run]:
+    _, length, seed = key
+    run, generator = members[0][2], members[0][0].spec.generator
+    name = place(str(run.asked.get("checkpoint") or generator.checkpoint.family))
+    seen: Counter[tuple[int, str]] = Counter()
+    shown = []
+    for measured, cell, _ in members:
+        label = str(measured.point)
+        seen[measured.steps, label] += 1
+        number = seen[measured.steps, label]
+        shown.append(_shown(measured, cell, label if number == 1 else f"{label} #{number}"))
+    return Group(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
+
+
+def _shown(measured: Measured, cell: Cell, label: str) -> Shown:
+    table = cell.table()
+    index, texts = table["index"].to_pylist(), table["text"].to_pylist()
+    as_ids = None in texts
+    if as_ids:
+        texts = [" ".join(map(str, row)) for row in table["ids"].to_pylist()]
+    calls = dict(zip(index, table["nfe"].to_pylist(), strict=True))
+    return Shown(measured, label, dict(zip(index, texts, strict=True)), calls, as_ids)
+
+
+def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterable[str]:
+    short = [
+        f"{cell.plain_name}: {len(score.index)} of {cell.measured.outputs}"
+        for cell in cells
+        for score in cell.measured.perplexities
+        if len(score.index) < cell.measured.outputs
+    ]
+    if short:
+        told = f"Some outputs have no perplexity yet ({listed(short)})"
+        yield f"{told}: strop score {shlex.quote(str(run.path))} continues."
+    if any(number > 1 for number in seen.values()):
+        yield (
+            "Cells with a number (#2) have the same sampler and differ otherwise: in reveal grid, "
+            "a batch, the network's precision. Their ids are under Provenance."
+        )
+
+
+# ---------------------------------------------------------------------------- studies, audits
+
+
+def _study(path: Path, document: dict[str, Any]) -> StudyPart:
+    name = str(document["study"])
+    command = f"run `strop study {name}` again"
+    result = _result(document, path / RESULT, command)
+    return StudyPart(name, path, result, studies().get(name))
+
+
+def _audit(run: Path) -> Audit | None:
+    path = run / AUDIT
+    try:
+        with reading(path):
+            document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, error, "run the same `strop audit` again") from None
+    result = _result(document, path, "run the same `strop audit` again")
+    rules = result.facts.get("selections", {})
+    files = {p.stem.removeprefix(SAMPLER): p for p in sorted(run.glob(f"{SAMPLER}*.yaml"))}
+    return Audit(result, {rule: files[rule].read_text("utf-8") for rule in rules if rule in files})
+
+
+def _result(document: Any, path: Path, command: str) -> Result:
+    """A result as it is written today."""
+    try:
+        return Result.read(document)
+    except (KeyError, TypeError, AttributeError) as error:
+        old = isinstance(document, dict) and "columns" not in document
+        raise _unreadable(path, "one of an older strop" if old else error, command) from None
+
+
+def _unreadable(path: Path, why: object, command: str) -> UserError:
+    return UserError(
+        "A result cannot be read.",
+        where=path,
+        got=str(why).splitlines()[0][:200] if str(why) else type(why).__name__,
+        fix=f"{command}: it writes the file anew from what it measured",
+    )
+
+
+# ---------------------------------------------------------------------------- provenance
+
+
+def _origin_of_run(run: Run) -> Provenance:
+    """What was asked, which weights answered, and the machines and packages they ran on."""
+    facts = [(key, _words(value)) for key, value in run.asked.items() if key != "samplers"]
+    cells = run.cells()
+    for checkpoint in dict.fromkeys(cell.spec.generator.checkpoint for cell in cells):
+        facts.append(("weights sha256", checkpoint.sha256))
+        facts.append(("network", f"{checkpoint.family}, {checkpoint.network_dtype}"))
+    facts.append(("cells", ", ".join(cell.id for cell in cells)))
+    facts += _sessions(session for cell in cells for session in cell.sessions())
+    return Provenance(place(str(run.path)), tuple(facts))
+
+
+def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Each fact once with all its values: sessions mostly differ in their times only."""
+    values: dict[str, dict[str, None]] = {}
+    times: list[str] = []
+    for session in sessions:
+        for key, value in session.items():
+            if key in TIMES:
+                times.append(str(value))
+            elif key not in COUNTS:
+                values.setdefault(key.replace("_", " "), {})[_words(value)] = None
+    facts = [(key, "; ".join(told)) for key, told in values.items()]
+    return facts + ([("drawn", f"{min(times)} to {max(times)}")] if times else [])
+
+
+def _origin_of_metric(metric: MetricSpec) -> Provenance:
+    """Who measured, with which weights and settings."""
+    said = dict(metric.evaluator or ()) | {"span policy": metric.span} | metric.settings
+    facts = [(k.replace("_", " "), _words(v)) for k, v in said.items() if v not in (None, ())]
+    who = metric.evaluator.name if metric.evaluator is not None else "no network"
+    return Provenance(f"{metric.name}, {who}", (("metric id", metric.id), *facts))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_words, value))
+    return place(str(value))
+
+
+# ---------------------------------------------------------------------------- around them
+
+
+def _commands(runs: Sequence[Run]) -> dict[str, str]:
+    run = shlex.quote(str(runs[0].path)) if runs else "RUN"
+    asked = str(runs[0].asked.get("checkpoint") or "") if runs else ""
+    checkpoint = shlex.quote(asked) if asked else "CHECKPOINT"
     return {
         "audit": f"strop audit {checkpoint} -o {run}-audit",
         "score": f"strop score {run}",
-        "cost": f"strop study cost {checkpoint} -o {run}/cost",
-        "posterior": f"strop study posterior {checkpoint} -o {run}/posterior",
+        "study": f"strop study cost {checkpoint} -o {run}/cost",
         "groupeval": f"strop groupeval plan {run} -o {run}/groupeval",
     }
+
+
+def _private(values: Iterable[Any]) -> dict[str, str]:
+    """Every absolute path among some values, however deep, and its public name."""
+    found: dict[str, str] = {}
+    for value in values:
+        if isinstance(value, Mapping):
+            found |= _private(value.values())
+        elif isinstance(value, (list, tuple)):
+            found |= _private(value)
+        # The root and one name say nothing of a machine.
+        elif isinstance(value, (str, PurePath)) and len(PurePath(value).parts) > 2:
+            found[str(value)] = place(str(value))
+    return {path: name for path, name in found.items() if path != name}

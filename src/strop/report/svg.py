@@ -9,14 +9,20 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
+from markupsafe import escape
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 
-from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
+from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
 
-__all__ = ["FILE_STYLE", "INK", "PAPER", "as_file", "inline"]
+__all__ = ["INK", "PAPER", "STUDY_STYLE", "Drawing", "any_script", "as_file", "inline", "mended"]
 
 INK, PAPER = "#24282e", "#fffffe"
 """Not quite black and white: both must be told from what matplotlib writes by itself."""
@@ -29,12 +35,14 @@ VARIABLES = {
     GREEN: "--green",
     PURPLE: "--purple",
     GREY: "--grey",
+    # What a study's own figure may have drawn without asking for a colour.
+    "#000000": "--ink",
+    "#ffffff": "--paper",
 }
 
-FILE_STYLE: Any = {
+STUDY_STYLE: Any = {
     **STYLE,
     "text.color": INK,
-    "text.parse_math": False,  # labels can hold anything, a dollar sign too
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.facecolor": "none",
@@ -43,12 +51,45 @@ FILE_STYLE: Any = {
     "ytick.color": INK,
     "axes.titlelocation": "left",
 }
-PAGE_STYLE: Any = {**FILE_STYLE, "svg.fonttype": "none"}
+"""For the figures of studies; the report's own hold names from outside and read no formulas."""
+STYLES: Any = {"svg": {**STUDY_STYLE, "svg.fonttype": "none"}, "png": STUDY_STYLE}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure and what the page says about it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+    part: str = ""
+    """The part of the page that it belongs to: `group-1`, `study-1`, `series-1`, `why`."""
+
+    @property
+    def width(self) -> float:
+        """In inches; the page gives wide figures more room."""
+        return float(self.figure.get_figwidth())
+
+
+def mended(figure: Figure, told: Callable[[str], str]) -> Figure:
+    """A figure whose texts are harmless: each as `told` says it, and never a broken formula."""
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        said = told(text.get_text())
+        if said != text.get_text():
+            text.set_text(said)
+        if "$" in said and text.get_parse_math():
+            try:
+                MathTextParser("path").parse(said)
+            except ValueError:
+                text.set_parse_math(False)
+    return figure
 
 
 def inline(figure: Figure, name: str, label: str) -> str:
     """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
-    text = _saved(figure, PAGE_STYLE, "svg").decode()
+    text = _saved(figure, STYLES["svg"], "svg").decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would reach the whole page
@@ -59,26 +100,26 @@ def inline(figure: Figure, name: str, label: str) -> str:
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
     # The attribute is ours, not the text's: quotes and angle brackets are escaped.
-    return text.replace("<svg", f'<svg role="img" aria-label="{_attribute(label)}"', 1)
-
-
-def _attribute(text: str) -> str:
-    from markupsafe import escape
-
-    return str(escape(text))
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
     """The figure as the content of a `svg` or `png` file, on white."""
-    return _saved(figure, FILE_STYLE, kind, facecolor="white")
+    return _saved(figure, STUDY_STYLE, kind, facecolor="white")
+
+
+@contextmanager
+def any_script() -> Iterator[None]:
+    """A name in a script that the font lacks is drawn as boxes; that is no news to anyone."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        yield
 
 
 def _saved(figure: Figure, style: Any, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     # No date and no version in the file: the same numbers give the same bytes.
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with matplotlib.rc_context(style), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes; that is no news to anyone.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
+    with matplotlib.rc_context(style), any_script():
         figure.savefig(buffer, format=kind, metadata=metadata, **options)
     return buffer.getvalue()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from strop.denoisers.base import CausalModel, Denoiser, Model
 from strop.errors import UserError
+from strop.facts import default_sampler
 from strop.rng import derive_seed
 from strop.samplers import (
     analytic,
@@ -95,12 +96,11 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
     if isinstance(model, CausalModel if causal else Denoiser):
         return
     wanted = "a causal language model" if causal else "a masked denoiser"
-    fitting = [name for name, facts in SAMPLERS.items() if facts.causal != causal]
     raise UserError(
         f"The sampler {spec.name!r} needs {wanted}.",
         where=model.source,
         got=f"a checkpoint of the family {model.spec.family!r}",
-        fix=f"use `sampler={fitting[0]}`",
+        fix=f"use `sampler={default_sampler(model.spec.family)}`",
     )
 
 

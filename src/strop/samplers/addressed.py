@@ -7,7 +7,6 @@ twice at one address gives the same answer. Two laws: exact arithmetic, and the 
 
 from __future__ import annotations
 
-import warnings
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from strop.rng import Stream
 from strop.samplers.categorical import invert
-from strop.samplers.lattice import BITS, Lattice, Offers
+from strop.samplers.lattice import BITS, Lattice, Offers, told
 from strop.spec import Precision
 
 __all__ = ["Addressed", "ExactDraw", "LatticeDraw", "addressed"]
@@ -101,14 +100,7 @@ class LatticeDraw:
         offers = self._offers(output, round_, position)
         mass = torch.from_numpy(self._token[round_]).to(clean.device)
         weights = clean.float().exp_().mul_(mass[:, None])
-        token, broken = self._lattice.settle(offers, weights, mask_id, self._stream)
-        if broken:
-            warnings.warn(
-                f"{broken} draws broke a bound of the fast float32 law (probabilities that sum to "
-                "more than 1.0001) and were made class by class; implementation='dense' avoids it",
-                stacklevel=2,
-            )
-        return token
+        return told(*self._lattice.settle(offers, weights, mask_id, self._stream))
 
     def loses(
         self, output: Numbers, round_: Numbers, position: Numbers, chance: NDArray[np.float64]

@@ -23,7 +23,7 @@ from strop.samplers.categorical import clean_log_probs, invert, race
 from strop.samplers.didi import offers as token_shares
 from strop.samplers.didi import sigma, tilt_strengths
 from strop.samplers.grid import alpha_of
-from strop.samplers.lattice import Lattice
+from strop.samplers.lattice import Lattice, told
 from strop.samplers.lattice import Offers as LatticeOffers
 from strop.samplers.lockstep import LockstepRun, Numbers
 
@@ -86,7 +86,7 @@ class Offers:
         if self._run.spec.precision == "float32":
             weights = shares.float().exp_().mul_(self._token)
             offers = self._lattice_offers(slot, position)
-            return self._lattice.settle(offers, weights, mask_id, self._stream)[0]
+            return told(*self._lattice.settle(offers, weights, mask_id, self._stream))
         total = shares.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0).cpu().numpy()
         rest = self._token * total + self._mask
         accept = total * (self._token + self._mask) / np.where(rest > 0, rest, 1.0)
@@ -226,4 +226,4 @@ def _clean_race(run: LockstepRun, clean: Tensor, slot: Numbers, position: Number
     one, none = np.ones(rows, np.float32), np.zeros(rows, np.float32)
     offers = lattice.offer(run.stream, run.outputs[slot], rounds, position, one, none)
     weights = clean.float().exp_()
-    return lattice.settle(offers, weights, run.denoiser.mask_id, run.stream)[0]
+    return told(*lattice.settle(offers, weights, run.denoiser.mask_id, run.stream))

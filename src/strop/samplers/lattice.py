@@ -18,6 +18,7 @@ that, the winner is among those; if none does, clocks are drawn for all classes 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from strop.rng import Stream, unit53
 from strop.samplers.categorical import RACE_EPSILON
 
-__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order"]
+__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order", "told"]
 
 BITS = 24
 """Random bits in a float32 number of torch's CPU generator."""
@@ -280,3 +281,14 @@ def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> ND
     r = np.minimum((t - q) / safe / 2.0**bits, 700.0)  # beyond that the factor is zero anyway
     factor = np.where(r > 0, r / np.expm1(np.where(r > 0, r, 1.0)), 1.0)
     return np.where(q > 0, q / t * factor, 0.0)
+
+
+def told(tokens: NDArray[np.int64], broken: int) -> NDArray[np.int64]:
+    """What `settle` drew, with a word about the draws that broke a bound."""
+    if broken:
+        warnings.warn(
+            f"{broken} draws broke a bound of the fast float32 law (probabilities that sum to "
+            "more than 1.0001) and were made class by class; implementation='dense' avoids it",
+            stacklevel=3,
+        )
+    return tokens

@@ -17,7 +17,7 @@ from torch import Tensor
 from strop.denoisers.sedd import log_score_shift
 from strop.samplers.categorical import clean_log_probs, invert
 from strop.samplers.grid import RevealGrid, sigma_of
-from strop.samplers.lattice import Lattice
+from strop.samplers.lattice import Lattice, told
 from strop.samplers.lockstep import LockstepRun, Numbers
 from strop.samplers.sedd import noise_rate
 
@@ -113,5 +113,5 @@ def _race(
         weights = (
             clean.float().exp_().mul_(torch.from_numpy(mass[opened]).to(clean.device)[:, None])
         )
-        token[opened], _ = lattice.settle(offers[opened], weights, mask_id, run.stream)
+        token[opened] = told(*lattice.settle(offers[opened], weights, mask_id, run.stream))
     return token

@@ -2,6 +2,7 @@
 
     runs/<study>/
       study.yaml                   what was asked
+      guard.json                   the entropy guard, where somebody brought texts for it
       cells/<cell id>/             one generator under one seed
         spec.json                  the cell's spec, whole
         outputs.parquet            its outputs, written whole and renamed into place
@@ -15,10 +16,37 @@ killed loses at most what it had not flushed, and the next one draws exactly tha
 
 from __future__ import annotations
 
-from strop.store.cell import Cell
-from strop.store.layout import FORMAT
-from strop.store.run import Run
-from strop.store.scores import ScoreTable
-from strop.store.tables import Row
+from typing import TYPE_CHECKING
 
-__all__ = ["FORMAT", "Cell", "Row", "Run", "ScoreTable"]
+from strop.lazy import loader
+from strop.store.layout import FORMAT
+
+if TYPE_CHECKING:
+    from strop.store.cell import Cell
+    from strop.store.run import Run
+    from strop.store.scores import ScoreTable
+    from strop.store.study import StudyFolder, study_result
+    from strop.store.tables import Row
+
+__all__ = [
+    "FORMAT",
+    "Cell",
+    "Row",
+    "Run",
+    "ScoreTable",
+    "StudyFolder",
+    "study_result",
+]
+
+# The file names are read by commands that load nothing else.
+__getattr__ = loader(
+    __name__,
+    {
+        "Cell": "strop.store.cell",
+        "Row": "strop.store.tables",
+        "Run": "strop.store.run",
+        "ScoreTable": "strop.store.scores",
+        "StudyFolder": "strop.store.study",
+        "study_result": "strop.store.study",
+    },
+)

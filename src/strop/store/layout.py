@@ -5,16 +5,24 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "AUDIT",
     "CELLS",
     "CELL_ID",
     "COST",
     "FORMAT",
+    "FRESH",
+    "GUARD",
     "METRIC_ID",
     "OUTPUTS",
     "PARTS",
+    "PLAN",
+    "RESULT",
     "SCORES",
+    "SELECTION",
     "SPEC",
     "STUDY",
+    "TABLE",
+    "TRAINING",
 ]
 
 FORMAT = 1
@@ -29,4 +37,14 @@ STUDY, CELLS, SPEC, OUTPUTS, PARTS, COST, SCORES = (
     "cost.json",
     "scores",
 )
+GUARD = "guard.json"
+"""The entropy guard of a run, where it was made from texts that somebody brought."""
+RESULT, TABLE = "result.json", "table.csv"
+"""What a study leaves."""
+AUDIT, SELECTION, FRESH = "audit.json", "selection.json", "fresh"
+"""What the audit leaves in its run directory: result, choices, runs of fresh outputs."""
+PLAN = "plan.json"
+"""What makes a directory one of GroupEval."""
+TRAINING = "train.json"
+"""What makes a directory one of training."""
 CELL_ID = METRIC_ID = re.compile(r"[0-9a-f]{16}")

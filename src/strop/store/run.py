@@ -13,12 +13,13 @@ from strop.errors import UserError
 from strop.spec import CellSpec
 from strop.store.cell import Cell
 from strop.store.differences import differences
-from strop.store.documents import MISSING, check_format, damaged
+from strop.store.documents import MISSING, as_json, check_format, damaged, read_json
 from strop.store.layout import (
     CELL_ID,
     CELLS,
     COST,
     FORMAT,
+    GUARD,
     OUTPUTS,
     PARTS,
     SCORES,
@@ -151,6 +152,17 @@ class Run:
             fix=f"strop show {self.path}",
         )
 
+    def guard(self) -> dict[str, Any] | None:
+        """The entropy guard that was kept here, if one was."""
+        path = self.path / GUARD
+        with reading(path):
+            there = path.is_file()
+        return read_json(path, "source", str) if there else None
+
+    def keep_guard(self, guard: Mapping[str, Any]) -> None:
+        """Keep the guard that this run's cells are held against, for whoever reads it later."""
+        write(self.path / GUARD, as_json({"format": FORMAT, **guard}))
+
     @contextmanager
     def _lock(self) -> Iterator[None]:
         with locked(self.path):
@@ -195,6 +207,7 @@ class Run:
                 for folder in (cell / PARTS, cell / SCORES, cell):
                     _remove_if_empty(folder)
             _remove_if_empty(self.path / CELLS)
+            (self.path / GUARD).unlink(missing_ok=True)
             # Last: a session killed in here leaves a directory that still counts as a run.
             (self.path / STUDY).unlink(missing_ok=True)
 

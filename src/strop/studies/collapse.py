@@ -8,23 +8,24 @@ most 10/3.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.metrics.entropy import ENTROPY
-from strop.studies.cells import Scored
-from strop.studies.folder import Folder
-from strop.studies.judged import judge_texts
-from strop.studies.sampled import Sampling
-from strop.studies.selection import STANDARD, Setting
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.studies import parameters
+from strop.studies.measure import check_groups, judge_texts, load, measure, texts_of
+from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.table import Column, Table
 
-__all__ = ["CEILING", "STUDY", "best_pair", "run_collapse"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-STUDY = "collapse"
+    from strop.metrics.measured import Measured
+
+__all__ = ["CEILING", "STUDY", "best_pair"]
+
 CEILING = 10 / 3
 """The highest GED of two texts in a group of eight."""
 RUNS = ("run", "groupeval")
@@ -34,6 +35,8 @@ def best_pair(
     nll: NDArray[np.float64], tokens: NDArray[np.int64], entropy: NDArray[np.float64]
 ) -> tuple[int, int]:
     """The two outputs of lowest pooled perplexity whose mean entropy reaches the pool's mean."""
+    import numpy as np
+
     first, second = np.triu_indices(len(nll), 1)
     total = tokens[first] + tokens[second]
     allowed = (entropy[first] + entropy[second] >= 2 * entropy.mean()) & (total > 0)
@@ -44,57 +47,85 @@ def best_pair(
     return int(first[best]), int(second[best])
 
 
-def run_collapse(
-    checkpoint: str,
-    sampling: Sampling,
-    *,
-    out: Path,
-    steps: int = 64,
-    setting: Setting = STANDARD,
-) -> dict[str, Any]:
-    """Sample an honest pool, build its control, and score both three ways."""
-    with Folder.open(out, STUDY, runs=RUNS, force=sampling.force) as folder:
-        [honest] = sampling.run(checkpoint, [(steps, setting)], out / RUNS[0])
-        pair, rows = _scores(honest)
-        texts = honest.summary.cell.pool(sampling.n).texts
-        if texts is None:
-            raise UserError("The outputs have no texts to judge.", where=out / RUNS[0])
-        control = [texts[i] for i in pair] * (sampling.n // 2)
-        judged = judge_texts(
-            {"honest": texts, "control": control}, out / RUNS[1], seed=sampling.seed
-        )
-        for judge, result in judged.items():
-            for row in rows:
-                cell = result["cells"][row["generator"]]
-                row[f"GEQ {judge}"], row[f"GED {judge}"] = cell["geq"], cell["ged"]
-        result = {
-            "asked": {"checkpoint": checkpoint, "steps": steps, **sampling.asked()},
-            "pair": list(pair),
-            "ceiling": CEILING,
-            "judges": list(judged),
-            "rows": rows,
-        }
-        folder.finish(result, rows)
-    return result
+def _run(ask: Ask) -> Result:
+    from strop.facts import default_sampler
+    from strop.groupeval.result import score
+    from strop.store import Cell
+
+    model = load(ask, ask.sources[0])
+    name = ask["sampler"] or default_sampler(model.spec.family)
+    point = OperatingPoint.of(
+        SamplerSpec(name=name, temperature=ask["temperature"], precision=ask["precision"])
+    )
+    cells = [(ask["steps"], point)]
+    [honest] = measure(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    pair, rows = _scores(honest)
+    texts = texts_of(Cell.open(honest.path), ask["n"])
+    control = [texts[i] for i in pair] * (ask["n"] // 2)
+    both = {"honest": texts, "control": control}
+    judged = {
+        judge: score(verdicts)["cells"]
+        for judge, verdicts in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
+    }
+    columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
+    columns.append(Column("entropy", unit="nats"))
+    for judge, found in judged.items():
+        for row in rows:
+            cell = found[row["generator"]]
+            row[f"GEQ {judge}"], row[f"GED {judge}"] = cell["geq"], cell["ged"]
+        columns += [Column(f"GEQ {judge}", digits=3), Column(f"GED {judge}", digits=3)]
+    note = (
+        f"The control repeats outputs {pair[0]} and {pair[1]}. Perplexity and entropy prefer it by "
+        f"construction; its GED is at most {CEILING:.2f}. GEQ and GED are by {', '.join(judged)}."
+    )
+    table = Table("A pool, and one that repeats two of its outputs", tuple(columns), rows)
+    facts = {"pair": list(pair), "ceiling": CEILING, "judges": list(judged)}
+    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(note,))
 
 
-def _scores(honest: Scored) -> tuple[tuple[int, int], list[dict[str, Any]]]:
+def _scores(honest: Measured) -> tuple[tuple[int, int], list[dict[str, Any]]]:
     """The pair, and perplexity and entropy of pool and control."""
-    cell = honest.summary.cell
-    table, entropies = cell.score(honest.metrics[0]), cell.score(ENTROPY)
-    if table is None or entropies is None:
-        raise UserError("The cell's scores were removed.", where=cell.path)
-    nll, tokens = table.columns["nll"], table.columns["tokens"]
+    import numpy as np
+
+    perplexity, entropies = honest.of("perplexity"), honest.of("entropy")
+    assert perplexity is not None  # both were scored a moment ago
+    assert entropies is not None
+    nll, tokens = perplexity.columns["nll"], perplexity.columns["tokens"]
     entropy = entropies.columns["entropy"]
     pair = best_pair(nll, tokens, entropy)
-    rows = []
-    for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair))):
-        rows.append(
-            {
-                "generator": name,
-                "distinct outputs": len(index),
-                "perplexity": float(np.exp(nll[index].sum() / tokens[index].sum())),
-                "entropy": float(entropy[index].mean()),
-            }
-        )
+    rows = [
+        {
+            "generator": name,
+            "distinct outputs": len(index),
+            "perplexity": float(np.exp(nll[index].sum() / tokens[index].sum())),
+            "entropy": float(entropy[index].mean()),
+        }
+        for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair)))
+    ]
     return pair, rows
+
+
+STUDY = Study(
+    name="collapse",
+    title="Two outputs that fool every per-output score",
+    about="Put an honest pool beside one that repeats two of its outputs: perplexity, entropy, "
+    "GED.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        Parameter("steps", "Updates M.", 64, "int", smoke=8, least=1),
+        Parameter("temperature", "tau.", 1.0, "float"),
+        Parameter("precision", "Of the draw.", "float64", choices=("float64", "float32")),
+        parameters.outputs(128, smoke=16, words="Outputs; a multiple of 8."),
+        parameters.evaluator(),
+        parameters.SAMPLER,
+        parameters.LENGTH,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    check=check_groups,
+    runs=RUNS,
+    next=lambda ask: (
+        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
+    ),
+    examples=("strop study collapse --steps 16 -n 64 -o runs/collapse",),
+)

@@ -7,30 +7,53 @@ Configured updates and network calls are two numbers: a sampler may skip calls t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import product
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from strop.denoisers import load_denoiser
-from strop.denoisers.base import usable_length
-from strop.errors import StropError, unknown_name, whole_number
-from strop.generate import new_session
-from strop.metrics.cost import Cost, measure_apart
-from strop.spec import SEED_LIMIT, CheckpointSpec, SamplerSpec, Spec
-from strop.studies.folder import Folder
+from strop.assets import CHECKPOINT
+from strop.errors import StropError
+from strop.facts import SAMPLERS, default_sampler
+from strop.spec import CheckpointSpec, SamplerSpec, Spec
+from strop.studies import paper, parameters
+from strop.studies.measure import SHARPENED, budgets, load, named_points, points
+from strop.studies.paper import BUDGETS, PUBLIC, Item, beside
+from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.table import Column, Table
 
-__all__ = ["SETTINGS", "STEPS", "CostCell", "run_cost"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-STEPS = (1, 4, 16, 64, 256, 1024)
-SETTINGS: dict[str, dict[str, Any]] = {
-    "standard": {"temperature": 1.0, "precision": "float64"},
-    "sharpened": {"temperature": 0.9, "precision": "float32"},
-}
+    from strop.metrics.cost import Cost
+
+__all__ = ["STUDY", "CostCell", "compare"]
+
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
 """The two operating points that the paper compares."""
 IMPLEMENTATIONS = ("dense", "fast")
 GIB = 2**30
+MEASURED = (
+    Column("calls", digits=4, help="Network calls per sequence."),
+    Column("seconds", digits=4, ends=("seconds_low", "seconds_high"), help="Per sequence."),
+    Column("cpu_seconds", "CPU s", digits=4),
+    Column("peak_gib", "peak GiB", digits=3, help="Weights and what was needed on top of them."),
+    Column("extra_gib", "extra GiB", digits=3, help="On top of the weights."),
+    Column("failure"),
+)
+COLUMNS = (
+    Column("updates", "M"),
+    Column("implementation"),
+    Column("setting"),
+    *MEASURED,
+)
+COMPARED = (
+    Column("updates", "M"),
+    Column("what"),
+    Column("against"),
+    Column("memory_saved", "peak memory saved", percent=True, digits=3),
+    Column("throughput", "times the throughput", digits=3),
+    Column("calls", "times the calls", digits=3),
+)
 
 
 class CostCell(Spec):
@@ -47,98 +70,115 @@ class CostCell(Spec):
     """Name of the device, and the number of threads on a CPU."""
 
 
-def run_cost(
-    checkpoint: str,
-    *,
-    out: Path,
-    steps: Sequence[int] = STEPS,
-    implementations: Sequence[str] = IMPLEMENTATIONS,
-    batch_size: int = 8,
-    batches: int = 3,
-    warmup: int = 1,
-    seed: int = 0,
-    length: int | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    force: bool = False,
-    note: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Measure what is missing in `out`, and return the result document."""
-    for name in implementations:
-        if name not in IMPLEMENTATIONS:
-            raise unknown_name("implementation", name, IMPLEMENTATIONS, where="--implementation")
-    settings = {
-        "batch": whole_number("batch_size", batch_size, 1, 2**20),
-        "batches": whole_number("batches", batches, 1, 2**20),
-        "warmup": whole_number("warmup", warmup, 0, 2**20),
-        "seed": whole_number("seed", seed, 0, SEED_LIMIT),
+def _run(ask: Ask) -> Result:
+    from strop.denoisers.base import usable_length
+    from strop.generate import new_session
+
+    source = ask.sources[0]
+    model = load(ask, source)
+    wanted = {
+        "batch": ask["batch_size"],
+        "batches": ask["batches"],
+        "warmup": ask["warmup"],
+        "seed": ask["seed"],
+        "length": usable_length(model, ask["length"]),
     }
-    specs = [
-        (setting, SamplerSpec(**{"steps": m, "implementation": name, **SETTINGS[setting]}))
-        for m, name, setting in product(steps, implementations, SETTINGS)
-    ]
-    denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)
-    settings["length"] = usable_length(denoiser, length)
-    session, weights, place = new_session(denoiser), denoiser.spec, str(denoiser.device)
-    del denoiser  # every cell loads its own
+    specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
+    session, weights, place = new_session(model), model.spec, str(model.device)
+    del model  # every cell loads its own
     where = f"{session['device_name']}, {place}"
     where += f", {session['threads']} threads" if place == "cpu" else ""
-    with Folder.open(out, "cost", force=force) as folder:
-        rows = []
-        for setting, spec in specs:
-            cell = CostCell(checkpoint=weights, sampler=spec, device=where, **settings)
-            row = {"implementation": spec.implementation, "setting": setting, **_knobs(spec)}
-            try:
-                cost = _measured(folder, checkpoint, cell, place, dtype, settings)
-            except StropError as error:
-                # What does not fit is a finding too, and the other cells are still worth it.
-                note(f"{_label(setting, spec)}: {error}")
-                rows.append({**row, **_numbers(None, settings["batch"]), "failure": error.got})
-                continue
-            rows.append({**row, **_numbers(cost, settings["batch"]), "failure": None})
-            note(f"{_label(setting, spec)}: {rows[-1]['seconds']:.3g} s per sequence")
-        result = {
-            "asked": {"steps": list(steps), "implementations": list(implementations), **settings},
-            "checkpoint": {"source": checkpoint, "spec": weights.model_dump(mode="json")},
-            "device": where,
-            "session": session,
-            "rows": rows,
-            "comparisons": compare(rows),
-        }
-        folder.finish(result, rows)
-        from strop.studies.cost_figure import save
-
-        save(result, folder.figures())
-    return result
+    rows = []
+    for setting, spec in specs:
+        cell = CostCell(checkpoint=weights, sampler=spec, device=where, **wanted)
+        rows.append(_row(ask, setting, cell, place))
+    failed = sum(row["failure"] is not None for row in rows)
+    compared = compare(rows)
+    title = f"{where}; batch {wanted['batch']}, {wanted['batches']} measured batches, length "
+    facts = {
+        "checkpoint": {"source": source, "spec": weights.model_dump(mode="json")},
+        "device": where,
+        "session": session,
+        "comparisons": compared,
+    }
+    return Result(
+        ask.said(**wanted, implementations=list(ask["implementation"])),
+        Table(f"{title}{wanted['length']}; per sequence", COLUMNS, rows),
+        {"comparisons": Table("Against each other", COMPARED, compared)} if compared else {},
+        facts,
+        told,
+        f"{failed} cells could not be measured" if failed else None,
+    )
 
 
-def _measured(
-    folder: Folder,
-    checkpoint: str,
-    cell: CostCell,
-    device: str,
-    dtype: str,
-    settings: dict[str, int],
-) -> Cost:
+def _specs(
+    ask: Ask, family: str, counts: Sequence[int], length: int
+) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
+    """Every budget, implementation and setting; a form that a sampler lacks is left out."""
+    name = ask["sampler"] or default_sampler(family)
+    chosen, told = named_points(family, ask["sampler"], SETTINGS)
+    if ask["axis"]:
+        found = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+        chosen, told = {str(point): point for point in found.points}, found.left_out
+    forms = [one for one in ask["implementation"] if one == "dense" or SAMPLERS[name].fast]
+    if SAMPLERS[name].causal:  # its only form
+        forms = ["fast"]
+    lacking = [f"{one} left out: {name} has no such form" for one in ask["implementation"]]
+    told = (*told, *(words for words in lacking if words.split()[0] not in forms))
+    specs = [
+        (setting, point.at(m or length).model_copy(update={"implementation": form}))
+        for m in counts
+        for form in forms
+        for setting, point in chosen.items()
+    ]
+    return [(s, _whole(spec, length)) for s, spec in specs], told
+
+
+def _whole(spec: SamplerSpec, length: int) -> SamplerSpec:
+    return spec.model_copy(update={"steps": length}) if SAMPLERS[spec.name].causal else spec
+
+
+def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
+    """One line; what does not fit is a finding too, and the other cells are still worth it."""
+    spec = cell.sampler
+    row = {
+        "implementation": spec.implementation,
+        "setting": setting,
+        "temperature": spec.temperature,
+        "precision": spec.precision,
+        "updates": spec.steps,
+    }
+    label = f"M = {spec.steps}, {spec.implementation}, {setting}"
+    try:
+        cost = _measured(ask, cell, place)
+    except StropError as error:
+        ask.note(f"{label}: {error}")
+        return {**row, **_numbers(None, cell.batch), "failure": error.got}
+    row |= _numbers(cost, cell.batch)
+    ask.note(f"{label}: {row['seconds']:.3g} s per sequence")
+    return {**row, "failure": None}
+
+
+def _measured(ask: Ask, cell: CostCell, place: str) -> Cost:
     """From disk if it is there, else in a process of its own: one line per measured batch."""
     import pyarrow as pa
 
-    table = folder.cell(cell.id)
+    from strop.metrics import cost as metric
+
+    assert ask.folder is not None
+    table = ask.folder.cell(cell.id)
     if table is None:
-        cost = measure_apart(checkpoint, cell.sampler, device=device, dtype=dtype, **settings)
-        columns = asdict(cost)
+        settings = {k: getattr(cell, k) for k in ("batch", "batches", "warmup", "seed", "length")}
+        cost = metric.measure_apart(
+            ask.sources[0], cell.sampler, device=place, dtype=ask["dtype"], **settings
+        )
         n = len(cost.seconds)
         table = pa.table(
-            {k: v if isinstance(v, list) else [v] * n for k, v in columns.items()}
+            {k: v if isinstance(v, list) else [v] * n for k, v in asdict(cost).items()}
         ).replace_schema_metadata({"strop.cell": cell.canonical()})
-        folder.complete(cell.id, table)
-    columns = table.to_pydict()
+        ask.folder.complete(cell.id, table)
     per_batch = ("seconds", "cpu_seconds", "calls")
-    return Cost(**{k: v if k in per_batch else v[0] for k, v in columns.items()})
-
-
-def _knobs(spec: SamplerSpec) -> dict[str, Any]:
-    return {"temperature": spec.temperature, "precision": spec.precision, "updates": spec.steps}
+    return metric.Cost(**{k: v if k in per_batch else v[0] for k, v in table.to_pydict().items()})
 
 
 def _numbers(cost: Cost | None, batch: int) -> dict[str, Any]:
@@ -161,38 +201,137 @@ def _numbers(cost: Cost | None, batch: int) -> dict[str, Any]:
     }
 
 
-def _label(setting: str, spec: SamplerSpec) -> str:
-    return f"M = {spec.steps}, {spec.implementation}, {setting}"
-
-
-def compare(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sharpened against standard per implementation, and fast against dense per setting.
+def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every setting against the first per implementation, and fast against dense per setting.
 
     `memory_saved` is the share of the peak that is saved, `throughput` the factor gained.
     """
     done = {
         (r["updates"], r["implementation"], r["setting"]): r for r in rows if r["failure"] is None
     }
+    first = next((setting for _, _, setting in done), "")
     out = []
     for (updates, name, setting), row in done.items():
-        pairs = [(updates, name, "standard"), (updates, "dense", setting)]
-        for other in pairs:
+        for other in ((updates, name, first), (updates, "dense", setting)):
             if other == (updates, name, setting) or other not in done:
                 continue
             against = done[other]
-            saved = (
-                None
-                if row["peak_gib"] is None or not against["peak_gib"]
-                else 1 - row["peak_gib"] / against["peak_gib"]
-            )
+            known = row["peak_gib"] is not None and against["peak_gib"]
             out.append(
                 {
                     "updates": updates,
                     "what": f"{name} {setting}",
                     "against": f"{other[1]} {other[2]}",
-                    "memory_saved": saved,
+                    "memory_saved": 1 - row["peak_gib"] / against["peak_gib"] if known else None,
                     "throughput": against["seconds"] / row["seconds"],
                     "calls": row["calls"] / against["calls"],
                 }
             )
     return out
+
+
+PANELS = (
+    ("peak_gib", "peak memory, GiB"),
+    ("seconds", "seconds per sequence"),
+    ("calls", "network calls\nper sequence"),
+)
+
+
+def _draw(result: Result) -> Figure:
+    """Colour: the setting; line: dense or fast. What was not measured is not there."""
+    from strop.figures import IMPLEMENTATIONS as LOOKS
+    from strop.figures import PALETTE, log_y, panels, steps_axis, tidy
+
+    rows = [row for row in result.table.rows if row["failure"] is None]
+    shown = [panel for panel in PANELS if any(row[panel[0]] is not None for row in rows)]
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    figure, axes = panels(max(len(shown), 1), 1.9 * max(len(shown), 1) + 0.5)
+    for (field, title), one in zip(shown, axes, strict=False):
+        for name, line in LOOKS.items():
+            for colour, setting in zip(PALETTE * len(settings), settings, strict=False):
+                mine = sorted(
+                    (row["updates"], row[field])
+                    for row in rows
+                    if (row["implementation"], row["setting"]) == (name, setting)
+                    and row[field] is not None
+                )
+                if mine:
+                    x, y = zip(*mine, strict=True)
+                    look: dict[str, Any] = {"color": colour, "ls": line, "marker": "o", "ms": 2.5}
+                    one.plot(x, y, lw=1.2, label=f"{name}, {setting}", **look)
+        one.set(ylabel=title)
+        log_y(one)
+        steps_axis(one, [row["updates"] for row in rows])
+        tidy(one)
+    if shown:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2)
+        axes[len(shown) - 1].set_xlabel("configured updates M")
+    return figure
+
+
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    del roles
+    printed = paper.table("cost").by("setting", "steps")
+    rows = []
+    for row in result.table.rows:
+        # The paper's figure is of the public algorithm, which is the dense one.
+        said = printed.get((row["setting"], row["updates"]), {})
+        said = said if row["implementation"] == "dense" else {}
+        rows.append(
+            {
+                "setting": row["setting"],
+                "steps": row["updates"],
+                "implementation": row["implementation"],
+                "paper": said.get("seconds"),
+                "measured": row["seconds"],
+                "low": row["seconds_low"],
+                "high": row["seconds_high"],
+                "paper_peak": said.get("peak_memory"),
+                "peak": row["peak_gib"],
+            }
+        )
+    keys = (Column("setting"), Column("steps", "M"), Column("implementation"))
+    return beside("seconds per sequence, and peak memory", keys, rows)
+
+
+STUDY = Study(
+    name="cost",
+    title="Memory and time per sequence against steps",
+    about="Measure what standard and sharpened sampling of CHECKPOINT cost, dense and fast. "
+    "Nothing else should run on the machine meanwhile.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        parameters.steps(1, 4, 16, 64, 256, 1024, smoke=(4, 16)),
+        Parameter(
+            "implementation",
+            "dense, fast or both.",
+            IMPLEMENTATIONS,
+            "words",
+            choices=IMPLEMENTATIONS,
+        ),
+        Parameter("batch_size", "Sequences per batch.", 8, "int", least=1, most=2**20),
+        Parameter("batches", "Measured batches per cell.", 3, "int", least=1, most=2**20),
+        Parameter("warmup", "Batches before them that do not count.", 1, "int", most=2**20),
+        *parameters.POINTED,
+        *parameters.DRAWN,
+    ),
+    run=_run,
+    draw=_draw,
+    next=lambda ask: (
+        f"strop sample {ask.sources[0]} --temperature 0.9 -o {quoted(ask.out)}-sharpened"
+    ),
+    examples=("strop study cost --steps 4,16 -o runs/cost",),
+    items=(
+        Item(
+            "cost",
+            ("cost",),
+            "memory and seconds per sequence, dense and fast",
+            f"{PUBLIC}, a GPU (the paper's is an H100)",
+            _beside,
+            {"public": PUBLIC},
+            {"public": CHECKPOINT},
+            values={"steps": BUDGETS},
+            smoke_values={"steps": (4, 16)},
+        ),
+    ),
+)

@@ -7,93 +7,193 @@ convention, which the result names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from strop.assets import CHECKPOINT, EVALUATOR
 from strop.facts import SAMPLERS
-from strop.studies import paper
-from strop.studies.cells import Scored
-from strop.studies.contenders import CHECKPOINTS, MODELS, PROTOCOL, run_folder
-from strop.studies.dressed import dressed
-from strop.studies.folder import Folder
-from strop.studies.sampled import Sampling
+from strop.studies import paper, parameters
+from strop.studies.families import (
+    CHECKPOINTS,
+    MODELS,
+    PROTOCOL,
+    named_sources,
+    run_folder,
+    smoke_sources,
+)
+from strop.studies.frontier import measured_rows
+from strop.studies.measure import POINT_COLUMNS, guard_notes, load, measure, named_points
+from strop.studies.paper import Item, beside
+from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
+from strop.table import Column, Pivot, Table
 
-__all__ = ["STEPS", "STUDY", "run_cross_model", "smoke_sources"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-STUDY = "cross-model"
-STEPS = (4, 16, 64, 128, 256, 1024)
+    from strop.metrics.measured import Measured
+
+__all__ = ["STUDY"]
+
+NAME = "cross-model"
+COLUMNS = (
+    Column("model"),
+    Column("point", "setting"),
+    Column("finish", help="What happens to the last mass."),
+    Column("steps", "M"),
+    Column("perplexity", ends=("low", "high"), mark="mark"),
+    Column("entropy", digits=3),
+    Column("network_calls", "calls"),
+    Column("paper"),
+    Column("paper_entropy", "paper's entropy", digits=3),
+)
+SMALL_NOTE = (
+    "The families are the embedded model in their layouts; DUO was never trained for its noise, "
+    "and the discriminator has random weights."
+)
 
 
-def smoke_sources(out: Path) -> dict[str, str]:
-    """The embedded model in every family's layout; both DUO rows are one checkpoint."""
-    made = dressed(out / CHECKPOINTS)
-    return {
-        "MDLM-Small": CHECKPOINT,
-        "DUO": made["duo"],
-        "DUO-DCD": made["duo"],
-        "SEDD": made["sedd"],
-        "DiDi-Instruct": made["didi"],
-        "GPT-2": EVALUATOR,
+def _check(ask: Ask) -> None:
+    named_sources(ask.sources)
+
+
+def _run(ask: Ask) -> Result:
+    own = ask.smoke and not ask.sources
+    sources = smoke_sources(ask.out) if own else named_sources(ask.sources)
+    rows, found = [], []
+    for name, source in sources.items():
+        model = load(ask, source)
+        settings = {str(i): one for i, one in enumerate(MODELS[name].settings)}
+        points, _ = named_points(model.spec.family, None, settings)
+        budgets = (0,) if MODELS[name].reference else sorted(ask["steps"])
+        cells = [(m, point) for point in points.values() for m in budgets]
+        scored = measure(ask, source, cells, ask.out / run_folder(name), model=model)
+        found += scored
+        rows += [_row(name, one) for one in scored]
+    guards = dict.fromkeys((one.guard.threshold, one.guard.source) for one in found)
+    facts = {
+        "guards": [{"threshold": value, "source": words} for value, words in guards],
+        "protocol": list(PROTOCOL),
     }
+    table = Table(
+        "Measured perplexity [entropy, paper's, paper's entropy]; M is updates, not calls",
+        COLUMNS,
+        rows,
+        Pivot(
+            ("model", "point", "finish"),
+            ("steps",),
+            "perplexity",
+            ("entropy", "paper", "paper_entropy"),
+        ),
+    )
+    small = (SMOKE_NOTE, SMALL_NOTE) if ask.smoke else ()
+    said = ask.said()
+    said["checkpoints"] = dict(sources)
+    return Result(said, table, facts=facts, notes=(*guard_notes(found), *PROTOCOL, *small))
 
 
-def run_cross_model(
-    sources: Mapping[str, str] | None,
-    sampling: Sampling,
-    *,
-    out: Path,
-    steps: Sequence[int] = STEPS,
-) -> dict[str, Any]:
-    """Sample and score every row, and put the paper's numbers beside them.
-
-    Without sources it is a smoke run on the embedded model in every family's layout.
-    """
-    runs = (CHECKPOINTS, *(run_folder(name) for name in MODELS))
-    with Folder.open(out, STUDY, runs=runs, force=sampling.force) as folder:
-        sources = smoke_sources(out) if sources is None else sources
-        rows = []
-        guards = []
-        for name, source in sources.items():
-            budgets = (0,) if MODELS[name].reference else sorted(set(steps))
-            points = [(m, setting) for setting in MODELS[name].settings for m in budgets]
-            scored = sampling.run(source, points, out / run_folder(name))
-            guards.append(scored[0].summary.guard)
-            rows += [_row(name, one) for one in scored]
-        result = {
-            "asked": {"checkpoints": dict(sources), **sampling.asked()},
-            "guards": [
-                {"threshold": threshold, "source": source}
-                for threshold, source in dict.fromkeys((g.threshold, g.source) for g in guards)
-            ],
-            "protocol": list(PROTOCOL),
-            "rows": rows,
-        }
-        folder.finish(result, rows)
-        from strop.studies.family_figures import save_cross_model
-
-        save_cross_model(result, folder.figures())
-    return result
-
-
-def _row(name: str, one: Scored) -> dict[str, Any]:
-    generator = one.summary.cell.spec.generator
-    sampler = generator.sampler
-    causal = SAMPLERS[sampler.name].causal
+def _row(name: str, one: Measured) -> dict[str, Any]:
+    generator = one.spec.generator
+    sampler, row = generator.sampler, one.row()
     where: dict[str, Any] = {"steps": None, "temperature": None, "precision": None}
-    if not causal:
-        where = {"steps": one.steps, **vars(one.setting)}
-    [printed] = paper.table(STUDY).records(model=name, **where) or [{}]
+    if not SAMPLERS[sampler.name].causal:
+        where = {key: row[key] for key in where}
+    [printed] = paper.table(NAME).records(model=name, **where) or [{}]
     return {
         "model": name,
-        **one.row(),
-        "steps": None if causal else one.steps,
+        **row,
+        "steps": where["steps"],
         "sampler": sampler.name,
         "finish": sampler.finish,
         "length": generator.length,
-        "outputs": one.summary.outputs,
-        "network_calls": float(one.summary.cell.pool(one.summary.outputs).nfe.mean()),
+        "network_calls": one.calls,
         "paper": printed.get("perplexity"),
         "paper_entropy": printed.get("entropy"),
     }
+
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import GREY, PALETTE, errors, log_y, panels, steps_axis, tidy
+
+    rows = list(result.table.rows)
+    colours = dict(zip(MODELS, (*PALETTE[:1], *PALETTE[2:], PALETTE[1], "#222222"), strict=False))
+    figure, axes = panels(2, 4.6)
+    for name, point in dict.fromkeys((r["model"], r["point"]) for r in rows):
+        mine = [r for r in rows if (r["model"], r["point"]) == (name, point)]
+        sharp = mine[0]["temperature"] != 1
+        look: dict[str, Any] = {"color": colours[name], "ls": "--" if sharp else "-", "lw": 1.1}
+        label = name + (", sharpened" if sharp else "")
+        if mine[0]["steps"] is None:
+            for one, column in zip(axes, ("perplexity", "entropy"), strict=True):
+                if mine[0][column] is not None:
+                    one.axhline(mine[0][column], **{**look, "ls": ":", "label": label})
+            continue
+        x = [p["steps"] for p in mine]
+        look |= {"marker": "o", "ms": 3}
+        level = [p["perplexity"] for p in mine]
+        axes[0].errorbar(x, level, errors(mine, "perplexity"), capsize=2, label=label, **look)
+        if all(p["entropy"] is not None for p in mine):
+            axes[1].plot(x, [p["entropy"] for p in mine], **look)
+    axes[0].set(ylabel="perplexity")
+    log_y(axes[0])
+    axes[1].set(ylabel="entropy (nats)", xlabel="configured updates M")
+    for guard in result.facts["guards"]:
+        if guard["threshold"] is not None:
+            axes[1].axhline(guard["threshold"], color=GREY, ls=(0, (1, 1)), lw=0.8)
+            where = (0.01, guard["threshold"])
+            axes[1].annotate("guard", where, xycoords=("axes fraction", "data"), fontsize=6.5)
+    budgets = {r["steps"] for r in rows if r["steps"] is not None}
+    for one in axes:
+        if budgets:
+            steps_axis(one, budgets)
+        tidy(one)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
+    )
+    return figure
+
+
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    del roles
+    keys = ("model", "steps", "temperature", "precision", "finish")
+    printed = {tuple(row[k] for k in keys): _printed(row) for row in result.table.rows}
+    columns = (Column("model"), *POINT_COLUMNS, Column("finish"))
+    return beside("perplexity", columns, measured_rows(result.table.rows, keys, printed))
+
+
+def _printed(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"perplexity": row["paper"], "entropy": row["paper_entropy"]}
+
+
+STUDY = Study(
+    name=NAME,
+    title="MDLM among its successors",
+    about="Sample every family by its own rules and score all with one evaluator.",
+    sources=Sources(
+        ("MODEL...",), "NAME=SOURCE, e.g. DUO=runs/duo; by default all public ones.", smoke=()
+    ),
+    parameters=(
+        parameters.steps(4, 16, 64, 128, 256, 1024, smoke=(4, 16)),
+        parameters.outputs(40, smoke=16),
+        parameters.evaluator("gpt2-large", smoke=parameters.evaluator().default),
+        *parameters.SCORED,
+    ),
+    run=_run,
+    check=_check,
+    draw=_draw,
+    runs=(CHECKPOINTS, *map(run_folder, MODELS)),
+    next=lambda ask: (
+        f"strop study exact-output --pools {quoted(ask.out)} -o {quoted(ask.out)}-exact"
+        + (" --smoke" if ask.smoke else "")
+    ),
+    examples=("strop study cross-model --smoke -o runs/families",),
+    items=(
+        Item(
+            NAME,
+            (NAME, "cross-model-entropy"),
+            "MDLM, sharpened and not, among its successors, and GPT-2",
+            "six public checkpoints, gpt2-large, a GPU",
+            _beside,
+            {name: one.source for name, one in MODELS.items()},
+            named=True,
+        ),
+    ),
+)

@@ -2,67 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from strop.studies import paper
-from strop.studies.audit import GRID_STEPS
-from strop.studies.contenders import CHECKPOINTS, MODELS, PROTOCOL
-from strop.studies.dressed import dressed
-from strop.studies.folder import Folder
-from strop.studies.frontier import TEMPERATURES, grid
-from strop.studies.sampled import Sampling
+from strop.studies import paper, parameters
+from strop.studies.families import CHECKPOINTS, MODELS, PROTOCOL, dressed
+from strop.studies.frontier import PRECISION, TEMPERATURE, measured_rows, sweep
+from strop.studies.measure import POINT_COLUMNS, cell_table, guard_notes, load, measure
+from strop.studies.paper import BUDGETS, Item, beside
+from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study
+from strop.table import Column, Table
 
-__all__ = ["GRIDS", "SOURCE", "STUDY", "run_didi_grids"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-STUDY = "didi-grids"
+__all__ = ["GRIDS", "STUDY"]
+
+NAME = "didi-grids"
 SOURCE = MODELS["DiDi-Instruct"].source
 GRIDS = {"guided": "didi-guided", "ancestral": "didi-ancestral"}
 """The samplers, by the name that their run directories and the paper's tables have."""
+KEYS = ("steps", "temperature", "precision")
 
 
-def run_didi_grids(
-    checkpoint: str | None,
-    sampling: Sampling,
-    *,
-    out: Path,
-    steps: Sequence[int] = GRID_STEPS,
-    temperatures: Sequence[float] = TEMPERATURES,
-    precisions: Sequence[str] = ("float64", "float32"),
-) -> dict[str, Any]:
-    """Sample and score both grids, and put the paper's numbers beside them.
+def _run(ask: Ask) -> Result:
+    source = ask.sources[0] if ask.sources else dressed(ask.out / CHECKPOINTS)["didi"]
+    model = load(ask, source)
+    rows, found, told = [], [], ()
+    for name, sampler in GRIDS.items():
+        swept = sweep(ask, model.spec.family, sampler)
+        told = swept.left_out
+        ordered = sorted(swept.points, key=lambda p: p.sampler.precision != "float64")
+        cells = [(m, point) for m in ask["steps"] for point in ordered]
+        scored = measure(ask, source, cells, ask.out / name, model=model)
+        printed = paper.table(f"grid-didi-{name}").by(*KEYS)
+        for one in scored:
+            row = one.row()
+            said = printed.get(tuple(row[key] for key in KEYS), {})
+            more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
+            rows.append({"sampler": name, **row, **more})
+        found += scored
+    guard = found[0].guard
+    table = cell_table(
+        "Measured perplexity [entropy], and the paper's",
+        rows,
+        extra=(Column("sampler"), Column("paper"), Column("paper_entropy", "paper's entropy")),
+    )
+    facts = {
+        "guard": {"threshold": guard.threshold, "source": guard.source},
+        "protocol": list(PROTOCOL),
+    }
+    small = (f"{SMOKE_NOTE} The discriminator has random weights.",) if ask.smoke else ()
+    notes = (*told, *guard_notes(found), *PROTOCOL, *small)
+    return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
 
-    Without a checkpoint it is a smoke run: the embedded model as the student, with a discriminator
-    of random weights.
-    """
-    points = grid(steps, temperatures, precisions)
-    keys = ("steps", "temperature", "precision")
-    with Folder.open(out, STUDY, runs=(CHECKPOINTS, *GRIDS), force=sampling.force) as folder:
-        checkpoint = dressed(out / CHECKPOINTS)["didi"] if checkpoint is None else checkpoint
-        rows = []
-        guard = None
-        for name, sampler in GRIDS.items():
-            scored = sampling.run(checkpoint, points, out / name, sampler=sampler)
-            guard = scored[0].summary.guard
-            printed = {
-                tuple(row[key] for key in keys): row
-                for row in paper.table(f"grid-didi-{name}").records()
-            }
-            for one in scored:
-                row = one.row()
-                said = printed.get(tuple(row[key] for key in keys), {})
-                more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
-                rows.append({"sampler": name, **row, **more})
-        assert guard is not None
-        result = {
-            "asked": {"checkpoint": checkpoint, **sampling.asked()},
-            "guard": {"threshold": guard.threshold, "source": guard.source},
-            "protocol": list(PROTOCOL),
-            "rows": rows,
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import LINES, PALETTE, log_y, panels, tidy
+
+    rows = list(result.table.rows)
+    names = list(dict.fromkeys(row["sampler"] for row in rows))
+    figure, axes = panels(len(names), 2.4 * len(names))
+    budgets = sorted({row["steps"] for row in rows})
+    for one, name in zip(axes, names, strict=True):
+        for colour, m in zip(PALETTE * len(budgets), budgets, strict=False):
+            for precision, line in LINES.items():
+                key = (name, m, precision)
+                mine = sorted(
+                    (row["temperature"], row["perplexity"])
+                    for row in rows
+                    if (row["sampler"], row["steps"], row["precision"]) == key
+                )
+                if mine:
+                    x, y = zip(*mine, strict=True)
+                    label = f"M={m:,}" if precision == "float64" else None
+                    look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 2.5, "lw": 1.0}
+                    one.plot(x, y, ls=line, label=label, **look)
+        one.set(ylabel="perplexity", title=f"{name}; float32 dashed")
+        log_y(one)
+        tidy(one)
+    axes[-1].set_xlabel("temperature")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=3, fontsize=6
+    )
+    return figure
+
+
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    del roles
+    keys = ("sampler", *KEYS)
+    printed = {
+        tuple(row[key] for key in keys): {
+            "perplexity": row["paper"],
+            "entropy": row["paper_entropy"],
         }
-        folder.finish(result, rows)
-        from strop.studies.family_figures import save_didi_grids
+        for row in result.table.rows
+    }
+    rows = measured_rows(result.table.rows, keys, printed)
+    return beside("perplexity", (Column("sampler"), *POINT_COLUMNS), rows)
 
-        save_didi_grids(result, folder.figures())
-    return result
+
+STUDY = Study(
+    name=NAME,
+    title="DiDi-Instruct with and without its reward",
+    about="Sample DiDi-Instruct over the paper's two grids: guided by its reward, and not.",
+    sources=Sources(
+        ("CHECKPOINT",), "As for `strop sample`; by default the public one.", (SOURCE,), ()
+    ),
+    parameters=(
+        parameters.steps(*BUDGETS, smoke=(2, 8)),
+        TEMPERATURE,
+        PRECISION,
+        parameters.outputs(40, smoke=8),
+        parameters.evaluator("gpt2-large", smoke=parameters.evaluator().default),
+        parameters.AXES,
+        parameters.LENGTH,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    draw=_draw,
+    runs=(CHECKPOINTS, *GRIDS),
+    examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
+    items=(
+        Item(
+            NAME,
+            ("grid-didi-guided", "grid-didi-ancestral"),
+            "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
+            "DiDi-Instruct's files, gpt2-large, a GPU",
+            _beside,
+            {"DiDi-Instruct": SOURCE},
+        ),
+    ),
+)

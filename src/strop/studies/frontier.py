@@ -2,58 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from strop.studies.audit import GRID
-from strop.studies.folder import Folder
-from strop.studies.sampled import Sampling
-from strop.studies.selection import Setting
+from strop.assets import CHECKPOINT
+from strop.studies import parameters
+from strop.studies.measure import (
+    POINT_COLUMNS,
+    TEMPERATURES,
+    budgets,
+    cell_table,
+    guard_notes,
+    load,
+    measure,
+    points,
+)
+from strop.studies.paper import PUBLIC, Item, beside
+from strop.studies.study import Ask, Parameter, Result, Sources, Study
+from strop.table import Table
 
-__all__ = ["STEPS", "STUDY", "TEMPERATURES", "grid", "run_frontier"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-STUDY = "frontier"
-STEPS = (8, 128, 1024)
-TEMPERATURES = tuple(setting.temperature for setting in GRID if setting.precision == "float64")
 RUNS = ("run",)
+TEMPERATURE = Parameter("temperature", "The sweep.", TEMPERATURES, "floats")
+PRECISION = Parameter(
+    "precision",
+    "Of the draw.",
+    kind="words",
+    choices=("float64", "float32"),
+    shown="those with a fast form",
+)
 
 
-def grid(
-    steps: Sequence[int], temperatures: Sequence[float], precisions: Sequence[str]
-) -> list[tuple[int, Setting]]:
-    """Every temperature at every budget, precision by precision."""
-    return [
-        (m, Setting(tau, precision))
-        for precision in precisions
-        for m in steps
-        for tau in temperatures
-    ]
+def sweep(ask: Ask, family: str, sampler: str | None) -> Any:
+    """Every temperature in every precision, and whatever other axes were asked for."""
+    axes = dict(ask["axis"] or {})
+    if ask["precision"]:
+        axes.setdefault("precision", ask["precision"])
+    return points(family, sampler, axes, {"temperature": ask["temperature"]})
 
 
-def run_frontier(
-    checkpoint: str,
-    sampling: Sampling,
-    *,
-    out: Path,
-    steps: Sequence[int] = STEPS,
-    temperatures: Sequence[float] = TEMPERATURES,
-    precisions: Sequence[str] = ("float64", "float32"),
-    sampler: str | None = None,
-) -> dict[str, Any]:
-    """Sample and score every temperature at every budget."""
-    points = grid(steps, temperatures, precisions)
-    with Folder.open(out, STUDY, runs=RUNS, force=sampling.force) as folder:
-        scored = sampling.run(checkpoint, points, out / RUNS[0], sampler=sampler)
-        guard = scored[0].summary.guard
-        rows = [one.row() for one in scored]
-        result = {
-            "asked": {"checkpoint": checkpoint, "sampler": sampler, **sampling.asked()},
-            "guard": {"threshold": guard.threshold, "source": guard.source},
-            "rows": rows,
-        }
-        folder.finish(result, rows)
-        from strop.studies.sampled_figures import save_frontier
+def _run(ask: Ask) -> Result:
+    model = load(ask, ask.sources[0])
+    found = sweep(ask, model.spec.family, ask["sampler"])
+    ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
+    cells = [(m, point) for m in budgets(model, ask["steps"]) for point in ordered]
+    scored = measure(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    guard = scored[0].guard
+    title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
+    table = cell_table(title, [one.row() for one in scored], down="temperature")
+    facts = {"guard": {"threshold": guard.threshold, "source": guard.source}}
+    notes = (*found.left_out, *guard_notes(scored))
+    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
 
-        save_frontier(result, folder.figures())
-    return result
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import GREY, LINES, PALETTE, log_y, panels, tidy
+
+    rows = list(result.table.rows)
+    figure, axes = panels(2, 4.0)
+    budgets = sorted({row["steps"] for row in rows})
+    for colour, m in zip(PALETTE * len(budgets), budgets, strict=False):
+        for precision, line in LINES.items():
+            mine = [r for r in rows if (r["steps"], r["precision"]) == (m, precision)]
+            if not mine:
+                continue
+            mine.sort(key=lambda row: row["temperature"])
+            x = [p["temperature"] for p in mine]
+            look: dict[str, Any] = {"color": colour, "lw": 1.0, "marker": "o", "ms": 3, "ls": line}
+            label = f"M={m:,}, {precision}"
+            axes[0].plot(x, [p["perplexity"] for p in mine], label=label, **look)
+            axes[1].plot(x, [p["entropy"] for p in mine], **look)
+    threshold = result.facts["guard"]["threshold"]
+    if threshold is not None:
+        axes[1].axhline(threshold, color=GREY, lw=0.8)
+        place = (max(r["temperature"] for r in rows), threshold)
+        axes[1].annotate("guard", place, fontsize=7, color=GREY, ha="right", va="bottom")
+    axes[0].set(ylabel="perplexity")
+    log_y(axes[0])
+    axes[1].set(ylabel="entropy (nats)", xlabel="temperature")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
+    )
+    for one in axes:
+        tidy(one)
+    return figure
+
+
+def measured_rows(
+    rows: Any, keys: tuple[str, ...], printed: Mapping[Any, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """A study's cells with the paper's numbers beside them."""
+    out = []
+    for row in rows:
+        said = printed.get(tuple(row[key] for key in keys), {})
+        out.append(
+            {
+                **{key: row[key] for key in keys},
+                "paper": said.get("perplexity"),
+                "paper_entropy": said.get("entropy"),
+                "measured": row["perplexity"],
+                "low": row["low"],
+                "high": row["high"],
+                "measured_entropy": row["entropy"],
+                "mark": row["mark"],
+            }
+        )
+    return out
+
+
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    del roles
+    from strop.studies import paper
+
+    keys = ("steps", "temperature", "precision")
+    printed = paper.table("headline-full").by(*keys, checkpoint="public")
+    return beside("perplexity", POINT_COLUMNS, measured_rows(result.table.rows, keys, printed))
+
+
+STUDY = Study(
+    name="frontier",
+    title="Perplexity and entropy against temperature",
+    about="Sweep the temperature of CHECKPOINT at fixed numbers of steps.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        parameters.steps(8, 128, 1024, smoke=(8, 64)),
+        TEMPERATURE,
+        PRECISION,
+        parameters.outputs(128, smoke=16),
+        parameters.evaluator(),
+        *parameters.POINTED,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    draw=_draw,
+    runs=RUNS,
+    examples=("strop study frontier --steps 8,64 --temperature 0.8,0.9,1.0 -n 32 -o runs/front",),
+    items=(
+        Item(
+            "frontier",
+            ("frontier",),
+            "perplexity and entropy against temperature (numbers at .85, .9 and 1 are printed)",
+            f"{PUBLIC}, gpt2, a GPU",
+            _beside,
+            {"public": PUBLIC},
+            {"public": CHECKPOINT},
+            values={"precision": ("float32",), "evaluator": "gpt2"},
+            smoke_values={"steps": (8, 64), "n": 32, "evaluator": None},
+        ),
+    ),
+)

@@ -7,62 +7,175 @@ sharper samplers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from strop.studies.cells import perplexity_ratio
-from strop.studies.folder import Folder
-from strop.studies.sampled import Sampling
-from strop.studies.selection import STANDARD, Setting
+from strop.assets import CHECKPOINT, EMBEDDED
+from strop.studies import paper, parameters
+from strop.studies.measure import (
+    SHARPENED,
+    budgets,
+    guard_notes,
+    load,
+    measure,
+    named_points,
+    points,
+)
+from strop.studies.paper import BUDGETS, OWN, Item, beside
+from strop.studies.study import Ask, Parameter, Result, Sources, Study
+from strop.table import Column, Pivot, Table
 
-__all__ = ["SAMPLERS", "STEPS", "STUDY", "run_less_is_more"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-STUDY = "less-is-more"
-STEPS = (2, 4, 8, 16, 64)
-SAMPLERS = {
-    "standard": STANDARD,
-    "sharpened": Setting(0.9, "float32"),
-    "stronger": Setting(0.8, "float32"),
+EARLY, TINY = EMBEDDED + "tales-early", EMBEDDED + "tales-tiny"
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "standard": {},
+    "sharpened": SHARPENED,
+    "stronger": {"temperature": 0.8, "precision": "float32"},
 }
 RUNS = ("more", "less")
+COLUMNS = (
+    Column("sampler"),
+    Column("point", "setting"),
+    Column("steps", "M"),
+    Column("ratio", "more over less", digits=3, ends=("low", "high")),
+    Column("more", "perplexity of more"),
+    Column("less", "perplexity of less"),
+    Column("inverted", help="Whether the whole interval lies above 1."),
+)
 
 
-def run_less_is_more(
-    more: str, less: str, sampling: Sampling, *, out: Path, steps: Sequence[int] = STEPS
-) -> dict[str, Any]:
-    """Sample and score both, and write the ratios with intervals."""
-    points = [(m, setting) for setting in SAMPLERS.values() for m in steps]
-    with Folder.open(out, STUDY, runs=RUNS, force=sampling.force) as folder:
-        scored = {
-            name: {
-                (one.steps, one.setting): one
-                for one in sampling.run(checkpoint, points, out / name)
+def _run(ask: Ask) -> Result:
+    from strop.metrics.measured import perplexity_ratio
+
+    more, less = (load(ask, source) for source in ask.sources)
+    chosen, told = named_points(more.spec.family, ask["sampler"], SAMPLERS)
+    if ask["axis"]:
+        found = points(more.spec.family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+        chosen, told = {str(point): point for point in found.points}, found.left_out
+    counts = budgets(more, ask["steps"])
+    cells = [(m, point) for point in chosen.values() for m in counts]
+    fewer = ask["n_less"] or ask["n"]
+    above, below = (
+        measure(ask, source, cells, ask.out / name, n=n, model=model)
+        for source, name, n, model in zip(
+            ask.sources, RUNS, (ask["n"], fewer), (more, less), strict=True
+        )
+    )
+    labels = [name for name in chosen for _ in counts]
+    rows = []
+    for name, one, other in zip(labels, above, below, strict=True):
+        ratio = perplexity_ratio(one, other)
+        rows.append(
+            {
+                "sampler": name,
+                **{k: one.row()[k] for k in ("temperature", "precision", "point", "steps")},
+                "ratio": ratio.value,
+                "low": ratio.low,
+                "high": ratio.high,
+                "more": one.perplexity().value,
+                "less": other.perplexity().value,
+                "inverted": ratio.low > 1,
             }
-            for name, checkpoint in zip(RUNS, (more, less), strict=True)
-        }
-        rows = []
-        for name, setting in SAMPLERS.items():
-            for m in steps:
-                above, below = scored["more"][m, setting], scored["less"][m, setting]
-                ratio = perplexity_ratio(above, below)
-                rows.append(
-                    {
-                        "sampler": name,
-                        "temperature": setting.temperature,
-                        "precision": setting.precision,
-                        "steps": m,
-                        "ratio": ratio.value,
-                        "low": ratio.low,
-                        "high": ratio.high,
-                        "more": above.value().value,
-                        "less": below.value().value,
-                        "inverted": ratio.low > 1,
-                    }
-                )
-        result = {"asked": {"more": more, "less": less, **sampling.asked()}, "rows": rows}
-        folder.finish(result, rows)
-        from strop.studies.sampled_figures import save_ratios
+        )
+    inverted = [f"{row['sampler']} at {row['steps']}" for row in rows if row["inverted"]]
+    verdict = (
+        "Less is more (the interval lies above 1): " + ", ".join(inverted)
+        if inverted
+        else "No interval lies above 1: here more training or more weights never hurt."
+    )
+    title = f"Perplexity of {ask.sources[0]} over that of {ask.sources[1]}, 95% intervals"
+    table = Table(title, COLUMNS, rows, Pivot(("steps",), ("sampler",), "ratio"))
+    notes = (verdict, *told, *guard_notes([*above, *below])[1:])
+    return Result(ask.said(more=ask.sources[0], less=ask.sources[1]), table, notes=notes)
 
-        save_ratios(result, folder.figures())
-    return result
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import GREY, PALETTE, errors, log_ticks, panels, steps_axis, tidy
+
+    rows = list(result.table.rows)
+    figure, [axes] = panels(1, 2.6)
+    axes.axhline(1, color=GREY, lw=0.8)
+    names = list(dict.fromkeys(row["sampler"] for row in rows))
+    for colour, name in zip(PALETTE * len(names), names, strict=False):
+        mine = [row for row in rows if row["sampler"] == name]
+        x, y = [p["steps"] for p in mine], [p["ratio"] for p in mine]
+        look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2, "lw": 1.2}
+        axes.errorbar(x, y, errors(mine, "ratio"), label=name, **look)
+    axes.set(xlabel="configured updates M", ylabel="perplexity, more over less", yscale="log")
+    steps_axis(axes, [row["steps"] for row in rows])
+    ticks = log_ticks(0.9 * min(row["low"] for row in rows), 1.1 * max(r["high"] for r in rows))
+    axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
+    figure.legend(loc="outside lower center", ncol=3)
+    tidy(axes)
+    return figure
+
+
+def _beside(comparison: str) -> Any:
+    def table(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+        del roles
+        printed = paper.table("less-is-more").by("sampler", "steps", comparison=comparison)
+        rows = [
+            {
+                "sampler": row["sampler"],
+                "steps": row["steps"],
+                "paper": printed.get((row["sampler"], row["steps"]), {}).get("ratio"),
+                "measured": row["ratio"],
+                "low": row["low"],
+                "high": row["high"],
+            }
+            for row in result.table.rows
+        ]
+        return beside("perplexity, more over less", (Column("sampler"), Column("steps", "M")), rows)
+
+    return table
+
+
+STUDY = Study(
+    name="less-is-more",
+    title="Do more training and more weights help few-step generation?",
+    about="Compare MORE with LESS at equal steps, under a standard and two sharper samplers.",
+    sources=Sources(
+        ("MORE", "LESS"),
+        "The longer trained, or larger, checkpoint, and the other one.",
+        (CHECKPOINT, EARLY),
+    ),
+    parameters=(
+        parameters.steps(2, 4, 8, 16, 64, smoke=(2, 4)),
+        parameters.outputs(128, smoke=16),
+        Parameter("n_less", "Outputs of LESS, where they are other than -n.", kind="int", least=1),
+        parameters.evaluator(),
+        *parameters.POINTED,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    draw=_draw,
+    runs=RUNS,
+    examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
+    items=(
+        Item(
+            "less-is-more-training",
+            ("less-is-more",),
+            "does longer training hurt few-step generation?",
+            f"a late and an early MDLM-Small ({OWN.format('mdlm-small')}), gpt2, a GPU",
+            _beside("training"),
+            {"late": None, "early": None},
+            {"late": CHECKPOINT, "early": EARLY},
+            values={"steps": BUDGETS, "n": 128, "evaluator": "gpt2"},
+            smoke_values={"steps": (2, 4, 8), "n": 32, "evaluator": None},
+        ),
+        Item(
+            "less-is-more-size",
+            ("less-is-more",),
+            "does a larger model hurt few-step generation?",
+            "MDLM-Small and MDLM-Tiny of your own, gpt2, a GPU",
+            _beside("size"),
+            {"small": None, "tiny": None},
+            {"small": CHECKPOINT, "tiny": TINY},
+            values={"steps": BUDGETS, "n": 128, "n_less": 256, "evaluator": "gpt2"},
+            smoke_values={"steps": (2, 4, 8), "n": 32, "n_less": None, "evaluator": None},
+        ),
+    ),
+)

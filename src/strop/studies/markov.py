@@ -13,23 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from strop.denoisers.markov import MarkovDenoiser
-from strop.generate import sample
 from strop.spec import SamplerSpec
-from strop.theory.chain import Chain, random_chain
-from strop.theory.collisions import clipped_masses
 
-__all__ = ["LAMBDAS", "STEPS", "MarkovRow", "MarkovStudy", "jackknife", "run_markov_study"]
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from strop.theory.chain import Chain
+
+    Floats = NDArray[np.float64]
+
+__all__ = [
+    "LAMBDAS",
+    "STEPS",
+    "MarkovRow",
+    "MarkovStudy",
+    "draw",
+    "run_markov_study",
+    "save",
+]
 
 STEPS = (4, 16, 64, 256, 1024)
 LAMBDAS = (0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,8 @@ class MarkovStudy:
 
     def curve(self, steps: int, name: str) -> tuple[Floats, Floats]:
         """One column against lambda."""
+        import numpy as np
+
         mine = [row for row in self.rows if row.steps == steps]
         return (
             np.array([row.lam for row in mine]),
@@ -74,6 +85,10 @@ class MarkovStudy:
 
     def best(self) -> list[dict[str, Any]]:
         """Where the pair KL is least, and where the NLL meets the entropy rate."""
+        import numpy as np
+
+        from strop.metrics.pairs import crossing, vertex
+
         out: list[dict[str, Any]] = []
         for steps in dict.fromkeys(row.steps for row in self.rows):
             lams, pair = self.curve(steps, "pair_kl")
@@ -83,11 +98,11 @@ class MarkovStudy:
             out.append(
                 {
                     "steps": steps,
-                    "lambda_star_pairs": _vertex(lams, pair),
+                    "lambda_star_pairs": vertex(lams, pair),
                     "pair_kl_at_1": float(pair[one]),
                     "pair_kl_best": float(pair[k]),
                     "stderr": float(np.hypot(error[k], error[one])),
-                    "lambda_at_entropy_rate": _crossing(lams, nll, self.entropy_rate),
+                    "lambda_at_entropy_rate": crossing(lams, nll, self.entropy_rate),
                 }
             )
         return out
@@ -108,6 +123,13 @@ def run_markov_study(
     note: Callable[[str], None] = lambda _: None,
 ) -> MarkovStudy:
     """Sample every generator and measure it against the chain."""
+    import numpy as np
+
+    from strop.denoisers.markov import MarkovDenoiser
+    from strop.generate import sample
+    from strop.theory.chain import random_chain
+    from strop.theory.collisions import clipped_masses
+
     chain = random_chain(values, length, np.random.default_rng([seed, 3]))
     denoiser = MarkovDenoiser(chain.kernel, length)
     rows: list[MarkovRow] = []
@@ -126,9 +148,15 @@ def run_markov_study(
 def _measure(
     chain: Chain, ids: NDArray[np.int64], steps: int, lam: float, upper: float
 ) -> MarkovRow:
-    counts = pair_counts(ids, chain.values)
-    pair_kl, pair_error = jackknife(counts, lambda c: _kl(chain.pairs.reshape(-1), c))
-    pair_entropy, _ = jackknife(counts, lambda c: _conditional_entropy(c, chain.values))
+    import numpy as np
+
+    from strop.metrics import pairs
+
+    counts = pairs.pair_counts(ids, chain.values)
+    pair_kl, pair_error = pairs.jackknife(
+        counts, lambda c: pairs.pair_kl(chain.pairs.reshape(-1), c)
+    )
+    pair_entropy, _ = pairs.jackknife(counts, lambda c: pairs.conditional_entropy(c, chain.values))
     nll = -chain.log_likelihood(ids) / chain.length
     tokens = np.stack([(ids == v).mean(axis=1) for v in range(chain.values)], axis=1)
     unigram = -np.where(tokens > 0, tokens * np.log(np.maximum(tokens, 1e-300)), 0.0).sum(axis=1)
@@ -145,55 +173,65 @@ def _measure(
     )
 
 
-def pair_counts(ids: NDArray[np.int64], values: int) -> Floats:
-    """How often each adjacent pair occurs in each output: shape `(outputs, V * V)`."""
-    codes = ids[:, :-1] * values + ids[:, 1:]
-    offset = np.arange(len(ids))[:, None] * values**2
-    flat = np.bincount((codes + offset).reshape(-1), minlength=len(ids) * values**2)
-    return flat.reshape(len(ids), -1).astype(float)
+def draw(study: MarkovStudy) -> Figure:
+    """Three panels against inverse temperature, one colour per number of steps."""
+    import numpy as np
+
+    from strop.figures import panels, shades, tidy
+
+    figure, (lower, upper, text) = panels(3, 6.4)
+    steps = list(dict.fromkeys(row.steps for row in study.rows))
+    colours = shades(len(steps))
+    for count, colour in zip(steps, colours, strict=True):
+        lams, pair = study.curve(count, "pair_kl")
+        _, error = study.curve(count, "pair_kl_stderr")
+        # A corrected estimate can fall below zero; a log axis shows it at its error instead.
+        shown = np.maximum(pair, error)
+        lower.errorbar(
+            lams,
+            shown,
+            2 * error,
+            color=colour,
+            marker="o",
+            ms=2.5,
+            lw=1.2,
+            elinewidth=0.7,
+            label=f"M = {count}",
+        )
+        upper.plot(
+            lams,
+            study.curve(count, "upper")[1] / study.length,
+            color=colour,
+            marker="o",
+            ms=2.5,
+            lw=1.2,
+        )
+        text.plot(lams, study.curve(count, "nll")[1], color=colour, lw=1.2)
+        text.plot(lams, study.curve(count, "pair_entropy")[1], color=colour, lw=1.2, ls="--")
+    lower.set(yscale="log", ylabel="KL of adjacent pairs, nats")
+    upper.set(yscale="log", ylabel="$(B_N + C_N)\\,/\\,L$, nats")
+    text.axhline(study.entropy_rate, color="black", lw=0.8, ls=":")
+    text.plot([], [], color="black", lw=1.2, label="negative log-likelihood")
+    text.plot([], [], color="black", lw=1.2, ls="--", label="entropy H(next | token)")
+    text.plot([], [], color="black", lw=0.8, ls=":", label="the target's own")
+    text.set(ylabel="nats per token", xlabel="inverse temperature λ")
+    lower.legend(
+        ncol=3, loc="lower center", bbox_to_anchor=(0.45, 1.0), columnspacing=1.0, handlelength=1.2
+    )
+    text.legend(loc="upper right")
+    for axes in (lower, upper, text):
+        axes.set_xscale("log")
+        axes.set_xticks([0.8, 1, 1.5, 2, 3], ["0.8", "1", "1.5", "2", "3"])
+        axes.minorticks_off()
+        axes.axvline(1, color="grey", lw=0.6, ls=":")
+        tidy(axes)
+    return figure
 
 
-def jackknife(counts: Floats, statistic: Callable[[Floats], Floats]) -> tuple[float, float]:
-    """A statistic of pooled counts without its first-order bias, and its standard error.
+def save(study: MarkovStudy, folder: Path) -> list[Path]:
+    """Write the figure as SVG and PNG."""
+    from strop.figures import write_figure
 
-    Outputs are independent, the pairs inside one are not: whole outputs are left out.
-    """
-    n = len(counts)
-    total = counts.sum(axis=0)
-    whole = float(statistic(total[None])[0])
-    without = statistic(total - counts)
-    corrected = n * whole - (n - 1) * float(without.mean())
-    return corrected, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
-
-
-def _kl(law: Floats, counts: Floats) -> Floats:
-    """KL(law || counts) per row; half a count where a pair was never seen."""
-    seen = np.maximum(counts, 0.5)
-    return (law * (np.log(law) - np.log(seen / seen.sum(axis=1, keepdims=True)))).sum(axis=1)
-
-
-def _conditional_entropy(counts: Floats, values: int) -> Floats:
-    """H(X_i+1 | X_i) per row of counts."""
-    joint = (counts / counts.sum(axis=1, keepdims=True)).reshape(-1, values, values)
-    first = joint.sum(axis=2, keepdims=True)
-    ratio = np.where(joint > 0, joint / np.maximum(first, 1e-300), 1.0)
-    return -(joint * np.log(ratio)).sum(axis=(1, 2))
-
-
-def _vertex(lams: Floats, values: Floats) -> float:
-    """The least point of the parabola in log lambda through the best value and its neighbours."""
-    k = int(values.argmin())
-    if k in (0, len(lams) - 1):
-        return float(lams[k])
-    a, b, _ = np.polyfit(np.log(lams[k - 1 : k + 2]), values[k - 1 : k + 2], 2)
-    return float(np.exp(-b / (2 * a)))
-
-
-def _crossing(lams: Floats, values: Floats, level: float) -> float | None:
-    """Where a falling curve meets a level, by linear interpolation; None if it does not."""
-    (above,) = np.nonzero((values[:-1] >= level) & (values[1:] < level))
-    if not above.size:
-        return None
-    k = int(above[0])
-    part = (values[k] - level) / (values[k] - values[k + 1])
-    return float(lams[k] + part * (lams[k + 1] - lams[k]))
+    files = [folder / f"markov.{kind}" for kind in ("svg", "png")]
+    write_figure(lambda: draw(study), files)
+    return files

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-import matplotlib
 from matplotlib.figure import Figure
 
-from strop.errors import UserError
+from strop.disk import disk
+from strop.figures import write_figure
 from strop.theory.figures import beyond, paper
-from strop.theory.figures.style import STYLE
 
 __all__ = ["FIGURES", "draw_all"]
 
@@ -27,20 +27,11 @@ FIGURES: dict[str, Callable[[int], Figure]] = {
 
 def draw_all(folder: Path, seed: int = 0) -> list[Path]:
     """Write every figure into the folder and return the files."""
-    files: list[Path] = []
-    try:
+    with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, draw in FIGURES.items():
-            with matplotlib.rc_context(STYLE):
-                figure = draw(seed)
-                for kind in ("svg", "png"):
-                    path = folder / f"{name}.{kind}"
-                    # No date in the file: the same numbers give the same bytes.
-                    metadata = {"Date": None} if kind == "svg" else None
-                    figure.savefig(path, metadata=metadata)
-                    files.append(path)
-    except OSError as error:
-        raise UserError(
-            "The figures cannot be written.", where=folder, got=error.strerror
-        ) from None
+    files: list[Path] = []
+    for name, draw in FIGURES.items():
+        mine = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+        write_figure(partial(draw, seed), mine)
+        files += mine
     return files

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
+from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, panels, tidy
 from strop.theory.accounting import account
 from strop.theory.examples import deflation_target
-from strop.theory.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, panels, tidy
 from strop.theory.mpath import exact_bound
 from strop.theory.mpath_study import mpath_problems, run_mpath_study
 from strop.theory.sampler import Problem

@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, panels, tidy
 from strop.theory.examples import example
-from strop.theory.figures.style import BLUE, COLUMN, GREEN, GREY, ORANGE, panels, tidy
 from strop.theory.pair import pair
 from strop.theory.sampler import path_log_law
 from strop.theory.study import run_study

@@ -1,0 +1,120 @@
+"""The house's look for figures, and writing them: 3.3 inches wide, colours that survive grey."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from strop.disk import write
+
+__all__ = [
+    "BLUE",
+    "COLUMN",
+    "GREEN",
+    "GREY",
+    "IMPLEMENTATIONS",
+    "LINES",
+    "ORANGE",
+    "PALETTE",
+    "PURPLE",
+    "STYLE",
+    "errors",
+    "log_ticks",
+    "log_y",
+    "panels",
+    "shades",
+    "steps_axis",
+    "tidy",
+    "write_figure",
+]
+
+COLUMN = 3.3
+BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f5fa8", "#d1660b", "#2a8a57", "#7b4fa3", "#8a8a8a"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, GREY)
+LINES: dict[str, Any] = {"float64": "-", "float32": (0, (4, 1.6))}
+"""The precision of the draw, in every figure that tells precisions apart."""
+IMPLEMENTATIONS: dict[str, Any] = {"fast": "-", "dense": (0, (4, 1.6))}
+"""The implementation, in every figure that tells implementations apart."""
+
+STYLE: Any = {
+    "font.size": 8,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "axes.linewidth": 0.7,
+    "lines.linewidth": 1.4,
+    "savefig.dpi": 300,
+    "svg.hashsalt": "strop",
+}
+
+
+def panels(rows: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of one column with panels below each other."""
+    figure = Figure(figsize=(COLUMN, height), layout="constrained")
+    axes = figure.subplots(rows, 1, squeeze=False)
+    return figure, [row[0] for row in axes]
+
+
+def tidy(axes: Axes) -> None:
+    """Only the two axes that carry numbers."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def log_y(axes: Axes) -> None:
+    """A log axis with plain numbers, enough of them to read a value off."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    wide = high / low > 30
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 3.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Ratios to mark on a log axis between two ends; one is always among them."""
+    marks = (0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 7, 10)
+    return [mark for mark in marks if mark == 1 or low <= mark <= high]
+
+
+def steps_axis(axes: Axes, steps: Iterable[int]) -> None:
+    """A log axis with every budget written out."""
+    ticks = sorted(set(steps))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [f"{m:,}" for m in ticks], rotation=0 if len(ticks) < 8 else 45)
+    axes.minorticks_off()
+
+
+def errors(points: Sequence[Any], value: str, low: str = "low", high: str = "high") -> Any:
+    """How far the ends of some rows' intervals lie from their values, as matplotlib wants it."""
+    return [[p[value] - p[low] for p in points], [p[high] - p[value] for p in points]]
+
+
+def shades(count: int) -> Any:
+    """Colours from dark to light, for what has an order."""
+    import numpy as np
+
+    return matplotlib.colormaps["viridis"](np.linspace(0.0, 0.85, count))
+
+
+def write_figure(draw: Callable[[], Figure], files: Sequence[Path]) -> None:
+    """Draw in the house style and write every file whole; a file's ending is its kind.
+
+    A date in the file would make equal figures differ.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = draw()
+        for path in files:
+            content = io.BytesIO()
+            kind = path.suffix[1:]
+            figure.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else None)
+            write(path, content.getvalue())

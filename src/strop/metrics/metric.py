@@ -1,0 +1,223 @@
+"""What a metric is: one record, read by `strop score`, by summaries, studies and the report.
+
+A record says what is stored per output (`measure`), which numbers of the pool follow from it
+(`aggregates`), and what a reader is told of one output (`output`). Adding a metric is adding a
+record: `register(Metric(...))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.metrics.aggregates import bits_per_byte, kept, macro, pooled
+from strop.metrics.bootstrap import Statistic, mean
+from strop.metrics.entropy import entropy
+from strop.metrics.repetition import NGRAM, distinct, pool_repetition, repetition
+from strop.metrics.vendi import vendi_score
+from strop.spec import MetricSpec
+from strop.table import Column
+
+__all__ = [
+    "DISTINCT",
+    "ENTROPY",
+    "PERPLEXITY",
+    "REPETITION",
+    "SHARED",
+    "VENDI",
+    "Aggregate",
+    "Columns",
+    "Metric",
+    "metric",
+    "metrics",
+    "register",
+]
+
+Columns = Mapping[str, NDArray]
+"""What is stored: a number per output [n], or a vector per output [n, d]."""
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One number of a pool."""
+
+    column: Column
+    """Its name in JSON, its heading, its digits."""
+    of: Callable[[Columns, Ids], Statistic | float | None]
+    """From what is stored and the pool's token ids. A `Statistic` gets a bootstrap interval."""
+    shown: bool = True
+    """Whether tables show it unasked."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    aggregates: tuple[Aggregate, ...]
+    measure: Callable[[Sequence[str], Ids], Columns] | None = None
+    """From some outputs' texts and ids to columns; None where a network of its own is needed."""
+    output: Column | None = None
+    """What is told of a single output."""
+    of_output: Callable[[Columns], NDArray[np.float64]] | None = None
+    """Its value for every output; by default the column of the metric's name."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the numbers depend on besides the outputs; part of the metric's identity."""
+    needs_text: bool = False
+    of_pool: bool = False
+    """Whether an output's value depends on the others: it is computed anew and never stored."""
+
+    @property
+    def spec(self) -> MetricSpec:
+        """Its identity, where no evaluator belongs to it."""
+        return MetricSpec(name=self.name, settings=dict(self.settings))
+
+    def values(self, columns: Columns) -> NDArray[np.float64]:
+        """What is told of every output; nan where there is nothing to tell."""
+        found = columns[self.name] if self.of_output is None else self.of_output(columns)
+        return np.asarray(found, float)
+
+
+def _per_output(columns: Columns) -> NDArray[np.float64]:
+    nll, tokens = columns["nll"], columns["tokens"]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return np.where(tokens > 0, np.exp(nll / tokens), np.nan)
+
+
+def _average(column: Column) -> Aggregate:
+    """The mean over outputs of the column that bears the metric's name."""
+    return Aggregate(column, lambda columns, _: mean(columns[column.name]))
+
+
+def _distinct(n: int) -> Aggregate:
+    # No interval: a resample repeats outputs and is less diverse by construction.
+    words = f"Different {n}-grams over all {n}-grams of the pool."
+    column = Column(str(n), f"distinct-{n}", digits=3, help=words)
+    return Aggregate(column, lambda _, ids: distinct(ids, n), shown=n == 2)
+
+
+def _vendi(columns: Columns, ids: Ids) -> float | None:
+    vectors = columns["embedding"]
+    return vendi_score(vectors) if len(vectors) == len(ids) > 0 else None
+
+
+ENTROPY = Metric(
+    "entropy",
+    (_average(Column("entropy", help="Mean unigram entropy of an output, in nats.", digits=4)),),
+    measure=lambda _, ids: {"entropy": entropy(ids)},
+    output=Column("entropy", help="Unigram entropy of the output, in nats.", digits=3),
+)
+REPETITION = Metric(
+    "repetition",
+    (
+        _average(
+            Column(
+                "repetition",
+                f"repeated {NGRAM}-grams",
+                help=f"Share of tokens in {NGRAM}-grams that their output repeats.",
+                digits=3,
+                percent=True,
+            )
+        ),
+    ),
+    measure=lambda _, ids: {"repetition": repetition(ids)},
+    output=Column(
+        "repetition",
+        "repeated",
+        help=f"Share of tokens in {NGRAM}-grams that the output repeats.",
+        digits=2,
+    ),
+    settings={"ngram": NGRAM},
+)
+SHARED = Metric(
+    "pool-repetition",
+    (
+        # An interval over outputs given the pool: it does not know how a larger pool would look.
+        _average(
+            Column(
+                "pool_repetition",
+                "across pool",
+                help=f"Share of tokens in {NGRAM}-grams that another output has too.",
+                digits=3,
+                percent=True,
+            )
+        ),
+    ),
+    measure=lambda _, ids: {"pool_repetition": pool_repetition(ids)},
+    of_pool=True,
+)
+DISTINCT = Metric("distinct", tuple(map(_distinct, (1, 2, 3, 4))), of_pool=True)
+PERPLEXITY = Metric(
+    "perplexity",
+    (
+        Aggregate(
+            Column("pooled", "perplexity", help="exp(nats over tokens), all outputs together."),
+            lambda columns, _: pooled(columns),
+        ),
+        Aggregate(
+            Column("macro", "macro perplexity", help="exp of the mean over outputs of their mean."),
+            lambda columns, _: macro(columns),
+            shown=False,
+        ),
+        Aggregate(
+            Column("bits_per_byte", "bits per byte"),
+            lambda columns, _: bits_per_byte(columns),
+            shown=False,
+        ),
+        Aggregate(
+            Column("kept", "bytes read", help="The share of the outputs' bytes that counts."),
+            lambda columns, _: kept(columns),
+            shown=False,
+        ),
+    ),
+    output=Column("perplexity", help="Perplexity of the output.", digits=3),
+    of_output=_per_output,
+    needs_text=True,
+)
+VENDI = Metric(
+    "vendi",
+    (
+        Aggregate(
+            Column(
+                "vendi",
+                "Vendi",
+                help="How many different outputs the pool is worth, by embeddings.",
+            ),
+            _vendi,
+        ),
+    ),
+    needs_text=True,
+)
+
+_METRICS: dict[str, Metric] = {}
+
+
+def register(record: Metric) -> Metric:
+    """Make a metric known: from now on it is scored, summarised and shown like any other."""
+    if record.name in _METRICS and _METRICS[record.name] != record:
+        raise UserError(
+            "Two metrics have the same name.", where="Metric.name", got=record.name, fix="rename it"
+        )
+    record.spec  # noqa: B018  refuses a name that cannot be one
+    _METRICS[record.name] = record
+    return record
+
+
+def metrics() -> tuple[Metric, ...]:
+    """All that are known, in the order in which tables show them."""
+    return tuple(_METRICS.values())
+
+
+def metric(name: str) -> Metric | None:
+    """One by its name; None for scores of a metric that is not known here."""
+    return _METRICS.get(name)
+
+
+for _one in (PERPLEXITY, ENTROPY, REPETITION, SHARED, DISTINCT, VENDI):
+    _METRICS[_one.name] = _one

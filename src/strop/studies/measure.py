@@ -1,0 +1,354 @@
+"""From operating points to measured cells: the one way in which studies draw, score and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.errors import UserError, unknown_name
+from strop.facts import SAMPLERS, default_sampler
+from strop.spec import OperatingPoint, SamplerSpec, check_family
+from strop.studies.study import Ask
+from strop.table import Column, Pivot, Table
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.groupeval.verdicts import Verdicts
+    from strop.metrics.causal import Evaluator
+    from strop.metrics.guard import Guard
+    from strop.metrics.measured import Measured
+    from strop.store import Cell
+
+__all__ = [
+    "POINT_COLUMNS",
+    "SHARPENED",
+    "TEMPERATURES",
+    "Points",
+    "budgets",
+    "cell_table",
+    "check_groups",
+    "draw",
+    "guard_notes",
+    "judge_texts",
+    "load",
+    "measure",
+    "named_points",
+    "points",
+    "score",
+    "standard",
+    "texts_of",
+]
+
+TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
+"""The paper's sweep."""
+SHARPENED = {"temperature": 0.9, "precision": "float32"}
+"""The paper's sharper setting; a sampler without a fast float32 form takes float64."""
+PROFILE, GROUP = "webtext-v1", 8
+
+POINT_COLUMNS = (
+    Column("steps", "M", help="Configured updates; not network calls."),
+    Column("temperature", "tau", digits=None),
+    Column("precision"),
+)
+MEASURED_COLUMNS = (
+    Column("outputs", "n"),
+    Column("perplexity", ends=("low", "high"), mark="mark"),
+    Column("entropy", unit="nats", digits=3),
+    Column("guard", help="On which side of the entropy guard it lies."),
+)
+
+
+def cell_table(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    down: str | None = None,
+    extra: Sequence[Column] = (),
+) -> Table:
+    """Measured cells as a table: its columns are the fields in which they differ.
+
+    `rows` come from `Measured.row`, with more if need be, which `extra` names. With `down` the
+    perplexities are spread over a grid, that field going down.
+    """
+    fields = [name for name in _fields() if len({str(row.get(name)) for row in rows}) > 1]
+    fields += [one.name for one in extra if one.name not in fields]
+    shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
+    columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
+    columns += [one for one in MEASURED_COLUMNS if one.name not in fields]
+    pivot = None
+    if down is not None:
+        across = tuple(name for name in ("steps", *fields) if name != down)
+        pivot = Pivot((down,), across, "perplexity", ("entropy",))
+    return Table(title, tuple(columns), rows, pivot)
+
+
+def _fields() -> list[str]:
+    """Every field that operating points can differ in."""
+    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
+    return [*_shared(), *own]
+
+
+# ---------------------------------------------------------------- operating points
+
+
+@dataclass(frozen=True)
+class Points:
+    """Operating points, and what was left out of them in words."""
+
+    points: tuple[OperatingPoint, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def standard(family: str) -> OperatingPoint:
+    """What everything is compared with: the family's own sampler, tau 1, float64, all tokens."""
+    return OperatingPoint.of(SamplerSpec(name=default_sampler(family)))
+
+
+def points(
+    family: str,
+    sampler: str | None,
+    axes: Mapping[str, Sequence[Any]],
+    usual: Mapping[str, Sequence[Any]],
+) -> Points:
+    """Every combination of the axes for a family's sampler.
+
+    `usual` has the axes that hold unless others are given. Precisions are those that the sampler
+    has a fast form for; a setting that one of several samplers lacks is left out for it. Both are
+    said.
+    """
+    names = [str(one) for one in axes.get("name", [sampler or default_sampler(family)])]
+    found: dict[OperatingPoint, None] = {}
+    told: dict[str, None] = {}
+    own = {key for name in names for key in _facts(name).settings}
+    for key in axes:
+        if key not in (*_shared(), *own):
+            raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
+    for name in names:
+        facts = _fitting(family, name)
+        mine = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
+        mine.pop("name", None)
+        if "precision" not in axes:
+            mine["precision"] = _precisions(name, mine.get("precision", ()), told)
+        for key in [k for k in mine if k not in _shared() and k not in facts.settings]:
+            told[f"{key} left out for {name}, which has no such setting"] = None
+            mine.pop(key)
+        fixed = {} if facts.fast else {"implementation": "dense"}
+        for values in product(*mine.values()):
+            spec = SamplerSpec(**{"name": name, **fixed, **dict(zip(mine, values, strict=True))})
+            found[OperatingPoint.of(spec)] = None
+    return Points(tuple(found), tuple(told))
+
+
+def named_points(
+    family: str, sampler: str | None, named: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
+    """Operating points under names, each at the nearest precision that its sampler draws fast."""
+    name = sampler or default_sampler(family)
+    _fitting(family, name)
+    told: dict[str, None] = {}
+    found = {}
+    for label, fields in named.items():
+        [precision] = _precisions(name, (fields.get("precision", "float64"),), told)
+        fixed = {} if _facts(name).fast else {"implementation": "dense"}
+        spec = SamplerSpec(**{"name": name, **fixed, **fields, "precision": precision})
+        found[label] = OperatingPoint.of(spec)
+    return found, tuple(told)
+
+
+def _facts(name: str) -> Any:
+    if name not in SAMPLERS:
+        raise unknown_name("sampler", name, SAMPLERS, where="`sampler`")
+    return SAMPLERS[name]
+
+
+def _fitting(family: str, name: str) -> Any:
+    """What is known of a sampler, if it can sample a checkpoint of the family."""
+    facts = _facts(name)
+    check_family(family, name)
+    if facts.causal != SAMPLERS[default_sampler(family)].causal:
+        raise UserError(
+            f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
+            where="`sampler`",
+            fix=f"use `sampler={default_sampler(family)}`",
+        )
+    return facts
+
+
+def _shared() -> list[str]:
+    """The fields that every sampler has and an axis may vary; budgets are no axis."""
+    return [one for one in SamplerSpec.model_fields if one not in ("steps", "grid", "settings")]
+
+
+def _precisions(name: str, wanted: Iterable[str], told: dict[str, None]) -> tuple[str, ...]:
+    """The wanted precisions that the sampler draws fast; at least one that it has."""
+    facts = _facts(name)
+    wanted = tuple(wanted) or ("float64", "float32")
+    if not facts.fast:
+        return wanted
+    for one in wanted:
+        if one not in facts.fast_precisions:
+            instead = "" if len(wanted) > 1 else f"; {facts.fast_precisions[0]} is taken"
+            told[f"{one} left out: {name} has no fast form with it{instead}"] = None
+    return tuple(p for p in wanted if p in facts.fast_precisions) or facts.fast_precisions[:1]
+
+
+def budgets(model: Model, steps: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of steps; a causal model has one, its length."""
+    causal = SAMPLERS[default_sampler(model.spec.family)].causal
+    return (0,) if causal else tuple(steps)
+
+
+# ---------------------------------------------------------------- drawing and scoring
+
+
+def load(ask: Ask, source: str) -> Model:
+    """A checkpoint on the device and in the dtype that were asked for."""
+    from strop.denoisers import load_model
+
+    return load_model(source, device=ask["device"], dtype=ask.values.get("dtype", "auto"))
+
+
+def draw(
+    ask: Ask,
+    model: Model,
+    cells: Sequence[tuple[int, OperatingPoint]],
+    out: Path,
+    *,
+    n: int | Sequence[int] | None = None,
+    seed: int | None = None,
+) -> list[Cell]:
+    """One cell per budget and point; whatever is in `out` already is not drawn again."""
+    from strop.denoisers.base import usable_length
+    from strop.generate import sample_cells
+    from strop.metrics.guard import held_out_guard
+    from strop.store import Run
+
+    given = ask.values.get("held_out")
+    if given is not None:  # a file that cannot be read is better found before hours of work
+        held_out_guard(Path(given), usable_length(model, ask.values.get("length")), model)
+    sample_cells(
+        model,
+        [point.at(steps) for steps, point in cells],
+        n=ask["n"] if n is None else n,
+        seed=ask["seed"] if seed is None else seed,
+        length=ask.values.get("length"),
+        out=out,
+        force=bool(ask.values.get("force")),
+        progress=ask.progress,
+    )
+    return Run.open(out).cells()
+
+
+def score(
+    ask: Ask,
+    model: Model,
+    cells: Sequence[Cell],
+    evaluators: Sequence[Evaluator] | None = None,
+) -> list[Measured]:
+    """Score cells of one run, and read them under one guard."""
+    from strop.metrics.measured import measured
+    from strop.metrics.perplexity import score_perplexity
+    from strop.metrics.score import score_records
+    from strop.store import Run
+
+    for cell in cells:
+        score_records(cell)
+        for one in [ask.evaluator] if evaluators is None else evaluators:
+            score_perplexity(cell, one, ask["span"], progress=ask.progress)
+    guard = _guard(ask, model, Run(cells[0].path.parents[1]), cells[0])
+    return [measured(cell, guard) for cell in cells]
+
+
+def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
+    """Of the texts that were given, as this checkpoint reads them; kept for later readers."""
+    from dataclasses import asdict
+
+    from strop.metrics.guard import held_out_guard, run_guard
+
+    given = ask.values.get("held_out")
+    if given is None:
+        return run_guard(run, cell.spec.generator)
+    found = held_out_guard(Path(given), cell.spec.generator.length, model)
+    run.keep_guard(asdict(found))
+    return found
+
+
+def measure(
+    ask: Ask,
+    source: str,
+    cells: Sequence[tuple[int, OperatingPoint]],
+    out: Path,
+    *,
+    n: int | Sequence[int] | None = None,
+    model: Model | None = None,
+) -> list[Measured]:
+    """Draw and score one checkpoint's cells, in the order in which they are asked for."""
+    model = load(ask, source) if model is None else model
+    return score(ask, model, draw(ask, model, cells, out, n=n))
+
+
+def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
+    """What is to be said of the guards and of small pools, each once."""
+    from strop.metrics.measured import SMALL
+
+    found = list(found)
+    told = dict.fromkeys(str(one.guard) for one in found)
+    least = min((one.outputs for one in found), default=SMALL)
+    if least < SMALL:
+        told[
+            f"pools of fewer than {SMALL} outputs (here {least}): their bootstrap intervals are "
+            "too short, about 91% instead of 95% at 8"
+        ] = None
+    return tuple(told)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def check_groups(ask: Ask) -> None:
+    """Refuse a number of outputs that cannot be judged in groups."""
+    if ask["n"] % GROUP:
+        raise UserError(
+            "The judge reads groups of eight.",
+            where="`n`",
+            got=ask["n"],
+            expected="a multiple of 8",
+        )
+
+
+def texts_of(cell: Cell, n: int | None = None) -> list[str]:
+    """The texts of a cell, or a word about their absence."""
+    found = cell.pool(n).texts
+    if found is None:
+        raise UserError("The outputs have no texts to judge.", where=cell.path)
+    return found
+
+
+def judge_texts(texts: Mapping[str, Sequence[str]], out: Path, *, seed: int) -> dict[str, Verdicts]:
+    """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
+
+    The offline judge counts; it is no language model, and its series' name says so. Series of other
+    judges that are there already are read too: `strop groupeval judge OUT --base-url URL`.
+    """
+    from strop.groupeval.inputs import Source, check
+    from strop.groupeval.judge import pending
+    from strop.groupeval.offline import judge_offline, offline_judge
+    from strop.groupeval.plan import make_plan
+    from strop.groupeval.profile import Profile
+    from strop.groupeval.series import Series, list_series, write_plan
+    from strop.groupeval.verdicts import load as load_verdicts
+    from strop.metrics import embeddings
+
+    profile = Profile.load(PROFILE)
+    sources = [Source(name, tuple(some), None, name) for name, some in texts.items()]
+    check(sources, profile)
+    plan, frozen = make_plan(sources, profile, seed=seed)
+    write_plan(out, plan, profile, frozen)
+    dense = embeddings.available()
+    weights = embeddings.embedding_spec().sha256 if dense else None
+    series = Series.create(out, offline_judge("minilm" if dense else "ngrams", weights))
+    with series.writing():
+        judge_offline(series, pending(series), embeddings.embed if dense else None, lambda _: None)
+    return {one.name: load_verdicts(f"{out}@{one.id}") for one in list_series(out)}

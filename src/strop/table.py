@@ -1,0 +1,241 @@
+"""A typed table: what was measured, written once, for the terminal, the page, CSV and JSON alike.
+
+Rows are plain records. A `Column` says what one of their keys means and how it is printed; keys
+without a column are kept in JSON and CSV and not shown.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["NOTHING", "Column", "Entry", "Pivot", "Table", "interval", "number"]
+
+NOTHING = "–"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""How a text begins that a spreadsheet would run."""
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number with this many significant digits, without an exponent where one can read it."""
+    if value is None:
+        return NOTHING
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "−∞" if value < 0 else "undefined"
+    if value == 0:
+        return "0"
+    size = math.floor(math.log10(abs(value)))
+    if size < -4 or size > 8:
+        return f"{value:.{digits - 1}e}".replace("-", "−")
+    places = max(digits - 1 - size, 0)
+    return f"{value:,.{places}f}".replace("-", "−")
+
+
+def interval(low: float | None, high: float | None, digits: int = 3) -> str:
+    """`[low, high]`, or nothing where there is none."""
+    if low is None or high is None:
+        return ""
+    return f"[{number(low, digits)}, {number(high, digits)}]"
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one key of the rows means."""
+
+    name: str
+    label: str = ""
+    """Its heading; the name by default."""
+    unit: str = ""
+    digits: int | None = 4
+    """Significant ones; None for a setting, which is written as it was set."""
+    help: str = ""
+    """One sentence for who asks."""
+    ends: tuple[str, str] | None = None
+    """The keys that hold the ends of its 95% interval."""
+    mark: str | None = None
+    """The key whose value, a sign such as a dagger, stands behind the number."""
+    signed: bool = False
+    """Whether positive numbers show their sign: it is a difference."""
+    percent: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The label, and the unit where there is one."""
+        label = self.label or self.name.replace("_", " ")
+        return f"{label}, {self.unit}" if self.unit else label
+
+    def text(self, value: Any) -> str:
+        """One value in words."""
+        if value is None:
+            return NOTHING
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, str):
+            return value
+        if isinstance(value, (list, tuple)):
+            return " / ".join(self.text(one) for one in value)
+        if isinstance(value, int):
+            return f"{value:,}"
+        if self.digits is None:
+            return f"{value:g}"
+        if self.percent:
+            return f"{100 * value:.{max(self.digits - 2, 0)}f}%"
+        told = number(value, self.digits)
+        return f"+{told}" if self.signed and value > 0 else told
+
+    def entry(self, row: Mapping[str, Any]) -> Entry:
+        """What a row says in this column."""
+        low, high = (row.get(end) for end in self.ends or ("", ""))
+        told = "" if low is None or high is None else f"[{self.text(low)}, {self.text(high)}]"
+        mark = str(row.get(self.mark) or "") if self.mark else ""
+        return Entry(self.text(row.get(self.name)), mark, "", told)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a printed table."""
+
+    value: str
+    mark: str = ""
+    beside: str = ""
+    """Other columns of the same row, in brackets."""
+    interval: str = ""
+    row: Mapping[str, Any] | None = None
+    """What it was made of, for who draws it with more than words."""
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        return " ".join(filter(None, [f"{self.value}{self.mark}", self.beside, self.interval]))
+
+    @property
+    def block(self) -> str:
+        """The interval below."""
+        first = " ".join(filter(None, [f"{self.value}{self.mark}", self.beside]))
+        return "\n".join(filter(None, [first, self.interval]))
+
+
+@dataclass(frozen=True)
+class Pivot:
+    """A table with one of its columns spread over a grid."""
+
+    down: tuple[str, ...]
+    across: tuple[str, ...]
+    show: str
+    beside: tuple[str, ...] = ()
+    """Columns that stand in brackets behind the shown one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, and what their keys mean."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Mapping[str, Any]]
+    pivot: Pivot | None = None
+    """How to print it; without one it is printed row by row."""
+    shown: bool = True
+    """Whether it is printed; else it is there for CSV and JSON."""
+
+    def column(self, name: str) -> Column:
+        """One column by its name."""
+        return next((c for c in self.columns if c.name == name), Column(name))
+
+    def header(self) -> list[str]:
+        """The headings, in the order of `entries`."""
+        if self.pivot is None:
+            return [column.heading for column in self.columns]
+        heads = [self.column(name).heading for name in self.pivot.down]
+        return heads + [self._head(self.pivot.across, key) for key in self._across()]
+
+    def entries(self) -> list[list[Entry]]:
+        """What is printed, line by line."""
+        if self.pivot is None:
+            return [[column.entry(row) for column in self.columns] for row in self.rows]
+        down, across = self.pivot.down, self._across()
+        found: dict[Any, dict[Any, Mapping[str, Any]]] = {}
+        for row in self.rows:
+            key = tuple(row[name] for name in down)
+            found.setdefault(key, {})[tuple(row[name] for name in self.pivot.across)] = row
+        return [
+            [self.column(name).entry(next(iter(line.values()))) for name in down]
+            + [self._spread(line.get(key)) for key in across]
+            for line in found.values()
+        ]
+
+    def text(self) -> tuple[list[str], list[list[str]]]:
+        """Header and lines for a terminal."""
+        block = self.pivot is not None
+        lines = [[e.block if block else e.line for e in line] for line in self.entries()]
+        return self.header(), lines
+
+    def _across(self) -> list[tuple[Any, ...]]:
+        assert self.pivot is not None
+        return list(dict.fromkeys(tuple(row[n] for n in self.pivot.across) for row in self.rows))
+
+    def _head(self, names: Iterable[str], values: Iterable[Any]) -> str:
+        words = []
+        for name, value in zip(names, values, strict=True):
+            column = self.column(name)
+            told = column.text(value)
+            words.append(told if isinstance(value, str) else f"{column.label or name}={told}")
+        return " ".join(words)
+
+    def _spread(self, row: Mapping[str, Any] | None) -> Entry:
+        assert self.pivot is not None
+        if row is None:
+            return Entry(NOTHING)
+        one = self.column(self.pivot.show).entry(row)
+        told = [self.column(name).text(row[name]) for name in self.pivot.beside if name in row]
+        beside = f"[{', '.join(told)}]" if told else ""
+        return Entry(one.value, one.mark, beside, one.interval, row)
+
+    def csv(self) -> bytes:
+        """Every key of every row; a text that a spreadsheet would run is quoted."""
+        names = list(dict.fromkeys(key for row in self.rows for key in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({k: _inert(v) for k, v in row.items()} for row in self.rows)
+        return text.getvalue().encode()
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "title": self.title,
+            "columns": [_said(column) for column in self.columns],
+            "rows": [dict(row) for row in self.rows],
+            **({} if self.pivot is None else {"pivot": _said(self.pivot)}),
+            **({} if self.shown else {"shown": False}),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Table:
+        """What `document` wrote."""
+        pivot = document.get("pivot")
+        return cls(
+            str(document["title"]),
+            tuple(Column(**_tuples(one)) for one in document["columns"]),
+            list(document["rows"]),
+            None if pivot is None else Pivot(**_tuples(pivot)),
+            bool(document.get("shown", True)),
+        )
+
+
+def _inert(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _said(one: Any) -> dict[str, Any]:
+    """A record's fields that are not the default."""
+    return {f.name: v for f in fields(one) if (v := getattr(one, f.name)) != f.default}
+
+
+def _tuples(document: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has lists where the records have tuples."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in document.items()}

@@ -1,0 +1,34 @@
+"""What the tests of studies share: a command with --json, and small checkpoints of every family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strop.cli.main import run
+from strop.studies.families import dressed
+
+Called = Callable[..., tuple[int, Any, str]]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Called:
+    """A command with --json: its exit code, its document, and what it said on stderr."""
+
+    def called(*words: object) -> tuple[int, Any, str]:
+        capsys.readouterr()
+        code = run([*map(str, words), "--json"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out), err
+
+    return called
+
+
+@pytest.fixture(scope="session")
+def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The embedded model in the layouts of SEDD, DUO and DiDi-Instruct."""
+    return dressed(Path(tmp_path_factory.mktemp("dressed")))

@@ -1,0 +1,389 @@
+"""A study is a value: one record that command line, result, report and docs read."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import Called
+from strop import metrics, studies
+from strop.cli.main import run
+from strop.errors import UserError
+from strop.metrics import metric as metric_module
+from strop.studies import paper
+from strop.studies import study as study_module
+from strop.studies.collapse import CEILING, best_pair
+from strop.table import Column, Table
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+# ---------------------------------------------------------------- one record each
+
+
+@pytest.fixture
+def toy() -> Iterator[studies.Study]:
+    """A study that counts letters, as a user would add it."""
+
+    def measure(ask: studies.Ask) -> studies.Result:
+        rows = [
+            {"word": word, "letters": len(word) * ask["factor"]} for word in (*ask.sources, "strop")
+        ]
+        columns = (Column("word"), Column("letters", "number of letters", unit="letters"))
+        return studies.Result(ask.said(), Table("Letters", columns, rows), notes=("counted",))
+
+    def draw(result: studies.Result) -> Any:
+        from strop.figures import panels
+
+        figure, [axes] = panels(1, 2.0)
+        axes.plot([row["letters"] for row in result.table.rows])
+        return figure
+
+    record = studies.register(
+        studies.Study(
+            name="letters",
+            title="How long are words?",
+            about="Count letters.",
+            sources=studies.Sources(("WORD...",), "Some words."),
+            parameters=(studies.Parameter("factor", "Times what.", 1, "int", least=1),),
+            run=measure,
+            draw=draw,
+        )
+    )
+    yield record
+    del study_module._STUDIES["letters"]
+
+
+@pytest.fixture
+def vowels() -> Iterator[metrics.Metric]:
+    """A metric of the text, as a user would add it."""
+    record = metrics.register(
+        metrics.Metric(
+            "vowels",
+            (
+                metrics.Aggregate(
+                    Column("vowels", "share of vowels", digits=3, help="Of the characters."),
+                    lambda columns, _: metrics.mean(columns["vowels"]),
+                ),
+            ),
+            measure=lambda texts, _: {"vowels": np.array([_vowels(text) for text in texts])},
+            output=Column("vowels", digits=2),
+            needs_text=True,
+        )
+    )
+    yield record
+    del metric_module._METRICS["vowels"]
+
+
+def _vowels(text: str) -> float:
+    return sum(c in "aeiou" for c in text) / max(len(text), 1)
+
+
+def test_a_study_costs_one_record(
+    toy: studies.Study, call: Called, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "letters"
+    code, document, err = call("study", "letters", "cat", "mouse", "--factor", 2, "-o", out)
+    assert code == 0
+    assert document["rows"][1] == {"word": "mouse", "letters": 10}
+    assert f"next: strop report {out}" in err
+    with open(out / "table.csv") as file:
+        assert [row["letters"] for row in csv.DictReader(file)] == ["6", "10", "10"]
+    assert (out / "letters.svg").stat().st_size > 500
+    assert run(["study", "letters", "cat", "-o", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "number of letters, letters" in printed
+    assert "counted" in printed
+    assert run(["study", "--help"]) == 0
+    assert "How long are words?" in capsys.readouterr().out
+    code, document, _ = call("study", "letters", "--factor", 0, "-o", tmp_path / "x")
+    assert code == 1
+    assert "--factor" in json.dumps(document)
+    stored = json.loads((out / "result.json").read_text())
+    again = studies.Result.read({k: v for k, v in stored.items() if k not in ("format", "study")})
+    assert again.table == Table("Letters", toy.run(toy.ask(out)).table.columns, stored["rows"])
+    # The report shows it unasked.
+    page = tmp_path / "page.html"
+    code, _, _ = call("report", out, "-o", page)
+    html = page.read_text()
+    assert code == 0
+    assert "How long are words?" in html
+    assert "number of letters" in html
+    assert html.count("<svg") >= 1
+
+
+def test_a_metric_costs_one_record(
+    vowels: metrics.Metric, checkpoint: Path, call: Called, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert call("sample", checkpoint, "--steps", 2, "-n", 4, "-o", out)[0] == 0
+    code, document, _ = call("score", out, "--evaluator", "none")
+    assert code == 0
+    [cell] = document["cells"]
+    from strop.store import Run
+
+    texts = Run.open(out).cells()[0].pool().texts
+    assert texts is not None
+    assert cell["vowels"]["value"] == pytest.approx(np.mean([_vowels(text) for text in texts]))
+    assert cell["vowels"]["low"] <= cell["vowels"]["value"] <= cell["vowels"]["high"]
+    page = tmp_path / "page.html"
+    assert call("report", out, "-o", page)[0] == 0
+    assert "share of vowels" in page.read_text()
+
+
+def test_two_records_cannot_share_a_name(toy: studies.Study, vowels: metrics.Metric) -> None:
+    with pytest.raises(UserError, match="same name"):
+        studies.register(
+            studies.Study("letters", "x", "x", studies.Sources((), ""), (), run=toy.run)
+        )
+    with pytest.raises(UserError, match="same name"):
+        metrics.register(metrics.Metric("vowels", ()))
+    with pytest.raises(UserError, match="name"):
+        metrics.register(metrics.Metric("No Good", ()))
+
+
+def test_every_study_stands_in_the_docs_and_has_examples_that_parse() -> None:
+    import shlex
+
+    from strop.cli.main import build
+
+    page = (DOCS / "studies.md").read_text()
+    for name, record in studies.studies().items():
+        assert f"`strop study {name}`" in page or name == "audit", name
+        assert record.examples, name
+        for example in record.examples:
+            words = shlex.split(example)[1:]
+            command = build()
+            while hasattr(command, "commands"):
+                command = command.commands[words.pop(0)]
+            command.make_context("x", list(words))
+
+
+def test_the_registry_loads_no_torch() -> None:
+    code = "import sys; from strop.studies import studies; studies()\n"
+    code += "print([m for m in ('torch', 'scipy', 'matplotlib', 'pyarrow') if m in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert found.stdout.strip() == "[]"
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_a_table_is_the_same_everywhere() -> None:
+    rows = [
+        {"m": 4, "name": "=1+1", "x": 41.234, "low": 38.1, "high": 44.9, "mark": "†", "h": 4.2},
+        {"m": 4, "name": "b", "x": None, "low": None, "high": None, "mark": "", "h": None},
+    ]
+    columns = (
+        Column("m", "M"),
+        Column("name"),
+        Column("x", digits=4, ends=("low", "high"), mark="mark"),
+    )
+    table = Table("T", columns, rows)
+    assert table.text() == (
+        ["M", "name", "x"],
+        [["4", "=1+1", "41.23† [38.10, 44.90]"], ["4", "b", "–"]],
+    )
+    assert Table.read(json.loads(json.dumps(table.document()))) == table
+    assert b"'=1+1" in table.csv()  # a spreadsheet must not run it
+    from strop.table import Pivot
+
+    spread = Table("T", columns, rows, Pivot(("m",), ("name",), "x", ("h",)))
+    assert spread.header() == ["M", "=1+1", "b"]
+    assert spread.text()[1] == [["4", "41.23† [4.200]\n[38.10, 44.90]", "– [–]"]]
+    assert Table.read(spread.document()) == spread
+
+
+# ---------------------------------------------------------------- the studies themselves
+
+
+def test_the_best_pair() -> None:
+    nll, tokens = np.array([1.0, 2.0, 3.0, 9.0]), np.array([1, 1, 1, 1])
+    assert best_pair(nll, tokens, np.array([1.0, 1.0, 1.0, 1.0])) == (0, 1)
+    assert best_pair(nll, tokens, np.array([0.0, 0.0, 0.0, 4.0])) == (0, 3)
+    with pytest.raises(UserError, match="two outputs"):
+        best_pair(nll[:1], tokens[:1], np.ones(1))
+
+
+def test_collapse_fools_scores_of_single_outputs_only(call: Called, tmp_path: Path) -> None:
+    code, result, _ = call("study", "collapse", "--steps", 8, "-n", 16, "-o", tmp_path / "c")
+    assert code == 0
+    honest, control = result["rows"]
+    assert control["perplexity"] < honest["perplexity"]
+    assert control["entropy"] >= honest["entropy"]
+    [judge] = result["judges"]
+    assert control[f"GED {judge}"] <= CEILING + 1e-9
+    assert control[f"GED {judge}"] < honest[f"GED {judge}"]
+
+
+def test_collapse_says_at_once_that_it_needs_groups(call: Called, tmp_path: Path) -> None:
+    code, document, _ = call("study", "collapse", "-n", 3, "-o", tmp_path / "c")
+    assert (code, document["error"]["expected"]) == (1, "a multiple of 8")
+    assert not (tmp_path / "c" / "run").exists()
+
+
+def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
+    words = ("--steps", "2,8", "-n", 8, "--length", 32)
+    code, ratios, _ = call("study", "less-is-more", *words, "--n-less", 12, "-o", tmp_path / "less")
+    assert code == 0
+    assert {row["sampler"] for row in ratios["rows"]} == {"standard", "sharpened", "stronger"}
+    for row in ratios["rows"]:
+        assert row["ratio"] == pytest.approx(row["more"] / row["less"], rel=1e-9)
+        assert row["inverted"] == (row["low"] > 1)
+    from strop.store import Run
+
+    assert {Run.open(tmp_path / "less" / name).asked["n"] for name in ("more", "less")} == {8, 12}
+    sweep = ("--temperature", "0.8,1.0", "--precision", "float64")
+    code, found, _ = call("study", "frontier", *words, *sweep, "-o", tmp_path / "frontier")
+    assert code == 0
+    cool, plain = found["rows"][:2]
+    assert cool["perplexity"] < plain["perplexity"]
+    assert cool["entropy"] < plain["entropy"]
+    for name in ("less/less-is-more.svg", "frontier/frontier.png", "frontier/table.csv"):
+        assert (tmp_path / name).stat().st_size > 0
+    for name, cells in (("less", 12), ("frontier", 4)):  # the runs inside are found
+        code, page, _ = call("report", tmp_path / name, "-o", tmp_path / f"{name}.html")
+        assert (code, page["cells"]) == (0, cells)
+    code, document, _ = call("study", "frontier", "-n", 8, "-o", tmp_path / "less")
+    assert code == 1
+    assert "another study" in document["error"]["what"]
+
+
+@pytest.mark.parametrize("name", ["frontier", "less-is-more"])
+def test_other_families_and_axes(
+    families: dict[str, str], call: Called, tmp_path: Path, name: str
+) -> None:
+    sources = [families["duo"]] * (2 if name == "less-is-more" else 1)
+    words = ("--steps", 2, "-n", 8, "--length", 8, "--axis", "top_p=1,0.9")
+    code, result, _ = call("study", name, *sources, *words, "-o", tmp_path / "out")
+    assert code == 0, result
+    points = {row["point"] for row in result["rows"]}
+    assert any("top_p 0.9" in point for point in points)
+    assert all("float64" in point for point in points)  # DUO draws fast in float64 only
+    assert any("float32 left out" in note for note in result["notes"])
+
+
+# ---------------------------------------------------------------- the paper's tables
+
+
+def test_the_list_of_what_can_be_reproduced(
+    call: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, document, _ = call("reproduce")
+    assert code == 0
+    assert document.keys() == paper.items().keys()
+    for _, item in paper.items().values():
+        for name in item.tables:
+            assert paper.table(name)
+    assert run(["reproduce"]) == 0
+    out = capsys.readouterr().out
+    assert "large-models" in out  # what is not available is listed too
+    assert "not available" in out
+
+
+@pytest.mark.parametrize(("id", "steps"), [("headline", 16), ("less-is-more-training", 4)])
+def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int) -> None:
+    words = ("reproduce", id, "--smoke", "--steps", steps, "-n", 8, "-o", tmp_path / id)
+    code, document, _ = call(*words)
+    assert code == 0
+    assert any(row["paper"] is not None for row in document["rows"])
+    for row in document["rows"]:
+        assert row["low"] <= row["measured"] <= row["high"]
+
+
+def test_posterior_reproduces_both_estimators_and_the_difference(
+    call: Called, tmp_path: Path
+) -> None:
+    words = ("reproduce", "posterior", "--smoke", "--steps", "2,8", "-n", 6)
+    code, document, _ = call(*words, "-o", tmp_path / "p")
+    assert code == 0
+    rows = document["rows"]
+    by = {(r["what"], r["checkpoint"], r["steps"], r["estimator"]): r for r in rows}
+    late = by["0.9 minus 1", "embedded:tales", 2, "all hidden"]
+    assert late["paper"] == paper.table("posterior").value("difference", checkpoint="late", steps=2)
+    assert ("0.9 minus 1", "embedded:tales-early", 8, "one target") in by
+    difference = by[
+        "late minus early", "embedded:tales minus embedded:tales-early", 8, "all hidden"
+    ]
+    assert difference["paper"] == -0.546
+    profile = [r for r in rows if r["estimator"] == "profile's mean"]
+    assert [row["paper"] for row in profile] == [-0.674]
+
+
+def test_the_five_public_cells_can_run_and_a_checkpoint_of_ones_own_is_late() -> None:
+    _, item = paper.items()["posterior"]
+    assert paper._roles(item, [], smoke=False) == {"public": paper.PUBLIC}
+    assert paper._roles(item, ["runs/mine"], smoke=False) == {"late": "runs/mine"}
+    assert paper._roles(item, [paper.PUBLIC], smoke=False) == {"public": paper.PUBLIC}
+    both = paper._roles(item, ["runs/a", "runs/b"], smoke=False)
+    assert both == {"early": "runs/a", "late": "runs/b"}
+    named = paper._roles(item, ["early=runs/a"], smoke=False)
+    assert named == {"early": "runs/a"}
+    _, full = paper.items()["headline-full"]
+    assert paper._roles(full, ["runs/mine"], smoke=False) == {"late": "runs/mine"}
+    _, head = paper.items()["headline"]
+    assert paper._roles(head, ["runs/mine"], smoke=False) == {"public": "runs/mine"}
+    with pytest.raises(UserError):
+        paper._roles(head, ["runs/a", "runs/b"], smoke=False)
+
+
+def test_size_uses_twice_the_outputs_for_tiny() -> None:
+    _, item = paper.items()["less-is-more-size"]
+    assert (item.values["n"], item.values["n_less"]) == (128, 256)
+
+
+def test_reproducing_says_what_is_missing(call: Called, tmp_path: Path) -> None:
+    code, document, _ = call("reproduce", "grid-small-late", "-o", tmp_path / "x")
+    assert code == 1
+    assert "--smoke" in document["error"]["fix"]
+    code, document, _ = call("reproduce", "headlin", "-o", tmp_path / "x")
+    assert code == 1
+    assert "headline" in str(document)
+    code, document, _ = call(
+        "reproduce", "exact-repair", "--held-out", __file__, "-o", tmp_path / "x"
+    )
+    assert code == 1
+    assert "--held-out" in document["error"]["what"]
+
+
+def test_a_posterior_figure_with_default_names_has_room(tmp_path: Path) -> None:
+    """The legend is inside the figure, and no panel is a strip."""
+    from strop.studies.posterior import STUDY
+
+    result = studies.run("posterior", out=tmp_path / "p", steps=(2, 8), n=8, levels=4, profile_n=4)
+    assert STUDY.draw is not None
+    figure = STUDY.draw(result)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure).draw()
+    whole = figure.bbox
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= whole.x0 - 1
+    assert legend.x1 <= whole.x1 + 1
+    for axes in figure.axes:
+        box = axes.get_window_extent()
+        assert box.width > 0.5 * whole.width
+        assert box.height > 0.15 * whole.height
+
+
+def test_no_library_message_names_a_flag() -> None:
+    """Studies and reports name fields; the command line turns them into its own flags."""
+    root = Path(studies.__file__).parents[1]
+    for folder in ("studies", "metrics"):
+        for file in sorted((root / folder).glob("*.py")):
+            for line in file.read_text().splitlines():
+                found = re.search(r'(?:where|fix|expected|got)=f?"[^"]*--[a-z]', line)
+                known = "strop " in line or "pip install" in line
+                assert found is None or known, f"{file.name}: {line.strip()}"

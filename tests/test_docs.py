@@ -1,0 +1,355 @@
+"""README and docs say what is true: their code runs, their commands parse, their links lead on.
+
+Everything on a page that can be checked without running it is checked for every block and span:
+commands against the real command tree, Makefile, extras and scripts; Python by importing every
+name and matching every call of strop with its signature; JSON, YAML, links, headings, paths.
+
+Then the page is followed as a reader would, in order and in an empty directory: Python blocks share
+a namespace, commands run, and what a console session shows is compared with what is printed. Not
+run, but parsed, are
+
+- what is listed in HEAVY, each with its reason;
+- commands with a placeholder (RUN, CHECKPOINT) that READERS gives no value for;
+- verbs that prose names without using them; `make`, `pip`, `torchrun` and benchmarks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import doc_pages
+import strop
+from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
+from strop.cli.main import run
+from strop.metrics import metric
+from strop.studies import studies, study
+from tiny_models import WORDS, environment, write_checkpoint
+
+HUB = "needs a hub"
+SERVER = "needs a language-model server"
+CORPUS = "needs a corpus"
+MINUTES = "takes more than half a minute"
+HEAVY = {
+    "strop --install-completion": "writes into the files of the user's shell",
+    "strop audit kuleshov-group/mdlm-owt --evaluator gpt2 -o runs/owt": HUB,
+    "strop audit --axis temperature=1,0.9,0.8 --axis top_p=1,0.9 -o runs/nucleus": MINUTES,
+    "strop audit --sampler remdm-cap --axis eta=0.01,0.02 -o runs/remdm": MINUTES,
+    "strop audit --axis name=ancestral,remdm-cap --axis eta=0.008,0.02 -o runs/both": MINUTES,
+    "strop study exact-output --smoke -o runs/exact": MINUTES,
+    "strop score stories.jsonl --evaluator gpt2": HUB,
+    "strop sample openai-community/gpt2 --sampler autoregressive -n 40 -o runs/gpt2": HUB,
+    "strop score runs/x --evaluator gpt2,smollm2-135m --span first-document,full-stream": HUB,
+    "strop study cross-model -o runs/cross": HUB,
+    "strop study cross-model DUO=files/duo SEDD=files/sedd -o runs/two": "needs released weights",
+    "strop study didi-grids files/didi -o runs/grids": "needs released weights",
+    "strop study exact-output --pools runs/cross -o runs/exact": "needs the study above",
+    "strop groupeval agree RUN@gpt-oss RUN@anna": SERVER,
+    "strop groupeval import-human RUN judgments-anna.json": "a person judges before it",
+    "strop theory verify --case FILE": "needs a check that failed",
+    "strop theory markov -o runs/markov": MINUTES,
+    "strop train mdlm-tiny -o runs/tiny --shards data/owt --prepare-only": CORPUS,
+    "strop train mdlm-tiny -o runs/tiny --shards data/owt": CORPUS,
+}
+"""Commands that are parsed only, and Python blocks by their first line."""
+SOURCE = str(Path(strop.__file__).resolve().parent.parent)
+"""Where this strop lies, for processes that start in another directory."""
+RUN = ("strop ", "echo ", "python scripts/")
+"""What is run at all: the rest sets up, trains on several devices or measures for minutes."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a reader of one page has at hand: values for placeholders, files, runs, names."""
+
+    stands: dict[str, str] = field(default_factory=dict)
+    prepare: Callable[[], Any] = lambda: None
+    names: dict[str, Any] = field(default_factory=dict)
+
+
+def tiny(place: str) -> Callable[[], Any]:
+    """A checkpoint of 12 tokens and length 8."""
+    return lambda: write_checkpoint(Path(place))
+
+
+def causal() -> None:
+    """A GPT-2 of one block at path/to/dir."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    end = len(WORDS) - 1
+    shape = {"n_positions": 256, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    ends = {"bos_token_id": end, "eos_token_id": end}
+    config = GPT2Config(vocab_size=len(WORDS), **shape, **ends)
+    GPT2LMHeadModel(config).save_pretrained("path/to/dir")
+    shutil.copy(write_checkpoint(Path("tiny")) / "tokenizer.json", "path/to/dir")
+
+
+def a_run() -> None:
+    """runs/x, of two small cells."""
+    write_checkpoint(Path("tiny"))
+    done("strop sample tiny --steps 2,4 -n 8 -o runs/x")
+
+
+def an_audit() -> None:
+    write_checkpoint(Path("tiny"))
+    done("strop audit tiny --steps 2 -n 8 -o runs/audit")
+
+
+def two_pools() -> None:
+    """Texts of two generators, planned; a page that judges them finds the plan that it makes."""
+    Path("runs").mkdir()
+    for name, verb in (("a", "saw"), ("b", "lost")):
+        texts = (f"On day {i} the old man {verb} a boat near the {i} hills." for i in range(16))
+        rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        Path(f"runs/{name}.jsonl").write_text(rows)
+    done("strop groupeval plan standard=runs/a.jsonl sharpened=runs/b.jsonl -o runs/ge")
+
+
+def judged_pools() -> None:
+    two_pools()
+    done("strop groupeval judge runs/ge --offline")
+
+
+READERS: dict[str, Reader] = {
+    "docs/sample.md": Reader(
+        {"CHECKPOINT": "path/to/dir", "RUN": "runs/made"}, tiny("path/to/dir")
+    ),
+    "docs/precision.md": Reader({"CHECKPOINT": "tiny"}, tiny("tiny")),
+    "docs/families/remdm.md": Reader({"CHECKPOINT": "tiny"}, tiny("tiny")),
+    "docs/families/autoregressive.md": Reader(prepare=causal),
+    "docs/score.md": Reader({"RUN": "runs/x"}, a_run),
+    "docs/show.md": Reader({"RUN": "runs/x"}, a_run),
+    "docs/report.md": Reader({"RUN": "runs/audit"}, an_audit),
+    "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
+    "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
+    "docs/theory.md": Reader({"FILE": "bits.json"}),
+    "docs/extending.md": Reader(prepare=two_pools, names={"my_judge": lambda *_: "{}"}),
+}
+
+
+# Following a page
+
+
+def done(text: str) -> None:
+    """A command that a page takes for granted."""
+    command = Command("before the page", 0, text, inline=False)
+    fault = ran(command, text)
+    assert fault is None, fault
+
+
+def ran(command: Command, text: str) -> str | None:
+    """Run a command; what went wrong, if anything did."""
+    words = replace(command, text=text).words()
+    if words[0] == "strop":
+        code, out, err = in_process(words[1:])
+    else:
+        shell = re.sub(r"^python ", f"'{sys.executable}' ", text)
+        ours = environment(PYTHONPATH=SOURCE)
+        ended = subprocess.run(["sh", "-c", shell], env=ours, capture_output=True, text=True)
+        code, out, err = ended.returncode, ended.stdout, ended.stderr
+    if code != 0:
+        return f"{command.place}: `{text}` ends with {code}: {err[-600:]}"
+    printed = rows(out.splitlines())
+    missing = [row for row in rows(command.printed) if not any(alike(row, one) for one in printed)]
+    return f"{command.place}: `{text}` does not print {missing}" if missing else None
+
+
+def in_process(words: list[str]) -> tuple[int, str, str]:
+    """The command in this process: torch is loaded once, not once per command."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(words)
+    return code, out.getvalue(), err.getvalue()
+
+
+def rows(lines: Iterable[str]) -> list[list[str]]:
+    """Those of printed tables, cell by cell; what stands right of a table is the page's own."""
+    found = (line.split("│")[1:-1] for line in lines if "│" in line)
+    return [[cell.strip() for cell in row] for row in found]
+
+
+def alike(told: list[str], printed: list[str]) -> bool:
+    """Equal words and numbers; 1e-8 covers the ten digits shown, 1e-12 a residual of rounding."""
+    number = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+    one, other = " | ".join(told), " | ".join(printed)
+    pairs = zip(number.findall(one), number.findall(other), strict=False)
+    return number.sub("0", one) == number.sub("0", other) and all(
+        math.isclose(float(a), float(b), rel_tol=1e-8, abs_tol=1e-12) for a, b in pairs
+    )
+
+
+def bare(command: Command) -> str:
+    """A command without the remark behind it."""
+    return re.sub(r"\s+#.*", "", command.text)
+
+
+def to_run(command: Command, reader: Reader) -> str | None:
+    """The command with values for its placeholders; None if it is only parsed."""
+    text = bare(command)
+    if not text.startswith(RUN) or command.is_name or command.shortened or text in HEAVY:
+        return None
+    text = re.sub(r"\s*\[[^]]*\]", "", text) if command.program == "strop" else text
+    for word, value in reader.stands.items():
+        text = re.sub(rf"(?<![\w.-]){word}(\.\.\.)?(?![\w=-])", value, text)
+    return None if PLACEHOLDER.search(text) else text
+
+
+def follow(page: str, text: str, reader: Reader) -> list[str]:
+    """Do what a page says, in order; what does not work."""
+    found: list[str] = []
+    names = dict(reader.names)
+    for piece in pieces(page, text):
+        if piece.kind == "python" and piece.text.splitlines()[0] not in HEAVY:
+            found += executed(piece, names)
+        for command in commands(piece):
+            wanted = to_run(command, reader)
+            fault = ran(command, wanted) if wanted else None
+            found += [fault] if fault else []
+    return found
+
+
+def executed(piece: Piece, names: dict[str, Any]) -> list[str]:
+    """Run a Python block in the page's namespace; what it raised."""
+    try:
+        # Not with this file's own `from __future__`: annotations of a page are evaluated.
+        code = compile("\n" * piece.line + piece.text, piece.page, "exec", dont_inherit=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(code, names)
+    except Exception as error:
+        return [f"{piece.place}: {type(error).__name__}: {error}"]
+    return []
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of the reader's own, from which the scripts can be reached.
+
+    What a page registers is forgotten afterwards.
+    """
+    monkeypatch.setattr(metric, "_METRICS", dict(metric._METRICS))
+    monkeypatch.setattr(study, "_STUDIES", studies())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    os.symlink(ROOT / "scripts", "scripts")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", pages())
+def test_what_a_page_says_is_there(page: str) -> None:
+    found = page_faults(page, doc_pages.text_of(page))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", pages())
+def test_a_reader_can_follow_the_page(page: str, empty: Path) -> None:
+    reader = READERS.get(page, Reader())
+    reader.prepare()
+    found = follow(page, doc_pages.text_of(page), reader)
+    assert not found, "\n".join(found)
+
+
+def test_no_entry_of_the_tables_is_out_of_date() -> None:
+    whole = [piece for page in pages() for piece in pieces(page, doc_pages.text_of(page))]
+    written = {bare(command) for piece in whole for command in commands(piece)}
+    written |= {piece.text.splitlines()[0] for piece in whole if piece.kind == "python"}
+    assert HEAVY.keys() <= written
+    assert READERS.keys() <= set(pages())
+
+
+# Pages that are wrong on purpose
+
+
+def static(text: str) -> list[str]:
+    return page_faults("docs/made-up.md", text)
+
+
+def fenced(text: str, kind: str = "") -> str:
+    return f"# Made up\n\n```{kind}\n{text}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (fenced("strop sample X --stepz 4 -o RUN"), "No such option: --stepz"),
+        (fenced("strop audit X -o RUN [--stepz 4]"), "No such option: --stepz"),
+        (fenced("strop sample X --steps 4"), "Missing option '-o'"),
+        (fenced("strop smaple X -o RUN"), "no command 'smaple'"),
+        (fenced("strop study nothing -o RUN"), "no command 'nothing'"),
+        (fenced("strop show A B C"), "unexpected extra argument"),
+        (fenced("strop groupeval"), "a verb is missing"),
+        (fenced("strop sample X --sampler ancestal -o RUN"), "no sampler 'ancestal'"),
+        (fenced("strop sample X -o RUN && strop shw RUN"), "no command 'shw'"),
+        (fenced("torchrun --nproc-per-node 8 -m strop train X --shard Y -o RUN"), "--shard"),
+        (fenced("$ strop theory pair --z 0.7", "console"), "No such option: --z"),
+        (fenced("make demmo"), "no target demmo"),
+        (fenced("pip install 'strop[trian]'"), "no extra 'trian'"),
+        (fenced("python scripts/nothing.py"), "no file scripts/nothing.py"),
+        (fenced("python scripts/random-checkpoint.py X --famly didi"), "no flag --famly"),
+        (fenced("strop show RUN\nsed -i x y"), "nobody checks what sed does"),
+        (fenced("from strop.spec import Samplr", "python"), "no attribute 'Samplr'"),
+        (fenced("import strop.nothing", "python"), "No module named 'strop.nothing'"),
+        (fenced("import strop\nstrop.sampel()", "python"), "no attribute 'sampel'"),
+        (fenced("import strop\nstrop.sample(a, b, m=16)", "python"), "argument 'm'"),
+        (fenced("import strop\nstrop.SamplerSpec(stepz=1)", "python"), "stepz"),
+        (fenced("if", "python"), "invalid syntax"),
+        (fenced('{"a": 1', "json"), "Expecting"),
+        (fenced("{a: 1", "yaml"), "expected"),
+        (fenced("src/strop/\n  nothing.py    a file"), "nothing.py"),
+        ("| `strop study nothing -o DIR` | x |", "no command 'nothing'"),
+        ("Say `strop study cost --smoke`.", "Missing option '-o'"),
+        ("`strop sample ... --stepz`", "no flag --stepz"),
+        ("`strop sample` takes `--stepz 4`.", "has --stepz"),
+        ("`strop.metrics.nothing`", "no attribute 'nothing'"),
+        ('`strop.train("mdlm-tiny", output="x")`', "argument: 'out'"),
+        ("`tests/nothing.py`", "no file tests/nothing.py"),
+        ("[x](nothing.md)", "no file nothing.md"),
+        ("![x](figures/nothing.svg)", "no file figures/nothing.svg"),
+        ("# Made up\n\n[x](#made-down)", "no heading #made-down"),
+        ("[x](theory.md#nothing)", "no heading theory.md#nothing"),
+    ],
+)
+def test_a_wrong_page_is_found_out(text: str, told: str) -> None:
+    found = static(text)
+    assert len(found) == 1, found
+    assert told in found[0]
+
+
+def test_a_right_page_has_no_fault() -> None:
+    text = fenced("strop audit [CHECKPOINT] -o RUN [--steps 4,16]   # a remark")
+    text += "`strop sample ... -n`, `strop groupeval`, `strop --install-completion`, `-n 8`"
+    assert static(text + "[x](#made-up) [y](https://example.org/nothing)") == []
+
+
+def test_what_does_not_work_is_told(empty: Path) -> None:
+    reader = Reader({"RUN": "runs/nothing"})
+    text = fenced("x = 1", "python") + fenced("assert x == 2", "python") + fenced("strop show RUN")
+    found = follow("docs/made-up.md", text, reader)
+    assert [fault.split(": ")[1] for fault in found] == [
+        "AssertionError",
+        "`strop show runs/nothing` ends with 1",
+    ]
+
+
+def test_what_a_session_shows_is_compared(empty: Path) -> None:
+    right, wrong = "│ t │ 0.6 │   of the output", "│ t │ 0.7 │"
+    for row, faults in ((right, 0), (wrong, 1)):
+        text = fenced(f"$ strop theory pair --s 0.7 --c 0.5\n{row}\n...", "console")
+        assert len(follow("docs/made-up.md", text, Reader())) == faults
+
+
+def test_heavy_commands_and_placeholders_are_not_run(empty: Path) -> None:
+    text = "`strop --install-completion` `strop show RUN` `strop sample` `make demo`"
+    assert follow("docs/made-up.md", text, Reader()) == []
