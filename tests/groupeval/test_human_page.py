@@ -321,4 +321,4 @@ def test_what_would_turn_a_text_around_is_shown(browser: Any, tmp_path: Path) ->
     page = opened(browser, path)
     first = page.locator("#texts .card pre.text").first
     assert "\u202e" not in first.inner_text()
-    assert first.locator(".control").all_inner_texts() == ["U+202E", "U+202C", "U+200B"]
+    assert first.locator(".unseen").all_inner_texts() == ["U+202E", "U+202C", "U+200B"]

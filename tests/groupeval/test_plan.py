@@ -174,7 +174,7 @@ def test_a_conditional_plan_pairs_two_generators_by_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "ways"), [(100, ("--first 96", "4 more (n = 104)")), (5, ("3 more (n = 8)",))]
+    ("outputs", "ways"), [(100, ("`first=96`", "4 more (n = 104)")), (5, ("3 more (n = 8)",))]
 )
 def test_a_pool_that_does_not_divide_has_ways_out(outputs: int, ways: tuple[str, ...]) -> None:
     with pytest.raises(UserError, match="do not divide into groups of 8") as caught:
@@ -187,7 +187,7 @@ def test_mixed_sizes_are_refused_unless_accepted() -> None:
     sources = [source("a", 16), source("b", 24)]
     with pytest.raises(UserError, match="different numbers of outputs") as caught:
         check(sources, PROFILE)
-    assert "--first 16" in str(caught.value.fix)
+    assert "`first=16`" in str(caught.value.fix)
     check(sources, PROFILE, mixed_sizes=True)
 
 

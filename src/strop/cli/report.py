@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.errors import UserError
 
 __all__ = ["register"]
@@ -16,7 +17,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("report")(report)
+    app.command("report", epilog=examples("strop report runs/audit -o report.html"))(report)
 
 
 def report(

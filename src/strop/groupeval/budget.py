@@ -176,9 +176,9 @@ class Budget:
         if max_cost is not None and spent.uncounted:
             raise UserError(
                 "This server does not count tokens, so its cost cannot be capped.",
-                where="--max-cost",
+                where="`max_cost`",
                 got=f"{spent.uncounted} replies without a count",
-                fix="use --max-calls",
+                fix="use `max_calls`",
             )
         self._max_calls, self._max_cost = max_calls, max_cost
         self._reserved = 0.0

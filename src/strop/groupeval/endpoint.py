@@ -241,16 +241,16 @@ def check_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UserError(
             "The base URL cannot be used.",
-            where="--base-url",
+            where="`base_url`",
             got=url.split("@")[-1],
             expected="http://HOST:PORT/v1 or https://HOST/v1",
         )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise UserError(
             "The base URL carries more than an address.",
-            where="--base-url",
+            where="`base_url`",
             got="a user, a password or a query",
             expected="the address alone: keys come from the environment and are never written",
-            fix="export OPENAI_API_KEY=..., or name another variable with --key-env",
+            fix="export OPENAI_API_KEY=..., or name another variable with `key_env`",
         )
     return url.rstrip("/")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Imported", "human_page", "import_answers"]
 
 KIND = "strop-human-judgments"
+AGAIN = "strop groupeval import-human RUN FILE --name {}"
 FORMAT = 1
 PAGE = ROOT / "human"
 MARKS = (("### ", "h3"), ("## ", "h3"), ("# ", "h3"), ("- ", "li"))
@@ -190,7 +191,7 @@ def import_answers(
             where=path,
             got="no name",
             expected="a name, so that two people do not become one judge",
-            fix="--name NAME",
+            fix=AGAIN.format("NAME"),
         )
     series = Series.create(run, {"kind": "human", "name": who})
     there = {
@@ -209,7 +210,7 @@ def import_answers(
             where=path,
             got=f"groups {', '.join(changed[:5])} of {who!r}",
             expected="new groups only: what is in a journal stays",
-            fix=f"import them as a series of its own: --name {who}-2",
+            fix=AGAIN.format(f"{who}-2"),
         )
     new = [sheet for sheet in replies if sheet not in there]
     with series.writing():

@@ -69,7 +69,7 @@ def check(sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = Fa
             "The generators have different numbers of outputs.",
             got="; ".join(f"{name}: {n}" for name, n in sizes.items()),
             expected="the same number each, so that their scores have the same precision",
-            fix=f"take the first of each with --first {least}, or accept it with --mixed-sizes",
+            fix=f"take the first of each with `first={least}`, or accept it with `mixed_sizes`",
         )
 
 
@@ -78,7 +78,7 @@ def _check_divides(source: Source, size: int) -> None:
     down, up = n - n % size, n + (-n) % size
     if n % size == 0:
         return
-    fewer = f"leave out the last {n % size} with --first {down}" if down else None
+    fewer = f"leave out the last {n % size} with `first={down}`" if down else None
     more = f"generate {up - n} more (n = {up})"
     raise UserError(
         f"{n} outputs do not divide into groups of {size}.",
@@ -133,7 +133,7 @@ def _cut(source: Source, first: int) -> Source:
             f"There are fewer than {first} outputs.",
             where=source.origin,
             got=f"{source.name}: {len(source.texts)}",
-            fix=f"--first {len(source.texts)} or less",
+            fix=f"`first={len(source.texts)}` or less",
         )
     prompts = None if source.prompts is None else source.prompts[:first]
     return replace(source, texts=source.texts[:first], prompts=prompts)

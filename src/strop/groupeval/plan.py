@@ -182,7 +182,7 @@ def make_plan(
     cell; they are judged in between and never scored.
     """
     if method not in METHODS:
-        raise unknown_name("partition method", method, METHODS, where="--partition")
+        raise unknown_name("partition method", method, METHODS, where="`partition`")
     codes = _codes(len(sources), seed)
     pools = dict(zip(codes, sources, strict=True))
     planted = {code: _planted(s, profile, seed, controls) for code, s in pools.items()}
@@ -235,13 +235,13 @@ def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[C
     if groups and profile.kind == "conditional":
         raise UserError(
             f"The profile {profile.name} has no control groups.",
-            where="--controls",
+            where="`controls`",
             expected="an unconditional profile such as webtext-v1",
         )
     if groups and profile.group_size < len(PLANTED) + 2:
         raise UserError(
             f"Groups of {profile.group_size} are too small for controls.",
-            where="--controls",
+            where="`controls`",
             expected=f"at least {len(PLANTED) + 2} texts per group",
         )
     return plant(source.name, source.texts, profile.group_size, seed, groups)

@@ -69,7 +69,7 @@ class Profile:
         if str(source) in profile_names():
             return cls.read(PROFILES / str(source))
         if not Path(source).is_dir():
-            raise unknown_name("profile", str(source), profile_names(), where="--profile")
+            raise unknown_name("profile", str(source), profile_names(), where="`profile`")
         profile = cls.read(Path(source))
         shipped = PROFILES / profile.name
         if profile.name in profile_names() and cls.read(shipped).hash != profile.hash:

@@ -61,7 +61,7 @@ def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts:
             "This directory holds another plan.",
             where=path,
             got=_differences(there, plan),
-            fix="choose another -o/--out: plans are frozen, and judgments refer to them",
+            fix="choose another `out`: plans are frozen, and judgments refer to them",
         )
     with disk(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts:
                 where=path,
                 got=", ".join(names[:3]),
                 expected="a new or empty directory",
-                fix="choose another -o/--out",
+                fix="choose another `out`",
             )
         (path / PROFILE).mkdir(exist_ok=True)
     for name in FILES:
@@ -114,7 +114,7 @@ def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
             where=path / PROFILE,
             got=f"{profile.name}, hash {profile.hash[:16]}",
             expected=f"{plan.profile}, hash {plan.profile_sha256[:16]}",
-            fix="restore the profile, or plan anew with --profile DIRECTORY and another -o",
+            fix="restore the profile, or plan anew with `profile=DIRECTORY` and another `out`",
         )
     return plan, profile
 
@@ -184,10 +184,13 @@ class Series:
         if not every:
             what, fix = "Nobody has judged this plan yet.", f"strop groupeval judge {run} --offline"
         elif name is None:
-            what, fix = "Several judges have judged this plan; name one.", f"--series {every[0].id}"
+            what, fix = (
+                "Several judges have judged this plan; name one.",
+                f"use `series={every[0].id}`",
+            )
         else:
             what = f"{'Several series match' if found else 'No series matches'} {name!r}."
-            fix = f"--series {every[0].id}"
+            fix = f"use `series={every[0].id}`"
         raise UserError(what, where=run, expected=known or None, fix=fix)
 
     @classmethod
@@ -450,5 +453,5 @@ def _damaged(path: Path, why: object) -> UserError:
         "A file of the GroupEval run is damaged.",
         where=path,
         got=str(why).splitlines()[0][:200] if str(why) else type(why).__name__,
-        fix="restore the file, or plan anew with another -o/--out",
+        fix="restore the file, or plan anew with another `out`",
     )

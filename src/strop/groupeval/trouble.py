@@ -84,7 +84,7 @@ def _unreachable(cause: BaseException, judge: dict[str, Any]) -> Trouble:
         "The server cannot be reached.",
         where=judge["base_url"],
         got=told,
-        fix="start it, or correct --base-url: host, port and path; most end in /v1",
+        fix="start it, or correct `base_url`: host, port and path; most end in /v1",
     )
     return Trouble("server_error", told, passing=True, fatal=fatal, fate="unsent")
 
@@ -144,7 +144,7 @@ def _fatal(status: int, message: str, judge: dict[str, Any]) -> UserError:
         "The server does not accept the key.",
         where=judge["base_url"],
         got=message,
-        fix="export OPENAI_API_KEY=..., or name another variable with --key-env",
+        fix="export OPENAI_API_KEY=..., or name another variable with `key_env`",
     )
 
 

@@ -147,10 +147,10 @@ function tick(title, checked, pick) {
 }
 
 // What would reorder or hide a text stands there by its code point: people read what is there.
-const CONTROLS = /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc])/;
+const UNSEEN = /([\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc])/;
 const codePoint = (c) => "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-const shown = (text) => text.split(CONTROLS).map((piece, place) =>
-  place % 2 ? element("span", { className: "control", textContent: codePoint(piece) }) : piece);
+const shown = (text) => text.split(UNSEEN).map((piece, place) =>
+  place % 2 ? element("span", { className: "unseen", textContent: codePoint(piece) }) : piece);
 
 function card(sheet, position) {
   const label = sheet.labels[position];

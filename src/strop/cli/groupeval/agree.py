@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.groupeval.score import JUDGED, number
 from strop.errors import UserError
 
@@ -15,7 +16,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("agree")(agree)
+    app.command("agree", epilog=examples("strop groupeval agree RUN@gpt-oss RUN@anna"))(agree)
 
 
 def agree(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.groupeval.score import REPLICATES, SEED, beside, number
 
 __all__ = ["register"]
@@ -17,7 +18,9 @@ SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("compare")(compare)
+    app.command("compare", epilog=examples("strop groupeval compare RUN:standard RUN:sharpened"))(
+        compare
+    )
 
 
 def compare(

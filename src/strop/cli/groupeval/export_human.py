@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 
 __all__ = ["register"]
 
@@ -17,7 +18,9 @@ PAGE = "human.html"
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("export-human")(export_human)
+    app.command(
+        "export-human", epilog=examples("strop groupeval export-human runs/ge -o judge.html")
+    )(export_human)
 
 
 def export_human(

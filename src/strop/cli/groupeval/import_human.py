@@ -8,13 +8,16 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 
 __all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("import-human")(import_human)
+    app.command(
+        "import-human", epilog=examples("strop groupeval import-human runs/ge judgments-anna.json")
+    )(import_human)
 
 
 def import_human(

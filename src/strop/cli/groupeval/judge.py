@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -33,7 +34,11 @@ T = TypeVar("T")
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("judge")(judge)
+    commands = (
+        "strop groupeval judge runs/ge --base-url URL --model NAME --dry-run",
+        "strop groupeval judge runs/ge --offline",
+    )
+    app.command("judge", epilog=examples(*commands))(judge)
 
 
 def judge(

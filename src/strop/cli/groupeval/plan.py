@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.values import named
 
 __all__ = ["register"]
@@ -16,7 +17,11 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("plan")(plan)
+    commands = (
+        "strop groupeval plan runs/first -o runs/ge",
+        "strop groupeval plan a=a.jsonl b=b.jsonl -o runs/ge",
+    )
+    app.command("plan", epilog=examples(*commands))(plan)
 
 
 def plan(

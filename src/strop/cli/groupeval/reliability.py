@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.cli.groupeval.score import number
 
 __all__ = ["register"]
@@ -15,7 +16,7 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("reliability")(reliability)
+    app.command("reliability", epilog=examples("strop groupeval reliability runs/ge"))(reliability)
 
 
 def reliability(

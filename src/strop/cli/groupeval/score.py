@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 from strop.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SEED = typer.Option(help="Of the bootstrap's weights.")
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("score")(score)
+    app.command("score", epilog=examples("strop groupeval score runs/ge"))(score)
 
 
 def score(

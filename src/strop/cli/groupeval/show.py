@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strop.cli import output
+from strop.cli.examples import examples
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
@@ -22,7 +23,7 @@ EXCERPT = 160
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    app.command("show")(show)
+    app.command("show", epilog=examples("strop groupeval show runs/ge --failures"))(show)
 
 
 def show(
