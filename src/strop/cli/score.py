@@ -213,7 +213,9 @@ def _outside(
     if not names:
         raise UserError("Texts are scored in an evaluator's tokens.", where="--evaluator", got=NONE)
     from strop.groupeval.inputs import read_inputs
-    from strop.metrics.outside import score_texts
+    from strop.metrics.outside import check_policies, score_texts
+
+    check_policies(policies)
 
     [source] = read_inputs([str(path)])
     documents, rows = [], []

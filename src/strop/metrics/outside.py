@@ -23,9 +23,20 @@ from strop.spec import SpanPolicy
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
 
-__all__ = ["score_texts"]
+__all__ = ["check_policies", "score_texts"]
 
 BATCH = 16
+
+
+def check_policies(policies: Sequence[SpanPolicy]) -> None:
+    """Refuse a policy that only outputs of a generator have."""
+    if "public-code" in policies:
+        raise UserError(
+            "The policy public-code cuts to a generator's length, and these texts have none.",
+            where="`span`",
+            got="public-code",
+            expected="first-document or full-stream",
+        )
 
 
 def score_texts(
@@ -38,13 +49,7 @@ def score_texts(
     name: str = "texts",
 ) -> list[Score]:
     """Perplexity by every policy, and every metric whose record needs ids or text alone."""
-    if "public-code" in policies:
-        raise UserError(
-            "The policy public-code cuts to a generator's length, and these texts have none.",
-            where="`span`",
-            got="public-code",
-            expected="first-document or full-stream",
-        )
+    check_policies(policies)
     ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
     found = [_perplexity(texts, ids, evaluator, one, clean_up, progress, name) for one in policies]
     nothing = np.zeros((len(texts), 0), np.int64)

@@ -188,7 +188,7 @@ class Reproduction:
 
 def beside(unit: str, keys: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table with `paper` and `measured`; rows may have more, which is kept."""
-    columns = [*keys, Column("paper", digits=4)]
+    columns = [*keys, Column("paper", digits=None)]
     columns.append(Column("measured", digits=4, ends=("low", "high"), mark="mark"))
     extra = {
         "paper_entropy": "paper H",
