@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from strop.denoisers.config import SHAPES, DiTShape
+from strop.checkpoints.config import SHAPES, DiTShape
 from strop.denoisers.didi import DiDi
 from strop.denoisers.discriminator import Discriminator
 from strop.denoisers.dit import DiT

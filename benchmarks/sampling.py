@@ -26,17 +26,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from strop.checkpoints.config import SHAPES
 from strop.denoisers.base import all_log_probs
-from strop.denoisers.config import SHAPES
 from strop.denoisers.dit import DiT
 from strop.denoisers.mdlm import MDLM
 from strop.metrics.memory import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.samplers.ancestral import update
-from strop.samplers.dense import DenseRun
-from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice_race import LatticeRace
-from strop.samplers.packed import Packed
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.packed import Packed
 from strop.samplers.reveal_first import RevealFirst
 from strop.spec import CheckpointSpec, Implementation, Precision, SamplerSpec
 

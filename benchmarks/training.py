@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from strop.checkpoints.config import DiTShape, parameter_count
 from strop.denoisers.base import NEG_INFINITY
-from strop.denoisers.config import DiTShape, parameter_count
 from strop.denoisers.dit import DiT
 from strop.training.average import averaged
 from strop.training.model import Diffusion

@@ -13,7 +13,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from strop.samplers.lattice import Lattice, first_order
+from strop.samplers.machinery.lattice import Lattice, first_order
 
 HIDDEN = 0.5
 TOP = 2**21  # lattice points that matter to a rare token; all others it loses at

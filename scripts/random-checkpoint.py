@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from strop.denoisers.config import SHAPES, DiTShape, expected_tensors
+from strop.checkpoints.config import SHAPES, DiTShape, expected_tensors
 from strop.denoisers.discriminator import discriminator_tensors
 from strop.facts import DIFFUSION
 

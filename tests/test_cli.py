@@ -514,7 +514,7 @@ def test_a_mistyped_path_is_not_taken_for_a_hub_id(
     call: Called, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("strop.denoisers.hub.fetch", None)  # would be called for a hub id
+    monkeypatch.setattr("strop.checkpoints.hub.fetch", None)  # would be called for a hub id
     out = tmp_path / "out"
     refused(call("sample", "runs/frist", "-o", out), "holds no 'frist'", "did you mean runs/first?")
     refused(call("sample", "runs/zzz", "-o", out), "holds no 'zzz'", "runs/zzz@main")

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
-from strop.denoisers.config import DiTShape, expected_tensors
+from strop.checkpoints.config import DiTShape, expected_tensors
 
 THREADS = int(os.environ.get("STROP_TEST_THREADS", "1"))
 """Of every test and of the processes it starts; `make test-portable` has more than one, too."""

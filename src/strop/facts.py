@@ -36,7 +36,7 @@ class SamplerFacts:
     fast: bool = False
     """Whether an implementation with the same law and a lower cost exists."""
     nucleus: Nucleus = "reaching"
-    """Which tokens top_p keeps; see `strop.samplers.categorical`."""
+    """Which tokens top_p keeps; see `strop.samplers.machinery.categorical`."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """Settings that this sampler has and others have not."""
     check: Callable[[Mapping[str, Any]], None] | None = None

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.denoisers.checkpoint import Checkpoint
-from strop.denoisers.config import DiTShape, expected_tensors
+from strop.checkpoints.checkpoint import Checkpoint
+from strop.checkpoints.config import DiTShape, expected_tensors
 
 SMALL = DiTShape(
     vocab_size=13,

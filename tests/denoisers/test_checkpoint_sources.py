@@ -16,8 +16,8 @@ from small_checkpoints import FLAT, SMALL, random_tensors, with_buffer
 
 from strop import assets
 from strop.assets import embedded_names
-from strop.denoisers.checkpoint import read_checkpoint
-from strop.denoisers.config import infer_shape
+from strop.checkpoints.checkpoint import read_checkpoint
+from strop.checkpoints.config import infer_shape
 from strop.errors import UserError
 
 VECTORS = Path(__file__).parents[1] / "vectors"

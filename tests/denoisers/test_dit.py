@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strop.denoisers.config import DiTShape, expected_tensors
+from strop.checkpoints.config import DiTShape, expected_tensors
 from strop.denoisers.dit import DiT
 
 SHAPE = DiTShape(

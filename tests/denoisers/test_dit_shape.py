@@ -10,8 +10,8 @@ import pytest
 import torch
 from small_checkpoints import FLAT, SMALL, made, random_tensors, with_buffer
 
-from strop.denoisers.checkpoint import Checkpoint
-from strop.denoisers.config import (
+from strop.checkpoints.checkpoint import Checkpoint
+from strop.checkpoints.config import (
     SHAPES,
     DiTShape,
     expected_tensors,

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from strop.denoisers.pickles import Inert, load_pickle
+from strop.checkpoints.pickles import Inert, load_pickle
 from strop.errors import UserError
 
 

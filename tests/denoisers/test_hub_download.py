@@ -125,8 +125,8 @@ READER = """
 import json, sys, time, warnings
 warnings.simplefilter("ignore")
 time.sleep = lambda seconds: None  # the hub's client waits between attempts
-from strop.denoisers.checkpoint import read_checkpoint
-from strop.denoisers.config import infer_shape
+from strop.checkpoints.checkpoint import read_checkpoint
+from strop.checkpoints.config import infer_shape
 from strop.errors import UserError
 out = []
 for source, revision in json.loads(sys.argv[1]):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from small_checkpoints import FLAT, random_tensors, with_buffer
 from training_file import PUBLIC_CONFIG, write_training_file
 
-from strop.denoisers.checkpoint import read_checkpoint
-from strop.denoisers.config import infer_shape
-from strop.denoisers.pickles import Inert, load_pickle, placeholder_value
+from strop.checkpoints.checkpoint import read_checkpoint
+from strop.checkpoints.config import infer_shape
+from strop.checkpoints.pickles import Inert, load_pickle, placeholder_value
 from strop.errors import UserError
 
 

@@ -20,7 +20,7 @@ from strop.metrics.posterior import (
     level_contexts,
     measure,
 )
-from strop.samplers.grid import reveal_grid
+from strop.samplers.machinery.grid import reveal_grid
 from strop.spec import SamplerSpec
 from strop.theory.accounting import account
 from strop.theory.chain import random_chain

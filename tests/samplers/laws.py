@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
-from strop.samplers.lattice import exact_law
+from strop.samplers.machinery.lattice import exact_law
 
 Context = tuple[int, ...]
 Outcome = Callable[[np.ndarray, int], np.ndarray]

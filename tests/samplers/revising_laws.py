@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from strop import TabularDenoiser
-from strop.samplers.lattice import exact_law
+from strop.samplers.machinery.lattice import exact_law
 
 Schedule = Callable[[float, float], tuple[float, float, float]]
 """(t, s) -> weight of revealing, weight of staying masked, probability of being taken back."""

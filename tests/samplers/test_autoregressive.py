@@ -26,8 +26,8 @@ from strop.cli.main import run
 from strop.denoisers import CausalModel, Denoiser
 from strop.rng import Stream
 from strop.samplers import fast
-from strop.samplers.categorical import race
-from strop.samplers.lattice import exact_law
+from strop.samplers.machinery.categorical import race
+from strop.samplers.machinery.lattice import exact_law
 from strop.spec import CheckpointSpec
 from tiny_models import WORDS
 

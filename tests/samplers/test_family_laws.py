@@ -18,7 +18,7 @@ from laws import chi_square, counts, sharpen
 import strop
 from strop import SamplerSpec
 from strop.samplers import dense_batch, fast
-from strop.samplers.lattice import exact_law
+from strop.samplers.machinery.lattice import exact_law
 
 N = 30_000
 PASS, FAIL = 1e-3, 1e-6
@@ -337,7 +337,7 @@ def test_draws_that_break_a_bound_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, sampler: str
 ) -> None:
     """The fast float32 forms count such draws as the others do; the count must not get lost."""
-    from strop.samplers.lattice import Lattice
+    from strop.samplers.machinery.lattice import Lattice
     from strop.studies.families import dressed
 
     real = Lattice.settle

@@ -14,9 +14,9 @@ from laws import chi_square
 from scipy import stats
 
 from strop.rng import Stream
-from strop.samplers import lattice as lattice_module
-from strop.samplers.categorical import race
-from strop.samplers.lattice import Lattice, Offers, exact_law, first_order
+from strop.samplers.machinery import lattice as lattice_module
+from strop.samplers.machinery.categorical import race
+from strop.samplers.machinery.lattice import Lattice, Offers, exact_law, first_order
 
 PASS, FAIL = 1e-3, 1e-9
 STEPS = [(0.5, 0.4), (0.5, 0.5 - 1 / 64), (0.9, 0.9 - 1 / 256), (0.05, 0.001), (0.3, 0.0)]

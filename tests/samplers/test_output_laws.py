@@ -15,7 +15,7 @@ from laws import chi_square, counts, exact_outcome, lattice_outcome, output_law
 from strop import SamplerSpec, TabularDenoiser
 from strop.denoisers.base import all_log_probs
 from strop.samplers import dense_batch, fast
-from strop.samplers.grid import reveal_grid
+from strop.samplers.machinery.grid import reveal_grid
 from strop.spec import CheckpointSpec
 
 N = 40_000

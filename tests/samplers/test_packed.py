@@ -8,9 +8,9 @@ import torch
 from test_output_laws import Clock, target
 
 from strop import SamplerSpec, TabularDenoiser
-from strop.samplers.grid import reveal_grid
 from strop.samplers.lattice_race import LatticeRace
-from strop.samplers.packed import Packed
+from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.packed import Packed
 from strop.samplers.reveal_first import RevealFirst
 
 

@@ -18,8 +18,8 @@ from revising_laws import Arbitrary, cap, largest, loop, rescale, revising_law, 
 
 from strop import SamplerSpec, TabularDenoiser, sample
 from strop.samplers import dense_batch, fast
-from strop.samplers.categorical import clean_log_probs
-from strop.samplers.grid import reveal_grid
+from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.remdm_rates import remdm_rates, unsure_first
 from strop.spec import plain_baseline
 

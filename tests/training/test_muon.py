@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import strop
-from strop.denoisers.config import DiTShape
+from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.errors import Incomplete
 from strop.training.loop import Silent

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from strop.denoisers.config import DiTShape
+from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.denoisers.mdlm import MDLM
 from strop.denoisers.tabular import TabularDenoiser

@@ -15,7 +15,7 @@ import toy
 from toy import same, train, weights
 
 import strop
-from strop.denoisers.files import sha256_of
+from strop.checkpoints.files import sha256_of
 from strop.errors import Incomplete, UserError
 from strop.training import parallel
 from strop.training.attention import plain_attention

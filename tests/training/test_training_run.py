@@ -394,7 +394,7 @@ def test_shipped_configurations_are_valid():
 
 
 def test_public_configurations_have_the_public_shapes():
-    from strop.denoisers.config import SHAPES, parameter_count
+    from strop.checkpoints.config import SHAPES, parameter_count
     from strop.training.model import shape_of
 
     for name, preset, count in (("tiny", "tiny", 33_789_010), ("small", "small", 169_627_218)):

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.denoisers import hub
-from strop.denoisers.checkpoint import Located, has_tokenizer
-from strop.denoisers.files import read_json_object, sha256_of_all
-from strop.denoisers.keys import few
+from strop.checkpoints import hub
+from strop.checkpoints.checkpoint import Located, has_tokenizer
+from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.keys import few
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from strop.denoisers.config import DiTShape, expected_tensors
+from strop.checkpoints.config import DiTShape, expected_tensors
 from strop.denoisers.dit import Trunk
 
 __all__ = ["Discriminator", "discriminator_tensors"]

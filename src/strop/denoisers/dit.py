@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from strop.denoisers.config import DiTShape
+from strop.checkpoints.config import DiTShape
 
 __all__ = ["DiT", "Trunk"]
 

@@ -9,18 +9,18 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from strop.checkpoints.checkpoint import Checkpoint, locate, read_checkpoint
+from strop.checkpoints.config import DiTShape, check_tensors, expected_tensors, infer_shape
+from strop.checkpoints.family import chosen_family, known_family
+from strop.checkpoints.keys import BUFFER
+from strop.checkpoints.modules import BASE, DISCRIMINATOR
 from strop.denoisers.base import Denoiser, Model
 from strop.denoisers.causal import is_causal, load_causal
-from strop.denoisers.checkpoint import Checkpoint, locate, read_checkpoint
-from strop.denoisers.config import DiTShape, check_tensors, expected_tensors, infer_shape
 from strop.denoisers.didi import DiDi
 from strop.denoisers.discriminator import Discriminator, discriminator_tensors
 from strop.denoisers.dit import DiT
 from strop.denoisers.duo import DUO
-from strop.denoisers.family import chosen_family, known_family
-from strop.denoisers.keys import BUFFER
 from strop.denoisers.mdlm import MDLM
-from strop.denoisers.modules import BASE, DISCRIMINATOR
 from strop.denoisers.sedd import SEDD
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from strop.denoisers.config import DiTShape
+from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.denoisers.tokenizer import TextCodec
 from strop.spec import CheckpointSpec

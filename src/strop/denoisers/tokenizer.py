@@ -9,13 +9,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.denoisers.files import reading, sha256_of_all
+from strop.checkpoints.files import reading, sha256_of_all
 from strop.errors import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from strop.denoisers.checkpoint import Checkpoint
+    from strop.checkpoints.checkpoint import Checkpoint
 
 __all__ = ["TextCodec"]
 

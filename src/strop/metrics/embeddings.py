@@ -37,7 +37,7 @@ def available() -> bool:
 @cache
 def embedding_spec() -> EvaluatorSpec:
     """What the vectors depend on."""
-    from strop.denoisers.files import sha256_of  # brings torch along
+    from strop.checkpoints.files import sha256_of  # brings torch along
 
     folder = _folder()
     return EvaluatorSpec(

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from strop import assets
-from strop.denoisers import hub
-from strop.denoisers.checkpoint import refuse_mistyped
-from strop.denoisers.files import read_json_object, reading, sha256_of_all
+from strop.checkpoints import hub
+from strop.checkpoints.checkpoint import refuse_mistyped
+from strop.checkpoints.files import read_json_object, reading, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.metrics import smollm2

@@ -31,8 +31,8 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.errors import UserError
 from strop.rng import Stream
-from strop.samplers.categorical import clean_log_probs
-from strop.samplers.grid import reveal_grid, sigma_of
+from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.grid import reveal_grid, sigma_of
 from strop.spec import SamplerSpec
 
 __all__ = [

@@ -19,9 +19,9 @@ from strop.denoisers.base import Denoiser, usable_length
 from strop.errors import whole_number
 from strop.rng import Stream
 from strop.samplers import fast
-from strop.samplers.categorical import clean_log_probs
-from strop.samplers.grid import RevealGrid, reveal_grid
-from strop.samplers.lattice import BITS, Lattice, first_order
+from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.grid import RevealGrid, reveal_grid
+from strop.samplers.machinery.lattice import BITS, Lattice, first_order
 from strop.spec import SEED_LIMIT, SamplerSpec
 
 __all__ = ["Level", "PrecisionReport", "describe"]

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from strop.denoisers.files import sha256_of
+from strop.checkpoints.files import sha256_of
 from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
 

@@ -30,12 +30,12 @@ from strop.samplers import (
     uniform_fast,
     uniform_state,
 )
-from strop.samplers.dense import DenseRun, DenseSampler
-from strop.samplers.grid import reveal_grid
-from strop.samplers.lattice import BITS
 from strop.samplers.lattice_race import LatticeRace
-from strop.samplers.lockstep import LockstepSampler, lockstep
-from strop.samplers.packed import Finished, Law, Packed
+from strop.samplers.machinery.dense import DenseRun, DenseSampler
+from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.lattice import BITS
+from strop.samplers.machinery.lockstep import LockstepSampler, lockstep
+from strop.samplers.machinery.packed import Finished, Law, Packed
 from strop.samplers.reveal_first import RevealFirst
 from strop.samplers.revising import Revising
 from strop.spec import SAMPLERS, SamplerSpec

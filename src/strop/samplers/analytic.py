@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY
-from strop.samplers.dense import DenseRun
-from strop.samplers.grid import sigma_of
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import sigma_of
 
 __all__ = ["analytic", "analytic_weights", "score_of"]
 

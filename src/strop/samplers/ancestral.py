@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from strop.samplers.dense import DenseRun
-from strop.samplers.grid import sigma_of
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import sigma_of
 
 __all__ = ["cached", "uncached", "update"]
 

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from strop.denoisers.base import CausalModel
 from strop.rng import Stream
-from strop.samplers.addressed import addressed
-from strop.samplers.categorical import shaped
-from strop.samplers.dense import DenseRun
-from strop.samplers.packed import Finished
+from strop.samplers.machinery.addressed import addressed
+from strop.samplers.machinery.categorical import shaped
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.packed import Finished
 from strop.spec import SamplerSpec
 
 __all__ = ["dense", "fast"]

@@ -22,9 +22,9 @@ from torch import Tensor
 from strop.denoisers.base import all_log_probs, carry_over, subs
 from strop.denoisers.didi import DiDi
 from strop.samplers.analytic import analytic_weights, score_of
-from strop.samplers.categorical import any_log_probs, clean_log_probs
-from strop.samplers.dense import DenseRun
-from strop.samplers.grid import alpha_of
+from strop.samplers.machinery.categorical import any_log_probs, clean_log_probs
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import alpha_of
 from strop.spec import SamplerSpec
 
 __all__ = ["ancestral", "ancestral_literal", "guided", "guided_literal", "offers", "tilt_strengths"]

@@ -19,13 +19,13 @@ from torch import Tensor
 
 from strop.denoisers.didi import DiDi
 from strop.rng import Stream
-from strop.samplers.categorical import clean_log_probs, invert, race
 from strop.samplers.didi import offers as token_shares
 from strop.samplers.didi import sigma, tilt_strengths
-from strop.samplers.grid import alpha_of
-from strop.samplers.lattice import Lattice, told
-from strop.samplers.lattice import Offers as LatticeOffers
-from strop.samplers.lockstep import LockstepRun, Numbers
+from strop.samplers.machinery.categorical import clean_log_probs, invert, race
+from strop.samplers.machinery.grid import alpha_of
+from strop.samplers.machinery.lattice import Lattice, told
+from strop.samplers.machinery.lattice import Offers as LatticeOffers
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers
 
 __all__ = ["ancestral", "guided"]
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from strop.samplers import analytic as score_based
-from strop.samplers.dense import DenseRun
-from strop.samplers.grid import RevealGrid, alpha_of
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import RevealGrid, alpha_of
 
 __all__ = ["analytic", "ancestral", "neighbouring"]
 

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.addressed import LatticeDraw
-from strop.samplers.categorical import shaped
-from strop.samplers.lattice import BITS
-from strop.samplers.packed import Packed
+from strop.samplers.machinery.addressed import LatticeDraw
+from strop.samplers.machinery.categorical import shaped
+from strop.samplers.machinery.lattice import BITS
+from strop.samplers.machinery.packed import Packed
 
 __all__ = ["LatticeRace"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from strop.samplers.dense import DenseRun
+from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.remdm_rates import remdm_rates, unsure_first
 
 __all__ = ["remdm"]

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.samplers.grid import RevealGrid
+from strop.samplers.machinery.grid import RevealGrid
 from strop.spec import SamplerSpec
 
 __all__ = ["Rates", "remdm_rates", "unsure_first"]

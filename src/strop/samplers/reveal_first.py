@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.categorical import invert, shaped
-from strop.samplers.packed import Packed
+from strop.samplers.machinery.categorical import invert, shaped
+from strop.samplers.machinery.packed import Packed
 
 __all__ = ["RevealFirst"]
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.addressed import addressed
-from strop.samplers.categorical import shaped
-from strop.samplers.packed import Packed
+from strop.samplers.machinery.addressed import addressed
+from strop.samplers.machinery.categorical import shaped
+from strop.samplers.machinery.packed import Packed
 from strop.samplers.remdm_rates import remdm_rates, unsure_first
 
 __all__ = ["Revising"]

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from strop.denoisers.sedd import log_score
 from strop.samplers.analytic import analytic_weights
-from strop.samplers.categorical import clean_log_probs
-from strop.samplers.dense import DenseRun
 from strop.samplers.duo import neighbouring
-from strop.samplers.grid import NOISE_EPSILON, sigma_of
+from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
 
 __all__ = ["analytic", "analytic_duo", "euler", "noise_rate"]
 

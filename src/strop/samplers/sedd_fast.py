@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.sedd import log_score_shift
-from strop.samplers.categorical import clean_log_probs, invert
-from strop.samplers.grid import RevealGrid, sigma_of
-from strop.samplers.lattice import Lattice, told
-from strop.samplers.lockstep import LockstepRun, Numbers
+from strop.samplers.machinery.categorical import clean_log_probs, invert
+from strop.samplers.machinery.grid import RevealGrid, sigma_of
+from strop.samplers.machinery.lattice import Lattice, told
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers
 from strop.samplers.sedd import noise_rate
 
 __all__ = ["analytic", "euler"]

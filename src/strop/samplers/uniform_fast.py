@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.samplers.categorical import any_log_probs, invert
 from strop.samplers.duo import neighbouring
-from strop.samplers.grid import alpha_of
-from strop.samplers.lockstep import LockstepRun, Numbers
+from strop.samplers.machinery.categorical import any_log_probs, invert
+from strop.samplers.machinery.grid import alpha_of
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers
 
 __all__ = ["ancestral"]
 

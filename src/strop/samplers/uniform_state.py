@@ -13,10 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from strop.samplers.categorical import any_log_probs
-from strop.samplers.dense import DenseRun
 from strop.samplers.duo import neighbouring
-from strop.samplers.grid import alpha_of
+from strop.samplers.machinery.categorical import any_log_probs
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.grid import alpha_of
 
 __all__ = ["ancestral"]
 

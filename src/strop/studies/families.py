@@ -26,7 +26,7 @@ from strop.studies.measure import SHARPENED
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from strop.denoisers.config import DiTShape
+    from strop.checkpoints.config import DiTShape
 
 __all__ = [
     "CHECKPOINTS",
@@ -127,7 +127,7 @@ def dressed(directory: Path) -> dict[str, str]:
     if missing:
         from safetensors.torch import load_file
 
-        from strop.denoisers.config import DiTShape
+        from strop.checkpoints.config import DiTShape
         from strop.disk import write
 
         source = embedded_path(CHECKPOINT)
@@ -152,7 +152,7 @@ def _forget_time(tensors: dict[str, Tensor]) -> None:
     """Freeze the condition at noise zero, the only one that the embedded network has seen."""
     import torch
 
-    from strop.denoisers.config import TIME_FEATURES
+    from strop.checkpoints.config import TIME_FEATURES
 
     weight = tensors["sigma_map.mlp.0.weight"]
     features = torch.zeros(TIME_FEATURES)

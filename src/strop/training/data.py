@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.denoisers.files import sha256_of
+from strop.checkpoints.files import sha256_of
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk, locked, write
 from strop.errors import UserError

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from strop.denoisers.files import reading
+from strop.checkpoints.files import reading
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.checkpoint import refuse_mistyped
+from strop.checkpoints.checkpoint import refuse_mistyped
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed

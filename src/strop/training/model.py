@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from strop.denoisers.config import DiTShape
+from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import Block, DiT
 from strop.errors import UserError
 from strop.rng import derive_seed

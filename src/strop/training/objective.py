@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, Denoiser, all_log_probs
-from strop.samplers.grid import NOISE_EPSILON, sigma_of
+from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
 
 __all__ = [
     "NOISES",

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.checkpoint import read_checkpoint
-from strop.denoisers.config import infer_shape
+from strop.checkpoints.checkpoint import read_checkpoint
+from strop.checkpoints.config import infer_shape
+from strop.checkpoints.files import read_json_object
 from strop.denoisers.dit import DiT
-from strop.denoisers.files import read_json_object
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk
 from strop.errors import CheckFailed

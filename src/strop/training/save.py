@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from strop.denoisers.config import DiTShape
+from strop.checkpoints.config import DiTShape
 from strop.disk import write
 
 __all__ = ["save_causal", "save_diffusion"]

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.denoisers.files import read_json_object, reading, sha256_of
+from strop.checkpoints.files import read_json_object, reading, sha256_of
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 

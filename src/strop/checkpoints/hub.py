@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from strop.denoisers.files import read_json_object
+from strop.checkpoints.files import read_json_object
 from strop.errors import UserError
 
 __all__ = ["DISCRIMINATOR", "INDEX", "WEIGHTS", "Snapshot", "fetch", "shard_names"]

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.rng import Stream
-from strop.samplers.grid import RevealGrid, reveal_grid
-from strop.samplers.packed import HEAD_ENTRIES, Finished
+from strop.samplers.machinery.grid import RevealGrid, reveal_grid
+from strop.samplers.machinery.packed import HEAD_ENTRIES, Finished
 from strop.spec import SamplerSpec
 
 __all__ = ["LockstepRun", "LockstepSampler", "lockstep"]

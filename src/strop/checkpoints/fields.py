@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from strop.denoisers.inert import Inert, placeholder_value
+from strop.checkpoints.inert import Inert, placeholder_value
 from strop.errors import UserError
 
 __all__ = ["flat_config", "levels"]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.categorical import invert
-from strop.samplers.lattice import BITS, Lattice, Offers, told
+from strop.samplers.machinery.categorical import invert
+from strop.samplers.machinery.lattice import BITS, Lattice, Offers, told
 from strop.spec import Precision
 
 __all__ = ["Addressed", "ExactDraw", "LatticeDraw", "addressed"]

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from strop.denoisers.archive import (
+from strop.checkpoints.archive import (
     STORAGES,
     Records,
     Refused,
@@ -32,8 +32,8 @@ from strop.denoisers.archive import (
     rebuild_parameter,
     rebuild_tensor,
 )
-from strop.denoisers.files import reading
-from strop.denoisers.inert import Inert, described, placeholder_value
+from strop.checkpoints.files import reading
+from strop.checkpoints.inert import Inert, described, placeholder_value
 from strop.errors import UserError
 
 __all__ = ["Inert", "load_pickle", "placeholder_value"]

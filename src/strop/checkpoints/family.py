@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from strop.denoisers.fields import levels
-from strop.denoisers.inert import placeholder_value
+from strop.checkpoints.fields import levels
+from strop.checkpoints.inert import placeholder_value
 from strop.errors import UserError, unknown_name
 from strop.facts import DIFFUSION
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from strop.denoisers.keys import few, modules_of
+from strop.checkpoints.keys import few, modules_of
 from strop.errors import UserError
 
 __all__ = ["BASE", "DISCRIMINATOR", "Modules", "didi_modules"]

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strop.denoisers.keys import BUFFER, few
+from strop.checkpoints.keys import BUFFER, few
 from strop.errors import UserError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from strop.denoisers.checkpoint import Checkpoint
+    from strop.checkpoints.checkpoint import Checkpoint
 
 __all__ = [
     "SHAPES",

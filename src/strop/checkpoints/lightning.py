@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from strop.denoisers.family import family_of_config, family_of_keys
-from strop.denoisers.fields import flat_config
-from strop.denoisers.inert import described
-from strop.denoisers.keys import BUFFER, backbone_only, few
-from strop.denoisers.modules import Modules, didi_modules
-from strop.denoisers.pickles import load_pickle
+from strop.checkpoints.family import family_of_config, family_of_keys
+from strop.checkpoints.fields import flat_config
+from strop.checkpoints.inert import described
+from strop.checkpoints.keys import BUFFER, backbone_only, few
+from strop.checkpoints.modules import Modules, didi_modules
+from strop.checkpoints.pickles import load_pickle
 from strop.errors import UserError
 
 __all__ = ["TrainingFile", "read_training_file"]

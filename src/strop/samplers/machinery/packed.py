@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
-from strop.samplers.categorical import clean_log_probs
-from strop.samplers.grid import RevealGrid
+from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.grid import RevealGrid
 from strop.spec import SamplerSpec
 
 __all__ = ["Finished", "Law", "Packed"]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
-from strop.samplers.categorical import race, shaped
-from strop.samplers.grid import RevealGrid
+from strop.samplers.machinery.categorical import race, shaped
+from strop.samplers.machinery.grid import RevealGrid
 from strop.spec import SamplerSpec
 
 __all__ = ["DenseRun", "DenseSampler"]

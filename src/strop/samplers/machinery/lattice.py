@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from strop.rng import Stream, unit53
-from strop.samplers.categorical import RACE_EPSILON
+from strop.samplers.machinery.categorical import RACE_EPSILON
 
 __all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order", "told"]
 

@@ -15,13 +15,13 @@ from typing import Any, Literal
 from torch import Tensor
 
 from strop import assets
-from strop.denoisers import hub
-from strop.denoisers.family import family_of_config, family_of_keys
-from strop.denoisers.fields import flat_config
-from strop.denoisers.files import read_json_object, reading, sha256_of_all
-from strop.denoisers.keys import backbone_only, few
-from strop.denoisers.lightning import read_training_file
-from strop.denoisers.modules import DISCRIMINATOR, Modules, didi_modules
+from strop.checkpoints import hub
+from strop.checkpoints.family import family_of_config, family_of_keys
+from strop.checkpoints.fields import flat_config
+from strop.checkpoints.files import read_json_object, reading, sha256_of_all
+from strop.checkpoints.keys import backbone_only, few
+from strop.checkpoints.lightning import read_training_file
+from strop.checkpoints.modules import DISCRIMINATOR, Modules, didi_modules
 from strop.errors import UserError, unknown_name
 
 __all__ = ["Checkpoint", "Located", "has_tokenizer", "locate", "read_checkpoint", "refuse_mistyped"]
