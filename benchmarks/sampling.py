@@ -32,12 +32,10 @@ from strop.denoisers.dit import DiT
 from strop.denoisers.mdlm import MDLM
 from strop.metrics.memory import PeakMemory
 from strop.samplers import dense_batch, fast
-from strop.samplers.ancestral import update
-from strop.samplers.lattice_race import LatticeRace
+from strop.samplers.ancestral import LatticeRace, RevealFirst, update
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.packed import Packed
-from strop.samplers.reveal_first import RevealFirst
 from strop.spec import CheckpointSpec, Implementation, Precision, SamplerSpec
 
 LENGTH = 1024

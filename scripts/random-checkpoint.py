@@ -10,25 +10,19 @@ token frequencies at least look like those of a language.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
-from strop.checkpoints.config import SHAPES, DiTShape, expected_tensors
-from strop.denoisers.discriminator import discriminator_tensors
-from strop.facts import DIFFUSION
-
-HUB_NAMES = {"length": "model_length"}
+from strop.checkpoints.config import SHAPES
+from strop.checkpoints.layout import Layout, Sizes, write_checkpoint
+from strop.records import FAMILIES
+from strop.registry import resolve
 
 
-def random_tensors(
-    sizes: dict[str, tuple[int, ...]], seed: int, prefix: str
-) -> dict[str, torch.Tensor]:
-    """Weights of a moderate size for every tensor, under the layout's keys."""
+def random_tensors(sizes: Sizes, seed: int) -> dict[str, torch.Tensor]:
+    """Weights of a moderate size for every tensor."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for key, size in sizes.items():
@@ -40,7 +34,7 @@ def random_tensors(
         else:
             value = torch.randn(size, generator=generator) * (0.5 if len(size) == 1 else 1.0)
             value = value / (size[-1] ** 0.5 if len(size) == 2 else 10.0)
-        tensors[prefix + key] = value
+        tensors[key] = value
     for key in [k for k in tensors if k.endswith("weight_orig")]:
         left, scale, right = torch.linalg.svd(tensors[key], full_matrices=False)
         tensors[key.replace("_orig", "_u")] = left[:, 0].contiguous()
@@ -49,27 +43,13 @@ def random_tensors(
     return tensors
 
 
-def configuration(family: str, shape: DiTShape) -> dict[str, Any]:
-    """config.json as the family's release has it."""
-    flat = {HUB_NAMES.get(name, name): value for name, value in vars(shape).items()}
-    if family == "sedd":
-        names = ("cond_dim", "length", "n_blocks", "n_heads", "dropout")
-        model = {"name": "random", "type": "ddit", "hidden_size": shape.hidden_dim}
-        model |= {name: getattr(shape, name) for name in names} | {"scale_by_sigma": True}
-        graph, noise = {"type": "absorb"}, {"type": "loglinear"}
-        return {"tokens": shape.vocab_size - 1, "graph": graph, "noise": noise, "model": model}
-    if family == "duo":
-        kept = {k: v for k, v in flat.items() if k not in ("mask_id", "time_conditioning")}
-        return {"model_type": "duo", **kept, "causal": False, "var_min": True}
-    return flat
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description="Write a checkpoint with random weights in a public layout."
     )
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--family", choices=DIFFUSION, default="mdlm")
+    layouts = {name: one.layout for name, one in FAMILIES.items() if one.layout is not None}
+    parser.add_argument("--family", choices=layouts, default="mdlm")
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--vocab-size", type=int)
     parser.add_argument("--length", type=int)
@@ -84,16 +64,12 @@ def main() -> None:
     )
     shape = replace(shape, mask_id=shape.vocab_size - 1)
 
-    directory.mkdir(parents=True, exist_ok=True)
-    prefix = "" if family in ("sedd", "didi") else "backbone."
-    save_file(
-        random_tensors(expected_tensors(shape), seed, prefix), directory / "model.safetensors"
-    )
-    if family == "didi":
-        judge = random_tensors(discriminator_tensors(shape), seed + 1, "")
-        save_file(judge, directory / "discriminator.safetensors")
-    config = configuration(family, shape)
-    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    layout: Layout = resolve(layouts[family])(shape)
+    beside = {
+        name: random_tensors(sizes, seed + 1 + i)
+        for i, (name, sizes) in enumerate(layout.beside.items())
+    }
+    write_checkpoint(directory, layout, random_tensors(layout.sizes, seed), beside)
     print(f"wrote {directory}")
 
 

@@ -23,7 +23,7 @@ import yaml
 
 import strop
 from strop.cli.main import build
-from strop.facts import SAMPLERS
+from strop.records import SAMPLERS
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^ *(`{3,}|~{3,})(\w*)")

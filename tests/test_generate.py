@@ -13,7 +13,8 @@ import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import Denoiser
 from strop.generate import cell_spec, sample_cells
-from strop.store import Cell, Row, Run
+from strop.pool import Output
+from strop.store import Cell, Run
 
 PRECISIONS = ["float64", "float32"]
 
@@ -221,10 +222,7 @@ def test_dense_continues_inside_a_batch(denoiser: Denoiser, tmp_path: Path, n: i
     rows = cell.table().to_pylist()
     (cell.path / "outputs.parquet").unlink()
     kept = [rows[i] for i in (0, 2, 5)]
-    cell.add(
-        Row(r["index"], np.array(r["ids"]), r["text"], r["nfe"], r["seconds"], r["leftover_masks"])
-        for r in kept
-    )
+    cell.add(Output(**{k: v for k, v in r.items() if k != "seed"}) for r in kept)
     assert equal(strop.sample(denoiser, spec, n=n, batch_size=4, seed=6, out=path), whole)
     assert [session["outputs"] for session in cell.sessions()] == [n, n - 3]
 

@@ -183,6 +183,7 @@ def test_a_change_of_one_field_of_the_default_changes_the_id() -> None:
         "grid": [0.5, 0.5],
         "finish": "draw",
         "implementation": "dense",
+        "version": "1",
     }
     assert changes.keys() == SamplerSpec.model_fields.keys() - {"settings"}
     ids = {default.id}

@@ -24,8 +24,9 @@ from strop.cli.listing import find
 from strop.cli.main import run as run_command
 from strop.disk import locked
 from strop.errors import UserError
+from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Cell, Row, Run
+from strop.store import Cell, Run
 from strop.store import cell as cell_module
 from tiny_models import command, environment, wait_for
 
@@ -48,10 +49,11 @@ def asked_of(*cells: CellSpec, n: int = 8) -> dict[str, Any]:
     }
 
 
-def row_of(index: int, text: str | None = "") -> Row:
+def row_of(index: int, text: str | None = "") -> Output:
     """An output is a function of its index."""
     ids = np.arange(LENGTH) + 10 * index
-    return Row(index, ids, f"text {index}" if text == "" else text, index % 5, 0.5, index % 2)
+    text = f"text {index}" if text == "" else text
+    return Output(index, ids, index % 5, 0.5, index % 2, np.zeros(len(ids), np.int32), text)
 
 
 def prepared(path: Path, *cells: CellSpec, n: int = 8, force: bool = False) -> Run:

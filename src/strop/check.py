@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from strop.denoisers import load_model
 from strop.denoisers.discriminator import Discriminator
 from strop.denoisers.network import NetworkDenoiser
-from strop.facts import SAMPLERS, default_sampler
 from strop.generate import sample
 from strop.pool import Pool
+from strop.records import SAMPLERS, default_sampler, reads_as
 from strop.spec import SamplerSpec
 
 __all__ = ["CheckedModel", "check_model"]
@@ -45,9 +46,7 @@ def check_model(
     """Load a checkpoint, compare its shapes with the family's, draw two short outputs."""
     denoiser = load_model(source, revision=revision, weights=weights, family=family, device=device)
     networks = _networks(denoiser)
-    name = default_sampler(denoiser.spec.family)
-    if denoiser.spec.family == "didi" and "discriminator" not in networks:
-        name = "didi-ancestral"
+    name = _sampler(denoiser.spec.family, networks)
     spec = SamplerSpec(name=name) if SAMPLERS[name].causal else SamplerSpec(name=name, steps=STEPS)
     pool = sample(denoiser, spec, n=2, length=min(LENGTH, denoiser.length))
     return CheckedModel(
@@ -60,6 +59,15 @@ def check_model(
         shape=dict(denoiser.spec.shape),
         pool=pool,
     )
+
+
+def _sampler(family: str, networks: Iterable[str]) -> str:
+    """The family's own sampler, or its first that needs no network that is missing."""
+    own = [name for name, one in SAMPLERS.items() if one.family == reads_as(family)]
+    for name in (default_sampler(family), *own):
+        if set(SAMPLERS[name].needs) <= set(networks):
+            return name
+    return default_sampler(family)
 
 
 def _networks(denoiser: Any) -> dict[str, Any]:

@@ -11,20 +11,20 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.errors import UserError, whole_number
-from strop.facts import default_sampler
-from strop.pool import Pool
+from strop.pool import OnStep, Output, Pool
 from strop.progress import Progress, Silent
-from strop.samplers import Finished, check_model, dense_batch, fast
+from strop.records import default_sampler
+from strop.samplers import check_model, dense_batch, fast
 from strop.spec import (
     OUTPUT_LIMIT,
     SAMPLERS,
@@ -34,7 +34,7 @@ from strop.spec import (
     GeneratorSpec,
     SamplerSpec,
 )
-from strop.store import Cell, Row, Run
+from strop.store import Cell, Run
 from strop.version import __version__
 
 __all__ = ["Progress", "cell_spec", "new_session", "sample", "sample_cells"]
@@ -57,11 +57,13 @@ def sample(
     device: str = "auto",
     dtype: str = "auto",
     progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> Pool:
     """Draw n outputs of the generator (denoiser, spec) under a seed.
 
     With `out` the outputs go to that run directory, and calling again continues it. `device` and
-    `dtype` count only where `denoiser` is a source to load.
+    `dtype` count only where `denoiser` is a source to load. `on_step` is called whenever tokens of
+    an output that is drawn now change.
     """
     if isinstance(denoiser, (str, os.PathLike)):
         denoiser = load_model(denoiser, device=device, dtype=dtype)
@@ -78,6 +80,7 @@ def sample(
         length=length,
         out=out,
         progress=progress,
+        on_step=on_step,
     )
     return pools[0]
 
@@ -93,6 +96,7 @@ def sample_cells(
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
+    on_step: OnStep | None = None,
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler."""
     progress = Silent() if progress is None else progress
@@ -112,7 +116,7 @@ def sample_cells(
     ]
     if out is None:
         return [
-            _in_memory(denoiser, cell, count, size, progress)
+            _in_memory(denoiser, cell, count, size, progress, on_step)
             for cell, count, size in zip(cells, counts, sizes, strict=True)
         ]
     asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
@@ -129,7 +133,7 @@ def sample_cells(
                 progress.waiting(cell.spec)
             with cell.writing(wait=wait) as mine:
                 if mine:
-                    _to_disk(denoiser, cell, count, size, progress)
+                    _to_disk(denoiser, cell, count, size, progress, on_step)
                 else:
                     taken.append((cell, count, size))
         waiting = taken
@@ -200,28 +204,31 @@ def _asked(
 
 
 def _in_memory(
-    denoiser: Model, cell: CellSpec, n: int, batch_size: int, progress: Progress
+    denoiser: Model,
+    cell: CellSpec,
+    n: int,
+    batch_size: int,
+    progress: Progress,
+    on_step: OnStep | None,
 ) -> Pool:
     progress.start(cell, n, 0)
     session = new_session(denoiser)
-    rows = []
-    for row in _rows(denoiser, cell, range(n), n, batch_size):
-        rows.append(row)
-        progress.advance(1, len(row.ids))
-    rows.sort(key=lambda row: row.index)
-    texts = [row.text for row in rows if row.text is not None]
-    return Pool(
-        spec=cell,
-        ids=np.stack([row.ids for row in rows]),
-        texts=texts if len(texts) == n else None,
-        nfe=np.array([row.nfe for row in rows]),
-        seconds=np.array([row.seconds for row in rows]),
-        leftover_masks=np.array([row.leftover_masks for row in rows]),
-        provenance=[{**session, "outputs": n, "seconds": sum(row.seconds for row in rows)}],
-    )
+    outputs = []
+    for one in _outputs(denoiser, cell, range(n), n, batch_size, on_step):
+        outputs.append(one)
+        progress.advance(1, len(one.ids))
+    session |= {"outputs": n, "seconds": sum(one.seconds for one in outputs)}
+    return Pool.of(cell, outputs, [session])
 
 
-def _to_disk(denoiser: Model, cell: Cell, n: int, batch_size: int, progress: Progress) -> None:
+def _to_disk(
+    denoiser: Model,
+    cell: Cell,
+    n: int,
+    batch_size: int,
+    progress: Progress,
+    on_step: OnStep | None,
+) -> None:
     """Draw what is missing, making it durable every few seconds."""
     cell.sessions()  # a damaged record is better found before hours of work than after
     done = cell.indices()
@@ -231,22 +238,22 @@ def _to_disk(denoiser: Model, cell: Cell, n: int, batch_size: int, progress: Pro
         cell.merge()
         return
     session = {**new_session(denoiser), "outputs": 0, "seconds": 0.0}
-    waiting: list[Row] = []
+    waiting: list[Output] = []
     last = time.monotonic()
 
     def flush() -> None:
         nonlocal last
         cell.add(waiting)
         session["outputs"] += len(waiting)
-        session["seconds"] += sum(row.seconds for row in waiting)
+        session["seconds"] += sum(one.seconds for one in waiting)
         waiting.clear()  # before anything else can fail: they are on disk, and counted once
         last = time.monotonic()
         cell.record(session)
 
     try:
-        for row in _rows(denoiser, cell.spec, missing, n, batch_size):
-            waiting.append(row)
-            progress.advance(1, len(row.ids))
+        for one in _outputs(denoiser, cell.spec, missing, n, batch_size, on_step):
+            waiting.append(one)
+            progress.advance(1, len(one.ids))
             if time.monotonic() - last > FLUSH_SECONDS:
                 flush()
     finally:
@@ -255,38 +262,73 @@ def _to_disk(denoiser: Model, cell: Cell, n: int, batch_size: int, progress: Pro
     cell.merge()
 
 
-def _rows(
-    denoiser: Model, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
-) -> Iterator[Row]:
+def _outputs(
+    denoiser: Model,
+    cell: CellSpec,
+    indices: Sequence[int],
+    n: int,
+    batch_size: int,
+    on_step: OnStep | None,
+) -> Iterator[Output]:
+    """The outputs of a cell that are missing, with their texts."""
     codec, mask_id = denoiser.codec, denoiser.mask_id
-    for one in _draws(denoiser, cell, indices, n, batch_size):
+    for one in _draws(denoiser, cell, indices, n, batch_size, on_step):
         text = None if codec is None else codec.decode(one.ids.tolist(), mask_id=mask_id)
-        yield Row(one.output, one.ids, text, one.nfe, one.seconds, one.leftover_masks)
+        yield replace(one, text=text)
 
 
 def _draws(
-    denoiser: Model, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
-) -> Iterable[Finished]:
+    denoiser: Model,
+    cell: CellSpec,
+    indices: Sequence[int],
+    n: int,
+    batch_size: int,
+    on_step: OnStep | None,
+) -> Iterable[Output]:
     sampler, length = cell.generator.sampler, cell.generator.length
-    if cell.batch is None:
-        slots = min(batch_size, len(indices))
-        return fast(denoiser, sampler, seed=cell.seed, outputs=indices, slots=slots, length=length)
-    return _dense_draws(denoiser, cell, cell.batch.size, set(indices), n)
+    if cell.batch is not None:
+        return _dense_draws(denoiser, cell, cell.batch.size, set(indices), n, on_step)
+    slots = min(batch_size, len(indices))
+    return fast(
+        denoiser,
+        sampler,
+        seed=cell.seed,
+        outputs=indices,
+        slots=slots,
+        length=length,
+        on_step=on_step,
+    )
 
 
 def _dense_draws(
-    denoiser: Model, cell: CellSpec, size: int, wanted: set[int], n: int
-) -> Iterator[Finished]:
+    denoiser: Model,
+    cell: CellSpec,
+    size: int,
+    wanted: set[int],
+    n: int,
+    on_step: OnStep | None,
+) -> Iterator[Output]:
     """Whole batches, because their outputs share random numbers; only missing ones are kept."""
     sampler, length = cell.generator.sampler, cell.generator.length
+
+    def tell(output: int, *what: Any) -> None:
+        if on_step is not None and output in wanted:
+            on_step(output, *what)
+
     for first in range(0, n, size):
         count = min(size, n - first)
         if wanted.isdisjoint(range(first, first + count)):
             continue
         for one in dense_batch(
-            denoiser, sampler, seed=cell.seed, first=first, count=count, length=length
+            denoiser,
+            sampler,
+            seed=cell.seed,
+            first=first,
+            count=count,
+            length=length,
+            on_step=None if on_step is None else tell,
         ):
-            if one.output in wanted:
+            if one.index in wanted:
                 yield one
 
 

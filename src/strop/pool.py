@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,33 @@ from numpy.typing import NDArray
 
 from strop.spec import CellSpec
 
-__all__ = ["Pool"]
+__all__ = ["OnStep", "Output", "Pool"]
+
+OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
+"""Who watches a sampler at work: (output, round, positions, tokens that now stand there).
+
+Rounds count from 1, the finish is the one after the last update; what an update takes back is told
+as the mask. Called once for every round in which something changed.
+"""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output, done."""
+
+    index: int
+    ids: NDArray[np.int64]
+    nfe: int
+    """Network calls it took part in (dense: those of its batch)."""
+    seconds: float
+    """Its share of the wall time, split evenly among the sequences under way."""
+    leftover_masks: int
+    """Positions that are still masked."""
+    changed: NDArray[np.int32] | None = None
+    """Per token, the round after which it last changed: 0 for what was there at the start. None
+    where nobody wrote it down: cells from before strop did."""
+    text: str | None = None
+    """Decoded, where a tokenizer is known."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +56,29 @@ class Pool:
     """Per output, its share of the wall time."""
     leftover_masks: NDArray[np.int64]
     """Per output, positions that are still masked."""
+    changed: list[NDArray[np.int32] | None] = field(default_factory=list, compare=False)
+    """Per output and token, the round after which it last changed; see `Output`."""
     provenance: list[dict[str, Any]] = field(default_factory=list, compare=False)
     """One entry per session that drew outputs: when, where, with which packages."""
+
+    @classmethod
+    def of(
+        cls, spec: CellSpec, outputs: Sequence[Output], provenance: list[dict[str, Any]]
+    ) -> Pool:
+        """Outputs 0 .. n - 1, given in any order."""
+        outputs = sorted(outputs, key=lambda one: one.index)
+        texts = [one.text for one in outputs if one.text is not None]
+        length = spec.generator.length
+        return cls(
+            spec=spec,
+            ids=np.array([one.ids for one in outputs], np.int64).reshape(len(outputs), length),
+            texts=texts if len(texts) == len(outputs) else None,
+            nfe=np.array([one.nfe for one in outputs], np.int64),
+            seconds=np.array([one.seconds for one in outputs], np.float64),
+            leftover_masks=np.array([one.leftover_masks for one in outputs], np.int64),
+            changed=[one.changed for one in outputs],
+            provenance=provenance,
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -27,11 +27,12 @@ from pydantic import (
 )
 
 from strop.errors import UserError, unknown_name
-from strop.facts import (
+from strop.records import (
     SAMPLERS,
     Finish,
+    Implementation,
     Precision,
-    SamplerFacts,
+    Sampler,
     default_sampler,
     reads_as,
 )
@@ -50,7 +51,7 @@ __all__ = [
     "MetricSpec",
     "OperatingPoint",
     "Precision",
-    "SamplerFacts",
+    "Sampler",
     "SamplerSpec",
     "SpanPolicy",
     "Spec",
@@ -81,7 +82,6 @@ EXPECTED = {
 }
 """What a field's value may be; the error messages quote it."""
 
-Implementation = Literal["fast", "dense"]
 SpanPolicy = Literal["first-document", "full-stream", "public-code"]
 """Which tokens of an output count; `strop.metrics.spans` states each."""
 
@@ -148,6 +148,11 @@ def _literals(complaint: Any) -> list[str]:
     return [name.strip().strip("'") for name in expected.split(",")]
 
 
+def _left_out(fields: dict[str, Any], *later: str) -> dict[str, Any]:
+    """Without fields that are empty and younger than the ids of those that lack them."""
+    return {name: value for name, value in fields.items() if name not in later or value}
+
+
 class SamplerSpec(Spec):
     """How a denoiser becomes a generator of token sequences."""
 
@@ -180,10 +185,12 @@ class SamplerSpec(Spec):
     They may be given by name like any other field; what is left out is filled in.
     """
 
+    version: str | None = None
+    """Of a sampler that another package or a script brings: as its record says, filled in."""
+
     @model_serializer(mode="wrap")
-    def _without_empty_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Most samplers have none, and their ids are older than this field.
-        return {k: v for k, v in dump(self).items() if k != "settings" or v}
+    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(dump(self), "settings", "version")
 
     @model_validator(mode="before")
     @classmethod
@@ -193,15 +200,15 @@ class SamplerSpec(Spec):
             return data
         data = dict(data)
         name = data.get("name", "ancestral")
-        if not isinstance(name, str) or name not in SAMPLERS:
-            raise unknown_name("sampler", str(name), SAMPLERS, where="SamplerSpec.name")
+        facts = SAMPLERS.find(name if isinstance(name, str) else str(name), "SamplerSpec.name")
         grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
         own_grid = grid != "uniform"
         if data.get("finish") is None:
-            data["finish"] = "draw" if own_grid else SAMPLERS[name].finish
+            data["finish"] = "draw" if own_grid else facts.finish
         if own_grid and data.get("steps") is None:
             data["steps"] = len(grid)
-        facts = SAMPLERS[name]
+        if data.get("version") is None:
+            data["version"] = facts.version
         if facts.causal and data.get("steps") is None:
             data["steps"] = 0
         by_name = {key: data.pop(key) for key in facts.settings if key in data}
@@ -243,19 +250,11 @@ class SamplerSpec(Spec):
         if facts.check is not None:
             facts.check(self.settings)
         _check_offered(self, facts)
-        if self.implementation == "fast" and not facts.fast:
-            raise UserError(
-                f"The sampler {self.name!r} has no fast implementation.",
-                where="SamplerSpec.implementation",
-                got="fast",
-                expected="dense",
-                fix="use `implementation=dense`, or "
-                f"use `sampler={default_sampler(facts.family)}`, which has a fast form",
-            )
+        facts.form(self.implementation)
         return self
 
 
-def _check_offered(spec: SamplerSpec, facts: SamplerFacts) -> None:
+def _check_offered(spec: SamplerSpec, facts: Sampler) -> None:
     """Refuse a finish or a fast precision that the sampler does not have."""
     if spec.finish not in facts.finishes:
         raise UserError(
@@ -264,7 +263,11 @@ def _check_offered(spec: SamplerSpec, facts: SamplerFacts) -> None:
             got=spec.finish,
             expected="one of " + ", ".join(facts.finishes),
         )
-    if spec.implementation == "fast" and facts.fast and spec.precision not in facts.fast_precisions:
+    if (
+        spec.implementation == "fast"
+        and facts.fast is not None
+        and spec.precision not in facts.fast_precisions
+    ):
         raise UserError(
             f"The sampler {spec.name!r} has no fast implementation with {spec.precision} draws.",
             where="SamplerSpec.implementation",
@@ -295,7 +298,7 @@ class OperatingPoint:
     def fields(self) -> dict[str, Any]:
         """Every field but the steps, what only this sampler has among them."""
         shown = self.sampler.model_dump(mode="json")
-        return {k: v for k, v in shown.items() if k not in ("steps", "settings")} | dict(
+        return {k: v for k, v in shown.items() if k not in ("steps", "settings", "version")} | dict(
             self.sampler.settings
         )
 
@@ -401,6 +404,12 @@ class CheckpointSpec(Spec):
     """Everything the tensors alone do not say, such as heads, mask id, time conditioning."""
     network_dtype: str = "float32"
     normalisation_dtype: str = "float32"
+    version: str | None = None
+    """Of a family that another package or a script brings: as its record says."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(dump(self), "version")
 
 
 class GeneratorSpec(Spec):

@@ -14,8 +14,9 @@ from pools import jsonl, texts
 from strop.errors import UserError
 from strop.groupeval.inputs import Source, check, read_inputs
 from strop.groupeval.profile import Profile
+from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Row, Run
+from strop.store import Run
 
 
 def rows(n: int) -> list[Any]:
@@ -62,7 +63,8 @@ def made_run(path: Path, cells: list[CellSpec], text: str | None = "a text") -> 
     for cell in run.cells():
         with cell.writing():
             cell.add(
-                Row(i, np.zeros(2, np.int64), text and f"{text} {i}", 1, 0.1, 0) for i in range(8)
+                Output(i, np.zeros(2, np.int64), 1, 0.1, 0, text=text and f"{text} {i}")
+                for i in range(8)
             )
             cell.merge()
     return path

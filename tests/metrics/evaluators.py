@@ -11,7 +11,7 @@ import torch
 
 import strop
 from strop.metrics.causal import Evaluator
-from strop.metrics.spans import Output
+from strop.metrics.spans import Passage
 
 GPT2 = Path(strop.__file__).parent / "assets" / "gpt2"
 END = "<|endoftext|>"
@@ -49,8 +49,8 @@ def write_gpt2(directory: Path, *, context: int = 32, seed: int = 0, **changes: 
     return directory
 
 
-def outputs_of(evaluator: Evaluator, texts: list[str]) -> list[Output]:
+def outputs_of(evaluator: Evaluator, texts: list[str]) -> list[Passage]:
     return [
-        Output(text, np.array(ids, np.int64))
+        Passage(text, np.array(ids, np.int64))
         for text, ids in zip(texts, evaluator.encode(texts), strict=True)
     ]

@@ -202,15 +202,15 @@ def test_clean_up_is_a_setting_with_an_effect(evaluator: Evaluator) -> None:
 
 def test_own_ids_are_scored_as_they_are(evaluator: Evaluator) -> None:
     """The letters of a word one by one are another token sequence than the word."""
-    from strop.metrics.spans import Output
+    from strop.metrics.spans import Passage
 
     letters = np.array([evaluator.encode([c])[0][0] for c in "mat"])
     metric = perplexity_metric(evaluator, "full-stream", retokenise=False)
-    columns = perplexity_columns(evaluator, metric, [Output("mat", letters)], LENGTH)
+    columns = perplexity_columns(evaluator, metric, [Passage("mat", letters)], LENGTH)
     assert columns["tokens"][0] == 2
     assert columns_of(evaluator, "full-stream", ["mat"])["tokens"][0] == 0
     with pytest.raises(UserError, match="another text"):
-        perplexity_columns(evaluator, metric, [Output("cat", letters)], LENGTH)
+        perplexity_columns(evaluator, metric, [Passage("cat", letters)], LENGTH)
 
 
 def test_macro_gives_every_output_one_voice() -> None:

@@ -19,8 +19,9 @@ from strop.metrics.causal import Evaluator
 from strop.metrics.evaluator import load_evaluator
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric, score_perplexity
 from strop.metrics.score import score_cell
-from strop.metrics.spans import Output
-from strop.store import Row, Run
+from strop.metrics.spans import Passage
+from strop.pool import Output
+from strop.store import Run
 from test_store import asked_of, cell_of
 
 TEXTS = list(HAND_MADE.values())
@@ -31,7 +32,9 @@ def make_run(path: Path, texts: list[str | None], *, cells: int = 1) -> Run:
     specs = [cell_of(seed=seed) for seed in range(cells)]
     run = Run.prepare(path, asked_of(*specs, n=len(texts)), specs)
     for cell in run.cells():
-        cell.add(Row(i, np.arange(LENGTH) + i, text, 1, 0.1, 0) for i, text in enumerate(texts))
+        cell.add(
+            Output(i, np.arange(LENGTH) + i, 1, 0.1, 0, text=text) for i, text in enumerate(texts)
+        )
         cell.merge()
     return run
 
@@ -65,7 +68,7 @@ def test_the_command(
     assert found["entropy"]["value"] == pytest.approx(np.log(4))
     by_span = {one["spec"]["span"]: one for one in found["perplexity"]}
     metric = perplexity_metric(evaluator, "full-stream")
-    outputs = [Output(text, np.zeros(0, np.int64)) for text in TEXTS]
+    outputs = [Passage(text, np.zeros(0, np.int64)) for text in TEXTS]
     columns = perplexity_columns(evaluator, metric, outputs, LENGTH)
     pooled = by_span["full-stream"]["pooled"]
     assert pooled["value"] == pytest.approx(np.exp(columns["nll"].sum() / columns["tokens"].sum()))
@@ -91,7 +94,7 @@ def test_the_dagger(tmp_path: Path, capsys: Any) -> None:
     specs = [plain.model_copy(update={"generator": generator, "seed": seed}) for seed in (0, 1)]
     known = Run.prepare(tmp_path / "known", asked_of(*specs, n=3), specs)
     for cell, row in zip(known.cells(), ([1, 1, 1, 2], [1, 2, 3, 4]), strict=True):
-        cell.add(Row(i, np.array(row), None, 1, 0.1, 0) for i in range(3))
+        cell.add(Output(i, np.array(row), 1, 0.1, 0) for i in range(3))
         cell.merge()
     held = tmp_path / "held.jsonl"
     held.write_text((json.dumps({"text": "x", "ids": list(range(8))}) + "\n") * 30)
@@ -167,7 +170,7 @@ def test_a_run_that_grows_is_scored_where_it_grew(tmp_path: Path, evaluator: Eva
     cell = make_run(tmp_path / "run", TEXTS[:2]).cells()[0]
     metric = score_perplexity(cell, evaluator, "full-stream")
     first = cell.score(metric)
-    cell.add([Row(2, np.arange(LENGTH), TEXTS[2], 1, 0.1, 0)])
+    cell.add([Output(2, np.arange(LENGTH), 1, 0.1, 0, text=TEXTS[2])])
     score_perplexity(cell, evaluator, "full-stream")
     table = cell.score(metric)
     assert first is not None
@@ -203,7 +206,7 @@ def test_texts_that_no_run_holds(
     [found] = document["evaluators"]
     by_name = {one["metric"]: one for one in found["scores"]}
     metric = perplexity_metric(evaluator, "first-document")
-    outputs = [Output(text, np.zeros(0, np.int64)) for text in texts]
+    outputs = [Passage(text, np.zeros(0, np.int64)) for text in texts]
     columns = perplexity_columns(evaluator, metric, outputs, 0)
     pooled = np.exp(columns["nll"].sum() / columns["tokens"].sum())
     assert by_name["perplexity"]["values"]["pooled"]["value"] == pytest.approx(pooled)
@@ -317,7 +320,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     metric = perplexity_metric(evaluator, "full-stream")
     values = []
     for one in (text, " ".join(words)):
-        columns = perplexity_columns(evaluator, metric, [Output(one, np.zeros(0, np.int64))], 64)
+        columns = perplexity_columns(evaluator, metric, [Passage(one, np.zeros(0, np.int64))], 64)
         values.append(statistics(columns)["pooled"].value)
     assert values[0] < 60
     assert values[1] > 5 * values[0]

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import pytest
+import torch
 from scipy import stats
 
+from strop import SamplerSpec
+from strop.samplers import dense_batch, fast
+from strop.samplers.machinery import dense, lattice
 from strop.samplers.machinery.lattice import exact_law
+
+dense_uniforms = dense.uniforms
 
 Context = tuple[int, ...]
 Outcome = Callable[[np.ndarray, int], np.ndarray]
@@ -134,3 +143,34 @@ def chi_square(observed: np.ndarray, law: np.ndarray, least: float = 5.0) -> flo
         return 1.0  # a certain outcome, and nothing else came out
     statistic = ((seen[kept] - wanted[kept]) ** 2 / wanted[kept]).sum()
     return float(stats.chi2.sf(statistic, kept.sum() - 1))
+
+
+@contextmanager
+def coarse(bits: int) -> Iterator[None]:
+    """Float32 random numbers of fewer bits, in both implementations: the same law, easily seen."""
+
+    def uniforms(weights: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        found = dense_uniforms(weights, generator)
+        return (found * 2**bits).floor() / 2**bits if found.dtype == torch.float32 else found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lattice, "BITS", bits)
+        patch.setattr(dense, "uniforms", uniforms)
+        yield
+
+
+def draw(
+    model: Any, spec: SamplerSpec, seed: int, *, n: int, bits: int = 24, slots: int = 4096
+) -> np.ndarray:
+    """Ids [n, L] of n outputs by either implementation."""
+    length = model.length
+    with coarse(bits):
+        if spec.implementation == "dense":
+            done = dense_batch(model, spec, seed=seed, first=0, count=n, length=length)
+        else:
+            job = {"seed": seed, "outputs": range(n), "slots": slots, "length": length}
+            done = list(fast(model, spec, **job))
+    ids = np.empty((n, length), np.int64)
+    for one in done:
+        ids[one.index] = one.ids
+    return ids

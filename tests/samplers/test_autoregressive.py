@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import laws
 import numpy as np
 import pytest
 import torch
@@ -25,7 +26,6 @@ from strop import SamplerSpec, UserError
 from strop.cli.main import run
 from strop.denoisers import CausalModel, Denoiser
 from strop.rng import Stream
-from strop.samplers import fast
 from strop.samplers.machinery.categorical import race
 from strop.samplers.machinery.lattice import exact_law
 from strop.spec import CheckpointSpec
@@ -169,20 +169,9 @@ def output_law(table: Table, draw: Any) -> np.ndarray:
 
 def observed(table: Table, settings: SamplerSpec, bits: int = 24) -> np.ndarray:
     counts = np.zeros((table.vocab_size,) * (table.length - 1))
-    n = 20_000
-    if settings.implementation == "dense":
-        from strop.samplers import dense_batch
-
-        done = dense_batch(
-            table, settings, seed=3, first=0, count=n, length=table.length, bits=bits
-        )
-    else:
-        done = fast(
-            table, settings, seed=3, outputs=range(n), slots=n, length=table.length, bits=bits
-        )
-    for one in done:
-        assert one.ids[0] == table.start_id
-        counts[tuple(one.ids[1:])] += 1
+    for ids in laws.draw(table, settings, 3, n=20_000, bits=bits, slots=20_000):
+        assert ids[0] == table.start_id
+        counts[tuple(ids[1:])] += 1
     return counts
 
 

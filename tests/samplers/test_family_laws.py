@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import laws
 import numpy as np
 import pytest
 from family_models import Judge, Table, chain, product_law, softmax
@@ -17,7 +18,7 @@ from laws import chi_square, counts, sharpen
 
 import strop
 from strop import SamplerSpec
-from strop.samplers import dense_batch, fast
+from strop.samplers import fast
 from strop.samplers.machinery.lattice import exact_law
 
 N = 30_000
@@ -26,14 +27,7 @@ BOTH = pytest.mark.parametrize("implementation", ["fast", "dense"])
 
 
 def draw(denoiser, spec: SamplerSpec, seed: int = 5, n: int = N, bits: int = 24) -> np.ndarray:
-    if spec.implementation == "dense":
-        done = dense_batch(denoiser, spec, seed=seed, first=0, count=n, length=2, bits=bits)
-    else:
-        done = fast(denoiser, spec, seed=seed, outputs=range(n), slots=7000, length=2, bits=bits)
-    ids = np.empty((n, 2), np.int64)
-    for one in done:
-        ids[one.output] = one.ids
-    return ids
+    return laws.draw(denoiser, spec, seed, n=n, bits=bits, slots=7000)
 
 
 def p_value(denoiser, spec: SamplerSpec, law: dict, bits: int = 24) -> float:
@@ -323,11 +317,11 @@ def test_outputs_depend_neither_on_the_batch_nor_on_their_neighbours(name):
     ]
     spec = SamplerSpec(name=name, steps=4)
     whole = {
-        one.output: one.ids.tolist()
+        one.index: one.ids.tolist()
         for one in fast(model, spec, seed=1, outputs=range(60), slots=60, length=2)
     }
     for one in fast(model, spec, seed=1, outputs=[7, 3, 41, 20], slots=3, length=2):
-        assert one.ids.tolist() == whole[one.output]
+        assert one.ids.tolist() == whole[one.index]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +332,7 @@ def test_draws_that_break_a_bound_are_told(
 ) -> None:
     """The fast float32 forms count such draws as the others do; the count must not get lost."""
     from strop.samplers.machinery.lattice import Lattice
-    from strop.studies.families import dressed
+    from strop.studies.families import small_checkpoints
 
     real = Lattice.settle
 
@@ -349,4 +343,4 @@ def test_draws_that_break_a_bound_are_told(
     monkeypatch.setattr(Lattice, "settle", breaking)
     spec = strop.SamplerSpec(name=sampler, steps=2, precision="float32")
     with pytest.warns(UserWarning, match="broke a bound"):
-        strop.sample(dressed(tmp_path)[family], spec, n=1, length=8, device="cpu")
+        strop.sample(small_checkpoints(tmp_path)[family], spec, n=1, length=8, device="cpu")

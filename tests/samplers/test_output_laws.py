@@ -7,6 +7,7 @@ below are such laws and must fail. Seeds are fixed, so a passing test passes for
 
 from __future__ import annotations
 
+import laws
 import numpy as np
 import pytest
 import torch
@@ -14,7 +15,6 @@ from laws import chi_square, counts, exact_outcome, lattice_outcome, output_law
 
 from strop import SamplerSpec, TabularDenoiser
 from strop.denoisers.base import all_log_probs
-from strop.samplers import dense_batch, fast
 from strop.samplers.machinery.grid import reveal_grid
 from strop.spec import CheckpointSpec
 
@@ -29,17 +29,7 @@ def target(vocab: int, length: int, seed: int = 0, concentration: float = 0.4) -
 
 
 def draw(denoiser, spec: SamplerSpec, seed: int, bits: int = 24, n: int = N) -> np.ndarray:
-    length = denoiser.length
-    if spec.implementation == "dense":
-        done = dense_batch(denoiser, spec, seed=seed, first=0, count=n, length=length, bits=bits)
-    else:
-        done = list(
-            fast(denoiser, spec, seed=seed, outputs=range(n), slots=4096, length=length, bits=bits)
-        )
-    ids = np.empty((n, length), np.int64)
-    for one in done:
-        ids[one.output] = one.ids
-    return ids
+    return laws.draw(denoiser, spec, seed, n=n, bits=bits)
 
 
 def exact(law: np.ndarray, spec: SamplerSpec, **changes) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import laws
 import numpy as np
 import pytest
 import torch
@@ -17,10 +18,9 @@ from laws import chi_square, counts, exact_outcome, output_law
 from revising_laws import Arbitrary, cap, largest, loop, rescale, revising_law, sigma_schedule
 
 from strop import SamplerSpec, TabularDenoiser, sample
-from strop.samplers import dense_batch, fast
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import reveal_grid
-from strop.samplers.remdm_rates import remdm_rates, unsure_first
+from strop.samplers.machinery.remdm_rates import remdm_rates, unsure_first
 from strop.spec import plain_baseline
 
 N = 20_000
@@ -56,17 +56,7 @@ def enumerated(denoiser: Arbitrary, spec: SamplerSpec, **changes: Any) -> np.nda
 
 
 def draw(denoiser: Any, spec: SamplerSpec, seed: int, bits: int = 24) -> np.ndarray:
-    length = denoiser.length
-    if spec.implementation == "dense":
-        done = dense_batch(denoiser, spec, seed=seed, first=0, count=N, length=length, bits=bits)
-    else:
-        done = list(
-            fast(denoiser, spec, seed=seed, outputs=range(N), slots=N, length=length, bits=bits)
-        )
-    ids = np.empty((N, length), np.int64)
-    for one in done:
-        ids[one.output] = one.ids
-    return ids
+    return laws.draw(denoiser, spec, seed, n=N, bits=bits, slots=N)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

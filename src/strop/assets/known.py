@@ -22,10 +22,6 @@ class KnownModel:
     """Of the network that generates."""
     licence: str
     """As far as it was looked up."""
-    sampler: str
-    """The sampler of its own public code."""
-    precision: str
-    """The precision of that code's draw."""
     verified: str
     """What strop was compared with, and what not."""
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from strop.checkpoints.keys import BUFFER, few
 from strop.errors import UserError
+from strop.records import FAMILIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,14 +130,15 @@ def parameter_count(shape: DiTShape) -> int:
 def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     """The network's shape: from the tensors, and from the configuration what they do not say.
 
-    Where the two disagree the tensors win, with one warning that names each disagreement. SEDD and
-    DUO always see the noise level; DUO has no mask, whose id is then one past the vocabulary.
+    Where the two disagree the tensors win, with one warning that names each disagreement. The
+    family's record says whether the network always sees the noise level, and whether it has a mask;
+    without one the mask's id is one past the vocabulary.
     """
-    said = checkpoint.config
+    said, record = checkpoint.config, FAMILIES[family]
     shape = _shape_from_widths(checkpoint)
-    if family in ("sedd", "duo"):
-        shape = replace(shape, time_conditioning=True)
-    if family == "duo":
+    if record.time_conditioned is not None:
+        shape = replace(shape, time_conditioning=record.time_conditioned)
+    if record.noise != "mask":
         shape = replace(shape, mask_id=shape.vocab_size)
     heads = _heads_from_buffer(checkpoint, shape.hidden_dim)
     seen = {
@@ -149,7 +151,7 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
     if "model_length" not in said:
         _warn(checkpoint, f"nothing says how long its sequences are; taking {shape.length}")
-    if family != "duo":
+    if record.noise == "mask":
         _check_mask(checkpoint, shape)
     _check_vocabulary(checkpoint, shape)
     check_tensors(checkpoint.tensors, expected_tensors(shape), checkpoint.path, shape)

@@ -2,7 +2,8 @@
 
 MDLM, SEDD and DUO networks have the same tensors, so the configuration decides: the hub's
 `model_type`, the training code's `algo.name` or `parameterization`, SEDD's `graph`. DiDi-Instruct
-is known by its other networks. Where nothing is said the user says it, with `family`.
+is known by its other networks, a model of transformers by its classes. What the families are called
+is in their records. Where nothing is said the user says it, with `family`.
 """
 
 from __future__ import annotations
@@ -15,22 +16,15 @@ from typing import Any
 from strop.checkpoints.fields import levels
 from strop.checkpoints.inert import placeholder_value
 from strop.errors import UserError, unknown_name
-from strop.facts import DIFFUSION
+from strop.records import FAMILIES, diffusion_families
 
-__all__ = ["chosen_family", "family_of_config", "family_of_keys", "known_family"]
-
-_NAMES = {
-    "mdlm": "mdlm",
-    "subs": "mdlm",
-    "sedd": "sedd",
-    "absorb": "sedd",
-    "duo": "duo",
-    "duo_base": "duo",
-    "distillation": "duo",
-    "didi_instruct": "didi",
-    "didi": "didi",
-}
-"""What the public configurations call the families; SUBS is MDLM's parameterisation."""
+__all__ = [
+    "chosen_family",
+    "family_of_classes",
+    "family_of_config",
+    "family_of_keys",
+    "known_family",
+]
 
 _PLACES = (
     ("model_type",),
@@ -39,12 +33,35 @@ _PLACES = (
     ("parameterization",),
 )
 
-_DIDI_MODULES = ("student_ema.", "discriminator.")
-
 
 def family_of_keys(keys: Iterable[str]) -> str | None:
-    """DiDi-Instruct, where a file holds its student or discriminator; else the tensors are mute."""
-    return "didi" if any(key.startswith(_DIDI_MODULES) for key in keys) else None
+    """The family that alone has such tensors; most files' tensors are mute."""
+    keys = list(keys)
+    for name, family in FAMILIES.items():
+        if family.tensors and any(key.startswith(family.tensors) for key in keys):
+            return name
+    return None
+
+
+def family_of_classes(content: Any) -> str | None:
+    """The family whose classes a transformers configuration names."""
+    classes = content.get("architectures") if isinstance(content, dict) else None
+    if not isinstance(classes, list):
+        return None
+    for name, family in FAMILIES.items():
+        ends = family.architectures
+        if ends and any(str(one).endswith(ends) for one in classes):
+            return name
+    return None
+
+
+def _ours(word: str) -> str:
+    """Our name for what a configuration calls a family; its own word where we have none."""
+    word = word.lower().replace("-", "_")
+    for name, family in FAMILIES.items():
+        if word == name.replace("-", "_") or word in family.names:
+            return name
+    return word
 
 
 def family_of_config(content: Any) -> str | None:
@@ -53,8 +70,7 @@ def family_of_config(content: Any) -> str | None:
         for place in _PLACES:
             word = placeholder_value(level, *place)
             if isinstance(word, str) and word and not word.startswith("${"):
-                word = word.lower().replace("-", "_")
-                return _NAMES.get(word, word)
+                return _ours(word)
         # A field of MDLM's configuration that SEDD's and DUO's do not have.
         if isinstance(placeholder_value(level, "time_conditioning"), bool):
             return "mdlm"
@@ -63,19 +79,19 @@ def family_of_config(content: Any) -> str | None:
 
 def known_family(asked: str | None) -> None:
     """Refuse a name that is no family's."""
-    if asked is not None and asked not in DIFFUSION:
-        raise unknown_name("family", asked, DIFFUSION, where="`family`")
+    if asked is not None and FAMILIES.find(asked, where="`family`").noise is None:
+        raise unknown_name("family", asked, diffusion_families(), where="`family`")
 
 
 def chosen_family(said: str | None, asked: str | None, where: Path) -> str:
     """The family to load: as the files say, as the user says, or MDLM with a warning."""
     known_family(asked)
-    if said is not None and said not in DIFFUSION:
+    if said is not None and said not in diffusion_families():
         raise UserError(
             f"The checkpoint is of the kind {said!r}, which is no diffusion family known here.",
             where=where,
             got=said,
-            expected="one of " + ", ".join(DIFFUSION),
+            expected="one of " + ", ".join(diffusion_families()),
             fix="pass another checkpoint; a causal language model is no denoiser",
         )
     if said is not None and asked is not None and asked != said:

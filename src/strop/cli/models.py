@@ -10,7 +10,8 @@ import typer
 
 from strop.cli import output
 from strop.cli.examples import examples
-from strop.cli.sample import checked_weights
+from strop.cli.sample import FAMILY_HELP, checked_weights
+from strop.records import FAMILIES, default_sampler
 
 __all__ = ["register"]
 
@@ -40,7 +41,18 @@ def listing(context: typer.Context, as_json: Annotated[bool, output.JSON_FLAG] =
 
     known = known_models()
     if as_json:
-        output.emit({"models": [dataclasses.asdict(one) for one in known]})
+        output.emit(
+            {
+                "models": [
+                    dataclasses.asdict(one)
+                    | {
+                        "sampler": default_sampler(one.family),
+                        "precision": FAMILIES[one.family].precision,
+                    }
+                    for one in known
+                ]
+            }
+        )
         return
     output.table(
         ["name", "family", "hub id", "parameters", "licence", "sampler", "draw", "verified"],
@@ -51,8 +63,8 @@ def listing(context: typer.Context, as_json: Annotated[bool, output.JSON_FLAG] =
                 one.source,
                 f"{one.parameters / 1e6:.0f}M",
                 one.licence,
-                one.sampler,
-                one.precision,
+                default_sampler(one.family),
+                FAMILIES[one.family].precision or "",
                 one.verified,
             ]
             for one in known
@@ -63,9 +75,7 @@ def listing(context: typer.Context, as_json: Annotated[bool, output.JSON_FLAG] =
 
 def check(
     source: Annotated[str, typer.Argument(help="As for `strop sample`.")],
-    family: Annotated[
-        str | None, typer.Option(help="mdlm, sedd, duo or didi, where the files do not say.")
-    ] = None,
+    family: Annotated[str | None, typer.Option(help=FAMILY_HELP)] = None,
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,

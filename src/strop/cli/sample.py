@@ -17,10 +17,12 @@ from strop.cli.progress import label, reporter
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named
 from strop.errors import UserError, whole_number
-from strop.facts import default_sampler
+from strop.records import default_sampler, diffusion_families
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
 
-__all__ = ["checked_weights", "register"]
+__all__ = ["FAMILY_HELP", "checked_weights", "register"]
+
+FAMILY_HELP = ", ".join(diffusion_families()) + ": where the files do not say."
 
 
 def register(app: typer.Typer) -> None:
@@ -89,9 +91,7 @@ def sample(
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,
-    family: Annotated[
-        str | None, typer.Option(help="mdlm, sedd, duo or didi, where the files do not say.")
-    ] = None,
+    family: Annotated[str | None, typer.Option(help=FAMILY_HELP)] = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:

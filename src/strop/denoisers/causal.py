@@ -21,11 +21,12 @@ from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.keys import few
+from strop.denoisers.loading import Loading
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
 
-__all__ = ["CausalLM", "is_causal", "load_causal"]
+__all__ = ["CausalLM", "load_causal"]
 
 DEFAULT_LENGTH = 1024
 """Tokens per output when none are asked for: what the comparisons use, not a long context's end."""
@@ -67,19 +68,9 @@ class CausalLM:
         return out.logits[:, -1].float().clone(), out.past_key_values
 
 
-def is_causal(found: Located) -> bool:
-    """Whether the configuration beside the weights names a causal class of transformers."""
-    path = _directory(found) / _CONFIG
-    if not path.is_file():
-        return False
-    names = read_json_object(path).get("architectures")
-    if not isinstance(names, list):
-        return False
-    return any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in names)
-
-
-def load_causal(found: Located, weights: str | None, device: torch.device, dtype: str) -> CausalLM:
-    """Load the model that lies at `found`, on the device and in the dtype given."""
+def load_causal(found: Located, loading: Loading) -> CausalLM:
+    """Load the model that lies at `found`."""
+    weights, device, dtype = loading.weights, loading.device, loading.dtype
     if weights is not None:
         raise UserError(
             "A causal language model has one set of weights; there is nothing to choose.",

@@ -8,19 +8,26 @@ code finishes with it.
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import torch
 from torch import Tensor
 
+from strop.checkpoints.checkpoint import Checkpoint
+from strop.checkpoints.config import DiTShape, check_tensors, expected_tensors
+from strop.checkpoints.hub import DISCRIMINATOR as DISCRIMINATOR_FILE
+from strop.checkpoints.layout import Layout, flat_names
+from strop.checkpoints.modules import BASE, DISCRIMINATOR
 from strop.denoisers.base import all_log_probs, checked_ids
-from strop.denoisers.discriminator import Discriminator
+from strop.denoisers.discriminator import Discriminator, discriminator_tensors
 from strop.denoisers.dit import DiT
 from strop.denoisers.mdlm import MDLM
-from strop.denoisers.network import NetworkDenoiser
+from strop.denoisers.network import NetworkDenoiser, described, filled
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
-__all__ = ["DiDi"]
+__all__ = ["DiDi", "layout"]
 
 
 class DiDi(NetworkDenoiser):
@@ -45,6 +52,15 @@ class DiDi(NetworkDenoiser):
         if discriminator is not None:
             discriminator.to(device).eval().requires_grad_(False)
 
+    @classmethod
+    def of_checkpoint(
+        cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
+    ) -> Self:
+        """The student with the networks beside it, checked like it."""
+        network = filled(DiT, shape, checkpoint.tensors)
+        others = _others(checkpoint, shape)
+        return cls(network, spec, device=device, **others, **described(checkpoint, shape))
+
     @property
     def discriminator(self) -> Discriminator:
         """The reward; its absence is the user's error, told when it is needed."""
@@ -62,3 +78,31 @@ class DiDi(NetworkDenoiser):
         """Log-probabilities [B, L, V] of clean tokens, visible ones carried over, on the CPU."""
         ids = checked_ids(ids, self)
         return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()
+
+
+def _others(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
+    """The networks beside the student."""
+    path, networks = checkpoint.path, {}
+    if BASE in checkpoint.modules:
+        tensors = checkpoint.modules[BASE]
+        check_tensors(tensors, expected_tensors(shape), path, shape)
+        networks["base"] = filled(DiT, shape, tensors)
+    if DISCRIMINATOR in checkpoint.modules:
+        tensors = checkpoint.modules[DISCRIMINATOR]
+        seen = tensors.get("vocab_embed.embedding")
+        if seen is not None and len(seen) != shape.vocab_size:
+            raise UserError(
+                "The discriminator's vocabulary is not the student's.",
+                where=path,
+                got=f"{len(seen)} against {shape.vocab_size} classes",
+                fix="put the discriminator that was trained with the student beside it",
+            )
+        check_tensors(tensors, discriminator_tensors(shape), path, shape)
+        networks["discriminator"] = filled(Discriminator, shape, tensors)
+    return networks
+
+
+def layout(shape: DiTShape) -> Layout:
+    """The student as a flat file, its discriminator in another."""
+    beside = {DISCRIMINATOR_FILE: discriminator_tensors(shape)}
+    return Layout(flat_names(shape), expected_tensors(shape), beside=beside)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from strop.checkpoints.config import DiTShape, expected_tensors
+from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.base import all_logits, checked_ids
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError
 
-__all__ = ["DUO"]
+__all__ = ["DUO", "layout"]
 
 
 class DUO(NetworkDenoiser):
@@ -31,3 +33,10 @@ class DUO(NetworkDenoiser):
                 fix="pass sigma",
             )
         return all_logits(self, ids, levels).log_softmax(-1).cpu()
+
+
+def layout(shape: DiTShape) -> Layout:
+    """The hub's: flat names without a mask, one backbone."""
+    flat = flat_names(shape, without=("mask_id", "time_conditioning"))
+    config = {"model_type": "duo", **flat, "causal": False, "var_min": True}
+    return Layout(config, expected_tensors(shape), prefix="backbone.")

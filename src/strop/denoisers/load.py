@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import torch
-from torch import Tensor
 
-from strop.checkpoints.checkpoint import Checkpoint, locate, read_checkpoint
-from strop.checkpoints.config import DiTShape, check_tensors, expected_tensors, infer_shape
-from strop.checkpoints.family import chosen_family, known_family
-from strop.checkpoints.keys import BUFFER
-from strop.checkpoints.modules import BASE, DISCRIMINATOR
+from strop.checkpoints.checkpoint import Located, locate, read_checkpoint
+from strop.checkpoints.config import infer_shape
+from strop.checkpoints.family import (
+    chosen_family,
+    family_of_classes,
+    family_of_config,
+    known_family,
+)
+from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
-from strop.denoisers.causal import is_causal, load_causal
-from strop.denoisers.didi import DiDi
-from strop.denoisers.discriminator import Discriminator, discriminator_tensors
-from strop.denoisers.dit import DiT
-from strop.denoisers.duo import DUO
-from strop.denoisers.mdlm import MDLM
-from strop.denoisers.sedd import SEDD
-from strop.denoisers.tokenizer import TextCodec
+from strop.denoisers.loading import Loading
+from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError, unknown_name
+from strop.records import FAMILIES
+from strop.registry import resolve
 from strop.spec import CheckpointSpec
 
-__all__ = ["DTYPES", "load_denoiser", "load_model", "resolve_device", "resolve_dtype"]
+__all__ = [
+    "DTYPES",
+    "load_denoiser",
+    "load_model",
+    "load_transformer",
+    "resolve_device",
+    "resolve_dtype",
+]
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -73,71 +79,45 @@ def load_model(
     that library keeps them so).
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place)
     known_family(family)
     found = locate(source, revision)
-    if is_causal(found):
-        return load_causal(found, weights, place, kind)
-    checkpoint = read_checkpoint(found, weights=weights)
-    family = chosen_family(checkpoint.family, family, checkpoint.path)
-    shape = infer_shape(checkpoint, family)
+    loading = Loading(weights, family, place, resolve_dtype(dtype, place))
+    record = FAMILIES[_family_at(found) or family or "mdlm"]
+    return resolve(record.load)(found, loading)
+
+
+def load_transformer(found: Located, loading: Loading) -> Model:
+    """A diffusion transformer of whichever family its files and the user say."""
+    checkpoint = read_checkpoint(found, weights=loading.weights)
+    family = chosen_family(checkpoint.family, loading.family, checkpoint.path)
+    record, shape = FAMILIES[family], infer_shape(checkpoint, family)
     spec = CheckpointSpec(
         family=family,
         sha256=checkpoint.sha256,
         weights=checkpoint.weights,
         # Dropout has no part in sampling, so it has none in the generator's identity.
         shape={name: value for name, value in asdict(shape).items() if name != "dropout"},
-        network_dtype=kind,
+        network_dtype=loading.dtype,
+        version=record.version,
     )
-    common: dict[str, Any] = {
-        "source": checkpoint.source if checkpoint.revision is None else _pinned(checkpoint),
-        "codec": TextCodec.for_checkpoint(checkpoint, shape.vocab_size),
-        "device": place,
-    }
-    network = _filled(DiT, shape, checkpoint.tensors)
-    if family == "didi":
-        return DiDi(network, spec, **common, **_others(checkpoint, shape))
-    return {"mdlm": MDLM, "sedd": SEDD, "duo": DUO}[family](network, spec, **common)
+    if record.denoiser is None:
+        raise UserError(
+            f"The family {family!r} is none of diffusion transformers.",
+            where=found.source,
+            fix="leave `family` out, or pass a checkpoint that it loads",
+        )
+    kind: type[NetworkDenoiser] = resolve(record.denoiser)
+    return kind.of_checkpoint(checkpoint, shape, spec, loading.device)
 
 
-def _others(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
-    """DiDi-Instruct's networks beside the student, checked like it."""
-    path, networks = checkpoint.path, {}
-    if BASE in checkpoint.modules:
-        tensors = checkpoint.modules[BASE]
-        check_tensors(tensors, expected_tensors(shape), path, shape)
-        networks["base"] = _filled(DiT, shape, tensors)
-    if DISCRIMINATOR in checkpoint.modules:
-        tensors = checkpoint.modules[DISCRIMINATOR]
-        seen = tensors.get("vocab_embed.embedding")
-        if seen is not None and len(seen) != shape.vocab_size:
-            raise UserError(
-                "The discriminator's vocabulary is not the student's.",
-                where=path,
-                got=f"{len(seen)} against {shape.vocab_size} classes",
-                fix="put the discriminator that was trained with the student beside it",
-            )
-        check_tensors(tensors, discriminator_tensors(shape), path, shape)
-        networks["discriminator"] = _filled(Discriminator, shape, tensors)
-    return networks
-
-
-Network = TypeVar("Network", DiT, Discriminator)
-
-
-def _filled(kind: type[Network], shape: DiTShape, tensors: dict[str, Tensor]) -> Network:
-    with torch.device("meta"):  # no memory and no time for weights that are replaced at once
-        network = kind(shape)
-    # A copy: the tensors may be views of the file, which somebody could write to later.
-    copies = {
-        key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items() if key != BUFFER
-    }
-    network.load_state_dict(copies, assign=True)
-    return network
-
-
-def _pinned(checkpoint: Checkpoint) -> str:
-    return f"{checkpoint.source.partition('@')[0]}@{checkpoint.revision}"
+def _family_at(found: Located) -> str | None:
+    """The family of a directory with a configuration that names a known one."""
+    path = (found.path if found.path.is_dir() else found.path.parent) / "config.json"
+    if not path.is_file():
+        return None
+    content = read_json_object(path)
+    said = family_of_classes(content) or family_of_config(content)
+    return said if said in FAMILIES else None
 
 
 def resolve_device(name: str) -> torch.device:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar
 
+import torch
+from torch import Tensor, nn
+
+from strop.checkpoints.checkpoint import Checkpoint
 from strop.checkpoints.config import DiTShape
+from strop.checkpoints.keys import BUFFER
 from strop.denoisers.dit import DiT
 from strop.denoisers.tokenizer import TextCodec
 from strop.spec import CheckpointSpec
 
-__all__ = ["NetworkDenoiser"]
+__all__ = ["NetworkDenoiser", "described", "filled"]
 
 
 class NetworkDenoiser:
@@ -37,6 +42,14 @@ class NetworkDenoiser:
         self.length = shape.length
         self.time_conditioned = shape.time_conditioning
 
+    @classmethod
+    def of_checkpoint(
+        cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
+    ) -> Self:
+        """The denoiser of a checkpoint whose shape is known."""
+        network = filled(DiT, shape, checkpoint.tensors)
+        return cls(network, spec, device=device, **described(checkpoint, shape))
+
     @torch.no_grad()
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
         """The network's state; without time conditioning every sigma is read as zero."""
@@ -54,3 +67,28 @@ class NetworkDenoiser:
         if sigma is None:
             return None
         return torch.as_tensor(sigma, dtype=torch.float32).expand(batch).to(self.device)
+
+
+def described(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
+    """What a denoiser says of where it comes from, and its tokenizer."""
+    source = checkpoint.source
+    if checkpoint.revision is not None:
+        source = f"{source.partition('@')[0]}@{checkpoint.revision}"
+    return {"source": source, "codec": TextCodec.for_checkpoint(checkpoint, shape.vocab_size)}
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def filled(
+    kind: Callable[[DiTShape], Network], shape: DiTShape, tensors: Mapping[str, Tensor]
+) -> Network:
+    """A network of a shape with the tensors of a file."""
+    with torch.device("meta"):  # no memory and no time for weights that are replaced at once
+        network = kind(shape)
+    # A copy: the tensors may be views of the file, which somebody could write to later.
+    copies = {
+        key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items() if key != BUFFER
+    }
+    network.load_state_dict(copies, assign=True)
+    return network

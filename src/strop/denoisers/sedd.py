@@ -15,11 +15,13 @@ import math
 import torch
 from torch import Tensor
 
+from strop.checkpoints.config import DiTShape, expected_tensors
+from strop.checkpoints.layout import Layout
 from strop.denoisers.base import all_logits, carry_over, checked_ids, subs
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError
 
-__all__ = ["SEDD", "log_score", "log_score_shift"]
+__all__ = ["SEDD", "layout", "log_score", "log_score_shift"]
 
 SMALL_SIGMA = 0.5
 """Below it e^sigma - 1 is computed by `expm1`, above it as it stands: the public code's habit."""
@@ -61,3 +63,17 @@ def log_score(logits: Tensor, ids: Tensor, sigma: Tensor) -> Tensor:
 def log_score_shift(sigma: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """log(e^sigma - 1), as the public code rounds it."""
     return torch.where(sigma < SMALL_SIGMA, sigma.expm1(), sigma.exp() - 1).log().to(dtype)
+
+
+def layout(shape: DiTShape) -> Layout:
+    """The hub's: a nested configuration that counts tokens without the mask, bare keys."""
+    names = ("cond_dim", "length", "n_blocks", "n_heads", "dropout")
+    model = {"name": "small", "type": "ddit", "hidden_size": shape.hidden_dim}
+    model |= {name: getattr(shape, name) for name in names} | {"scale_by_sigma": True}
+    config = {
+        "tokens": shape.vocab_size - 1,
+        "graph": {"type": "absorb"},
+        "noise": {"type": "loglinear"},
+        "model": model,
+    }
+    return Layout(config, expected_tensors(shape))

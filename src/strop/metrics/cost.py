@@ -19,7 +19,8 @@ from strop.denoisers import load_denoiser
 from strop.denoisers.base import Denoiser, usable_length
 from strop.errors import StropError, UserError
 from strop.metrics.memory import PeakMemory
-from strop.samplers import Finished, dense_batch, fast
+from strop.pool import Output
+from strop.samplers import dense_batch, fast
 from strop.spec import SamplerSpec
 
 __all__ = ["Cost", "measure_apart", "measure_cost"]
@@ -82,7 +83,7 @@ def measure_cost(
 
 def _draw(
     denoiser: Denoiser, spec: SamplerSpec, batch: int, first: int, length: int, seed: int
-) -> list[Finished]:
+) -> list[Output]:
     if spec.implementation == "dense":
         return dense_batch(denoiser, spec, seed=seed, first=first, count=batch, length=length)
     outputs = range(first, first + batch)

@@ -16,7 +16,7 @@ from strop.errors import UserError
 from strop.metrics.measured import Score, score_of
 from strop.metrics.metric import PERPLEXITY, metrics
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric
-from strop.metrics.spans import Output
+from strop.metrics.spans import Passage
 from strop.progress import Progress, Silent
 from strop.spec import SpanPolicy
 
@@ -75,7 +75,7 @@ def _perplexity(
     progress = Silent() if progress is None else progress
     progress.start(None, len(texts), 0, f"{name} {evaluator.spec.name} {policy}")
     metric = perplexity_metric(evaluator, policy, clean_up=clean_up)
-    outputs = [Output(text, row) for text, row in zip(texts, ids, strict=True)]
+    outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
     parts = []
     for start in range(0, len(outputs), BATCH):
         some = outputs[start : start + BATCH]

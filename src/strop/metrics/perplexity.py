@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from strop.errors import UserError, unknown_name
 from strop.metrics.causal import Evaluator
 from strop.metrics.score import score_cell
-from strop.metrics.spans import POLICIES, Output, Reading, Span, spans
+from strop.metrics.spans import POLICIES, Passage, Reading, Span, spans
 from strop.progress import Progress
 from strop.spec import MetricSpec, SpanPolicy
 from strop.store import Cell
@@ -58,7 +58,7 @@ def perplexity_metric(
 
 
 def perplexity_columns(
-    evaluator: Evaluator, metric: MetricSpec, outputs: Sequence[Output], length: int
+    evaluator: Evaluator, metric: MetricSpec, outputs: Sequence[Passage], length: int
 ) -> dict[str, NDArray]:
     """Per output: nll, tokens, bytes, kept_bytes, source_bytes; for `public-code` three more.
 
@@ -173,7 +173,7 @@ def score_perplexity(
     length = cell.spec.generator.length
 
     def measure(texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray]:
-        outputs = [Output(text, row) for text, row in zip(texts, ids, strict=True)]
+        outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
         return perplexity_columns(evaluator, metric, outputs, length)
 
     score_cell(

@@ -107,7 +107,7 @@ def _contexts(denoiser: Denoiser, samples: int, seed: int, length: int) -> torch
     spec = SamplerSpec(steps=CONTEXT_STEPS)
     done = sorted(
         fast(denoiser, spec, seed=seed, outputs=range(samples), slots=samples, length=length),
-        key=lambda one: one.output,
+        key=lambda one: one.index,
     )
     return torch.from_numpy(np.stack([one.ids for one in done])).to(denoiser.device)
 

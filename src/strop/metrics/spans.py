@@ -20,7 +20,7 @@ from strop.errors import UserError, unknown_name
 from strop.metrics.causal import END_OF_TEXT, Evaluator
 from strop.spec import SpanPolicy
 
-__all__ = ["POLICIES", "Output", "Policy", "Reading", "Span", "clean_up", "spans"]
+__all__ = ["POLICIES", "Passage", "Policy", "Reading", "Span", "clean_up", "spans"]
 
 PUBLIC_CHUNK, LLAMA2_CHUNK = 1024, 4096
 """What the public code reads at once, whatever the evaluator could."""
@@ -80,7 +80,7 @@ POLICIES: dict[SpanPolicy, Policy] = {
 
 
 @dataclass(frozen=True)
-class Output:
+class Passage:
     """An output to be scored."""
 
     text: str
@@ -118,7 +118,7 @@ class _Document:
 
 
 def spans(
-    outputs: Sequence[Output],
+    outputs: Sequence[Passage],
     policy: SpanPolicy,
     evaluator: Evaluator,
     *,
@@ -223,7 +223,7 @@ def _split_ids(ids: NDArray[np.int64], evaluator: Evaluator) -> list[_Document]:
     return [_Document(evaluator.decode(one), one) for one in documents]
 
 
-def _same_tokens(outputs: Sequence[Output], evaluator: Evaluator) -> None:
+def _same_tokens(outputs: Sequence[Passage], evaluator: Evaluator) -> None:
     """The generator's ids mean something to the evaluator only if they spell the same text."""
     for one in outputs:
         known = len(one.ids) == 0 or int(one.ids.max()) < len(evaluator.tokenizer)

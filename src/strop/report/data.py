@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from strop.facts import default_sampler
 from strop.metrics.guard import Guard
 from strop.metrics.measured import Measured
 from strop.metrics.metric import PERPLEXITY
+from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
 from strop.studies.study import Result, Study
 from strop.table import Table

@@ -21,12 +21,12 @@ def analytic(run: DenseRun) -> Tensor:
     ids = run.start()
     sigmas = run.grid.sigmas()
     for s, sigma in zip(run.grid.s, sigmas, strict=False):
-        ids = run.draw(_weights(run, ids, sigma, sigma - sigma_of(s)))
+        ids = run.step(ids, run.draw(_weights(run, ids, sigma, sigma - sigma_of(s))))
     last = sigmas[-1]
     if run.spec.finish == "draw":
         weights = _weights(run, ids, last, last)
         weights[..., run.denoiser.mask_id] = 0
-        return run.draw(weights)
+        return run.step(ids, run.draw(weights))
     return run.public_finish(ids)
 
 

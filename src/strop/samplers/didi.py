@@ -37,7 +37,8 @@ def ancestral(run: DenseRun) -> Tensor:
     """The student alone."""
     ids = run.start()
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
-        ids = run.keep_visible(run.draw(_weights(run, run.logits(ids, sigma(t)), t, s)), ids)
+        drawn = run.draw(_weights(run, run.logits(ids, sigma(t)), t, s))
+        ids = run.step(ids, run.keep_visible(drawn, ids))
     return _finish(run, ids)
 
 
@@ -56,7 +57,8 @@ def ancestral_literal(run: DenseRun) -> Tensor:
     ids = run.start()
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         clean = _base_log_probs(run, ids).to(run.dtype).exp()
-        ids = run.keep_visible(run.draw(_offered(clean, t, s, run.denoiser.mask_id)), ids)
+        drawn = run.draw(_offered(clean, t, s, run.denoiser.mask_id))
+        ids = run.step(ids, run.keep_visible(drawn, ids))
     return _literal_finish(run, ids)
 
 
@@ -97,9 +99,10 @@ def _guided(run: DenseRun) -> Tensor:
         logits = run.logits(ids, sigma(t))
         if k < len(strengths):
             logits = logits + strengths[k] * _slope(run, logits, ids, sigma(t))
-            ids = run.keep_visible(run.draw(_weights(run, logits, t, s)), ids)
+            moved = run.keep_visible(run.draw(_weights(run, logits, t, s)), ids)
         else:
-            ids = _best_of_several(run, ids, _weights(run, logits, t, s), sigma(s))
+            moved = _best_of_several(run, ids, _weights(run, logits, t, s), sigma(s))
+        ids = run.step(ids, moved)
     return ids
 
 
@@ -153,7 +156,8 @@ def _finish(run: DenseRun, ids: Tensor) -> Tensor:
     spec, mask_id = run.spec, run.denoiser.mask_id
     fill: Callable[[Tensor, Tensor], Tensor]
     fill = run.fill_greedily if spec.finish == "greedy" else run.fill_by_draw
-    return fill(ids, clean_log_probs(logits, mask_id, spec.temperature, spec.top_p))
+    clean = clean_log_probs(logits, mask_id, spec.temperature, spec.top_p)
+    return run.step(ids, fill(ids, clean))
 
 
 def _literal_finish(run: DenseRun, ids: Tensor) -> Tensor:
@@ -165,7 +169,7 @@ def _literal_finish(run: DenseRun, ids: Tensor) -> Tensor:
     score = score_of(_base_log_probs(run, ids), ids, mask_id, level).double()
     weights = analytic_weights(score, ids, mask_id, level)
     weights[..., mask_id] = 0
-    return run.draw(weights)
+    return run.step(ids, run.draw(weights))
 
 
 def _base_log_probs(run: DenseRun, ids: Tensor) -> Tensor:

@@ -21,17 +21,18 @@ from strop.denoisers.didi import DiDi
 from strop.rng import Stream
 from strop.samplers.didi import offers as token_shares
 from strop.samplers.didi import sigma, tilt_strengths
+from strop.samplers.machinery import lattice
+from strop.samplers.machinery.addressed import Address, Weights, addressed
 from strop.samplers.machinery.categorical import clean_log_probs, invert, race
 from strop.samplers.machinery.grid import alpha_of
-from strop.samplers.machinery.lattice import Lattice, told
-from strop.samplers.machinery.lattice import Offers as LatticeOffers
-from strop.samplers.machinery.lockstep import LockstepRun, Numbers
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
 __all__ = ["ancestral", "guided"]
 
 Positions = NDArray[np.bool_]
 
 
+@lockstep
 def ancestral(run: LockstepRun) -> Tensor:
     """The student alone."""
     ids, masked = run.start(), np.ones((len(run.outputs), run.length), bool)
@@ -40,22 +41,32 @@ def ancestral(run: LockstepRun) -> Tensor:
         offered = masked & draws.opened()
         slots = np.flatnonzero(offered.any(1))
         if slots.size:
-            hidden = run.hidden(ids, slots, sigma(t))
+            before, hidden = masked.copy(), run.hidden(ids, slots, sigma(t))
             _reveal(run, ids, masked, hidden, slots, offered, draws)
+            _note(run, ids, k, before & ~masked)
     return _finish(run, ids, masked)
 
 
+@lockstep
 def guided(run: LockstepRun) -> Tensor:
     """Tilting, then re-ranking, then the student's own finish."""
     strengths = tilt_strengths(run.spec)
     cast(DiDi, run.denoiser).discriminator  # noqa: B018  told before any work is done
     ids, masked = run.start(), np.ones((len(run.outputs), run.length), bool)
     for k in range(run.grid.updates):
+        before = masked.copy()
         if k < len(strengths):
             _tilted(run, ids, masked, k, strengths[k])
         else:
             _reranked(run, ids, masked, k)
+        _note(run, ids, k, before & ~masked)
     return _finish(run, ids, masked)
+
+
+def _note(run: LockstepRun, ids: Tensor, k: int, revealed: Positions) -> None:
+    slot, position = np.nonzero(revealed)
+    if slot.size:
+        run.note(k, slot, position, ids.cpu().numpy()[slot, position])
 
 
 class Offers:
@@ -63,49 +74,26 @@ class Offers:
 
     def __init__(self, run: LockstepRun, k: int, candidate: int = 0) -> None:
         self._run, self._k = run, k
-        self._stream = Stream(run.seed, f"{run.spec.name}/{candidate}")
-        self._lattice = Lattice(run.bits)
+        stream = Stream(run.seed, f"{run.spec.name}/{candidate}")
+        self._draws = addressed(run.spec.precision, stream, partial=True)
         alpha_t, alpha_s = alpha_of(run.grid.t[k]), alpha_of(run.grid.s[k])
-        self._token, self._mask = float(alpha_s - alpha_t), float(1 - alpha_s)
+        self._weights = float(alpha_s - alpha_t), float(1 - alpha_s)
 
     def opened(self) -> Positions:
         """Positions that get a token if the network agrees, [B, L]."""
         slot, position = np.nonzero(np.ones((len(self._run.outputs), self._run.length), bool))
-        if self._run.spec.precision == "float32":
-            opened = self._lattice_offers(slot, position).open
-        else:
-            u = self._stream.uniform(self._run.outputs[slot], self._k, position, 0)
-            opened = u < self._token / (self._token + self._mask)
-        return opened.reshape(-1, self._run.length)
+        return self._draws.opened(*self._at(slot, position)).reshape(-1, self._run.length)
 
     def settle(self, logits: Tensor, slot: Numbers, position: Numbers) -> Numbers:
         """A token at every offered row, or the mask."""
         mask_id = self._run.denoiser.mask_id
         shares = token_shares(logits, mask_id, self._run.spec)
-        shares[..., mask_id] = -torch.inf
-        if self._run.spec.precision == "float32":
-            weights = shares.float().exp_().mul_(self._token)
-            offers = self._lattice_offers(slot, position)
-            return told(*self._lattice.settle(offers, weights, mask_id, self._stream))
-        total = shares.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0).cpu().numpy()
-        rest = self._token * total + self._mask
-        accept = total * (self._token + self._mask) / np.where(rest > 0, rest, 1.0)
-        output = self._run.outputs[slot]
-        out = np.flatnonzero(self._stream.uniform(output, self._k, position, 1) < accept)
-        token = np.full(len(slot), mask_id)
-        if out.size:
-            u = self._stream.uniform(output[out], self._k, position[out], 2)
-            law = shares[torch.from_numpy(out).to(shares.device)]
-            token[out] = invert(law, torch.from_numpy(u).to(law.device)).cpu().numpy()
-        return token
+        return self._draws.draw(shares, *self._at(slot, position), mask_id)
 
-    def _lattice_offers(self, slot: Numbers, position: Numbers) -> LatticeOffers:
-        mass = np.full(len(slot), self._token, np.float32)
-        mask = np.full(len(slot), self._mask, np.float32)
-        rounds = np.full(len(slot), self._k)
-        return self._lattice.offer(
-            self._stream, self._run.outputs[slot], rounds, position, mass, mask
-        )
+    def _at(self, slot: Numbers, position: Numbers) -> tuple[Address, Weights]:
+        token, mask = (np.full(len(slot), weight) for weight in self._weights)
+        where = Address(self._run.outputs[slot], np.full(len(slot), self._k), position)
+        return where, Weights(token, mask)
 
 
 def _reveal(
@@ -191,7 +179,7 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     number = np.arange(len(futures))
     u = run.stream.uniform(run.outputs[slots][:, None], k, number, 3)
     if run.spec.precision == "float32":
-        coarse = np.floor(u * 2**run.bits) / 2**run.bits
+        coarse = np.floor(u * 2**lattice.BITS) / 2**lattice.BITS
         return race(rewards.softmax(-1), torch.from_numpy(coarse).float()).numpy()
     return invert(rewards.double().log_softmax(-1), torch.from_numpy(u[:, 0])).numpy()
 
@@ -204,26 +192,15 @@ def _finish(run: LockstepRun, ids: Tensor, masked: Positions) -> Tensor:
     mask_id, last = run.denoiser.mask_id, run.grid.updates
     hidden = run.hidden(ids, slots, sigma(run.grid.last))
     where, position = np.nonzero(masked[slots])
+    stay = Weights(np.ones(len(where)), np.zeros(len(where)))  # a mask without weight
+    draws = addressed(spec.precision, run.stream)
+    at = Address(run.outputs[slots[where]], np.full(len(where), last), position)
     for part, logits in run.rows(hidden, where, position):
-        slot, place = slots[where[part]], position[part]
-        greedy = spec.finish == "greedy"
-        clean = clean_log_probs(logits, mask_id, 0 if greedy else spec.temperature, spec.top_p)
-        if greedy:
-            token = clean.argmax(-1).cpu().numpy()
-        elif spec.precision == "float32":
-            token = _clean_race(run, clean, slot, place)
+        if spec.finish == "greedy":
+            token = clean_log_probs(logits, mask_id, 0, 1).argmax(-1).cpu().numpy()
         else:
-            u = run.uniform(slot, last, place, 0)
-            token = invert(clean, torch.from_numpy(u).to(clean.device)).cpu().numpy()
-        run.put(ids, slot, place, token)
+            clean = clean_log_probs(logits, mask_id, spec.temperature, spec.top_p)
+            token = draws.draw(clean, at.at(part), stay.at(part), mask_id)
+        run.put(ids, slots[where[part]], position[part], token)
+    _note(run, ids, last, masked)
     return ids
-
-
-def _clean_race(run: LockstepRun, clean: Tensor, slot: Numbers, position: Numbers) -> Numbers:
-    """The float32 race among tokens alone: a mask without weight."""
-    lattice, rows = Lattice(run.bits), len(slot)
-    rounds = np.full(rows, run.grid.updates)
-    one, none = np.ones(rows, np.float32), np.zeros(rows, np.float32)
-    offers = lattice.offer(run.stream, run.outputs[slot], rounds, position, one, none)
-    weights = clean.float().exp_()
-    return told(*lattice.settle(offers, weights, run.denoiser.mask_id, run.stream))

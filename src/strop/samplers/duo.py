@@ -1,64 +1,152 @@
-"""MDLM as the DUO code samples it: normalised posteriors, its own constants, float64 by default.
+"""DUO's ancestral sampler: every position is drawn anew from its posterior at every update.
 
-The law is that of `ancestral` and `analytic`; the arithmetic and the order of draws are not, so
-they are samplers of their own and reproduce that code's ids.
+With alpha_t the share of signal at time t, a = alpha_t, b = alpha_s, r = a / b, V classes, x the
+token that is there and p the predicted law of the clean one,
+
+    q(v)  ~  [v = x] (a V p(x) + r - a)  +  (b - a) p(v)  +  (1 - r) (1 - b) / V,
+
+whose sum is D = a V p(x) + 1 - a. Temperature and nucleus act on p, before the posterior is formed.
+
+At less cost: the posterior is a mixture. A position stays, is drawn from p, or is drawn uniformly,
+with weights a V p(x) + r - a, b - a and (1 - r)(1 - b) over D. D is at least 1 - a, so the chance
+of any change is at most
+
+    c = (b - a + (1 - r)(1 - b)) / (1 - a),
+
+which is known without the network. A coin of chance c nominates positions; only they get a head,
+and a nomination is accepted with chance (1 - a) / D. The product is the posterior's own chance.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+import numpy as np
 import torch
 from torch import Tensor
 
-from strop.samplers import analytic as score_based
+from strop.samplers.machinery.categorical import any_log_probs, invert
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import RevealGrid, alpha_of
+from strop.samplers.machinery.grid import alpha_of, neighbouring
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
-__all__ = ["analytic", "ancestral", "neighbouring"]
+__all__ = ["ancestral", "fast"]
 
-
-def analytic(run: DenseRun) -> Tensor:
-    """The score-based update on DUO's times."""
-    run.grid = neighbouring(run.grid)
-    return score_based.analytic(run)
+START, NOMINATE, ACCEPT, ORIGIN, TOKEN = range(5)
+"""Numbers of the random draws at a position in an update."""
 
 
 def ancestral(run: DenseRun) -> Tensor:
-    """`ancestral_cache`: alphas instead of times, every row drawn, the finish may use the cache."""
+    """A uniform start, one network call an update, and one at the finish.
+
+    The finish draws from the posterior at alpha_s = 1, or takes the best clean token everywhere.
+    """
     run.grid = neighbouring(run.grid)
-    ids, prediction = run.start(), None
-    for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
-        if prediction is None:
-            prediction = run.log_probs(ids, sigma)
-        moved = run.draw(_posterior(run, prediction, ids, alpha_of(t), alpha_of(s)))
-        if run.denoiser.time_conditioned or not moved.equal(ids):
-            prediction = None
-        ids = moved
+    shape = (run.batch, run.length)
+    ids = torch.randint(run.denoiser.vocab_size, shape, generator=run.generator)
+    ids = ids.to(run.denoiser.device)
+    for t, s in zip(run.grid.t, run.grid.s, strict=True):
+        ids = run.step(ids, run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s))))
+    last = alpha_of(run.grid.last)
     if run.spec.finish == "none":
         return ids
-    if prediction is None:
-        prediction = run.log_probs(ids, run.grid.sigmas()[-1])
     if run.spec.finish == "greedy":
-        return run.fill_greedily(ids, prediction)
-    last = run.grid.last
-    return run.draw(_posterior(run, prediction, ids, alpha_of(last), torch.ones_like(last)))
+        return run.step(ids, _prediction(run, ids, last).argmax(-1))
+    return run.step(ids, run.draw(_posterior(run, ids, last, torch.ones_like(last))))
 
 
-def neighbouring(grid: RevealGrid) -> RevealGrid:
-    """Here the step is the difference of neighbouring times, not a constant."""
-    times = torch.cat([grid.t, grid.last[None]])
-    return replace(grid, s=grid.t - (times[:-1] - times[1:]))
+def _prediction(run: DenseRun, ids: Tensor, alpha: Tensor) -> Tensor:
+    return any_log_probs(run.logits(ids, -alpha.log()), run.spec.temperature, run.spec.top_p)
 
 
-def _posterior(
-    run: DenseRun, log_probs: Tensor, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor
-) -> Tensor:
-    """q(x_s | x_t) with visible rows certain: [B, L, V]."""
-    mask_id = run.denoiser.mask_id
-    clean = log_probs.to(run.dtype).exp()
-    posterior = (alpha_s - alpha_t) / (1 - alpha_t) * clean
-    posterior[..., mask_id] = (1 - alpha_s) / (1 - alpha_t)
-    visible = (ids != mask_id)[..., None]
-    certain = torch.zeros_like(posterior).scatter_(-1, ids[..., None], 1.0)
-    return torch.where(visible, certain, posterior)
+def _posterior(run: DenseRun, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
+    clean = _prediction(run, ids, alpha_t).to(run.dtype).exp()
+    alpha_t, alpha_s = alpha_t.to(ids.device), alpha_s.to(ids.device)
+    kept, classes = alpha_t / alpha_s, clean.shape[-1]
+    here = torch.zeros(clean.shape, device=ids.device).scatter_(-1, ids[..., None], 1.0)
+    own = clean.gather(-1, ids[..., None])
+    return (
+        alpha_t * classes * clean * here
+        + (kept - alpha_t) * here
+        + (alpha_s - alpha_t) * clean
+        + (1 - kept) * (1 - alpha_s) / classes
+    ) / (alpha_t * classes * own + (1 - alpha_t))
+
+
+@lockstep
+def fast(run: LockstepRun) -> Tensor:
+    """The law of `ancestral`: a network call only where, and a head only at what, may change."""
+    grid = neighbouring(run.grid)
+    classes = run.denoiser.vocab_size
+    everywhere = np.nonzero(np.ones((len(run.outputs), run.length), bool))
+    first = run.uniform(everywhere[0], 0, everywhere[1], START) * classes
+    ids = torch.from_numpy(np.minimum(first.astype(np.int64), classes - 1))
+    ids = ids.view(-1, run.length).to(run.denoiser.device)
+    times = [*zip(grid.t, alpha_of(grid.s), strict=True), (grid.last, torch.ones(()))]
+    for k, (t, after) in enumerate(times):
+        alpha_t, alpha_s = alpha_of(t), float(after)
+        if k < grid.updates or run.spec.finish == "draw":
+            _update(run, ids, k, -alpha_t.log(), float(alpha_t), alpha_s)
+        elif run.spec.finish == "greedy":
+            _best(run, ids, k, -alpha_t.log())
+    return ids
+
+
+def _update(
+    run: LockstepRun, ids: Tensor, k: int, sigma: Tensor, alpha_t: float, alpha_s: float
+) -> None:
+    drawn, noise = alpha_s - alpha_t, (1 - alpha_t / alpha_s) * (1 - alpha_s)
+    bound = min(1.0, (drawn + noise) / (1 - alpha_t))
+    slot, position = np.nonzero(np.ones(ids.shape, bool))
+    chosen = np.flatnonzero(run.uniform(slot, k, position, NOMINATE) < bound)
+    if not chosen.size:
+        return
+    slot, position = slot[chosen], position[chosen]
+    slots, where = np.unique(slot, return_inverse=True)
+    hidden = run.hidden(ids, slots, sigma)
+    before = ids[torch.from_numpy(slot).to(ids.device), torch.from_numpy(position).to(ids.device)]
+    there = before.cpu().numpy()
+    after = there.copy()
+    for part, logits in run.rows(hidden, where, position):
+        log_probs = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
+        here = slot[part], k, position[part]
+        own = log_probs.gather(-1, before[part, None])[:, 0].double().exp().cpu().numpy()
+        accept = (1 - alpha_t) / (alpha_t * run.denoiser.vocab_size * own + 1 - alpha_t)
+        moves = run.uniform(*here, ACCEPT) < accept
+        predicted = run.uniform(*here, ORIGIN) * (drawn + noise) < drawn
+        u = run.uniform(*here, TOKEN)
+        after[part][moves & ~predicted] = _anything(run, u[moves & ~predicted])
+        rows = np.flatnonzero(moves & predicted)
+        if rows.size:
+            law = log_probs[torch.from_numpy(rows).to(log_probs.device)]
+            token = invert(law, torch.from_numpy(u[rows]).to(law.device))
+            after[part][rows] = token.cpu().numpy()
+    _move(run, ids, k, slot, position, there, after)
+
+
+def _move(
+    run: LockstepRun,
+    ids: Tensor,
+    k: int,
+    slot: Numbers,
+    position: Numbers,
+    before: Numbers,
+    after: Numbers,
+) -> None:
+    """Write what is no longer as it was."""
+    moved = before != after
+    run.put(ids, slot[moved], position[moved], after[moved])
+    run.note(k, slot[moved], position[moved], after[moved])
+
+
+def _anything(run: LockstepRun, u: np.ndarray) -> Numbers:
+    classes = run.denoiser.vocab_size
+    return np.minimum((u * classes).astype(np.int64), classes - 1)
+
+
+def _best(run: LockstepRun, ids: Tensor, k: int, sigma: Tensor) -> None:
+    """The best clean token everywhere, whatever is there."""
+    hidden = run.hidden(ids, np.arange(len(ids)), sigma)
+    slot, position = np.nonzero(np.ones(ids.shape, bool))
+    after = np.empty(len(slot), np.int64)
+    for part, logits in run.rows(hidden, slot, position):
+        after[part] = logits.argmax(-1).cpu().numpy()
+    _move(run, ids, k, slot, position, ids.cpu().numpy().ravel(), after)

@@ -8,23 +8,31 @@ probability min(1, r S) and its token has law s / S:
 With log-linear noise the two rates are equal, so the predictors differ in rounding only. The timing
 depends on the model. Temperature and nucleus act on s / S and leave S alone. The denoiser is the
 analytic update over all remaining noise with the mask ruled out.
+
+At less cost: whether a position is revealed depends on the sum of its scores, so every masked
+position needs the head in every update: that is the limit. But one number per position decides it;
+only where a token may come out is a law over the vocabulary formed and drawn from.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.sedd import log_score
+from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
-from strop.samplers.duo import neighbouring
+from strop.samplers.machinery.addressed import Address, addressed
+from strop.samplers.machinery.addressed import Weights as Odds
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
+from strop.samplers.machinery.grid import NOISE_EPSILON, neighbouring, sigma_of
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
-__all__ = ["analytic", "analytic_duo", "euler", "noise_rate"]
+__all__ = ["analytic", "analytic_duo", "euler", "fast_analytic", "fast_euler", "noise_rate"]
 
 Weights = Callable[[DenseRun, Tensor, int], Tensor]
 """(run, ids, update) -> unnormalised law [B, L, V] of every position after that update."""
@@ -54,7 +62,7 @@ def noise_rate(t: Tensor) -> Tensor:
 def _sample(run: DenseRun, weights: Weights, *, drop_mask: bool) -> Tensor:
     ids = run.start()
     for k in range(run.grid.updates):
-        ids = run.draw(weights(run, ids, k))
+        ids = run.step(ids, run.draw(weights(run, ids, k)))
     if run.spec.finish == "none":
         return ids
     sigma = run.grid.sigmas()[-1].to(ids.device)
@@ -62,15 +70,15 @@ def _sample(run: DenseRun, weights: Weights, *, drop_mask: bool) -> Tensor:
     mask_id = run.denoiser.mask_id
     if run.spec.finish == "greedy":
         score[..., mask_id] = -1
-        return run.keep_visible(score.argmax(-1), ids)
+        return run.step(ids, run.keep_visible(score.argmax(-1), ids))
     final = analytic_weights(score, ids, mask_id, sigma)
     if drop_mask:
         # One class less, hence other random numbers than with a zero in its place.
         classes = torch.arange(final.shape[-1], device=ids.device)
         clean = classes[classes != mask_id]
-        return clean[run.draw(final[..., clean])]
+        return run.step(ids, clean[run.draw(final[..., clean])])
     final[..., mask_id] = 0
-    return run.draw(final)
+    return run.step(ids, run.draw(final))
 
 
 def _analytic(run: DenseRun, ids: Tensor, k: int) -> Tensor:
@@ -103,3 +111,67 @@ def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
         scores = clean_log_probs(scores, mask_id, spec.temperature, spec.top_p) + total
         scores.scatter_(-1, ids[..., None], 0.0)  # what is there has score 1
     return scores.exp().to(run.dtype)
+
+
+@lockstep
+def fast_analytic(run: LockstepRun) -> Tensor:
+    """The law of `analytic`."""
+    return _fast(run, torch.expm1(run.grid.sigmas()[:-1] - sigma_of(run.grid.s)))
+
+
+@lockstep
+def fast_euler(run: LockstepRun) -> Tensor:
+    """The law of `euler`."""
+    return _fast(run, (run.grid.t - run.grid.s) * noise_rate(run.grid.t))
+
+
+def _fast(run: LockstepRun, rates: Tensor) -> Tensor:
+    ids, sigmas = run.start(), run.grid.sigmas()
+    masked = np.ones(ids.shape, bool)
+    for k in range(run.grid.updates + (run.spec.finish != "none")):
+        slots = np.flatnonzero(masked.any(1))
+        if not slots.size:
+            break
+        where, position = np.nonzero(masked[slots])
+        hidden = run.hidden(ids, slots, sigmas[k])
+        # The finish rules the mask out, whatever the rate.
+        rate = float(rates[k]) if k < len(rates) else math.inf
+        slot, token = slots[where], np.empty(len(where), np.int64)
+        for part, logits in run.rows(hidden, where, position):
+            token[part] = _outcome(run, logits, k, slot[part], position[part], sigmas[k], rate)
+        out = token != run.denoiser.mask_id
+        revealed = slot[out], position[out], token[out]
+        masked[revealed[0], revealed[1]] = False
+        run.put(ids, *revealed)
+        run.note(k, *revealed)
+    return ids
+
+
+def _outcome(
+    run: LockstepRun,
+    logits: Tensor,
+    k: int,
+    slots: Numbers,
+    position: Numbers,
+    sigma: Tensor,
+    rate: float,
+) -> Numbers:
+    """A token at every row, or the mask."""
+    spec, mask_id = run.spec, run.denoiser.mask_id
+    if rate == math.inf and spec.finish == "greedy":
+        return clean_log_probs(logits, mask_id, 0, 1).argmax(-1).cpu().numpy()
+    reveal = np.ones(len(slots))
+    if rate < math.inf:
+        logits[..., mask_id] = -torch.inf
+        shift = float(log_score_shift(sigma)) + math.log(logits.shape[-1] - 1)
+        total = (logits.logsumexp(-1).double() - shift).exp().cpu().numpy()
+        reveal = np.minimum(rate * total, 1.0)
+    draws, odds = addressed(spec.precision, run.stream), Odds(reveal, 1 - reveal)
+    where = Address(run.outputs[slots], np.full(len(slots), k), position)
+    token = np.full(len(slots), mask_id)
+    opened = np.flatnonzero(draws.opened(where, odds))
+    if opened.size:
+        rows = torch.from_numpy(opened).to(logits.device)
+        clean = clean_log_probs(logits[rows], mask_id, spec.temperature, spec.top_p)
+        token[opened] = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
+    return token

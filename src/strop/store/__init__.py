@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from strop.store.run import Run
     from strop.store.scores import ScoreTable
     from strop.store.study import StudyFolder, study_result
-    from strop.store.tables import Row
 
 __all__ = [
     "FORMAT",
     "Cell",
-    "Row",
     "Run",
     "ScoreTable",
     "StudyFolder",
@@ -43,7 +41,6 @@ __getattr__ = loader(
     __name__,
     {
         "Cell": "strop.store.cell",
-        "Row": "strop.store.tables",
         "Run": "strop.store.run",
         "ScoreTable": "strop.store.scores",
         "StudyFolder": "strop.store.study",

@@ -12,12 +12,12 @@ import numpy as np
 
 from strop.disk import TEMPORARY, disk, locked, write
 from strop.errors import UserError
-from strop.pool import Pool
+from strop.pool import Output, Pool
 from strop.spec import CellSpec, MetricSpec
 from strop.store.documents import as_json, damaged, read_json
 from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
 from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
-from strop.store.tables import Row, output_table, read_parquet, write_parquet
+from strop.store.tables import output_table, read_parquet, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +85,7 @@ class Cell:
         """Which outputs are on disk."""
         return set(self._read(["index"])["index"].to_pylist())
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[Output]) -> None:
         """Make some outputs durable; they become part of `outputs.parquet` at `merge`."""
         rows = sorted(rows, key=lambda row: row.index)
         if rows:
@@ -125,6 +125,7 @@ class Cell:
                 got=f"{have} of {n} outputs",
                 fix="run the command that made it again; it draws what is missing",
             )
+        changed = table["changed"].to_pylist()
         texts = table["text"].to_pylist()
         ids = table["ids"].combine_chunks().flatten().to_numpy()
         return Pool(
@@ -134,6 +135,7 @@ class Cell:
             nfe=table["nfe"].to_numpy(),
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
+            changed=[None if one is None else np.array(one, np.int32) for one in changed],
             provenance=self.sessions(),
         )
 

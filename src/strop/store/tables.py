@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from strop.disk import reading, write
 from strop.errors import UserError
+from strop.pool import Output
 from strop.spec import CellSpec
 from strop.store.documents import damaged
 from strop.store.layout import FORMAT
@@ -18,22 +18,15 @@ from strop.store.layout import FORMAT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Row", "checked_table", "output_table", "read_parquet", "write_parquet"]
+__all__ = ["checked_table", "output_table", "read_parquet", "write_parquet"]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One output as it is stored."""
-
-    index: int
-    ids: np.ndarray
-    text: str | None
-    nfe: int
-    seconds: float
-    leftover_masks: int
+CHANGED = "changed"
+"""A column that tables from before strop wrote it down do not have."""
+MAY_BE_NULL = ("text", CHANGED)
 
 
-def output_table(rows: list[Row], spec: CellSpec) -> pa.Table:
+def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
     """Outputs as a table that says what it depends on."""
     import pyarrow as pa
 
@@ -47,6 +40,7 @@ def output_table(rows: list[Row], spec: CellSpec) -> pa.Table:
         "nfe": pa.array([row.nfe for row in rows], pa.int64()),
         "seconds": pa.array([row.seconds for row in rows], pa.float64()),
         "leftover_masks": pa.array([row.leftover_masks for row in rows], pa.int64()),
+        CHANGED: pa.array([row.changed for row in rows], pa.list_(pa.int32())),
     }
     # A table that travels alone still says what it depends on.
     metadata = {"strop.format": str(FORMAT), "strop.cell": spec.canonical()}
@@ -68,14 +62,20 @@ def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa
     """The rows of one file, or a message if they are not rows of this cell."""
     import pyarrow as pa
 
+    older = [name for name in schema.names if name != CHANGED]
+
     def check(found: pa.Schema) -> pa.Schema:
-        if found.names != schema.names or found.metadata != schema.metadata:
+        if found.names not in (schema.names, older) or found.metadata != schema.metadata:
             raise damaged(path, "it is not a table of this cell")
-        return pa.schema([schema.field(c) for c in columns or schema.names])
+        wanted = [name for name in columns or schema.names if name in found.names]
+        return pa.schema([schema.field(name) for name in wanted])
 
     table = checked_table(path, check)
-    if any(table[name].null_count for name in table.column_names if name != "text"):
+    if any(table[name].null_count for name in table.column_names if name not in MAY_BE_NULL):
         raise damaged(path, "it has empty entries")
+    if CHANGED in (columns or schema.names) and CHANGED not in table.column_names:
+        unknown = pa.nulls(table.num_rows, schema.field(CHANGED).type)
+        table = table.append_column(schema.field(CHANGED), unknown)
     return table
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError, unknown_name
-from strop.facts import SAMPLERS, reads_as
+from strop.records import FAMILIES, SAMPLERS, reads_as
 from strop.spec import SEED_LIMIT, MetricSpec, OperatingPoint
 from strop.studies import paper, parameters
 from strop.studies.frontier import measured_rows
@@ -257,10 +257,7 @@ class Audit:
 
 def public_precision(family: str) -> str | None:
     """The precision in which the family's public code draws."""
-    from strop.assets.known import known_models
-
-    found = [one.precision for one in known_models() if one.family == reads_as(family)]
-    return found[0] if found else None
+    return FAMILIES[reads_as(family)].precision
 
 
 # ---------------------------------------------------------------- running it

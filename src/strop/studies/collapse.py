@@ -48,8 +48,8 @@ def best_pair(
 
 
 def _run(ask: Ask) -> Result:
-    from strop.facts import default_sampler
     from strop.groupeval.result import score
+    from strop.records import default_sampler
     from strop.store import Cell
 
     model = load(ask, ask.sources[0])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import StropError
-from strop.facts import SAMPLERS, default_sampler
+from strop.records import SAMPLERS, default_sampler
 from strop.spec import CheckpointSpec, SamplerSpec, Spec
 from strop.studies import paper, parameters
 from strop.studies.measure import SHARPENED, budgets, load, named_points, points

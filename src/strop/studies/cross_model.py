@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from strop.facts import SAMPLERS
+from strop.records import FAMILIES, SAMPLERS
 from strop.studies import paper, parameters
 from strop.studies.families import (
     CHECKPOINTS,
@@ -110,16 +110,26 @@ def _row(name: str, one: Measured) -> dict[str, Any]:
     }
 
 
+def _looks() -> dict[str, dict[str, Any]]:
+    """A colour for each family, paler for its second checkpoint."""
+    seen: dict[str, int] = {}
+    looks = {}
+    for name, one in MODELS.items():
+        rank = seen[one.family] = seen.get(one.family, 0) + 1
+        looks[name] = {"color": FAMILIES[one.family].colour, "alpha": 1 if rank == 1 else 0.5}
+    return looks
+
+
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, PALETTE, errors, log_y, panels, steps_axis, tidy
+    from strop.figures import GREY, errors, log_y, panels, steps_axis, tidy
 
     rows = list(result.table.rows)
-    colours = dict(zip(MODELS, (*PALETTE[:1], *PALETTE[2:], PALETTE[1], "#222222"), strict=False))
+    looks = _looks()
     figure, axes = panels(2, 4.6)
     for name, point in dict.fromkeys((r["model"], r["point"]) for r in rows):
         mine = [r for r in rows if (r["model"], r["point"]) == (name, point)]
         sharp = mine[0]["temperature"] != 1
-        look: dict[str, Any] = {"color": colours[name], "ls": "--" if sharp else "-", "lw": 1.1}
+        look: dict[str, Any] = {**looks[name], "ls": "--" if sharp else "-", "lw": 1.1}
         label = name + (", sharpened" if sharp else "")
         if mine[0]["steps"] is None:
             for one, column in zip(axes, ("perplexity", "entropy"), strict=True):

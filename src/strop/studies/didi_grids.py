@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.studies import paper, parameters
-from strop.studies.families import CHECKPOINTS, MODELS, PROTOCOL, dressed
+from strop.studies.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
 from strop.studies.frontier import PRECISION, TEMPERATURE, measured_rows, sweep
 from strop.studies.measure import POINT_COLUMNS, cell_table, guard_notes, load, measure
 from strop.studies.paper import BUDGETS, Item, beside
@@ -26,7 +26,7 @@ KEYS = ("steps", "temperature", "precision")
 
 
 def _run(ask: Ask) -> Result:
-    source = ask.sources[0] if ask.sources else dressed(ask.out / CHECKPOINTS)["didi"]
+    source = ask.sources[0] if ask.sources else small_checkpoints(ask.out / CHECKPOINTS)["didi"]
     model = load(ask, source)
     rows, found, told = [], [], ()
     for name, sampler in GRIDS.items():

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EVALUATOR, HELD_OUT, embedded_path
 from strop.errors import UserError, unknown_name
+from strop.records import FAMILIES
+from strop.registry import resolve
 from strop.studies.measure import SHARPENED
 
 if TYPE_CHECKING:
@@ -30,13 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKPOINTS",
-    "DRESSED",
     "MODELS",
     "PROTOCOL",
     "Contender",
-    "dressed",
     "named_sources",
     "run_folder",
+    "small_checkpoints",
+    "small_didi",
+    "small_duo",
+    "small_sedd",
     "smoke_sources",
 ]
 
@@ -55,19 +59,20 @@ class Contender:
     """The paper sharpens MDLM and DiDi-Instruct only."""
     reference: bool = False
     """A causal model: one row that does not depend on the number of updates."""
-    small: str = ""
-    """What stands in its place in a smoke run: a dressed family, or an embedded model."""
+    family: str = "mdlm"
+    small: str | None = None
+    """An embedded model that stands in its place in a smoke run; None: its family's small one."""
 
 
 MODELS: dict[str, Contender] = {
     "MDLM-Small": Contender("kuleshov-group/mdlm-owt", (STANDARD, SHARPENED), small=CHECKPOINT),
-    "DUO": Contender("s-sahoo/duo", small="duo"),
-    "DUO-DCD": Contender("s-sahoo/duo-distilled", small="duo"),
-    "SEDD": Contender("louaaron/sedd-small", small="sedd"),
+    "DUO": Contender("s-sahoo/duo", family="duo"),
+    "DUO-DCD": Contender("s-sahoo/duo-distilled", family="duo"),
+    "SEDD": Contender("louaaron/sedd-small", family="sedd"),
     "DiDi-Instruct": Contender(
-        "haoyangzheng/didi-instruct-small", (STANDARD, SHARPENED), small="didi"
+        "haoyangzheng/didi-instruct-small", (STANDARD, SHARPENED), family="didi"
     ),
-    "GPT-2": Contender("openai-community/gpt2", reference=True, small=EVALUATOR),
+    "GPT-2": Contender("openai-community/gpt2", reference=True, family="ar", small=EVALUATOR),
 }
 """In the order of the paper's table; the last is the reference."""
 
@@ -108,8 +113,8 @@ def named_sources(words: Sequence[str]) -> dict[str, str]:
 
 def smoke_sources(out: Path) -> dict[str, str]:
     """The embedded model in every family's layout; both DUO rows are one checkpoint."""
-    made = dressed(out / CHECKPOINTS)
-    return {name: made.get(one.small, one.small) for name, one in MODELS.items()}
+    made = small_checkpoints(out / CHECKPOINTS)
+    return {name: one.small or made[one.family] for name, one in MODELS.items()}
 
 
 # ---------------------------------------------------------------- the embedded model, dressed
@@ -120,32 +125,54 @@ NEVER = -30.0
 """The mask's logit in the dressed student."""
 
 
-def dressed(directory: Path) -> dict[str, str]:
-    """Write the checkpoints that are not there yet; their paths by family."""
-    found = {family: directory / family for family in DRESSED}
-    missing = [family for family, path in found.items() if not (path / "config.json").exists()]
-    if missing:
-        from safetensors.torch import load_file
+@dataclass
+class Embedded:
+    """The embedded model, about to be written in another family's layout."""
 
-        from strop.checkpoints.config import DiTShape
+    tensors: dict[str, Tensor]
+    shape: DiTShape
+    beside: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    """Networks besides, by file name."""
+
+
+def small_checkpoints(directory: Path) -> dict[str, str]:
+    """Write the checkpoints that are not there yet; their paths by family."""
+    makers = {
+        name: (one.small, one.layout)
+        for name, one in FAMILIES.items()
+        if one.small is not None and one.layout is not None
+    }
+    found = {name: directory / name for name in makers}
+    missing = [name for name, path in found.items() if not (path / "config.json").exists()]
+    if missing:
+        from strop.checkpoints.layout import write_checkpoint
         from strop.disk import write
 
         source = embedded_path(CHECKPOINT)
-        tensors = {
-            key.removeprefix("backbone."): value.float()
-            for key, value in load_file(source / "model.safetensors").items()
-        }
-        said = json.loads((source / "config.json").read_bytes())
-        said["length"] = said["model_length"]
-        shape = DiTShape(**{name: said[name] for name in DiTShape.__dataclass_fields__})
-        _forget_time(tensors)
         tokenizer = (source / "tokenizer.json").read_bytes()
-        for family in missing:
-            path = found[family]
-            path.mkdir(parents=True, exist_ok=True)
-            write(path / "tokenizer.json", tokenizer)
-            DRESSED[family](path, dict(tensors), shape)
-    return {family: str(path) for family, path in found.items()}
+        for name in missing:
+            model, (change, layout) = _embedded(source), makers[name]
+            resolve(change)(model)
+            found[name].mkdir(parents=True, exist_ok=True)
+            write(found[name] / "tokenizer.json", tokenizer)
+            write_checkpoint(found[name], resolve(layout)(model.shape), model.tensors, model.beside)
+    return {name: str(path) for name, path in found.items()}
+
+
+def _embedded(source: Path) -> Embedded:
+    from safetensors.torch import load_file
+
+    from strop.checkpoints.config import DiTShape
+
+    tensors = {
+        key.removeprefix("backbone."): value.float()
+        for key, value in load_file(source / "model.safetensors").items()
+    }
+    said = json.loads((source / "config.json").read_bytes())
+    said["length"] = said["model_length"]
+    shape = DiTShape(**{name: said[name] for name in DiTShape.__dataclass_fields__})
+    _forget_time(tensors)
+    return Embedded(tensors, shape)
 
 
 def _forget_time(tensors: dict[str, Tensor]) -> None:
@@ -161,26 +188,11 @@ def _forget_time(tensors: dict[str, Tensor]) -> None:
     tensors["sigma_map.mlp.0.weight"] = torch.zeros_like(weight)
 
 
-def _sedd(path: Path, tensors: dict[str, Tensor], shape: DiTShape) -> None:
+def small_sedd(model: Embedded) -> None:
     """Scores should sum to 1/(e^sigma - 1): logits to V - 1, on average over held-out contexts."""
-    bias = tensors["output_layer.linear.bias"]
-    level = math.log(shape.vocab_size - 1) - _log_total()
-    tensors["output_layer.linear.bias"] = bias + level
-    model = {
-        "hidden_size": shape.hidden_dim,
-        "cond_dim": shape.cond_dim,
-        "length": shape.length,
-        "n_blocks": shape.n_blocks,
-        "n_heads": shape.n_heads,
-        "scale_by_sigma": True,
-    }
-    config = {
-        "tokens": shape.vocab_size - 1,
-        "graph": {"type": "absorb"},
-        "noise": {"type": "loglinear"},
-        "model": model,
-    }
-    _save(path, config, tensors)
+    bias = model.tensors["output_layer.linear.bias"]
+    level = math.log(model.shape.vocab_size - 1) - _log_total()
+    model.tensors["output_layer.linear.bias"] = bias + level
 
 
 def _log_total() -> float:
@@ -201,52 +213,27 @@ def _log_total() -> float:
         return float(logits.logsumexp(-1).mean())
 
 
-def _duo(path: Path, tensors: dict[str, Tensor], shape: DiTShape) -> None:
+def small_duo(model: Embedded) -> None:
+    """Without the mask's row."""
+    mask = model.shape.mask_id
     for key in ("vocab_embed.embedding", "output_layer.linear.weight", "output_layer.linear.bias"):
-        tensors[key] = tensors[key][: shape.mask_id]
-    config = {**_flat(shape), "model_type": "DUO", "vocab_size": shape.mask_id}
-    _save(path, config, {f"backbone.{key}": value for key, value in tensors.items()})
+        model.tensors[key] = model.tensors[key][:mask]
+    model.shape = replace(model.shape, vocab_size=mask)
 
 
-def _didi(path: Path, tensors: dict[str, Tensor], shape: DiTShape) -> None:
+def small_didi(model: Embedded) -> None:
+    """The mask ruled out, and a discriminator of random weights."""
     import torch
-    from safetensors.torch import save
 
+    from strop.checkpoints.hub import DISCRIMINATOR
     from strop.denoisers.discriminator import Discriminator
-    from strop.disk import write
 
-    bias = tensors["output_layer.linear.bias"].clone()
-    weight = tensors["output_layer.linear.weight"].clone()
-    bias[shape.mask_id], weight[shape.mask_id] = NEVER, 0.0
-    tensors |= {"output_layer.linear.bias": bias, "output_layer.linear.weight": weight}
+    mask = model.shape.mask_id
+    bias = model.tensors["output_layer.linear.bias"].clone()
+    weight = model.tensors["output_layer.linear.weight"].clone()
+    bias[mask], weight[mask] = NEVER, 0.0
+    model.tensors |= {"output_layer.linear.bias": bias, "output_layer.linear.weight": weight}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        judge = Discriminator(shape)
-    stored = {key: value.contiguous() for key, value in judge.state_dict().items()}
-    write(path / "discriminator.safetensors", save(stored))
-    _save(path, {**_flat(shape), "time_conditioning": False}, tensors)
-
-
-def _flat(shape: DiTShape) -> dict[str, Any]:
-    """The hub's flat names, without what a family has no field for."""
-    fields = ("vocab_size", "hidden_dim", "cond_dim", "n_blocks", "n_heads", "dropout")
-    return {name: getattr(shape, name) for name in fields} | {"model_length": shape.length}
-
-
-def _save(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """The configuration last: its presence means that the checkpoint is complete."""
-    from safetensors.torch import save
-
-    from strop.disk import write
-
-    stored = {key: value.contiguous() for key, value in tensors.items()}
-    write(path / "model.safetensors", save(stored, metadata={"format": "pt"}))
-    write(path / "config.json", (json.dumps(config, indent=2) + "\n").encode())
-
-
-DRESSED: dict[str, Callable[[Path, dict[str, Tensor], DiTShape], None]] = {
-    "sedd": _sedd,
-    "duo": _duo,
-    "didi": _didi,
-}
-"""How each family's checkpoint is written."""
+        judge = Discriminator(model.shape)
+    model.beside[DISCRIMINATOR] = dict(judge.state_dict())

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError, unknown_name
-from strop.facts import SAMPLERS, default_sampler
+from strop.records import SAMPLERS, default_sampler
 from strop.spec import OperatingPoint, SamplerSpec, check_family
 from strop.studies.study import Ask
 from strop.table import Column, Pivot, Table

@@ -1,13 +1,13 @@
 """One categorical draw between the tokens and the mask, with an address instead of a state.
 
-Tokens have weights p(v) a, the mask has weight b, and a and b depend on the round alone. So whether
-the network has to be asked is decided before it is: `opened` says where, `draw` settles it. Asking
-twice at one address gives the same answer. Two laws: exact arithmetic, and the float32 lattice.
+Tokens have weights p(v) a, the mask has weight b. Where a and b are known before the network has
+been asked, `opened` says where it has to be; `draw` settles it there. Asking twice at one address
+gives the same answer. Two laws: exact arithmetic, and the float32 lattice.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -16,118 +16,127 @@ from torch import Tensor
 
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import invert
-from strop.samplers.machinery.lattice import BITS, Lattice, Offers, told
+from strop.samplers.machinery.lattice import Lattice, Offers, told
 from strop.spec import Precision
 
-__all__ = ["Addressed", "ExactDraw", "LatticeDraw", "addressed"]
+__all__ = ["Address", "Addressed", "ExactDraw", "LatticeDraw", "Weights", "addressed"]
 
 Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Address(NamedTuple):
+    """Where the random numbers of some draws lie, one entry per draw."""
+
+    output: Numbers
+    round: Numbers
+    position: Numbers
+
+    def at(self, rows: Any) -> Address:
+        """Some of them."""
+        return Address(*(part[rows] for part in self))
+
+
+class Weights(NamedTuple):
+    """The weights a and b, one entry per draw (or, as a table to choose from, per round)."""
+
+    token: Floats
+    mask: Floats
+
+    def at(self, rows: Any) -> Weights:
+        """Some of them."""
+        return Weights(self.token[rows], self.mask[rows])
 
 
 class Addressed(Protocol):
-    """Draws at (output, round, position)."""
+    """Draws at addresses."""
 
-    def opened(self, output: Numbers, round_: Numbers, position: Numbers) -> NDArray[np.bool_]:
+    def opened(self, where: Address, weights: Weights) -> NDArray[np.bool_]:
         """Where a token may come out; elsewhere the mask stays, whatever the network says."""
         ...
 
-    def draw(
-        self, clean: Tensor, output: Numbers, round_: Numbers, position: Numbers, mask_id: int
-    ) -> Numbers:
+    def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
         """The outcome at opened addresses, given log p [R, V], which is overwritten."""
         ...
 
-    def loses(
-        self, output: Numbers, round_: Numbers, position: Numbers, chance: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
+    def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
         """Where the mask, of weight `chance`, wins against one token of weight 1 - chance."""
         ...
 
 
 class ExactDraw:
-    """Exact arithmetic: a coin for the round, then one number for the token."""
+    """Exact arithmetic: a coin for the round, then one number for the token.
 
-    def __init__(
-        self, stream: Stream, token: NDArray[np.float64], mask: NDArray[np.float64]
-    ) -> None:
-        self._stream = stream
-        self._hazard = token / (token + mask)
+    With `partial`, p may sum to less than one and the mask's rest is lost: a second coin, since
+    what the first was thrown for is only a bound then.
+    """
 
-    def opened(self, output: Numbers, round_: Numbers, position: Numbers) -> NDArray[np.bool_]:
-        """Exactly where a token comes out."""
-        return self._stream.uniform(output, round_, position, 0) < self._hazard[round_]
+    def __init__(self, stream: Stream, *, partial: bool = False) -> None:
+        self._stream, self._partial = stream, partial
 
-    def draw(
-        self,
-        clean: Tensor,
-        output: Numbers,
-        round_: Numbers,
-        position: Numbers,
-        mask_id: int,  # noqa: ARG002
-    ) -> Numbers:
-        """A token everywhere."""
-        u = self._stream.uniform(output, round_, position, 1)
-        return invert(clean, torch.from_numpy(u).to(clean.device)).cpu().numpy()
+    def opened(self, where: Address, weights: Weights) -> NDArray[np.bool_]:
+        """Where a token comes out, if p sums to one."""
+        hazard = weights.token / (weights.token + weights.mask)
+        return self._stream.uniform(*where, 0) < hazard
 
-    def loses(
-        self, output: Numbers, round_: Numbers, position: Numbers, chance: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
+    def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
+        """A token everywhere, but for what the second coin refuses."""
+        if not self._partial:
+            return self._invert(law, self._stream.uniform(*where, 1))
+        law[..., mask_id] = -torch.inf
+        total = law.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0).cpu().numpy()
+        rest = weights.token * total + weights.mask
+        accept = total * (weights.token + weights.mask) / np.where(rest > 0, rest, 1.0)
+        out = np.flatnonzero(self._stream.uniform(*where, 1) < accept)
+        token = np.full(len(where.output), mask_id)
+        if out.size:
+            u = self._stream.uniform(*where.at(out), 2)
+            token[out] = self._invert(law[torch.from_numpy(out).to(law.device)], u)
+        return token
+
+    def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
         """A coin."""
-        return self._stream.uniform(output, round_, position, 2) < chance
+        return self._stream.uniform(*where, 2) < chance
+
+    @staticmethod
+    def _invert(law: Tensor, u: Floats) -> Numbers:
+        return invert(law, torch.from_numpy(u).to(law.device)).cpu().numpy()
 
 
 class LatticeDraw:
-    """The law of the float32 race, on a lattice of `bits` bits (see `lattice`)."""
+    """The law of the float32 race (see `lattice`)."""
 
-    def __init__(
-        self,
-        stream: Stream,
-        token: NDArray[np.float64],
-        mask: NDArray[np.float64],
-        bits: int = BITS,
-    ) -> None:
-        self._stream, self._lattice = stream, Lattice(bits)
-        self._token, self._mask = token.astype(np.float32), mask.astype(np.float32)
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._lattice = stream, Lattice()
 
-    def opened(self, output: Numbers, round_: Numbers, position: Numbers) -> NDArray[np.bool_]:
+    def opened(self, where: Address, weights: Weights) -> NDArray[np.bool_]:
         """Where the mask's own clock left an offer open."""
-        return self._offers(output, round_, position).open
+        return self._offers(where, weights).open
 
-    def draw(
-        self, clean: Tensor, output: Numbers, round_: Numbers, position: Numbers, mask_id: int
-    ) -> Numbers:
+    def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
         """Settle the open offers; a refused one leaves the mask."""
-        offers = self._offers(output, round_, position)
-        mass = torch.from_numpy(self._token[round_]).to(clean.device)
-        weights = clean.float().exp_().mul_(mass[:, None])
-        return told(*self._lattice.settle(offers, weights, mask_id, self._stream))
+        offers = self._offers(where, weights)
+        if mask_id < law.shape[-1]:
+            law[..., mask_id] = -torch.inf
+        mass = torch.from_numpy(weights.token.astype(np.float32)).to(law.device)
+        scaled = law.float().exp_().mul_(mass[:, None])
+        return told(*self._lattice.settle(offers, scaled, mask_id, self._stream))
 
-    def loses(
-        self, output: Numbers, round_: Numbers, position: Numbers, chance: NDArray[np.float64]
-    ) -> NDArray[np.bool_]:
+    def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
         """Two clocks of the lattice against each other.
 
         A tie goes to the token, as in the race wherever the mask is the last class.
         """
-        first, second, _, _ = self._stream.words(output, round_, position, 2**31)
+        first, second, _, _ = self._stream.words(*where, 2**31)
         shift = np.uint64(32 - self._lattice.bits)
         token = (1 - chance).astype(np.float32) / self._lattice.clock(first >> shift)
         return chance.astype(np.float32) / self._lattice.clock(second >> shift) > token
 
-    def _offers(self, output: Numbers, round_: Numbers, position: Numbers) -> Offers:
-        return self._lattice.offer(
-            self._stream, output, round_, position, self._token[round_], self._mask[round_]
-        )
+    def _offers(self, where: Address, weights: Weights) -> Offers:
+        token, mask = (part.astype(np.float32) for part in weights)
+        return self._lattice.offer(self._stream, *where, token, mask)
 
 
-def addressed(
-    precision: Precision,
-    stream: Stream,
-    token: NDArray[np.float64],
-    mask: NDArray[np.float64],
-    bits: int,
-) -> Addressed:
-    """The draws of a precision, with the weights `token` and `mask` of every round."""
-    if precision == "float64":
-        return ExactDraw(stream, token, mask)
-    return LatticeDraw(stream, token, mask, bits)
+def addressed(precision: Precision, stream: Stream, *, partial: bool = False) -> Addressed:
+    """The draws of a precision."""
+    return ExactDraw(stream, partial=partial) if precision == "float64" else LatticeDraw(stream)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, subs
-from strop.facts import SAMPLERS, Nucleus
+from strop.records import SAMPLERS, Nucleus
 from strop.spec import SamplerSpec
 
 __all__ = ["any_log_probs", "clean_log_probs", "invert", "race", "shaped"]

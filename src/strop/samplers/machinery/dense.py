@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
+from strop.pool import OnStep
 from strop.samplers.machinery.categorical import race, shaped
 from strop.samplers.machinery.grid import RevealGrid
+from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
 __all__ = ["DenseRun", "DenseSampler"]
+
+Numbers = NDArray[np.int64]
 
 
 @dataclass
@@ -30,12 +36,18 @@ class DenseRun:
     generator: torch.Generator
     batch: int
     length: int
-    bits: int = 24
-    """Random bits of a float32 number: 24 as torch has them, fewer only to test the law."""
+    first: int = 0
+    """The index of the batch's first output."""
+    on_step: OnStep | None = None
     calls: int = field(default=0, init=False)
     """Calls of the network that predicts."""
     judge_calls: int = field(default=0, init=False)
     """Calls of a network that judges what was predicted, one for each state it looks at."""
+    round: int = field(default=0, init=False)
+    """Updates made so far."""
+
+    def __post_init__(self) -> None:
+        self.trace = Trace(self.batch, self.length, self.on_step)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -62,10 +74,19 @@ class DenseRun:
 
     def draw(self, weights: Tensor) -> Tensor:
         """The public race at the precision of `weights`."""
-        uniforms = torch.rand(weights.shape, dtype=weights.dtype, generator=self.generator)
-        if weights.dtype == torch.float32 and self.bits != 24:
-            uniforms = (uniforms * 2**self.bits).floor() / 2**self.bits
-        return race(weights, uniforms.to(weights.device))
+        return race(weights, uniforms(weights, self.generator).to(weights.device))
+
+    def step(self, ids: Tensor, moved: Tensor) -> Tensor:
+        """End an update: note what it changed, and go on with `moved`."""
+        slot, position = (part.cpu().numpy() for part in (moved != ids).nonzero(as_tuple=True))
+        if slot.size:
+            self.note(self.round, slot, position, moved.cpu().numpy()[slot, position])
+        self.round += 1
+        return moved
+
+    def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
+        """These tokens changed in an update (counted from 0)."""
+        self.trace.note(self.first + slots, slots, np.full(len(slots), update), position, token)
 
     def keep_visible(self, drawn: Tensor, ids: Tensor) -> Tensor:
         """A token that is visible stays."""
@@ -87,7 +108,12 @@ class DenseRun:
             return ids
         log_probs = self.log_probs(ids, self.grid.sigmas()[-1])
         fill = self.fill_greedily if self.spec.finish == "greedy" else self.fill_by_draw
-        return fill(ids, log_probs)
+        return self.step(ids, fill(ids, log_probs))
+
+
+def uniforms(weights: Tensor, generator: torch.Generator) -> Tensor:
+    """One number per position and class, at the precision of the weights."""
+    return torch.rand(weights.shape, dtype=weights.dtype, generator=generator)
 
 
 DenseSampler = Callable[[DenseRun], Tensor]

@@ -6,7 +6,7 @@ t_k = m_k + m_{k+1} + ..., after it s_k = t_k - m_k. The last mass belongs to th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from strop.spec import EPSILON, SamplerSpec
 
-__all__ = ["NOISE_EPSILON", "RevealGrid", "alpha_of", "reveal_grid", "sigma_of"]
+__all__ = ["NOISE_EPSILON", "RevealGrid", "alpha_of", "neighbouring", "reveal_grid", "sigma_of"]
 
 NOISE_EPSILON = 1e-3
 """The log-linear noise of the public code stops short of masking everything."""
@@ -67,3 +67,9 @@ def reveal_grid(spec: SamplerSpec) -> RevealGrid:
     masses = masses / masses.sum()
     hidden = torch.from_numpy(np.cumsum(masses[::-1])[::-1].copy()).float()
     return RevealGrid(hidden[:-1], hidden[1:], hidden[-1], masses)
+
+
+def neighbouring(grid: RevealGrid) -> RevealGrid:
+    """The same times as the DUO code has them: steps are differences of neighbours, no constant."""
+    times = torch.cat([grid.t, grid.last[None]])
+    return replace(grid, s=grid.t - (times[:-1] - times[1:]))

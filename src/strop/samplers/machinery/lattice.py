@@ -74,9 +74,9 @@ class Offers:
 class Lattice:
     """The clocks that float32 random numbers can show."""
 
-    def __init__(self, bits: int = BITS) -> None:
-        self.bits = bits
-        self.size = 1 << bits
+    def __init__(self, bits: int | None = None) -> None:
+        self.bits = BITS if bits is None else bits
+        self.size = 1 << self.bits
 
     def clock(self, k: NDArray[Any]) -> Floats:
         """D(k) by the very float32 operations of the public draw."""

@@ -9,9 +9,10 @@ sequences share a batch, except the last bits of a matrix product.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,9 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.pool import OnStep, Output
 from strop.rng import Stream
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
-from strop.samplers.machinery.packed import HEAD_ENTRIES, Finished
+from strop.samplers.machinery.job import FastSampler, Job
+from strop.samplers.machinery.packed import HEAD_ENTRIES
+from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
 __all__ = ["LockstepRun", "LockstepSampler", "lockstep"]
@@ -39,12 +43,13 @@ class LockstepRun:
     seed: int
     outputs: Numbers
     length: int
-    bits: int
+    on_step: OnStep | None = None
     calls: Numbers = field(init=False)
     """Per output, the network calls it took part in."""
 
     def __post_init__(self) -> None:
         self.calls = np.zeros(len(self.outputs), np.int64)
+        self.trace = Trace(len(self.outputs), self.length, self.on_step)
         self.stream = Stream(self.seed, self.spec.name)
 
     def start(self) -> Tensor:
@@ -83,29 +88,38 @@ class LockstepRun:
         index = [torch.from_numpy(a).to(ids.device) for a in (slots, position, token)]
         ids[index[0], index[1]] = index[2]
 
+    def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
+        """These tokens changed in an update (counted from 0)."""
+        update_of = np.full(len(slots), update)
+        self.trace.note(self.outputs[slots], slots, update_of, position, token)
+
 
 LockstepSampler = Callable[[LockstepRun], Tensor]
 """Ids [B, L] from a run."""
 
 
-def lockstep(
-    sampler: LockstepSampler,
-    denoiser: Denoiser,
-    spec: SamplerSpec,
-    *,
-    seed: int,
-    outputs: Iterable[int],
-    slots: int,
-    length: int,
-    bits: int,
-) -> Iterator[Finished]:
-    """The given outputs, batch by batch."""
-    waiting = iter(outputs)
-    while len(numbers := np.fromiter(islice(waiting, slots), np.int64)):
-        run = LockstepRun(denoiser, spec, reveal_grid(spec), seed, numbers, length, bits)
-        start = time.perf_counter()
-        ids = sampler(run).cpu().numpy()
-        seconds = (time.perf_counter() - start) / len(numbers)
-        left = (ids == denoiser.mask_id).sum(1)
-        for i, row in enumerate(ids):
-            yield Finished(int(numbers[i]), row, int(run.calls[i]), seconds, int(left[i]))
+def lockstep(sampler: LockstepSampler) -> FastSampler:
+    """The fast sampler that goes through the outputs batch by batch."""
+
+    def run(job: Job) -> Iterator[Output]:
+        waiting = iter(job.outputs)
+        denoiser, grid = cast(Denoiser, job.model), reveal_grid(job.spec)
+        while len(numbers := np.fromiter(islice(waiting, job.slots), np.int64)):
+            batch = LockstepRun(
+                denoiser, job.spec, grid, job.seed, numbers, job.length, job.on_step
+            )
+            start = time.perf_counter()
+            ids = sampler(batch).cpu().numpy()
+            seconds = (time.perf_counter() - start) / len(numbers)
+            mask = job.model.mask_id
+            for i, row in enumerate(ids):
+                yield Output(
+                    index=int(numbers[i]),
+                    ids=row,
+                    nfe=int(batch.calls[i]),
+                    seconds=seconds,
+                    leftover_masks=0 if mask is None else int((row == mask).sum()),
+                    changed=batch.trace.changed[i],
+                )
+
+    return run

@@ -10,10 +10,9 @@ batch, except the last bits of a matrix product.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -21,27 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.pool import OnStep, Output
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.grid import RevealGrid
+from strop.samplers.machinery.grid import RevealGrid, reveal_grid
+from strop.samplers.machinery.job import FastSampler, Job
+from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
-__all__ = ["Finished", "Law", "Packed"]
+__all__ = ["HEAD_ENTRIES", "Law", "Packed", "packed"]
 
 HEAD_ENTRIES = 2**20
 """Scores computed at a time: the head's memory does not grow with the batch."""
-
-
-@dataclass(frozen=True)
-class Finished:
-    """One output, done."""
-
-    output: int
-    ids: NDArray[np.int64]
-    nfe: int
-    """Network calls it took part in."""
-    seconds: float
-    """Its share of the wall time, split evenly among the sequences under way."""
-    leftover_masks: int
 
 
 class Law(Protocol):
@@ -69,7 +58,13 @@ class Packed:
     """Slots, and the loop over them."""
 
     def __init__(
-        self, denoiser: Denoiser, spec: SamplerSpec, grid: RevealGrid, slots: int, length: int
+        self,
+        denoiser: Denoiser,
+        spec: SamplerSpec,
+        grid: RevealGrid,
+        slots: int,
+        length: int,
+        on_step: OnStep | None = None,
     ) -> None:
         self.denoiser, self.spec, self.grid = denoiser, spec, grid
         self.done = grid.updates + 1  # the round after the finish
@@ -82,12 +77,13 @@ class Packed:
         self.fresh = np.zeros(slots, bool)  # the hidden state belongs to the current ids
         self.nfe = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
+        self.trace = Trace(slots, length, on_step)
         self.network_calls = 0
         self.network_rows = 0
         self._hidden: Tensor | None = None
         self._all_masked: dict[int, Tensor] = {}
 
-    def run(self, outputs: Iterable[int], law: Law) -> Iterator[Finished]:
+    def run(self, outputs: Iterable[int], law: Law) -> Iterator[Output]:
         """Yield every output as it is finished."""
         waiting = iter(outputs)
         clock = time.perf_counter()
@@ -115,17 +111,19 @@ class Packed:
         self.masked[slots], self.wanted[slots], self.fresh[slots] = True, False, False
         self.output[slots], self.round[slots] = outputs, -1
         self.nfe[slots], self.seconds[slots] = 0, 0.0
+        self.trace.changed[slots] = 0
         law.enter(slots, outputs)
 
-    def _hand_out(self, slots: NDArray[np.int64]) -> Iterator[Finished]:
+    def _hand_out(self, slots: NDArray[np.int64]) -> Iterator[Output]:
         ids = self.ids[torch.from_numpy(slots)].cpu().numpy()
         for slot, row in zip(slots, ids, strict=True):
-            yield Finished(
-                output=int(self.output[slot]),
+            yield Output(
+                index=int(self.output[slot]),
                 ids=row,
                 nfe=int(self.nfe[slot]),
                 seconds=float(self.seconds[slot]),
                 leftover_masks=int(self.masked[slot].sum()),
+                changed=self.trace.changed[slot].copy(),
             )
         self.output[slots] = -1
 
@@ -182,19 +180,28 @@ class Packed:
         assert self._hidden is not None
         where, position = np.nonzero(self.wanted[slots])
         slot = slots[where]
+        tokens = np.empty(len(slot), np.int64)
         chunk = max(1, HEAD_ENTRIES // self.denoiser.vocab_size)
         for start in range(0, len(slot), chunk):
             rows = slot[start : start + chunk], position[start : start + chunk]
             index = [torch.from_numpy(part).to(self.ids.device) for part in rows]
             logits = self.denoiser.logits(self._hidden, *index)
             token = self._tokens(logits, *rows, law)
-            revealed = token != self.denoiser.mask_id
-            self.masked[rows[0][revealed], rows[1][revealed]] = False
-            self.fresh[rows[0][revealed]] = False
+            tokens[start : start + chunk] = token
             self.ids[index[0], index[1]] = torch.from_numpy(token).to(self.ids.device)
+        revealed = tokens != self.denoiser.mask_id
+        self.note(slot[revealed], position[revealed], tokens[revealed])
         self.wanted[slots] = False
         if self.denoiser.time_conditioned:
             self.fresh[slots] = False  # the next round has another noise level
+
+    def note(
+        self, slot: NDArray[np.int64], position: NDArray[np.int64], token: NDArray[np.int64]
+    ) -> None:
+        """These tokens changed in the current round of their sequences."""
+        self.masked[slot, position] = token == self.denoiser.mask_id
+        self.fresh[slot] = False
+        self.trace.note(self.output[slot], slot, self.round[slot], position, token)
 
     def _tokens(
         self, logits: Tensor, slots: NDArray[np.int64], positions: NDArray[np.int64], law: Law
@@ -212,3 +219,14 @@ class Packed:
                 logits[torch.from_numpy(rest)], slots[rest], positions[rest], self
             )
         return token
+
+
+def packed(law: Callable[[Packed, int], Law]) -> FastSampler:
+    """The fast sampler of a law, which is made from the loop and the seed."""
+
+    def sampler(job: Job) -> Iterator[Output]:
+        denoiser, grid = cast(Denoiser, job.model), reveal_grid(job.spec)
+        loop = Packed(denoiser, job.spec, grid, job.slots, job.length, job.on_step)
+        return loop.run(job.outputs, law(loop, job.seed))
+
+    return sampler

@@ -1,4 +1,8 @@
-"""What a sampler's name promises, readable without loading torch: `SAMPLERS`, one entry each."""
+"""What a sampler's name promises and where its code is, readable without loading torch.
+
+A sampler is one file with its algorithm and one record that names it. The built-in records stand in
+`_BUILT_IN`; scripts and other packages add theirs (`strop.registry`).
+"""
 
 from __future__ import annotations
 
@@ -7,34 +11,30 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strop.errors import UserError
+from strop.registry import Reference, Registry
 from strop.settings import Setting
 
-__all__ = [
-    "DIFFUSION",
-    "FAMILIES",
-    "SAMPLERS",
-    "Finish",
-    "Nucleus",
-    "Precision",
-    "SamplerFacts",
-    "default_sampler",
-    "reads_as",
-]
+__all__ = ["SAMPLERS", "Finish", "Implementation", "Nucleus", "Precision", "Sampler"]
 
 Finish = Literal["greedy", "draw", "none"]
+Implementation = Literal["fast", "dense"]
 Nucleus = Literal["reaching", "within"]
 Precision = Literal["float32", "float64"]
 
 
 @dataclass(frozen=True)
-class SamplerFacts:
+class Sampler:
     """One sampler."""
 
+    name: str
     summary: str
+    """One line, for people."""
     finish: Finish
     """The finish of the public code, the default on the uniform grid."""
-    fast: bool = False
-    """Whether an implementation with the same law and a lower cost exists."""
+    dense: Reference | None = None
+    """The public code step by step: a function of a `DenseRun`."""
+    fast: Reference | None = None
+    """The same law at a lower cost: a function of a `Job`, as `packed` and `lockstep` make them."""
     nucleus: Nucleus = "reaching"
     """Which tokens top_p keeps; see `strop.samplers.machinery.categorical`."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
@@ -47,10 +47,28 @@ class SamplerFacts:
     """Whether it goes from left to right, one token a step, on a causal language model."""
     family: str = "mdlm"
     """Whose predictions it reads; `mdlm` stands for every predictor of clean tokens at masks."""
+    needs: tuple[str, ...] = ()
+    """Networks beside the main one that a checkpoint must have for it."""
     fast_precisions: tuple[Precision, ...] = ("float64", "float32")
     """The precisions of the draw that its fast implementation knows."""
     finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
     """The finishes that it has."""
+    version: str | None = None
+    """Of a plug-in: enters the identity of its outputs. None is built in."""
+
+    def form(self, implementation: Implementation) -> Reference:
+        """Where an implementation is, or that there is none."""
+        found = self.fast if implementation == "fast" else self.dense
+        if found is not None:
+            return found
+        other = "dense" if implementation == "fast" else "fast"
+        raise UserError(
+            f"The sampler {self.name!r} has no {implementation} implementation.",
+            where="SamplerSpec.implementation",
+            got=implementation,
+            expected=other,
+            fix=f"use `implementation={other}`",
+        )
 
 
 def _loop_fits(settings: Mapping[str, Any]) -> None:
@@ -93,117 +111,165 @@ GUIDANCE = {
 }
 
 
-SAMPLERS: dict[str, SamplerFacts] = {
-    "ancestral": SamplerFacts("MDLM's default (`ddpm_cache`)", "greedy", fast=True),
-    "ancestral-uncached": SamplerFacts("MDLM's `ddpm`: a network call at every step", "greedy"),
-    "analytic": SamplerFacts("MDLM's `analytic`: the score-based update", "draw"),
-    "ancestral-duo": SamplerFacts("MDLM as the DUO code samples it (`ancestral_cache`)", "draw"),
-    "analytic-duo": SamplerFacts("MDLM's scores as the DUO code samples them", "draw"),
-    "sedd-analytic": SamplerFacts("SEDD's `analytic` predictor", "draw", fast=True, family="sedd"),
-    "sedd-euler": SamplerFacts("SEDD's `euler` predictor", "draw", fast=True, family="sedd"),
-    "sedd-analytic-duo": SamplerFacts("SEDD as the DUO code samples it", "draw", family="sedd"),
-    "duo-ancestral": SamplerFacts(
+_BUILT_IN = (
+    Sampler(
+        "ancestral",
+        "MDLM's default (`ddpm_cache`)",
+        "greedy",
+        dense="strop.samplers.ancestral:cached",
+        fast="strop.samplers.ancestral:fast",
+    ),
+    Sampler(
+        "ancestral-uncached",
+        "MDLM's `ddpm`: a network call at every step",
+        "greedy",
+        dense="strop.samplers.ancestral:uncached",
+    ),
+    Sampler(
+        "analytic",
+        "MDLM's `analytic`: the score-based update",
+        "draw",
+        dense="strop.samplers.analytic:analytic",
+    ),
+    Sampler(
+        "ancestral-duo",
+        "MDLM as the DUO code samples it (`ancestral_cache`)",
+        "draw",
+        dense="strop.samplers.mdlm_duo:ancestral",
+    ),
+    Sampler(
+        "analytic-duo",
+        "MDLM's scores as the DUO code samples them",
+        "draw",
+        dense="strop.samplers.mdlm_duo:analytic",
+    ),
+    Sampler(
+        "sedd-analytic",
+        "SEDD's `analytic` predictor",
+        "draw",
+        dense="strop.samplers.sedd:analytic",
+        fast="strop.samplers.sedd:fast_analytic",
+        family="sedd",
+    ),
+    Sampler(
+        "sedd-euler",
+        "SEDD's `euler` predictor",
+        "draw",
+        dense="strop.samplers.sedd:euler",
+        fast="strop.samplers.sedd:fast_euler",
+        family="sedd",
+    ),
+    Sampler(
+        "sedd-analytic-duo",
+        "SEDD as the DUO code samples it",
+        "draw",
+        dense="strop.samplers.sedd:analytic_duo",
+        family="sedd",
+    ),
+    Sampler(
+        "duo-ancestral",
         "DUO's uniform-state ancestral sampler",
         "draw",
-        fast=True,
+        dense="strop.samplers.duo:ancestral",
+        fast="strop.samplers.duo:fast",
         family="duo",
         fast_precisions=("float64",),
     ),
-    "didi-guided": SamplerFacts(
+    Sampler(
+        "didi-guided",
         "DiDi-Instruct's reward-guided sampler: tilting, then re-ranking",
         "draw",
-        fast=True,
+        dense="strop.samplers.didi:guided",
+        fast="strop.samplers.didi_fast:guided",
+        needs=("discriminator",),
         family="didi",
         settings={**GUIDANCE, "mask_logit": MASK_LOGIT},
     ),
-    "didi-ancestral": SamplerFacts(
+    Sampler(
+        "didi-ancestral",
         "DiDi-Instruct's student without its reward",
         "draw",
-        fast=True,
+        dense="strop.samplers.didi:ancestral",
+        fast="strop.samplers.didi_fast:ancestral",
         family="didi",
         settings={"mask_logit": MASK_LOGIT},
     ),
-    "didi-guided-literal": SamplerFacts(
+    Sampler(
+        "didi-guided-literal",
         "the guided sampler as published, finished by another network",
         "draw",
+        dense="strop.samplers.didi:guided_literal",
+        needs=("discriminator",),
         family="didi",
         finishes=("draw", "none"),
         settings=GUIDANCE,
     ),
-    "didi-ancestral-literal": SamplerFacts(
+    Sampler(
+        "didi-ancestral-literal",
         "the published `ancestral`, which never asks the student",
         "draw",
+        dense="strop.samplers.didi:ancestral_literal",
         family="didi",
         finishes=("draw", "none"),
     ),
-    "ancestral-remdm": SamplerFacts(
+    Sampler(
+        "ancestral-remdm",
         "MDLM as the ReMDM code samples it: its nucleus, nothing taken back",
         "greedy",
-        fast=True,
+        dense="strop.samplers.ancestral:cached",
+        fast="strop.samplers.ancestral:fast",
         nucleus="within",
     ),
-    "remdm-cap": SamplerFacts(
+    Sampler(
+        "remdm-cap",
         "ReMDM, at most a fixed share of the visible tokens taken back per update",
         "greedy",
-        fast=True,
+        dense="strop.samplers.remdm:remdm",
+        fast="strop.samplers.remdm:fast",
         nucleus="within",
         settings={"eta": Setting("the largest share taken back per update", 0.008)},
         baseline="ancestral-remdm",
     ),
-    "remdm-rescale": SamplerFacts(
+    Sampler(
+        "remdm-rescale",
         "ReMDM, a fixed fraction of the largest possible share taken back",
         "greedy",
-        fast=True,
+        dense="strop.samplers.remdm:remdm",
+        fast="strop.samplers.remdm:fast",
         nucleus="within",
         settings={"eta": Setting("the fraction of the largest possible share", 0.015)},
         baseline="ancestral-remdm",
     ),
-    "remdm-conf": SamplerFacts(
+    Sampler(
+        "remdm-conf",
         "ReMDM, unsure tokens taken back first",
         "greedy",
-        fast=True,
+        dense="strop.samplers.remdm:remdm",
+        fast="strop.samplers.remdm:fast",
         nucleus="within",
         baseline="ancestral-remdm",
     ),
-    "remdm-loop": SamplerFacts(
+    Sampler(
+        "remdm-loop",
         "ReMDM, a long loop of taking back and revealing at a constant share",
         "greedy",
-        fast=True,
+        dense="strop.samplers.remdm:remdm",
+        fast="strop.samplers.remdm:fast",
         nucleus="within",
         settings=LOOP,
         check=_loop_fits,
         baseline="ancestral-remdm",
     ),
-    "autoregressive": SamplerFacts(
+    Sampler(
+        "autoregressive",
         "a causal language model from left to right, with a cache",
         "draw",
-        fast=True,
+        dense="strop.samplers.autoregressive:dense",
+        fast="strop.samplers.autoregressive:fast",
         causal=True,
         family="ar",
     ),
-}
+)
 
-FAMILIES: dict[str, str] = {
-    "mdlm": "ancestral",
-    "sedd": "sedd-analytic",
-    "duo": "duo-ancestral",
-    "didi": "didi-guided",
-    "ar": "autoregressive",
-}
-"""Families whose samplers cannot be exchanged, and the sampler that each uses by default.
-
-A denoiser of a family not listed here predicts clean tokens at masks, as MDLM does.
-"""
-
-DIFFUSION = tuple(family for family, name in FAMILIES.items() if not SAMPLERS[name].causal)
-"""The families that a diffusion checkpoint may be of."""
-
-
-def reads_as(family: str) -> str:
-    """The family whose samplers a checkpoint of `family` goes with."""
-    return family if family in FAMILIES else "mdlm"
-
-
-def default_sampler(family: str) -> str:
-    """The sampler that a family's public code uses."""
-    return FAMILIES[reads_as(family)]
+SAMPLERS = Registry("sampler", Sampler, "strop.samplers", lambda: _BUILT_IN)
+"""Every sampler by name."""

@@ -1,0 +1,56 @@
+"""A family's public layout, for writing small checkpoints that its users could have published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from strop.checkpoints.config import DiTShape
+from strop.disk import write
+
+__all__ = ["Layout", "Sizes", "flat_names", "write_checkpoint"]
+
+Sizes = dict[str, tuple[int, ...]]
+"""Every tensor's key and shape."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What lies in the directory of a released checkpoint."""
+
+    config: dict[str, Any]
+    """config.json."""
+    sizes: Sizes
+    """The tensors of model.safetensors, under the keys of the network itself."""
+    prefix: str = ""
+    """What the file puts before these keys."""
+    beside: dict[str, Sizes] = field(default_factory=dict)
+    """Further networks, by file name."""
+
+
+def flat_names(shape: DiTShape, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The hub's flat configuration of a diffusion transformer."""
+    names = {"length": "model_length"}
+    return {names.get(k, k): v for k, v in vars(shape).items() if k not in without}
+
+
+def write_checkpoint(
+    path: Path,
+    layout: Layout,
+    tensors: Mapping[str, Tensor],
+    beside: Mapping[str, Mapping[str, Tensor]] | None = None,
+) -> None:
+    """A checkpoint in its layout; the configuration comes last and means that it is complete."""
+    from safetensors.torch import save
+
+    path.mkdir(parents=True, exist_ok=True)
+    for name, others in (beside or {}).items():
+        write(path / name, save({key: value.contiguous() for key, value in others.items()}))
+    stored = {layout.prefix + key: value.contiguous() for key, value in tensors.items()}
+    write(path / "model.safetensors", save(stored, metadata={"format": "pt"}))
+    write(path / "config.json", (json.dumps(layout.config, indent=2) + "\n").encode())

@@ -1,0 +1,25 @@
+"""One record per sampler and per family: what a name promises, and where its code is."""
+
+from strop.records.family import FAMILIES, Family, default_sampler, diffusion_families, reads_as
+from strop.records.sampler import (
+    SAMPLERS,
+    Finish,
+    Implementation,
+    Nucleus,
+    Precision,
+    Sampler,
+)
+
+__all__ = [
+    "FAMILIES",
+    "SAMPLERS",
+    "Family",
+    "Finish",
+    "Implementation",
+    "Nucleus",
+    "Precision",
+    "Sampler",
+    "default_sampler",
+    "diffusion_families",
+    "reads_as",
+]

@@ -1,0 +1,31 @@
+"""What a fast sampler is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from strop.denoisers.base import Model
+from strop.pool import OnStep, Output
+from strop.spec import SamplerSpec
+
+__all__ = ["FastSampler", "Job"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Some outputs of one generator under one seed, and who watches."""
+
+    model: Model
+    spec: SamplerSpec
+    seed: int
+    outputs: Iterable[int]
+    """Their indices; each is a function of the seed and its index."""
+    slots: int
+    """How many may be under way at once."""
+    length: int
+    on_step: OnStep | None = None
+
+
+FastSampler = Callable[[Job], Iterator[Output]]
+"""The outputs of a job, in the order in which they are finished."""
