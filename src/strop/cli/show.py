@@ -12,6 +12,7 @@ from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.listing import entry_of, find
 from strop.cli.progress import label
+from strop.cli.unmask import decoder, replay
 from strop.errors import UserError
 from strop.spec import plain_baseline
 
@@ -25,7 +26,11 @@ def register(app: typer.Typer) -> None:
     """Add both verbs."""
     app.command(
         "show",
-        epilog=examples("strop show runs/first", "strop show runs/first 3f9a --first 10 --full"),
+        epilog=examples(
+            "strop show runs/first",
+            "strop show runs/first 3f9a --first 10 --full",
+            "strop show runs/first --output 3 --unmask",
+        ),
     )(show)
     app.command("ls", epilog=examples("strop ls", "strop ls elsewhere --json"))(ls)
 
@@ -35,6 +40,12 @@ def show(
     cell: Annotated[str | None, typer.Argument(help="A cell's id or its beginning.")] = None,
     first: Annotated[int, typer.Option("--first", min=0, help="Outputs to print.")] = 3,
     full: Annotated[bool, typer.Option("--full", help="Print whole outputs.")] = False,
+    number: Annotated[
+        int | None, typer.Option("--output", min=0, help="Only the output of this number, whole.")
+    ] = None,
+    unmask: Annotated[
+        bool, typer.Option("--unmask", help="Replay that output round by round.")
+    ] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Print what a run or one of its cells holds: spec, counts, first outputs."""
@@ -50,8 +61,13 @@ def show(
         raise UserError(
             f"This directory is of another kind: {found.kind}.", where=run, fix=found.look
         )
+    if unmask and number is None:
+        raise UserError("One output is replayed at a time.", where="--unmask", fix="add --output 0")
     opened = Run.open(run)
     chosen = opened.cells() if cell is None else [opened.cell(cell)]
+    if number is not None:
+        _one_output(opened, chosen, number, unmask, as_json)
+        return
     asked = opened.asked
     wanted = opened.wanted()
     documents = [_document(one, wanted[one.id], first) for one in chosen]
@@ -76,6 +92,34 @@ def show(
         output.note("some outputs are missing: the command that made this run continues it")
     elif cell is None and chosen:
         output.next_command(f"strop show {shlex.quote(str(run))} {chosen[0].id} --full")
+
+
+def _one_output(run: Any, cells: list[Any], number: int, unmask: bool, as_json: bool) -> None:
+    """One output of every chosen cell: its text, or how it came about."""
+    found = []
+    for cell in cells:
+        rows = [row for row in cell.table().to_pylist() if row["index"] == number]
+        if not rows:
+            raise UserError(
+                "There is no such output.",
+                where=cell.path,
+                got=f"--output {number}",
+                expected=f"a number below {cell.table().num_rows}",
+            )
+        found.append(rows[0])
+    if as_json:
+        cells_shown = [{"cell": c.id, **row} for c, row in zip(cells, found, strict=True)]
+        output.emit({"run": str(run.path), "outputs": cells_shown})
+        return
+    for cell, entry in zip(cells, found, strict=True):
+        output.say(f"{cell.id}  {label(cell.spec.generator.sampler)}  output {number}")
+        if unmask:
+            shape = cell.spec.generator.checkpoint.shape
+            replay(entry, decoder(str(run.asked.get("checkpoint", "")), shape))
+        else:
+            output.say(_excerpt(entry, full=True))
+    if not unmask:
+        output.next_command(f"strop show {shlex.quote(str(run.path))} --output {number} --unmask")
 
 
 def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def dense_batch(
     sampler: DenseSampler = resolve(SAMPLERS[spec.name].form("dense"))
     start = time.perf_counter()
     ids = sampler(run).cpu().numpy()
+    run.trace.end()
     seconds = (time.perf_counter() - start) / count
     calls, mask = run.calls + run.judge_calls, denoiser.mask_id
     return [

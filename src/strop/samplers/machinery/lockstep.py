@@ -110,6 +110,7 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
             )
             start = time.perf_counter()
             ids = sampler(batch).cpu().numpy()
+            batch.trace.end()
             seconds = (time.perf_counter() - start) / len(numbers)
             mask = job.model.mask_id
             for i, row in enumerate(ids):

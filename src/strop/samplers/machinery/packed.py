@@ -116,6 +116,7 @@ class Packed:
 
     def _hand_out(self, slots: NDArray[np.int64]) -> Iterator[Output]:
         ids = self.ids[torch.from_numpy(slots)].cpu().numpy()
+        self.trace.end_of(slots)
         for slot, row in zip(slots, ids, strict=True):
             yield Output(
                 index=int(self.output[slot]),

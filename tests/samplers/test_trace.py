@@ -1,0 +1,113 @@
+"""Samplers show their work: every loop tells what changes, and when each token last did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import strop
+from strop import SamplerSpec
+from strop.assets import CHECKPOINT, EVALUATOR
+from strop.pool import Pool
+from strop.records import SAMPLERS
+from strop.studies.families import small_checkpoints
+
+STEPS, LENGTH, N = 6, 12, 5
+FORMS = [
+    (name, form, precision)
+    for name, one in SAMPLERS.items()
+    for form in ("dense", "fast")
+    for precision in ("float64", "float32")
+    if getattr(one, form) is not None and (form == "dense" or precision in one.fast_precisions)
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    sources = small_checkpoints(tmp_path_factory.mktemp("small"))
+    sources |= {"mdlm": CHECKPOINT, "ar": EVALUATOR}
+    return {family: strop.load_model(source, device="cpu") for family, source in sources.items()}
+
+
+def spec_of(name: str, form: str, precision: str) -> SamplerSpec:
+    steps = {} if SAMPLERS[name].causal else {"steps": STEPS}
+    return SamplerSpec(name=name, implementation=form, precision=precision, **steps)  # type: ignore[arg-type]
+
+
+def watched(model: Any, spec: SamplerSpec) -> tuple[Pool, list[tuple[int, int, Any, Any]]]:
+    told: list[tuple[int, int, Any, Any]] = []
+    pool = strop.sample(
+        model,
+        spec,
+        n=N,
+        seed=3,
+        length=LENGTH,
+        batch_size=3,
+        on_step=lambda *step: told.append(step),
+    )
+    return pool, told
+
+
+@pytest.mark.parametrize(("name", "form", "precision"), FORMS)
+def test_the_steps_add_up_to_the_output(
+    models: dict[str, Any], name: str, form: str, precision: str
+) -> None:
+    model = models[SAMPLERS[name].family]
+    pool, told = watched(model, spec_of(name, form, precision))
+    last = LENGTH - 1 if SAMPLERS[name].causal else STEPS + 1
+    for i in range(N):
+        steps = [step for step in told if step[0] == i]
+        rounds = [step[1] for step in steps]
+        assert rounds == sorted(set(rounds)), "one call a round, in their order"
+        assert all(1 <= number <= last for number in rounds)
+        known, changed = np.full(LENGTH, -1), np.zeros(LENGTH, int)
+        for _, number, positions, tokens in steps:
+            assert len(set(positions.tolist())) == len(positions) == len(tokens) > 0
+            assert (known[positions] != tokens).all(), "only what changes is told"
+            known[positions], changed[positions] = tokens, number
+        assert pool.changed[i] is not None
+        assert pool.changed[i].tolist() == changed.tolist()
+        seen = changed > 0
+        assert (pool.ids[i][seen] == known[seen]).all()
+        if model.mask_id is not None and SAMPLERS[name].family != "duo":
+            assert seen.all(), "everything was masked at the start"
+
+
+@pytest.mark.parametrize("name", ["ancestral", "remdm-cap", "sedd-analytic", "didi-guided"])
+def test_watching_changes_nothing(models: dict[str, Any], name: str) -> None:
+    model, spec = models[SAMPLERS[name].family], spec_of(name, "fast", "float64")
+    pool, _ = watched(model, spec)
+    alone = strop.sample(model, spec, n=N, seed=3, length=LENGTH, batch_size=3)
+    assert (pool.ids == alone.ids).all()
+    assert all((a == b).all() for a, b in zip(pool.changed, alone.changed, strict=True))  # type: ignore[union-attr]
+
+
+def test_a_revising_sampler_tells_what_it_takes_back(models: dict[str, Any]) -> None:
+    model = models["mdlm"]
+    for form in ("dense", "fast"):
+        spec = SamplerSpec(name="remdm-rescale", steps=40, eta=0.5, implementation=form)  # type: ignore[call-arg]
+        _, told = watched(model, spec)
+        assert any((tokens == model.mask_id).any() for _, _, _, tokens in told), form
+
+
+def test_the_run_keeps_it_and_older_rows_have_none(models: dict[str, Any], tmp_path: Path) -> None:
+    """A cell from before the column is read, continued and merged; its ids are the same."""
+    import pyarrow.parquet as pq
+
+    model, spec = models["mdlm"], SamplerSpec(steps=4)
+    options: dict[str, Any] = {"seed": 1, "length": LENGTH, "out": tmp_path / "run"}
+    first = strop.sample(model, spec, n=3, **options)
+    assert all(one is not None for one in first.changed)
+    [cell] = strop.Run.open(tmp_path / "run").cells()
+    file = cell.path / "outputs.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.drop_columns(["changed"]), file, write_page_checksum=True)
+    assert cell.pool().changed == [None] * 3
+    longer = strop.sample(model, spec, n=5, **options)
+    assert longer.changed[:3] == [None] * 3
+    assert all(one is not None for one in longer.changed[3:])
+    assert (longer.ids[:3] == first.ids).all()
+    assert longer.spec.id == first.spec.id
