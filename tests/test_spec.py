@@ -19,6 +19,7 @@ from strop.spec import (
     CheckpointSpec,
     DenseBatch,
     GeneratorSpec,
+    PromptSpec,
     SamplerSpec,
     Spec,
     plain_baseline,
@@ -76,7 +77,17 @@ def cells(draw: st.DrawFn) -> CellSpec:
         sampler = sampler.model_copy(update={"steps": length})
     elif SAMPLERS[sampler.name].family != "mdlm":
         checkpoint = checkpoint.model_copy(update={"family": SAMPLERS[sampler.name].family})
-    generator = GeneratorSpec(checkpoint=checkpoint, sampler=sampler, length=length)
+    forms = ["prefix"] if SAMPLERS[sampler.name].causal else ["prefix", "gaps"]
+    asked = st.builds(
+        PromptSpec,
+        sha256=st.text(max_size=8),
+        count=st.integers(1, 99),
+        form=st.sampled_from(forms),
+    )
+    prompts = draw(st.none() | asked)
+    generator = GeneratorSpec(
+        checkpoint=checkpoint, sampler=sampler, length=length, prompts=prompts
+    )
     whole = st.integers(1, 10**6)
     batch = st.none() | st.builds(DenseBatch, size=whole, ragged_total=st.none() | whole)
     return CellSpec(generator=generator, seed=draw(st.integers(0, 2**63 - 1)), batch=draw(batch))

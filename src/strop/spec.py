@@ -51,6 +51,7 @@ __all__ = [
     "MetricSpec",
     "OperatingPoint",
     "Precision",
+    "PromptSpec",
     "Sampler",
     "SamplerSpec",
     "SpanPolicy",
@@ -78,6 +79,7 @@ EXPECTED = {
     "top_p": "a number above 0 and up to 1",
     "length": "a whole number of at least 1",
     "size": "a whole number of at least 1",
+    "count": "a whole number of at least 1",
     "seed": "a whole number from 0 to 2**63 - 1",
 }
 """What a field's value may be; the error messages quote it."""
@@ -412,17 +414,51 @@ class CheckpointSpec(Spec):
         return _left_out(dump(self), "version")
 
 
+class PromptSpec(Spec):
+    """What outputs are conditioned on: token ids, whichever file, words or template led to them.
+
+    `strop.prompts` makes it; every field follows from the ids, so equal ids are equal prompts.
+    """
+
+    sha256: str
+    """Of the ids of all prompts in their order, written as JSON with null at open positions."""
+    count: int
+    """How many there are, P: output number i answers prompt i mod P."""
+    form: Literal["prefix", "gaps"]
+    """`prefix` if in every prompt all open positions follow all given ones."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _require(self, self.count >= 1, "count")
+        return self
+
+
 class GeneratorSpec(Spec):
     """A checkpoint plus its sampler: the object of comparison."""
 
     checkpoint: CheckpointSpec
     sampler: SamplerSpec
     length: int
-    """Tokens per output."""
+    """Tokens per output; with prompts, the most open positions that one of them has."""
+    prompts: PromptSpec | None = None
+    """What the outputs answer; None without a condition."""
+
+    @model_serializer(mode="wrap")
+    def _without_no_prompts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Ids of generators without prompts are older than this field.
+        return {k: v for k, v in dump(self).items() if k != "prompts" or v is not None}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         _require(self, self.length >= 1, "length")
+        if SAMPLERS[self.sampler.name].causal and self.prompts and self.prompts.form == "gaps":
+            raise UserError(
+                f"The sampler {self.sampler.name!r} writes from left to right and fills no gaps.",
+                where="GeneratorSpec.prompts",
+                got="prompts with gaps",
+                expected="prompts that the output follows",
+                fix="take the gaps out and say `length`, or use a masked model",
+            )
         if SAMPLERS[self.sampler.name].causal and self.sampler.steps != self.length:
             raise UserError(
                 f"The sampler {self.sampler.name!r} makes one step per token.",

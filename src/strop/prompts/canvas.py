@@ -1,0 +1,279 @@
+"""Prompts as a model meets them: rows of token ids with open positions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from strop.errors import UserError, whole_number
+from strop.prompts.marks import MOST_POSITIONS, Piece
+from strop.prompts.rows import Prompt, PromptSet
+from strop.prompts.template import Template
+from strop.spec import PromptSpec
+
+__all__ = ["Canvas", "Canvases", "Codec", "Reader", "resolve"]
+
+
+class Codec(Protocol):
+    """A tokenizer, as `strop.denoisers.tokenizer.TextCodec` is one."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, special tokens written in it recognised, none added."""
+        ...
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids, special tokens included."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What must be known of a model to lay prompts before it."""
+
+    vocab_size: int
+    mask_id: int | None = None
+    """No given token may be it; None for a model without one."""
+    room: int | None = None
+    """The most positions the model reads; None if nothing limits them."""
+    codec: Codec | None = None
+    """None: the model has no tokenizer and takes ids only."""
+    opening: tuple[int, ...] = ()
+    """What the tokenizer's own post-processor puts before a text."""
+    bos_id: int | None = None
+    """The tokenizer's beginning-of-text token, for a template that always wants it."""
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """One prompt: what stands, and where tokens are to come."""
+
+    id: str
+    given: tuple[int | None, ...]
+    """Token ids, None at open positions."""
+    reference: str | None = None
+
+    @cached_property
+    def open(self) -> tuple[int, ...]:
+        """The positions of the response, from left to right."""
+        return tuple(i for i, token in enumerate(self.given) if token is None)
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether the response follows everything that is given."""
+        return self.open == tuple(range(len(self.given) - len(self.open), len(self.given)))
+
+    def filled(self, response: Sequence[int]) -> tuple[int, ...]:
+        """The whole text with a response in the open positions."""
+        if len(response) != len(self.open):
+            raise UserError(
+                "The response does not fit the prompt's open positions.",
+                where=f"prompt {self.id!r}",
+                got=f"{len(response)} tokens",
+                expected=f"{len(self.open)} tokens",
+            )
+        tokens = iter(response)
+        return tuple(int(next(tokens)) if token is None else token for token in self.given)
+
+
+@dataclass(frozen=True)
+class Canvases:
+    """All prompts of a cell, in the order that decides which output answers which."""
+
+    prompts: tuple[Canvas, ...]
+
+    @cached_property
+    def spec(self) -> PromptSpec:
+        """Their identity: nothing but the ids, the open positions and the order."""
+        content = json.dumps([one.given for one in self.prompts], separators=(",", ":"))
+        prefix = all(one.is_prefix for one in self.prompts)
+        return PromptSpec(
+            sha256=hashlib.sha256(content.encode()).hexdigest(),
+            count=len(self.prompts),
+            form="prefix" if prefix else "gaps",
+        )
+
+    @property
+    def length(self) -> int:
+        """The most open positions that one of them has."""
+        return max(len(one.open) for one in self.prompts)
+
+    @property
+    def positions(self) -> int:
+        """The most positions, given and open, that one of them has."""
+        return max(len(one.given) for one in self.prompts)
+
+    def prompt_of(self, output: int) -> Canvas:
+        """What output number i answers: prompt i mod P, however many outputs there are."""
+        return self.prompts[output % len(self.prompts)]
+
+    def outputs(self, per_prompt: int) -> int:
+        """How many outputs make `per_prompt` for each; a larger number adds to a smaller one's."""
+        return whole_number("per_prompt", per_prompt, 1, 2**32) * len(self.prompts)
+
+
+def resolve(
+    prompts: PromptSet,
+    reader: Reader,
+    template: Template | None = None,
+    length: int | None = None,
+) -> Canvases:
+    """Turn prompts into canvases.
+
+    With `length` every prompt is followed by so many open positions and none may have gaps;
+    without it every prompt must have gaps. So a set is of one kind, and `length` never means two
+    things in one cell.
+    """
+    if length is not None:
+        length = whole_number("length", length, 1, MOST_POSITIONS + 1)
+    template = Template() if template is None else template
+    return Canvases(tuple(_canvas(one, reader, template, length) for one in prompts.prompts))
+
+
+def _canvas(prompt: Prompt, reader: Reader, template: Template, length: int | None) -> Canvas:
+    if prompt.text is None:
+        given = _taken(prompt, template)
+        _check_size(len(given), given.count(None), length, reader, prompt.place)
+    else:
+        pieces = template.pieces(prompt.text, prompt.place)
+        gaps = sum(piece for piece in pieces if isinstance(piece, int))
+        # Before the positions are made: a gap may be larger than any model.
+        _check_size(gaps, gaps, length, reader, prompt.place)
+        given = [*_opening(reader, template), *_encoded(pieces, reader, prompt.place)]
+    _check_tokens(given, reader, prompt.place)
+    whole = (*given, *[None] * (length or 0))
+    _check_room(whole, reader, prompt.place)
+    return Canvas(prompt.id, whole, prompt.reference)
+
+
+def _taken(prompt: Prompt, template: Template) -> list[int | None]:
+    if template.name != "plain":
+        raise UserError(
+            f"The template {template.name!r} is written around texts, and the row has ids.",
+            where=prompt.place,
+            expected="a row with a text",
+            fix="use the plain template, which leaves ids as they are",
+        )
+    return list(prompt.ids or ())
+
+
+def _opening(reader: Reader, template: Template) -> tuple[int, ...]:
+    if template.chat is not None or template.bos == "never":
+        return ()
+    if template.bos == "tokenizer":
+        return reader.opening
+    if reader.bos_id is None:
+        raise UserError(
+            "The tokenizer names no beginning-of-text token.",
+            where="Template.bos",
+            got="always",
+            expected="a tokenizer_config.json with 'bos_token' beside the tokenizer",
+            fix="use `bos=tokenizer`",
+        )
+    return (reader.bos_id,)
+
+
+def _encoded(pieces: Sequence[Piece], reader: Reader, place: str) -> list[int | None]:
+    ids: list[int | None] = []
+    for piece in pieces:
+        ids += [None] * piece if isinstance(piece, int) else _ids(piece, reader, place)
+    return ids
+
+
+def _ids(text: str, reader: Reader, place: str) -> list[int]:
+    if reader.codec is None:
+        raise UserError(
+            "The model has no tokenizer, and the prompt is a text.",
+            where=place,
+            expected='{"ids": [...]}',
+            fix="give token ids, or put the model's tokenizer beside its weights",
+        )
+    try:
+        ids = reader.codec.encode(text)
+    except UserError as error:  # it does not know which row this is
+        raise UserError(
+            error.what, where=place, got=error.got, expected=error.expected, fix=error.fix
+        ) from error
+    again = reader.codec.decode(ids)
+    if _letters(again) != _letters(text):
+        raise UserError(
+            "The tokenizer cannot write this prompt: it loses part of the text.",
+            where=place,
+            got=_difference(text, again),
+            fix="leave out what the model's vocabulary does not have, or give token ids",
+        )
+    return ids
+
+
+def _letters(text: str) -> str:
+    """What a tokenizer must keep: not blanks, case, accents or ligatures, which some normalise."""
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in folded if unicodedata.category(c) not in ("Mn", "Cc", "Cf", "Zs"))
+
+
+def _difference(text: str, again: str) -> str:
+    shorter = min(len(text), len(again))
+    at = next((i for i in range(shorter) if text[i] != again[i]), shorter)
+    return f"{text[at : at + 30]!r} comes back as {again[at : at + 30]!r}"
+
+
+def _check_size(positions: int, gaps: int, length: int | None, reader: Reader, place: str) -> None:
+    if gaps and length is not None:
+        raise UserError(
+            "The prompt has gaps, and a length for a response after it.",
+            where=place,
+            got=f"{gaps} open positions in the prompt, and `length` {length}",
+            expected="one of the two",
+            fix="leave `length` out if every prompt has gaps, or write \\[[...]] for a mark that "
+            "belongs to the text (null in ids is always a gap)",
+        )
+    if not gaps and length is None:
+        raise UserError(
+            "The prompt leaves nothing to generate.",
+            where=place,
+            expected="gaps such as [[12]] in every prompt, or a length",
+            fix="say `length`, the number of tokens after each prompt",
+        )
+    most = MOST_POSITIONS if reader.room is None else reader.room
+    if positions > most:
+        raise _too_long(place, f"{positions} positions, {gaps} of them open", most)
+
+
+def _check_tokens(given: Sequence[int | None], reader: Reader, place: str) -> None:
+    for position, token in enumerate(given):
+        if token is not None and not 0 <= token < reader.vocab_size:
+            raise UserError(
+                "The prompt holds a token that the model does not have.",
+                where=place,
+                got=f"id {token} at position {position}",
+                expected=f"ids from 0 to {reader.vocab_size - 1}",
+            )
+        if token is not None and token == reader.mask_id:
+            raise UserError(
+                "The prompt gives the mask as a token.",
+                where=place,
+                got=f"id {token} at position {position}",
+                expected="tokens that stand; the model fills its mask",
+                fix="write [[1]] in a text, or null in ids, for a position to be filled in",
+            )
+
+
+def _check_room(whole: Sequence[int | None], reader: Reader, place: str) -> None:
+    most = MOST_POSITIONS if reader.room is None else reader.room
+    if len(whole) > most:
+        gaps = sum(token is None for token in whole)
+        raise _too_long(place, f"{len(whole) - gaps} given + {gaps} open positions", most)
+
+
+def _too_long(place: str, got: str, most: int) -> UserError:
+    return UserError(
+        "The prompt and its response do not fit into the model's length.",
+        where=place,
+        got=got,
+        expected=f"at most {most} positions",
+        fix="shorten the prompt, its gaps, or `length`",
+    )
