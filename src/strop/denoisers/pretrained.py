@@ -115,7 +115,9 @@ def _finite(tensor: torch.Tensor) -> bool:
 def first_line(error: Exception) -> str:
     """What an error of another library says, short enough for a message."""
     text = str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    if not text or isinstance(error, KeyError):  # whose text is a bare word
+        return f"{type(error).__name__} {text}".strip()[:200]
+    return text.splitlines()[0][:200]
 
 
 @contextmanager
