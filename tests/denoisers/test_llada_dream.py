@@ -79,6 +79,7 @@ def test_it_keeps_the_contracts(family: str, model: Bidirectional) -> None:
     assert isinstance(model, PaddingDenoiser)
     assert isinstance(model, CachingDenoiser)
     assert (model.mask_id, model.vocab_size, model.length) == (310, 320, 512)
+    assert model.eos_id == 300
     assert not model.time_conditioned
     assert model.spec.family == family
     assert "load" not in model.spec.shape

@@ -56,12 +56,15 @@ class Bidirectional:
         source: str,
         codec: TextCodec | None,
         device: torch.device,
+        eos_id: int | None = None,
     ) -> None:
         self.network = network.eval().requires_grad_(False)
         self.spec, self.source, self.codec, self.device = spec, source, codec, device
         self.vocab_size = int(spec.shape["vocab_size"])
         self.mask_id = int(spec.shape["mask_id"])
         self.length = int(spec.shape["length"])
+        self.eos_id = eos_id
+        """The token that ends a text, where the configuration says it."""
         self.default_length = min(self.length, DEFAULT_LENGTH)
 
     @torch.no_grad()

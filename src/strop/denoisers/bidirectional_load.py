@@ -112,7 +112,14 @@ def load_bidirectional(
         network_dtype=options.dtype,
     )
     place = network.get_input_embeddings().weight.device if options.placed else place
-    model = layout.denoiser(network, spec, source=pinned(found), codec=codec, device=place)
+    model = layout.denoiser(
+        network,
+        spec,
+        source=pinned(found),
+        codec=codec,
+        device=place,
+        eos_id=_end(config, shape.vocab_size),
+    )
     _check_both_ways(model)
     return model
 
@@ -184,6 +191,11 @@ def _codec(layout: Layout, directory: Path, shape: TransformerShape) -> TextCode
     if layout.codec is not None and not (directory / "tokenizer.json").is_file():
         return layout.codec(directory, shape.vocab_size)
     return TextCodec.beside(directory if has_tokenizer(directory) else None, shape.vocab_size, -1)
+
+
+def _end(config: Mapping[str, Any], vocab_size: int) -> int | None:
+    said = config.get("eos_token_id")
+    return said if type(said) is int and 0 <= said < vocab_size else None
 
 
 def _check_both_ways(model: Bidirectional) -> None:

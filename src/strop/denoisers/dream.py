@@ -72,15 +72,16 @@ def load_dream(
     return load_bidirectional(found, LAYOUT, weights=weights, device=device, dtype=dtype, load=load)
 
 
-def layout(shape: TransformerShape) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+def layout(
+    shape: TransformerShape, eos_id: int = 0
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     """A checkpoint's config.json as Dream writes it, and the size of every tensor."""
-    eos = min(shape.vocab_size - 1, max(0, shape.mask_id - 1))
     config = {
         "architectures": list(LAYOUT.architectures),
         "model_type": LAYOUT.model_type,
         **_RELEASED,
-        "bos_token_id": eos,
-        "eos_token_id": eos,
+        "bos_token_id": eos_id,
+        "eos_token_id": eos_id,
         "hidden_size": shape.width,
         "intermediate_size": shape.mlp_width,
         "mask_token_id": shape.mask_id,
@@ -88,7 +89,7 @@ def layout(shape: TransformerShape) -> tuple[dict[str, Any], dict[str, tuple[int
         "num_attention_heads": shape.n_heads,
         "num_hidden_layers": shape.n_blocks,
         "num_key_value_heads": shape.n_kv_heads,
-        "pad_token_id": eos,
+        "pad_token_id": eos_id,
         "rms_norm_eps": shape.norm_eps,
         "rope_scaling": None,
         "rope_theta": shape.rope_theta,

@@ -87,9 +87,10 @@ def load_llada(
     return load_bidirectional(found, LAYOUT, weights=weights, device=device, dtype=dtype, load=load)
 
 
-def layout(shape: TransformerShape) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+def layout(
+    shape: TransformerShape, eos_id: int = 0
+) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     """A checkpoint's config.json as LLaDA writes it, and the size of every tensor."""
-    eos = min(shape.vocab_size - 1, max(0, shape.mask_id - 1))
     config = {
         "architectures": list(LAYOUT.architectures),
         "model_type": LAYOUT.model_type,
@@ -97,14 +98,14 @@ def layout(shape: TransformerShape) -> tuple[dict[str, Any], dict[str, tuple[int
         "multi_query_attention": None,
         "d_model": shape.width,
         "embedding_size": shape.vocab_size,
-        "eos_token_id": eos,
+        "eos_token_id": eos_id,
         "mask_token_id": shape.mask_id,
         "max_sequence_length": shape.length,
         "mlp_hidden_size": shape.mlp_width,
         "n_heads": shape.n_heads,
         "n_kv_heads": shape.n_kv_heads,
         "n_layers": shape.n_blocks,
-        "pad_token_id": eos,
+        "pad_token_id": eos_id,
         "rms_norm_eps": shape.norm_eps,
         "rope_full_precision": True,
         "rope_theta": shape.rope_theta,
