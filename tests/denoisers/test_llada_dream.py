@@ -216,6 +216,19 @@ def test_a_transformers_that_ignores_is_causal_is_found_out(
     assert "5.2" in str(error.value)
 
 
+def test_a_tied_head_is_the_embedding(family: str, tmp_path: Path) -> None:
+    word = {"llada": "weight_tying", "dream": "tie_word_embeddings"}[family]
+    names = {"llada": ("transformer.ff_out", "transformer.wte"), "dream": ("lm_head", "embed")}
+    file = write(family, tmp_path / "model", **{word: True}) / "model.safetensors"
+    head, embedding = names[family]
+    tensors = {k: v for k, v in load_file(file).items() if head not in k}
+    save_file(tensors, file)
+    model = load(family, file.parent)
+    hidden = model.hidden(torch.tensor([[1, 2, 3]]), None)
+    matrix = next(tensor for key, tensor in tensors.items() if embedding in key)
+    assert distance(rows(model, hidden), aligned(family, hidden @ matrix.T)) < TOLERANCE
+
+
 def test_weights_cannot_be_chosen(family: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing to choose"):
         load(family, write(family, tmp_path / "model"), weights="ema")
