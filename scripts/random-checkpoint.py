@@ -1,10 +1,11 @@
 """Write a checkpoint with random weights in a public layout, to try commands without a download.
 
-    python scripts/random-checkpoint.py DIR [--family mdlm|sedd|duo|didi]
+    python scripts/random-checkpoint.py DIR [--family mdlm|sedd|duo|didi|llada|dream]
         [--shape tiny|small|medium] [--width W --blocks N ...]
 
 Nothing was trained: what it generates is noise. The output bias falls like a Zipf law, so that
-token frequencies at least look like those of a language.
+token frequencies at least look like those of a language. LLaDA and Dream have no such bias; they
+get a tokenizer with a chat template, so that prompts work.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def random_tensors(sizes: Sizes, seed: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for key, size in sizes.items():
-        if "norm" in key:
+        if "norm" in key or "ln_f" in key:
             value = torch.ones(size)
         elif key == "output_layer.linear.bias":
             rank = torch.randperm(size[0], generator=generator).float()
@@ -69,7 +70,10 @@ def main() -> None:
         name: random_tensors(sizes, seed + 1 + i)
         for i, (name, sizes) in enumerate(layout.beside.items())
     }
-    write_checkpoint(directory, layout, random_tensors(layout.sizes, seed), beside)
+    tensors = random_tensors(layout.sizes, seed)
+    for key, row in layout.silent.items():
+        tensors[key][row] = 0.0
+    write_checkpoint(directory, layout, tensors, beside)
     print(f"wrote {directory}")
 
 

@@ -31,6 +31,10 @@ class Layout:
     """What the file puts before these keys."""
     beside: dict[str, Sizes] = field(default_factory=dict)
     """Further networks, by file name."""
+    texts: dict[str, str] = field(default_factory=dict)
+    """Files of words, such as a tokenizer's, by name."""
+    silent: dict[str, int] = field(default_factory=dict)
+    """Rows of tensors that are zero in random weights."""
 
 
 def flat_names(shape: DiTShape, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -51,6 +55,8 @@ def write_checkpoint(
     path.mkdir(parents=True, exist_ok=True)
     for name, others in (beside or {}).items():
         write(path / name, save({key: value.contiguous() for key, value in others.items()}))
+    for name, text in layout.texts.items():
+        write(path / name, text.encode())
     stored = {layout.prefix + key: value.contiguous() for key, value in tensors.items()}
     write(path / "model.safetensors", save(stored, metadata={"format": "pt"}))
     write(path / "config.json", (json.dumps(layout.config, indent=2) + "\n").encode())

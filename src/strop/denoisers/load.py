@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -27,6 +28,7 @@ from strop.spec import CheckpointSpec
 
 __all__ = [
     "DTYPES",
+    "family_at",
     "load_denoiser",
     "load_model",
     "load_transformer",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "bfloat16", "float16")
+_SHARED = "strop.denoisers.load:load_transformer"
 
 
 def load_denoiser(
@@ -45,10 +48,17 @@ def load_denoiser(
     family: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    load: Mapping[str, Any] | None = None,
 ) -> Denoiser:
     """Load a masked denoiser; the arguments are those of `load_model`."""
     model = load_model(
-        source, revision=revision, weights=weights, family=family, device=device, dtype=dtype
+        source,
+        revision=revision,
+        weights=weights,
+        family=family,
+        device=device,
+        dtype=dtype,
+        load=load,
     )
     if not isinstance(model, Denoiser):
         raise UserError(
@@ -68,6 +78,7 @@ def load_model(
     family: str | None = None,
     device: str = "auto",
     dtype: str = "auto",
+    load: Mapping[str, Any] | None = None,
 ) -> Model:
     """Load a checkpoint: a directory, a file, a hub id (`owner/name[@revision]`), `embedded:NAME`.
 
@@ -76,13 +87,21 @@ def load_model(
     `weights` chooses between EMA (the default) and raw weights of a training file; `family` names
     the diffusion family where the files do not. `dtype` is that of the matrix products;
     normalisations and the residual stream stay in float32 (in a causal model of transformers, where
-    that library keeps them so).
+    that library keeps them so). `load` are options for transformers, where it does the loading
+    (LLaDA, Dream): attention kernel, quantisation, placement, an adapter.
     """
     place = resolve_device(device)
     known_family(family)
     found = locate(source, revision)
-    loading = Loading(weights, family, place, resolve_dtype(dtype, place))
-    record = FAMILIES[_family_at(found) or family or "mdlm"]
+    loading = Loading(weights, family, place, resolve_dtype(dtype, place), load or {})
+    record = FAMILIES[family_at(found) or family or "mdlm"]
+    if load and record.load == _SHARED:
+        raise UserError(
+            f"A checkpoint of the family {record.name!r} takes no options for transformers.",
+            where="`load`",
+            got=", ".join(load),
+            fix="leave `load` out",
+        )
     return resolve(record.load)(found, loading)
 
 
@@ -110,7 +129,7 @@ def load_transformer(found: Located, loading: Loading) -> Model:
     return kind.of_checkpoint(checkpoint, shape, spec, loading.device)
 
 
-def _family_at(found: Located) -> str | None:
+def family_at(found: Located) -> str | None:
     """The family of a directory with a configuration that names a known one."""
     path = (found.path if found.path.is_dir() else found.path.parent) / "config.json"
     if not path.is_file():

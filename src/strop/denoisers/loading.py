@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 
@@ -21,3 +22,5 @@ class Loading:
     device: torch.device
     dtype: str
     """Of the matrix products."""
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are handed to transformers, where the family is loaded by it."""

@@ -31,6 +31,9 @@ class Family:
     """Its class, where it is a diffusion transformer that the shared loader reads."""
     load: Reference = "strop.denoisers.load:load_transformer"
     """Makes a model of (Located, Loading); by default the shared loader, with `denoiser`."""
+    reads: str | None = None
+    """The family whose samplers it goes with: `mdlm` for a predictor of clean tokens at masks;
+    None: samplers of its own."""
     noise: Literal["mask", "uniform"] | None = "mask"
     """What noise does to a token: hide it, or replace it by any; None: a causal model, no noise."""
     time_conditioned: bool | None = None
@@ -102,6 +105,30 @@ _BUILT_IN = (
         colour="#d1660b",
     ),
     Family(
+        "llada",
+        "LLaDA",
+        "ancestral",
+        load="strop.denoisers.llada:load_llada",
+        reads=PLAIN,
+        time_conditioned=False,
+        architectures=("LLaDAModelLM",),
+        layout="strop.denoisers.llada:layout",
+        precision="float64",
+        colour="#7b4fa3",
+    ),
+    Family(
+        "dream",
+        "Dream",
+        "ancestral",
+        load="strop.denoisers.dream:load_dream",
+        reads=PLAIN,
+        time_conditioned=False,
+        architectures=("DreamModel",),
+        layout="strop.denoisers.dream:layout",
+        precision="float32",
+        colour="#b8860b",
+    ),
+    Family(
         "ar",
         "autoregressive",
         "autoregressive",
@@ -125,9 +152,9 @@ def diffusion_families() -> list[str]:
 
 def reads_as(family: str) -> str:
     """The family whose samplers a checkpoint of `family` goes with."""
-    return family if family in FAMILIES else PLAIN
+    return (FAMILIES[family].reads or family) if family in FAMILIES else PLAIN
 
 
 def default_sampler(family: str) -> str:
     """The sampler that a family's public code uses."""
-    return FAMILIES[reads_as(family)].sampler
+    return FAMILIES[family if family in FAMILIES else PLAIN].sampler

@@ -257,7 +257,7 @@ class Audit:
 
 def public_precision(family: str) -> str | None:
     """The precision in which the family's public code draws."""
-    return FAMILIES[reads_as(family)].precision
+    return FAMILIES[family if family in FAMILIES else reads_as(family)].precision
 
 
 # ---------------------------------------------------------------- running it

@@ -1,0 +1,120 @@
+"""scripts/random-checkpoint.py for LLaDA and Dream: the public files, down to the chat template."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jinja2
+import pytest
+import torch
+from large_models import FAMILIES, load
+
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError
+from tiny_models import environment
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "random-checkpoint.py"
+SMALL = ["--width", "32", "--blocks", "2", "--heads", "4", "--length", "64"]
+KNOWN = {"llada": 4101, "dream": 4100}
+"""What the tokenizer with its special tokens needs."""
+TURNS = {
+    "llada": "<|startoftext|><|start_header_id|>user<|end_header_id|>\n\nTell me.<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    "dream": "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    "<|im_start|>user\n Tell me.\n<|im_end|>\n<|im_start|>assistant\n",
+}
+
+
+def _script(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return subprocess.run(command, env=environment(), check=False, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def directory(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("random") / family
+    done = _script(path, "--family", family, *SMALL, "--vocab-size", KNOWN[family])
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_it_loads_and_reads_prompts(family: str, directory: Path) -> None:
+    model = load(family, directory)
+    assert (model.length, model.eos_id) == (64, 0)
+    assert model.codec is not None
+    template = json.loads((directory / "tokenizer_config.json").read_text())["chat_template"]
+    messages = [{"role": "user", "content": " Tell me.\n"}]
+    text = jinja2.Template(template).render(messages=messages, add_generation_prompt=True)
+    assert text == TURNS[family]
+    ids = model.codec.encode(text)
+    assert model.codec.decode(ids) == text
+    assert max(ids) >= 4096  # special tokens are tokens, not their letters
+    assert model.codec.decode([model.mask_id]) in ("<|mdm_mask|>", "<|mask|>")
+    masks = [model.mask_id] * 8
+    scores = model.logits(
+        model.hidden(torch.tensor([ids + masks]), None),
+        torch.zeros(8, dtype=torch.long),
+        torch.arange(len(ids), len(ids) + 8),
+    )
+    assert scores.std(dim=-1).min() > 0.1
+    assert model.mask_id not in scores.argmax(dim=-1)
+
+
+def test_a_small_vocabulary_has_no_texts(tmp_path: Path) -> None:
+    done = _script(tmp_path / "ids", "--family", "dream", *SMALL, "--vocab-size", 40)
+    assert done.returncode == 0, done.stderr
+    model = load("dream", tmp_path / "ids")
+    assert (model.vocab_size, model.mask_id, model.codec) == (40, 39, None)
+
+
+def test_dreams_own_tokenizer_files_run_no_code(tmp_path: Path) -> None:
+    done = _script(tmp_path / "model", "--family", "dream", *SMALL)
+    assert done.returncode == 0, done.stderr
+    path = tmp_path / "model" / "tokenizer_config.json"
+    before = load("dream", tmp_path / "model").codec
+    said = json.loads(path.read_text())
+    auto = {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]}
+    path.write_text(json.dumps(said | {"tokenizer_class": "DreamTokenizer", "auto_map": auto}))
+    (tmp_path / "model" / "tokenization_dream.py").write_text("raise SystemExit('code was run')\n")
+    after = load("dream", tmp_path / "model").codec
+    assert before is not None
+    assert after is not None
+    text = "<|im_start|>It's 12 o'clock.<|im_end|><|mask|>"
+    assert after.encode(text) == before.encode(text)
+    # Not GPT-2's reading of the same pairs: there digits stay together, and the tokens are text.
+    plain = TextCodec.from_directory(tmp_path / "model")
+    assert plain.encode(text) != after.encode(text)
+
+
+def test_a_tokenizer_that_does_not_fit(directory: Path, family: str, tmp_path: Path) -> None:
+    copy = shutil.copytree(directory, tmp_path / "model")
+    if family == "llada":
+        content = json.loads((copy / "tokenizer.json").read_text())
+        content["added_tokens"].append(
+            content["added_tokens"][-1] | {"id": 4101, "content": "<|another|>"}
+        )
+        (copy / "tokenizer.json").write_text(json.dumps(content))
+    else:
+        said = json.loads((copy / "tokenizer_config.json").read_text())
+        token = said["added_tokens_decoder"]["4099"] | {"content": "<|another|>"}
+        said["added_tokens_decoder"]["4100"] = token
+        (copy / "tokenizer_config.json").write_text(json.dumps(said))
+    with pytest.raises(UserError, match="larger than the model's vocabulary"):
+        load(family, copy)
+
+
+def test_a_damaged_tokenizer(tmp_path: Path) -> None:
+    done = _script(tmp_path / "model", "--family", "dream", *SMALL)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "model" / "vocab.json").write_text("[]")
+    with pytest.raises(UserError, match="tokenizer cannot be read"):
+        load("dream", tmp_path / "model")
