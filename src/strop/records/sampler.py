@@ -53,6 +53,8 @@ class Sampler:
     """The precisions of the draw that its fast implementation knows."""
     finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
     """The finishes that it has."""
+    with_prompts: str | None = None
+    """For a sampler that cannot hold tokens: the name of one that does, and answers prompts."""
     version: str | None = None
     """Of a plug-in: enters the identity of its outputs. None is built in."""
 
@@ -169,6 +171,16 @@ _BUILT_IN = (
     Sampler(
         "duo-ancestral",
         "DUO's uniform-state ancestral sampler",
+        "draw",
+        dense="strop.samplers.duo:ancestral",
+        fast="strop.samplers.duo:fast",
+        family="duo",
+        fast_precisions=("float64",),
+        with_prompts="duo-held",
+    ),
+    Sampler(
+        "duo-held",
+        "DUO after a prompt, its tokens held fixed: approximate, however many steps are taken",
         "draw",
         dense="strop.samplers.duo:ancestral",
         fast="strop.samplers.duo:fast",
