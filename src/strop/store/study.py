@@ -1,6 +1,7 @@
 """Where a study keeps what it measured: complete or absent, continued by the same command.
 
-DIR/cells/<id>.parquet      what was measured under one spec; the spec's hash is the name
+DIR/cells/<id>.parquet      what was measured under one spec; the spec's hash is the name, with
+                            the version of a study that is not built in
 DIR/parts/<id>-<k>.parquet  the finished blocks of a cell that is not complete yet
 DIR/result.json             what was asked, and every number of the table and the figure
 DIR/table.csv               the table, one line per row
@@ -11,6 +12,7 @@ A study of sampled outputs has run directories in the place of cells and parts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,19 +35,28 @@ __all__ = ["StudyFolder", "study_result"]
 class StudyFolder:
     """One study's directory, held for writing."""
 
-    def __init__(self, path: Path, study: str, runs: Sequence[str] = ()) -> None:
-        self.path, self.study, self.runs = path, study, runs
+    def __init__(
+        self, path: Path, study: str, runs: Sequence[str] = (), version: str | None = None
+    ) -> None:
+        self.path, self.study, self.runs, self.version = path, study, runs, version
 
     @classmethod
     @contextmanager
     def open(
-        cls, path: Path, study: str, *, runs: Sequence[str] = (), force: bool = False
+        cls,
+        path: Path,
+        study: str,
+        *,
+        runs: Sequence[str] = (),
+        force: bool = False,
+        version: str | None = None,
     ) -> Iterator[StudyFolder]:
         """Make or continue the directory; with `force` what the study left there goes first.
 
-        `runs` are run directories inside it; starting those anew is their own business.
+        `runs` are run directories inside it; starting those anew is their own business. Cells of
+        another `version` of the study stay where they are and are not used.
         """
-        folder = cls(path, study, runs)
+        folder = cls(path, study, runs, version)
         with disk(path):
             path.mkdir(parents=True, exist_ok=True)
         folder._check_owner()
@@ -95,7 +106,7 @@ class StudyFolder:
 
     def cell(self, id_: str) -> pa.Table | None:
         """A complete cell, or None."""
-        return _read(self.path / CELLS / f"{id_}.parquet")
+        return _read(self._cell(id_))
 
     def part(self, id_: str, number: int) -> pa.Table | None:
         """A finished block of a cell, or None."""
@@ -107,12 +118,21 @@ class StudyFolder:
 
     def complete(self, id_: str, table: pa.Table) -> None:
         """Put a whole cell in place; its blocks go only then."""
-        write_parquet(self.path / CELLS / f"{id_}.parquet", table)
-        for part in (self.path / PARTS).glob(f"{id_}-*.parquet"):
+        write_parquet(self._cell(id_), table)
+        for part in (self.path / PARTS).glob(f"{self._own(id_)}-*.parquet"):
             part.unlink()
 
+    def _cell(self, id_: str) -> Path:
+        return self.path / CELLS / f"{self._own(id_)}.parquet"
+
     def _part(self, id_: str, number: int) -> Path:
-        return self.path / PARTS / f"{id_}-{number:05d}.parquet"
+        return self.path / PARTS / f"{self._own(id_)}-{number:05d}.parquet"
+
+    def _own(self, id_: str) -> str:
+        """The id as this version of the study has it; of a built-in one, the id itself."""
+        if self.version is None:
+            return id_
+        return hashlib.sha256(f"{id_}:{self.version}".encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------------ what came out
 

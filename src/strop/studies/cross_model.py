@@ -21,7 +21,7 @@ from strop.studies.families import (
     smoke_sources,
 )
 from strop.studies.frontier import measured_rows
-from strop.studies.measure import POINT_COLUMNS, guard_notes, load, measure, named_points
+from strop.studies.measure import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
 from strop.studies.paper import Item, beside
 from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
 from strop.table import Column, Pivot, Table
@@ -65,7 +65,7 @@ def _run(ask: Ask) -> Result:
         points, _ = named_points(model.spec.family, None, settings)
         budgets = (0,) if MODELS[name].reference else sorted(ask["steps"])
         cells = [(m, point) for point in points.values() for m in budgets]
-        scored = measure(ask, source, cells, ask.out / run_folder(name), model=model)
+        scored = measure_cells(ask, source, cells, ask.out / run_folder(name), model=model)
         found += scored
         rows += [_row(name, one) for one in scored]
     guards = dict.fromkeys((one.guard.threshold, one.guard.source) for one in found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strop.studies import paper, parameters
 from strop.studies.families import CHECKPOINTS, MODELS, PROTOCOL, dressed
 from strop.studies.frontier import PRECISION, TEMPERATURE, measured_rows, sweep
-from strop.studies.measure import POINT_COLUMNS, cell_table, guard_notes, load, measure
+from strop.studies.measure import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
 from strop.studies.paper import BUDGETS, Item, beside
 from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study
 from strop.table import Column, Table
@@ -34,7 +34,7 @@ def _run(ask: Ask) -> Result:
         told = swept.left_out
         ordered = sorted(swept.points, key=lambda p: p.sampler.precision != "float64")
         cells = [(m, point) for m in ask["steps"] for point in ordered]
-        scored = measure(ask, source, cells, ask.out / name, model=model)
+        scored = measure_cells(ask, source, cells, ask.out / name, model=model)
         printed = paper.table(f"grid-didi-{name}").by(*KEYS)
         for one in scored:
             row = one.row()

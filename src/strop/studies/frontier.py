@@ -14,7 +14,7 @@ from strop.studies.measure import (
     cell_table,
     guard_notes,
     load,
-    measure,
+    measure_cells,
     points,
 )
 from strop.studies.paper import PUBLIC, Item, beside
@@ -48,7 +48,7 @@ def _run(ask: Ask) -> Result:
     found = sweep(ask, model.spec.family, ask["sampler"])
     ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
     cells = [(m, point) for m in budgets(model, ask["steps"]) for point in ordered]
-    scored = measure(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    scored = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     guard = scored[0].guard
     title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = cell_table(title, [one.row() for one in scored], down="temperature")

@@ -17,7 +17,7 @@ from strop.studies.measure import (
     budgets,
     guard_notes,
     load,
-    measure,
+    measure_cells,
     named_points,
     points,
 )
@@ -58,7 +58,7 @@ def _run(ask: Ask) -> Result:
     cells = [(m, point) for point in chosen.values() for m in counts]
     fewer = ask["n_less"] or ask["n"]
     above, below = (
-        measure(ask, source, cells, ask.out / name, n=n, model=model)
+        measure_cells(ask, source, cells, ask.out / name, n=n, model=model)
         for source, name, n, model in zip(
             ask.sources, RUNS, (ask["n"], fewer), (more, less), strict=True
         )

@@ -24,7 +24,7 @@ from strop.report.text import listed, place
 from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
 from strop.store.layout import AUDIT, PLAN, RESULT, STUDY, TRAINING
-from strop.studies.study import Result, studies
+from strop.studies.study import STUDIES, Result
 
 __all__ = ["gather"]
 
@@ -195,7 +195,7 @@ def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
     command = f"run `strop study {name}` again"
     result = _result(document, path / RESULT, command)
-    return StudyPart(name, path, result, studies().get(name))
+    return StudyPart(name, path, result, STUDIES.get(name))
 
 
 def _audit(run: Path) -> Audit | None:
@@ -263,6 +263,7 @@ def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _origin_of_metric(metric: MetricSpec) -> Provenance:
     """Who measured, with which weights and settings."""
     said = dict(metric.evaluator or ()) | {"span policy": metric.span} | metric.settings
+    said |= {"version of the metric": metric.version}
     facts = [(k.replace("_", " "), _words(v)) for k, v in said.items() if v not in (None, ())]
     who = metric.evaluator.name if metric.evaluator is not None else "no network"
     return Provenance(f"{metric.name}, {who}", (("metric id", metric.id), *facts))
