@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
-from strop.table import Column, Table
 
 if TYPE_CHECKING:
     from strop.progress import Progress
     from strop.studies.study import Ask, Result, Study
+    from strop.table import Table
 
 __all__ = [
     "ELSEWHERE",
@@ -31,7 +31,6 @@ __all__ = [
     "Item",
     "PaperTable",
     "Reproduction",
-    "beside",
     "ids",
     "items",
     "reproduce",
@@ -184,22 +183,6 @@ class Reproduction:
     result: Result
     table: Table
     notes: tuple[str, ...]
-
-
-def beside(unit: str, keys: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table with `paper` and `measured`; rows may have more, which is kept."""
-    columns = [*keys, Column("paper", digits=None)]
-    columns.append(Column("measured", digits=4, ends=("low", "high"), mark="mark"))
-    extra = {
-        "paper_entropy": "paper H",
-        "measured_entropy": "measured H",
-        "paper_peak": "paper GiB",
-    }
-    extra |= {"peak": "measured GiB", "ged": "GED"}
-    for name, label in extra.items():
-        if any(row.get(name) is not None for row in rows):
-            columns.append(Column(name, label, digits=3))
-    return Table(unit, tuple(columns), rows)
 
 
 ELSEWHERE: dict[str, str] = {
