@@ -7,7 +7,6 @@ is found by itself.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from strop.disk import reading
 from strop.errors import UserError
 from strop.metrics.measured import Measured, measured_cells
 from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
@@ -23,6 +21,7 @@ from strop.report.judged import judged_series
 from strop.report.text import listed, place
 from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
+from strop.store.documents import parsed
 from strop.store.layout import AUDIT, PLAN, RESULT, STUDY, TRAINING
 from strop.studies.study import STUDIES, Result
 
@@ -201,11 +200,10 @@ def _study(path: Path, document: dict[str, Any]) -> StudyPart:
 def _audit(run: Path) -> Audit | None:
     path = run / AUDIT
     try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
+        document = parsed(path)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _unreadable(path, error, "run the same `strop audit` again") from None
     result = _result(document, path, "run the same `strop audit` again")
     rules = result.facts.get("selections", {})

@@ -13,7 +13,6 @@ A study of sampled outputs has run directories in the place of cells and parts.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
-from strop.store.documents import as_json
+from strop.store.documents import as_json, parsed
 from strop.store.layout import CELLS, FORMAT, PARTS, RESULT, TABLE
 from strop.store.tables import write_parquet
 
@@ -150,11 +149,10 @@ def study_result(folder: Path) -> dict[str, Any] | None:
     """What a study left in its directory; None if the directory is none of a study."""
     path = folder / RESULT
     try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
+        document = parsed(path)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _damaged(path, error) from None
     if not isinstance(document, dict) or "study" not in document:
         return None  # a training run has a result of its own
