@@ -413,9 +413,31 @@ def test_scores_are_measured_in_spite_of_broken_packages(
     ended = strop_with(installed, "sample", checkpoint, "--steps", 2, "-n", 4, "-o", run)
     assert ended.returncode == 0, ended.stderr
     assert "loaded" not in ended.stderr.replace("loaded broken", "")
-    ended = strop_with(installed, "score", run, "--evaluator", "none", "--json")
+    words = ("score", run, "--evaluator", "none", "--json")
+    right = json.loads(strop_with(installed, *words).stdout)["cells"]
+    source = "from strop.metrics import Metric\n"
+    source += "FAULTY = Metric('faulty', (), measure=lambda texts, ids: 1 / 0, version='1')\n"
+    install(installed, "faulty", source, {"strop.metrics": {"faulty": "faulty:FAULTY"}})
+    ended = strop_with(installed, *words)
     assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["cells"]
+    assert json.loads(ended.stdout)["cells"] == right
+    assert ended.stderr.count("'faulty' is left out: ZeroDivisionError") == 1
+    ended = strop_with(installed, "report", run, "-o", tmp_path / "page.html")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("'faulty' is left out: ZeroDivisionError") == 1
+
+
+def test_a_metric_of_a_script_fails_where_its_author_sees_it() -> None:
+    from strop.metrics.metric import leave_out_broken
+
+    record = Metric("made-up", (), version="1")
+    strop.register(record)
+    try:
+        with pytest.raises(ZeroDivisionError), leave_out_broken(record):
+            _ = 1 / 0
+        assert "made-up" in METRICS
+    finally:
+        METRICS.forget("made-up")
 
 
 def test_importing_the_package_loads_nothing(installed: Path) -> None:

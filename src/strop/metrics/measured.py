@@ -19,7 +19,7 @@ from strop.errors import UserError
 from strop.metrics.aggregates import pooled
 from strop.metrics.bootstrap import Interval, Statistic, intervals, ratio
 from strop.metrics.guard import MARKS, Guard, Verdict, run_guard
-from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, metrics
+from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
 from strop.metrics.repetition import NGRAM
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.store import Cell, Run, ScoreTable
@@ -233,12 +233,15 @@ def _scores(
     found = sorted(tables.values(), key=lambda table: table.metric.canonical())
     for record in metrics():
         stored = [one for one in found if _of(one.metric, record) and len(one)]
-        if record.of_pool or (not stored and _measurable(record, texts)):
-            columns = {} if record.measure is None else record.measure(texts, ids)
-            yield score_of(record, record.spec, index, columns, ids)
-            continue
-        for table in stored:
-            yield score_of(record, table.metric, table.index, table.columns, ids)
+        scores: list[Score] = []
+        with leave_out_broken(record):
+            if record.of_pool or (not stored and _measurable(record, texts)):
+                columns = {} if record.measure is None else record.measure(texts, ids)
+                scores.append(score_of(record, record.spec, index, columns, ids))
+            else:
+                rows = ((one.metric, one.index, one.columns) for one in stored)
+                scores += [score_of(record, *row, ids) for row in rows]
+        yield from scores
 
 
 def _of(spec: MetricSpec, record: Metric) -> bool:

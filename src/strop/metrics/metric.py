@@ -7,19 +7,22 @@ record: `strop.register(Metric(...))`, or an entry point of the group `strop.met
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.errors import StropError
 from strop.metrics.aggregates import bits_per_byte, kept, macro, pooled
 from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.entropy import entropy
 from strop.metrics.repetition import NGRAM, distinct, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
-from strop.registry import Registry
+from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
 from strop.table import Column
 
@@ -34,6 +37,7 @@ __all__ = [
     "Aggregate",
     "Columns",
     "Metric",
+    "leave_out_broken",
     "metrics",
 ]
 
@@ -208,3 +212,18 @@ METRICS: Registry[Metric] = Registry(
 def metrics() -> tuple[Metric, ...]:
     """All that are known, in the order in which tables show them."""
     return tuple(METRICS.values())
+
+
+@contextmanager
+def leave_out_broken(record: Metric) -> Iterator[None]:
+    """Do without a metric of another package that fails, and say so; others fail as they do."""
+    try:
+        yield
+    except StropError:
+        raise
+    except Exception as error:
+        if METRICS.plugins().get(record.name) is not record:
+            raise
+        METRICS.leave_out(record.name, one_line(error))
+        told = f"the metric {record.name!r} is left out: {one_line(error)}"
+        warnings.warn(told, UserWarning, stacklevel=3)
