@@ -34,9 +34,8 @@ import pytest
 import doc_pages
 import strop
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
+from strop import registry
 from strop.cli.main import run
-from strop.metrics import metric
-from strop.studies import studies, study
 from tiny_models import WORDS, environment, write_checkpoint
 
 HUB = "needs a hub"
@@ -239,8 +238,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     What a page registers is forgotten afterwards.
     """
-    monkeypatch.setattr(metric, "_METRICS", dict(metric._METRICS))
-    monkeypatch.setattr(study, "_STUDIES", studies())
+    for one in registry._REGISTRIES:
+        monkeypatch.setattr(one, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     os.symlink(ROOT / "scripts", "scripts")

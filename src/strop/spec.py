@@ -539,6 +539,13 @@ class MetricSpec(Spec):
     span: SpanPolicy | None = None
     settings: dict[str, int | float | bool | str] = {}
     """Everything else that the numbers depend on, such as the clean-up before retokenising."""
+    version: str | None = None
+    """Of a metric of somebody else's, so that a changed one has files of its own."""
+
+    @model_serializer(mode="wrap")
+    def _without_no_version(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is built in has none, and its ids are older than this field.
+        return {k: v for k, v in dump(self).items() if k != "version" or v is not None}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -14,7 +14,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.studies import parameters
-from strop.studies.measure import check_groups, judge_texts, load, measure, texts_of
+from strop.studies.measure import check_groups, judge_texts, load, measure_cells, texts_of
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Table
 
@@ -58,7 +58,7 @@ def _run(ask: Ask) -> Result:
         SamplerSpec(name=name, temperature=ask["temperature"], precision=ask["precision"])
     )
     cells = [(ask["steps"], point)]
-    [honest] = measure(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    [honest] = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     pair, rows = _scores(honest)
     texts = texts_of(Cell.open(honest.path), ask["n"])
     control = [texts[i] for i in pair] * (ask["n"] // 2)

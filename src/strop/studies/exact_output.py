@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SpanPolicy
 from strop.studies import paper, parameters
+from strop.studies.beside import beside
 from strop.studies.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.studies.groupeval import PRIMARY, RUBRIC, contrast
 from strop.studies.measure import (
@@ -29,7 +30,7 @@ from strop.studies.measure import (
     named_points,
     texts_of,
 )
-from strop.studies.paper import Item, beside
+from strop.studies.paper import Item
 from strop.studies.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Table
 

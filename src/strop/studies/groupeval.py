@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import unknown_name
 from strop.studies import paper, parameters
+from strop.studies.beside import beside
 from strop.studies.families import MODELS
 from strop.studies.measure import (
     SHARPENED,
@@ -28,7 +29,7 @@ from strop.studies.measure import (
     named_points,
     texts_of,
 )
-from strop.studies.paper import PUBLIC, Item, beside
+from strop.studies.paper import PUBLIC, Item
 from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
 from strop.table import Column, Table
 

@@ -34,7 +34,7 @@ __all__ = [
     "guard_notes",
     "judge_texts",
     "load",
-    "measure",
+    "measure_cells",
     "named_points",
     "points",
     "score",
@@ -248,7 +248,7 @@ def score(
     evaluators: Sequence[Evaluator] | None = None,
 ) -> list[Measured]:
     """Score cells of one run, and read them under one guard."""
-    from strop.metrics.measured import measured
+    from strop.metrics.measured import measured_cell
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
     from strop.store import Run
@@ -258,7 +258,7 @@ def score(
         for one in [ask.evaluator] if evaluators is None else evaluators:
             score_perplexity(cell, one, ask["span"], progress=ask.progress)
     guard = _guard(ask, model, Run(cells[0].path.parents[1]), cells[0])
-    return [measured(cell, guard) for cell in cells]
+    return [measured_cell(cell, guard) for cell in cells]
 
 
 def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
@@ -275,7 +275,7 @@ def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
     return found
 
 
-def measure(
+def measure_cells(
     ask: Ask,
     source: str,
     cells: Sequence[tuple[int, OperatingPoint]],
