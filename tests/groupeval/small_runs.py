@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from strop.groupeval.directory import write_plan
 from strop.groupeval.inputs import Source
 from strop.groupeval.plan import Sheet, make_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series, write_plan
+from strop.groupeval.series import Series
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 

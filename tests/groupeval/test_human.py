@@ -10,9 +10,10 @@ import pytest
 from small_runs import HOSTILE, INVALID, answer, grades, judged, planned, pools
 
 from strop.errors import UserError
+from strop.groupeval.directory import open_plan
 from strop.groupeval.human import human_page, import_answers
 from strop.groupeval.profile import FILES, PROFILES, Profile, sha256
-from strop.groupeval.series import Series, open_plan
+from strop.groupeval.series import Series
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_import_makes_a_series_that_grows(run: Path, tmp_path: Path) -> None:
     assert (done.added, done.known) == (len(done.series.plan.sheets) - 4, 4)
     done = import_answers(run, saved(tmp_path, answers(run)))
     assert done.added == 0
-    assert len(Series.open(run, "anna").judgments()) == done.series.asked == 8
+    assert len(Series.open(run, "anna").verdicts()) == done.series.asked == 8
     assert not done.series.failures()
 
 
@@ -221,12 +222,12 @@ def test_a_conditional_plan_has_tasks_and_no_modes(tmp_path: Path) -> None:
 
 
 def test_human_and_rule_agree(run: Path, tmp_path: Path) -> None:
-    from strop.groupeval.agree import agree
-    from strop.groupeval.verdicts import load
+    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.reliability import agree
 
     judged(run, lambda text, _: grades(1, 2, 1, 2) if text else INVALID)
     import_answers(run, saved(tmp_path, answers(run, first=6)))
-    told = agree([load(f"{run}@rule"), load(f"{run}@anna")])
+    told = agree([load_judgments(f"{run}@rule"), load_judgments(f"{run}@anna")])
     kept = [s for s in open_plan(run)[0].sheets[:6] if s.kind == "plan"]
     assert told["n_groups"] == len(kept)
     assert told["n_groups_asked"] == 8

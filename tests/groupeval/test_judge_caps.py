@@ -20,9 +20,9 @@ from scripted_server import Action, agree, serving
 
 from strop.cli.main import run as command
 from strop.groupeval import endpoint
-from strop.groupeval.budget import Price, usage
-from strop.groupeval.judge import IN_A_ROW
+from strop.groupeval.cost import Price, usage
 from strop.groupeval.series import Series, list_series
+from strop.groupeval.session import IN_A_ROW
 
 Called = Callable[..., tuple[int, str, str]]
 
@@ -189,7 +189,7 @@ def test_a_server_that_goes_away_stops_the_session_in_its_own_words(
     code, _, err = call(run, "--base-url", url)
     assert code == 1
     assert "cannot be reached" in err
-    assert len(Series.open(run).judgments()) == 3
+    assert len(Series.open(run).verdicts()) == 3
 
 
 def test_a_dripping_reply_ends_at_the_time_limit(call: Called, tmp_path: Path) -> None:

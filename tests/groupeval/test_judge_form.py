@@ -77,7 +77,7 @@ def test_a_server_that_takes_everything_leaves_the_judge_as_it_was_asked_for(
         old = Series.create(run, {**judge, "response_format": "json_schema"})
         assert call(run, "--base-url", served.url)[0] == 0
     assert [series.id for series in list_series(run)] == [old.id]
-    assert len(Series.open(run).judgments()) == 4
+    assert len(Series.open(run).verdicts()) == 4
 
 
 QUOTES = "the text 'a schema of temperature and top_p, in grammar' cannot be taken"
@@ -92,7 +92,7 @@ def test_a_refusal_that_quotes_a_text_changes_nothing(
     with serving(lambda body, _: refused if len(served.requests) == 3 else agree(body)) as served:
         code, _, _ = call(run, "--base-url", served.url, "--concurrency", 1)
     assert code == (2 if status < 500 else 0)
-    assert len(Series.open(run).judgments()) == (15 if status < 500 else 16)
+    assert len(Series.open(run).verdicts()) == (15 if status < 500 else 16)
     for request in served.requests:
         assert request["response_format"]["type"] == "json_schema"
         assert (request["temperature"], request["top_p"]) == (0.0, 1.0)

@@ -12,11 +12,17 @@ import pytest
 from pools import planned
 
 from strop.errors import UserError
-from strop.groupeval.offline import NAME, judge_offline, offline_judge, reply, sort_modes
+from strop.groupeval.offline import (
+    NAME,
+    judge_offline,
+    offline_judge,
+    reply,
+    sort_modes,
+    text_features,
+)
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series
-from strop.groupeval.statistics import measure
-from strop.groupeval.validate import read_reply
+from strop.groupeval.verdict import read_reply
 
 PROFILE = Profile.load("webtext-v1")
 LABELS = tuple(f"k{i}bb" for i in range(2, 10))
@@ -76,11 +82,11 @@ def test_repetition_in_part_costs_structure_only() -> None:
 
 def test_documents_are_measured_one_by_one() -> None:
     one, other = "the bridge garden window " * 20, "the kettle copper basket " * 20
-    apart, together = measure([one, other]), measure([one + other])
+    apart, together = text_features([one, other]), text_features([one + other])
     assert (apart.documents, together.documents) == (2, 1)
     # Across a boundary the topic may change; within a document it is one break in three places.
     assert (apart.continuity, together.continuity) == (1.0, pytest.approx(2 / 3))
-    assert measure([NEWS, "", "", ""]).empty_documents == 0.75
+    assert text_features([NEWS, "", "", ""]).empty_documents == 0.75
 
 
 def test_equal_texts_get_equal_answers_whatever_their_order() -> None:
@@ -117,8 +123,8 @@ def test_it_is_a_series_of_its_own_and_says_so(tmp_path: Path) -> None:
     outcomes: list[str] = []
     judge_offline(series, [(s, 0) for s in series.plan.sheets], None, outcomes.append)
     assert (series.judge["kind"], series.judge["model"]) == ("offline", NAME)
-    assert len(series.judgments()) == 4
-    assert len(series.judgments("control")) == 1
+    assert len(series.verdicts()) == 4
+    assert len(series.verdicts("control")) == 1
     assert {entry["model"] for entry in series.journal.entries()} == {NAME}
     other = Series.planned(run, offline_judge("minilm", "0" * 64))
     assert other.id != series.id  # the features are part of the judge
@@ -129,7 +135,7 @@ def test_it_finds_the_controls(tmp_path: Path) -> None:
     series = Series.create(run, offline_judge("ngrams"))
     judge_offline(series, [(s, 0) for s in series.plan.sheets], None, lambda _: None)
     (group,) = series.plan.controls
-    (said,) = series.judgments("control")
+    (said,) = series.verdicts("control")
     grades = dict(zip(group.planted, said.outputs, strict=True))
     assert not grades["empty"].valid
     assert grades["duplicate"].mode == grades["copied"].mode

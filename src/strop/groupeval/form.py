@@ -12,12 +12,11 @@ import uuid
 from typing import Any
 
 from strop.errors import Incomplete, UserError
-from strop.groupeval.budget import SETTLED, Budget, Exhausted, Tab, guessed_tokens
-from strop.groupeval.endpoint import FORMATS, Endpoint, Patience, Reply
-from strop.groupeval.journal import Journal
+from strop.groupeval.cost import SETTLED, Budget, Exhausted, Tab, guessed_tokens
+from strop.groupeval.directory import Journal
+from strop.groupeval.endpoint import FORMATS, Endpoint, Patience, Reply, Trouble
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
-from strop.groupeval.trouble import Trouble
 
 __all__ = ["PROBE", "form_words", "reply_limit", "settle_form", "settled_form"]
 

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError
-from strop.groupeval.judgment import Judgment
+from strop.groupeval.directory import TEXTS, open_plan
 from strop.groupeval.payload import documents
-from strop.groupeval.plan import Plan, Sheet
+from strop.groupeval.plan import Plan, Sheet, Texts
 from strop.groupeval.profile import RUBRIC, SYSTEM, Profile
-from strop.groupeval.series import TEXTS, Series, open_plan
-from strop.groupeval.texts import Texts
-from strop.groupeval.validate import Problem, read_reply
+from strop.groupeval.series import Series
+from strop.groupeval.verdict import Problem, Verdict, read_reply
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -197,7 +196,7 @@ def import_answers(
     there = {
         sheet.id: tuple(said)
         for sheet, said in [*series.states("plan"), *series.states("control")]
-        if said and isinstance(said[0], Judgment)
+        if said and isinstance(said[0], Verdict)
     }
     changed = [
         sheet

@@ -29,12 +29,12 @@ def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[Se
 
     `cells` are the report's, recognised by the names that GroupEval may give them.
     """
-    from strop.groupeval.result import score
-    from strop.groupeval.verdicts import load
+    from strop.groupeval.bootstrap import score
+    from strop.groupeval.judgments import load_judgments
 
     for source in sources:
         for name in _series_names(source):
-            document = score(load(name))
+            document = score(load_judgments(name))
             rows = [_row(one, found, cells) for one, found in document["cells"].items()]
             offline = (document.get("judge") or {}).get("kind") == "offline"
             judge = _label(document, name)

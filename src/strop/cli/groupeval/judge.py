@@ -18,11 +18,11 @@ from strop.cli.examples import examples
 from strop.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from strop.groupeval.budget import Price, Usage
+    from strop.groupeval.cost import Price, Usage
+    from strop.groupeval.directory import Journal
     from strop.groupeval.endpoint import Patience
-    from strop.groupeval.journal import Journal
-    from strop.groupeval.judge import Asked, Session
     from strop.groupeval.series import Series
+    from strop.groupeval.session import Asked, Session
 
 __all__ = ["register"]
 
@@ -90,11 +90,12 @@ def judge(
     if offline:
         _judge_offline(run, base_url, model, features, repeats, dry_run, as_json)
         return
-    from strop.groupeval.budget import read_price
+    from strop.groupeval.cost import cost_estimate, read_price
+    from strop.groupeval.directory import probes, probing
     from strop.groupeval.endpoint import Patience
-    from strop.groupeval.estimate import estimate
     from strop.groupeval.form import settled_form
-    from strop.groupeval.series import Series, probes, probing
+    from strop.groupeval.series import Series
+    from strop.groupeval.session import pending
 
     who = _endpoint_judge(run, base_url, model, max_tokens, response_format)
     if not 0 < timeout < float("inf"):
@@ -104,7 +105,7 @@ def judge(
     if dry_run:
         known = settled_form(who, probes(run, who))
         series = Series.planned(run, known or who)
-        told = {**estimate(series, repeats, price), "probe": known is None}
+        told = {**cost_estimate(series, pending(series, repeats), price), "probe": known is None}
         _print_estimate(run, series, told, as_json)
         return
     caps = {"max_calls": max_calls, "max_cost": max_cost, "price": price}
@@ -121,8 +122,8 @@ def _endpoint_judge(
     run: Path, base_url: str | None, model: str | None, max_tokens: int | None, form: str
 ) -> dict[str, Any]:
     """Who judges: the model, where it is, and how it is asked."""
+    from strop.groupeval.directory import open_plan
     from strop.groupeval.endpoint import FORMATS, check_url
-    from strop.groupeval.series import open_plan
 
     if not base_url or not model:
         raise UserError(
@@ -175,7 +176,7 @@ def _settled(
     probe: Journal,
 ) -> dict[str, Any]:
     """The judge as the server takes it: known from before, or found out now."""
-    from strop.groupeval.budget import Budget, usage
+    from strop.groupeval.cost import Budget, usage
     from strop.groupeval.form import settle_form, settled_form
     from strop.groupeval.series import Series
 
@@ -242,7 +243,7 @@ def _shown(asked: Asked) -> None:
 
 def usage_of(probe: Journal, series: Series) -> Usage:
     """What a judge has used, the requests included that found out how to ask it."""
-    from strop.groupeval.budget import usage
+    from strop.groupeval.cost import usage
 
     return usage([*probe.entries(), *series.journal.entries()])
 
@@ -257,9 +258,9 @@ def _ask(
     caps: dict[str, Any],
 ) -> Session:
     from strop.cli.groupeval.progress import reporter
-    from strop.groupeval.budget import Budget
+    from strop.groupeval.cost import Budget
     from strop.groupeval.endpoint import Endpoint
-    from strop.groupeval.judge import judge_series, pending
+    from strop.groupeval.session import judge_series, pending
 
     async def work() -> Session:
         endpoint = Endpoint(series.judge, series.profile, key, patience)
@@ -281,9 +282,10 @@ def _judge_offline(
     as_json: bool,
 ) -> None:
     from strop.cli.groupeval.progress import reporter
-    from strop.groupeval.judge import pending
+    from strop.groupeval.directory import open_plan
     from strop.groupeval.offline import judge_offline, offline_judge
-    from strop.groupeval.series import Series, open_plan
+    from strop.groupeval.series import Series
+    from strop.groupeval.session import pending
     from strop.metrics import embeddings
 
     if base_url or model:
@@ -336,14 +338,14 @@ def _report(
     as_json: bool,
     used: Usage | None,
 ) -> None:
-    from strop.groupeval.budget import Usage
+    from strop.groupeval.cost import Usage
     from strop.groupeval.series import list_series
 
     failures = [f for repeat in range(repeats) for f in series.failures("plan", repeat)]
     failures += series.failures("control")
-    done = sum(len(series.judgments("plan", repeat)) for repeat in range(repeats))
+    done = sum(len(series.verdicts("plan", repeat)) for repeat in range(repeats))
     asked = series.asked * repeats
-    controls = len(series.judgments("control"))
+    controls = len(series.verdicts("control"))
     used = used or Usage()
     tokens = {"prompt": used.prompt, "completion": used.completion}
     document = {

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.budget import SETTLED, Budget, Exhausted, Tab, guessed_tokens
+from strop.groupeval.cost import SETTLED, Budget, Exhausted, Tab, guessed_tokens
 from strop.groupeval.endpoint import Endpoint, Reply
 from strop.groupeval.form import reply_limit
 from strop.groupeval.payload import Messages, messages, prompt_hash
 from strop.groupeval.plan import Sheet
 from strop.groupeval.series import Series
-from strop.groupeval.validate import Problem, read_reply
+from strop.groupeval.verdict import Problem, read_reply
 
 __all__ = ["CONTENT_RETRIES", "IN_A_ROW", "Asked", "Session", "judge_series", "pending"]
 
