@@ -12,9 +12,10 @@ from made_judgments import group, random_verdicts, write
 
 from strop.errors import UserError
 from strop.groupeval.bootstrap import score
-from strop.groupeval.compare import compare
+from strop.groupeval.comparison import compare
 from strop.groupeval.judgments import Judgments, load_judgments
-from strop.groupeval.reliability import (
+from strop.groupeval.scores import Planned
+from strop.groupeval.trust import (
     adjusted_rand,
     agree,
     alpha,
@@ -22,7 +23,6 @@ from strop.groupeval.reliability import (
     rank_correlation,
     spearman,
 )
-from strop.groupeval.scores import Planned
 from strop.groupeval.verdict import Verdict
 
 

@@ -9,7 +9,7 @@ from small_runs import judged, planned
 
 from strop.errors import UserError
 from strop.groupeval.bootstrap import score
-from strop.groupeval.compare import Labelled, conditional, label, read_labels
+from strop.groupeval.comparison import Labelled, conditional, label, read_labels
 from strop.groupeval.judgments import load_judgments
 
 

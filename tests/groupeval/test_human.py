@@ -14,6 +14,7 @@ from strop.groupeval.directory import open_plan
 from strop.groupeval.human import human_page, import_answers
 from strop.groupeval.profile import FILES, PROFILES, Profile, sha256
 from strop.groupeval.series import Series
+from strop.spec import JudgeSpec
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def saved(tmp_path: Path, document: Any) -> Path:
 def test_import_makes_a_series_that_grows(run: Path, tmp_path: Path) -> None:
     done = import_answers(run, saved(tmp_path, answers(run, first=4)))
     assert (done.added, done.known) == (4, 0)
-    assert done.series.judge == {"kind": "human", "name": "anna"}
+    assert done.series.judge == JudgeSpec(kind="human", name="anna")
     done = import_answers(run, saved(tmp_path, answers(run)))
     assert (done.added, done.known) == (len(done.series.plan.sheets) - 4, 4)
     done = import_answers(run, saved(tmp_path, answers(run)))
@@ -223,7 +224,7 @@ def test_a_conditional_plan_has_tasks_and_no_modes(tmp_path: Path) -> None:
 
 def test_human_and_rule_agree(run: Path, tmp_path: Path) -> None:
     from strop.groupeval.judgments import load_judgments
-    from strop.groupeval.reliability import agree
+    from strop.groupeval.trust import agree
 
     judged(run, lambda text, _: grades(1, 2, 1, 2) if text else INVALID)
     import_answers(run, saved(tmp_path, answers(run, first=6)))

@@ -26,14 +26,15 @@ from strop.groupeval.endpoint import Endpoint, Patience
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
 from strop.groupeval.session import CONTENT_RETRIES, Session, judge_series
+from strop.spec import JudgeSpec
 
 QUICK = Patience(timeout=60.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)
 
 
-def who(url: str, **changes: Any) -> dict[str, Any]:
+def who(url: str) -> JudgeSpec:
     decoding = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 500}
-    judge = {"kind": "endpoint", "model": "m", "base_url": url, "decoding": decoding}
-    return {**judge, "response_format": "json_schema", **changes}
+    form = {"decoding": decoding, "response_format": "json_schema"}
+    return JudgeSpec(kind="endpoint", model="m", base_url=url, **form)
 
 
 def ask(series: Series, patience: Patience = QUICK, **options: Any) -> Session:
@@ -303,6 +304,6 @@ def test_killed_at_once_and_continued_nothing_is_lost_or_judged_twice(tmp_path: 
 
 def test_two_sessions_of_one_judge_cannot_run_at_once(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 8})
-    series = Series.create(run, {"kind": "test"})
+    series = Series.create(run, JudgeSpec(kind="test"))
     with series.writing(), pytest.raises(UserError, match="Another process"), series.writing():
         pass

@@ -12,10 +12,11 @@ import pytest
 from pools import planned
 
 from strop.errors import UserError
+from strop.groupeval import judge_run
 from strop.groupeval.offline import (
     NAME,
-    judge_offline,
-    offline_judge,
+    offline_client,
+    offline_spec,
     reply,
     sort_modes,
     text_features,
@@ -119,21 +120,21 @@ def test_sorting_names_doubt() -> None:
 
 def test_it_is_a_series_of_its_own_and_says_so(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 16}, controls=1)
-    series = Series.create(run, offline_judge("ngrams"))
     outcomes: list[str] = []
-    judge_offline(series, [(s, 0) for s in series.plan.sheets], None, outcomes.append)
-    assert (series.judge["kind"], series.judge["model"]) == ("offline", NAME)
+    series = judge_run(run, "offline", features="ngrams", told=outcomes.append)
+    assert outcomes == ["verdict"] * 5
+    assert (series.judge.kind, series.judge.model) == ("offline", NAME)
     assert len(series.verdicts()) == 4
     assert len(series.verdicts("control")) == 1
     assert {entry["model"] for entry in series.journal.entries()} == {NAME}
-    other = Series.planned(run, offline_judge("minilm", "0" * 64))
+    dense = {"features": "minilm", "weights_sha256": "0" * 64}
+    other = Series.planned(run, series.judge.model_copy(update=dense))
     assert other.id != series.id  # the features are part of the judge
 
 
 def test_it_finds_the_controls(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 16}, controls=1)
-    series = Series.create(run, offline_judge("ngrams"))
-    judge_offline(series, [(s, 0) for s in series.plan.sheets], None, lambda _: None)
+    series = judge_run(run, features="ngrams")
     (group,) = series.plan.controls
     (said,) = series.verdicts("control")
     grades = dict(zip(group.planted, said.outputs, strict=True))
@@ -142,12 +143,11 @@ def test_it_finds_the_controls(tmp_path: Path) -> None:
     assert grades["duplicate"].scores == grades["copied"].scores
 
 
-def test_tasks_are_beyond_it(tmp_path: Path) -> None:
-    class Conditional:
-        profile = Profile.load("task-v1")
-
+def test_tasks_are_beyond_it() -> None:
+    profile = Profile.load("task-v1")
+    judge = offline_spec(profile, features="ngrams")
     with pytest.raises(UserError, match="cannot use the profile task-v1"):
-        judge_offline(Conditional(), [], None, print)  # type: ignore[arg-type]
+        offline_client(judge, profile)
 
 
 def test_the_reply_is_plain_json() -> None:

@@ -19,7 +19,8 @@ from strop.groupeval.cost import usage
 from strop.groupeval.directory import open_plan
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series, list_series
-from strop.groupeval.verdict import Problem, Verdict, _surely_fits, read_reply
+from strop.groupeval.verdict import NoVerdict, Verdict, _surely_fits, read_reply
+from strop.spec import JudgeSpec
 
 PROFILE = Profile.load("webtext-v1")
 LABELS = tuple(f"k{i}bb" for i in range(2, 10))
@@ -74,7 +75,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("reason", "text"), [(k, t) for k, texts in WRONG.items() for t in texts])
 def test_anything_else_has_its_reason(reason: str, text: str | None) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(NoVerdict) as caught:
         read_reply(text, LABELS, PROFILE)
     assert caught.value.reason == reason
     assert caught.value.detail
@@ -117,20 +118,20 @@ def test_the_rules_are_exactly_these(
     if right:
         read_reply(text, LABELS, PROFILE)
         return
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(NoVerdict) as caught:
         read_reply(text, LABELS, PROFILE)
     assert caught.value.reason == "rule_violation"
 
 
 @given(st.text() | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps))
 def test_no_text_gets_through_or_raises_anything_else(text: str) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(NoVerdict):
         read_reply(text, LABELS, PROFILE)
 
 
 def test_the_blinding_is_undone_in_display_order(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 16, "b": 16})
-    series = Series.create(run, {"kind": "test", "model": "x"})
+    series = Series.create(run, JudgeSpec(kind="test", model="x"))
     for sheet in series.plan.sheets:
         series.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet, **INVALID)})
     assert len(series.verdicts()) == series.asked == 8
@@ -154,7 +155,7 @@ def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
     sources = [Source(name, ("1", "2", "3"), prompts, name) for name in ("left", "right")]
     plan, texts = make_plan(sources, profile)
     write_plan(tmp_path / "run", plan, profile, texts)
-    series = Series.create(tmp_path / "run", {"kind": "test"})
+    series = Series.create(tmp_path / "run", JudgeSpec(kind="test"))
     grade = {"valid": True, "readability": 2, "reasoning": 1, "nondegeneration": 2}
     for sheet in plan.sheets:
         outputs = [
@@ -176,7 +177,7 @@ def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
 
 @pytest.fixture
 def series(tmp_path: Path) -> Series:
-    made = Series.create(planned(tmp_path / "run", {"a": 16}), {"kind": "test", "model": "x"})
+    made = Series.create(planned(tmp_path / "run", {"a": 16}), JudgeSpec(kind="test", model="x"))
     for sheet in made.plan.sheets[:2]:
         made.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet)})
     return made
@@ -217,12 +218,12 @@ def test_the_first_verdict_counts(series: Series) -> None:
 
 
 def test_judges_are_series_of_their_own(series: Series) -> None:
-    other = Series.create(series.run, {"kind": "test", "model": "y"})
+    other = Series.create(series.run, JudgeSpec(kind="test", model="y"))
     assert other.id != series.id
     assert {one.id for one in list_series(series.run)} == {series.id, other.id}
     assert Series.open(series.run, "y").id == other.id
     assert Series.open(series.run, series.id[:6]).id == series.id
-    assert Series.create(series.run, {"kind": "test", "model": "x"}).verdicts() != []
+    assert Series.create(series.run, JudgeSpec(kind="test", model="x")).verdicts() != []
     with pytest.raises(UserError, match="Several judges") as caught:
         Series.open(series.run)
     assert series.id in str(caught.value.expected)
@@ -334,7 +335,7 @@ def test_a_plan_without_sense_is_told(series: Series, change: Any) -> None:
 def test_what_is_wrong_with_a_long_reply_is_not_cut_off() -> None:
     document = verdict(LABELS)
     document["outputs"].pop()
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(NoVerdict) as caught:
         read_reply(json.dumps(document), LABELS, PROFILE)
     assert caught.value.detail.endswith("... is too short")
     assert len(caught.value.detail) < 120

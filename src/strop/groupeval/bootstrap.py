@@ -277,7 +277,7 @@ def score(
     return {
         "source": judgments.source,
         "profile": judgments.profile,
-        "judge": judgments.judge,
+        "judge": None if judgments.judge is None else judgments.judge.document(),
         "asked_from": "plan" if judgments.from_plan else "file",
         "replicates": replicates,
         "seed": seed,

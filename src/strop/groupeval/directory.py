@@ -31,6 +31,7 @@ from strop.errors import UserError
 from strop.groupeval.cost import SENT
 from strop.groupeval.plan import Plan, Texts
 from strop.groupeval.profile import FILES, MANIFEST, Profile, canonical, sha256
+from strop.spec import JudgeSpec
 from strop.version import __version__
 
 __all__ = [
@@ -254,7 +255,7 @@ class Journal:
 
 
 @contextmanager
-def probing(run: str | os.PathLike[str], judge: dict[str, Any]) -> Iterator[Journal]:
+def probing(run: str | os.PathLike[str], judge: JudgeSpec) -> Iterator[Journal]:
     """Hold the journal of the requests that settle how a judge is asked (`form.py`)."""
     journal = probes(run, judge)
     with disk(journal.path):
@@ -263,7 +264,7 @@ def probing(run: str | os.PathLike[str], judge: dict[str, Any]) -> Iterator[Jour
         yield journal
 
 
-def probes(run: str | os.PathLike[str], judge: dict[str, Any]) -> Journal:
+def probes(run: str | os.PathLike[str], judge: JudgeSpec) -> Journal:
     """That journal, to read."""
     return Journal(Path(run) / PROBES / series_id(judge, *open_plan(run)) / CALLS)
 
@@ -282,9 +283,9 @@ def held(folder: Path, journal: Journal) -> Iterator[None]:
         yield
 
 
-def series_id(judge: dict[str, Any], plan: Plan, profile: Profile) -> str:
+def series_id(judge: JudgeSpec, plan: Plan, profile: Profile) -> str:
     """Who judges what by which rules, as one short name."""
-    return sha256(canonical([judge, plan.hash, profile.hash]))[:16]
+    return sha256(canonical([judge.document(), plan.hash, profile.hash]))[:16]
 
 
 def json_bytes(document: Any) -> bytes:

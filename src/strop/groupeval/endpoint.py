@@ -19,18 +19,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any
-from urllib.parse import urlsplit
 
 from strop.errors import UserError
 from strop.groupeval.cost import Exhausted, Fate, Tab
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
 from strop.groupeval.verdict import Reason
+from strop.spec import JudgeSpec
 
-__all__ = ["FORMATS", "Endpoint", "Patience", "Reply", "Trouble", "check_url", "read_error"]
+__all__ = ["Endpoint", "Patience", "Reply", "Trouble", "read_error"]
 
-FORMATS = ("json_schema", "json_object", "text")
-"""How the form of the reply is asked for, strictest first."""
 LEAST_KEY = 8
 """Characters from which a key is a secret; a local server's `none` may stand in any reply."""
 
@@ -86,13 +84,13 @@ class Endpoint:
     """A model behind a URL."""
 
     def __init__(
-        self, judge: dict[str, Any], profile: Profile, key: str | None, patience: Patience
+        self, judge: JudgeSpec, profile: Profile, key: str | None, patience: Patience
     ) -> None:
         from openai import AsyncOpenAI
 
         self._client = AsyncOpenAI(
             api_key=key or "none",  # local servers want none, the SDK wants some
-            base_url=judge["base_url"],
+            base_url=judge.base_url,
             max_retries=0,
             timeout=patience.timeout,
         )
@@ -118,7 +116,7 @@ class Endpoint:
         """
         import stamina
 
-        answer = Reply(started=_now(), request={"format": self._judge["response_format"]})
+        answer = Reply(started=_now(), request={"format": self._judge.response_format})
         patience = self._patience
         try:
             async for attempt in stamina.retry_context(
@@ -187,14 +185,14 @@ class Endpoint:
 
     async def _request(self, messages: Messages) -> Any:
         judge = self._judge
-        request = {"model": judge["model"], "messages": messages, **judge["decoding"]}
-        shape = _response_format(judge["response_format"], self._profile)
+        request = {"model": judge.model, "messages": messages, **(judge.decoding or {})}
+        shape = _response_format(judge.response_format, self._profile)
         if shape is not None:
             request["response_format"] = shape
         return await self._client.chat.completions.create(**request)
 
 
-def _response_format(name: str, profile: Profile) -> dict[str, Any] | None:
+def _response_format(name: str | None, profile: Profile) -> dict[str, Any] | None:
     if name == "json_schema":
         schema = {"name": "verdict", "strict": True, "schema": profile.schema}
         return {"type": "json_schema", "json_schema": schema}
@@ -239,27 +237,6 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def check_url(url: str) -> str:
-    """A base URL that can be written down: no key in it, and the same spelling every time."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(
-            "The base URL cannot be used.",
-            where="`base_url`",
-            got=url.split("@")[-1],
-            expected="http://HOST:PORT/v1 or https://HOST/v1",
-        )
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise UserError(
-            "The base URL carries more than an address.",
-            where="`base_url`",
-            got="a user, a password or a query",
-            expected="the address alone: keys come from the environment and are never written",
-            fix="export OPENAI_API_KEY=..., or name another variable with `key_env`",
-        )
-    return url.rstrip("/")
-
-
 SHOWN = 300
 PASSING_STATUS = (408, 409, 425)
 UNSENT = ("ConnectError", "ConnectTimeout")
@@ -296,7 +273,7 @@ class Trouble(Exception):
 
 
 def read_error(
-    error: Exception, judge: dict[str, Any], hide: Callable[[str], str] = str
+    error: Exception, judge: JudgeSpec, hide: Callable[[str], str] = str
 ) -> Trouble | None:
     """The SDK's exception in our terms; None if it is a bug of ours.
 
@@ -322,11 +299,11 @@ def read_error(
     return None
 
 
-def _unreachable(cause: BaseException, judge: dict[str, Any]) -> Trouble:
+def _unreachable(cause: BaseException, judge: JudgeSpec) -> Trouble:
     told = f"the connection failed: {_root(cause)}"[:SHOWN]
     fatal = UserError(
         "The server cannot be reached.",
-        where=judge["base_url"],
+        where=judge.base_url,
         got=told,
         fix="start it, or correct `base_url`: host, port and path; most end in /v1",
     )
@@ -343,7 +320,7 @@ def _root(error: BaseException) -> str:
     return f"{type(found).__name__}: {found}"
 
 
-def _status(error: Any, judge: dict[str, Any], hide: Callable[[str], str]) -> Trouble:
+def _status(error: Any, judge: JudgeSpec, hide: Callable[[str], str]) -> Trouble:
     status, message = error.status_code, _message(error, hide)
     after = _retry_after(error.response.headers)
     if status == 429:
@@ -376,17 +353,17 @@ def _without_markup(told: str) -> str:
     return f"an HTML page: {' '.join(words) or 'without words'}"
 
 
-def _fatal(status: int, message: str, judge: dict[str, Any]) -> UserError:
+def _fatal(status: int, message: str, judge: JudgeSpec) -> UserError:
     if status == 404:
         return UserError(
             "The server does not know this model or this address.",
-            where=judge["base_url"],
+            where=judge.base_url,
             got=message,
-            expected=f"a server that has {judge['model']!r}; most addresses end in /v1",
+            expected=f"a server that has {judge.model!r}; most addresses end in /v1",
         )
     return UserError(
         "The server does not accept the key.",
-        where=judge["base_url"],
+        where=judge.base_url,
         got=message,
         fix="export OPENAI_API_KEY=..., or name another variable with `key_env`",
     )

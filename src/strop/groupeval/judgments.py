@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strop.errors import unknown_name
 from strop.groupeval import portable
 from strop.groupeval.scores import Cell, Planned, by_cell
 from strop.groupeval.verdict import Failure, Verdict
+from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
@@ -38,8 +39,8 @@ class Judgments:
     """Whether the profile asks for modes; without them there is no GED."""
     profile: str | None = None
     """The profile's hash; None for a file, which does not carry it."""
-    judge: dict[str, Any] | None = None
-    """What was asked to judge; None for a file."""
+    judge: JudgeSpec | None = None
+    """Who was asked to judge; None for a file."""
     dimensions: tuple[str, ...] = ("dimension 1", "dimension 2", "dimension 3", "dimension 4")
     """What the four grades are called; a file does not say."""
 

@@ -24,23 +24,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.errors import UserError
+from strop.errors import UserError, unknown_name
 from strop.groupeval.payload import documents
-from strop.groupeval.plan import Sheet
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series
+from strop.groupeval.session import Answer
+from strop.registry import resolve
+from strop.spec import JudgeSpec
 
-__all__ = [
-    "NAME",
-    "Embed",
-    "TextFeatures",
-    "judge_offline",
-    "offline_judge",
-    "reply",
-    "text_features",
-]
+__all__ = ["NAME", "TextFeatures", "offline_client", "offline_spec", "reply", "text_features"]
 
 NAME = "offline-v1"
+FEATURES = ("auto", "minilm", "ngrams")
+EMBEDDINGS = "strop.metrics.embeddings"
+"""By name: metrics lie beside this package, and only these features need what they need."""
 GRAM = 4
 """Characters per n-gram."""
 
@@ -56,39 +52,40 @@ NEAR = 0.03
 """How close to the threshold a similarity makes the sorting unsure."""
 
 
-def offline_judge(features: str, weights: str | None = None) -> dict[str, Any]:
-    """Who judges: the choice of features is part of it, with the hash of their weights."""
-    judge = {"kind": "offline", "model": NAME, "name": f"{NAME}/{features}", "features": features}
-    return judge if weights is None else {**judge, "weights_sha256": weights}
+def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:  # noqa: ARG001
+    """Who judges: the choice of features is part of it, with the hash of their weights.
+
+    `auto` is embeddings where their package and torch are installed, else n-grams.
+    """
+    if features not in FEATURES:
+        raise unknown_name("kind of features", features, FEATURES, where="`features`")
+    if features == "auto":
+        features = "minilm" if resolve(f"{EMBEDDINGS}:available")() else "ngrams"
+    weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
+    return JudgeSpec(
+        kind="offline",
+        model=NAME,
+        name=f"{NAME}/{features}",
+        features=features,
+        weights_sha256=weights,
+    )
 
 
-def judge_offline(
-    series: Series,
-    questions: Sequence[tuple[Sheet, int]],
-    embed: Embed | None,
-    told: Callable[[str], None],
-) -> None:
-    """Answer every question; `embed` makes sentence embeddings, None means character n-grams."""
-    if not series.profile.modes or set(GRADES) != set(series.profile.dimensions):
+def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
+    """What answers a sheet."""
+    if not profile.modes or set(GRADES) != set(profile.dimensions):
         raise UserError(
-            f"The offline judge cannot use the profile {series.profile.name}.",
+            f"The offline judge cannot use the profile {profile.name}.",
             expected="webtext-v1: whether a task was solved cannot be counted",
             fix="strop groupeval judge RUN --base-url URL --model NAME",
         )
-    for sheet, repeat in questions:
-        texts, _ = series.sheet_texts(sheet)
-        answer = reply(texts, sheet.labels, series.profile, embed, series.judge["features"])
-        series.append(
-            {
-                "sheet": sheet.id,
-                "repeat": repeat,
-                "attempt": 1,
-                "outcome": "verdict",
-                "reply": answer,
-                "model": NAME,
-            }
-        )
-        told("verdict")
+    features = str(spec.features)
+    embed: Embed | None = resolve(f"{EMBEDDINGS}:embed") if features == "minilm" else None
+
+    def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:  # noqa: ARG001
+        return reply(texts, labels, profile, embed, features)
+
+    return answer
 
 
 def reply(

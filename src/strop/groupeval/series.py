@@ -35,7 +35,15 @@ from strop.groupeval.directory import (
 )
 from strop.groupeval.plan import GroupKind, Plan, Sheet, Texts
 from strop.groupeval.profile import Profile, sha256
-from strop.groupeval.verdict import Failure, Problem, Verdict, failures_of, read_reply, verdicts_of
+from strop.groupeval.verdict import (
+    Failure,
+    NoVerdict,
+    Verdict,
+    failures_of,
+    read_reply,
+    verdicts_of,
+)
+from strop.spec import JudgeSpec
 from strop.version import __version__
 
 __all__ = ["Series", "list_series"]
@@ -61,18 +69,18 @@ class _Known:
 class Series:
     """All that one judge said about one plan."""
 
-    def __init__(self, run: Path, document: dict[str, Any]) -> None:
+    def __init__(self, run: Path, name: str, judge: JudgeSpec) -> None:
         self.run = run
-        self.id: str = document["id"]
-        self.judge: dict[str, Any] = document["judge"]
-        """Who judges: kind, model, and everything else that makes it this judge."""
+        self.id = name
+        self.judge = judge
+        """Who judges."""
         self.path = run / SERIES / self.id
         self.journal = Journal(self.path / CALLS)
         self._known: dict[tuple[str, int], _Known] = {}
         self._entries_read = 0
 
     @classmethod
-    def create(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
+    def create(cls, run: str | os.PathLike[str], judge: JudgeSpec) -> Series:
         """The series of this judge, new or as far as it is."""
         series = cls.planned(run, judge)
         if not (series.path / JUDGE).exists():
@@ -82,7 +90,7 @@ class Series:
                 "format": FORMAT,
                 "strop": __version__,
                 "id": series.id,
-                "judge": judge,
+                "judge": judge.document(),
                 "plan_sha256": series.plan.hash,
                 "profile_sha256": series.profile.hash,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -91,10 +99,10 @@ class Series:
         return cls._load(series.run, series.path)
 
     @classmethod
-    def planned(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
+    def planned(cls, run: str | os.PathLike[str], judge: JudgeSpec) -> Series:
         """The same without writing anything: what would be asked, and what is there already."""
         name = series_id(judge, *open_plan(run))
-        return cls(Path(run), {"id": name, "judge": judge})
+        return cls(Path(run), name, judge)
 
     @classmethod
     def open(cls, run: str | os.PathLike[str], name: str | None = None) -> Series:
@@ -123,7 +131,11 @@ class Series:
         document = read_document(folder / JUDGE, None)
         if not isinstance(document.get("judge"), dict) or document.get("id") != folder.name:
             raise damaged(folder / JUDGE, "it does not describe this series")
-        series = cls(run, document)
+        try:
+            judge = JudgeSpec.from_document(document["judge"])
+        except UserError as error:
+            raise damaged(folder / JUDGE, error.what) from None
+        series = cls(run, folder.name, judge)
         if series.id != series_id(series.judge, series.plan, series.profile):
             raise UserError(
                 "The series was judged on another plan, profile or judge than this directory has.",
@@ -135,7 +147,7 @@ class Series:
     @property
     def name(self) -> str:
         """What the judge is called in tables."""
-        return str(self.judge.get("name") or self.judge.get("model") or self.judge.get("kind"))
+        return self.judge.title
 
     @cached_property
     def _frozen(self) -> tuple[Plan, Profile]:
@@ -252,9 +264,9 @@ class Series:
         outcome, reply = entry["outcome"], entry.get("reply")
         try:
             if outcome in NO_REPLY:
-                raise Problem(outcome, entry.get("detail", ""))
+                raise NoVerdict(outcome, entry.get("detail", ""))
             document = read_reply(reply, sheet.labels, self.profile)
-        except Problem as problem:
+        except NoVerdict as problem:
             return failures_of(problem.reason, problem.detail, reply, attempts, sheet, self.plan)
         return verdicts_of(document, sheet, self.plan, self.profile)
 

@@ -27,7 +27,7 @@ __all__ = [
     "Failure",
     "Grade",
     "Judgment",
-    "Problem",
+    "NoVerdict",
     "Reason",
     "Verdict",
     "failures_of",
@@ -140,7 +140,7 @@ KNOWN = {
 }
 
 
-class Problem(Exception):
+class NoVerdict(Exception):
     """Why a reply is no verdict."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -150,20 +150,20 @@ class Problem(Exception):
 
 
 def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> dict[str, Any]:
-    """The reply as an object that holds a verdict on exactly these ids; else a `Problem`."""
+    """The reply as an object that holds a verdict on exactly these ids; else a `NoVerdict`."""
     if reply is None or not reply.strip():
-        raise Problem("empty", "the reply holds no text")
+        raise NoVerdict("empty", "the reply holds no text")
     try:
         document = json.loads(reply, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise Problem("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
+        raise NoVerdict("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
     schema = profile.schema
     error = None
     if not _surely_fits(document, schema):
         error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
     if error is not None:
         place = "/".join(map(str, error.absolute_path)) or "the whole reply"
-        raise Problem("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
+        raise NoVerdict("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
 
@@ -234,7 +234,7 @@ def _check_rules(outputs: list[dict[str, Any]], labels: tuple[str, ...], profile
         unknown = sorted(set(found) - set(labels))
         told = {"missing": missing, "unknown": unknown, "repeated": repeated}
         words = "; ".join(f"{k} {', '.join(v)}" for k, v in told.items() if v)
-        raise Problem("rule_violation", f"each id must appear exactly once: {words}"[:SHOWN])
+        raise NoVerdict("rule_violation", f"each id must appear exactly once: {words}"[:SHOWN])
     for one in outputs:
         _check_output(one, profile)
 
@@ -244,13 +244,13 @@ def _check_output(one: dict[str, Any], profile: Profile) -> None:
     mode, hybrid = one.get("mode"), one.get("hybrid", False)
     if not one["valid"]:
         if any(scores):
-            raise Problem("rule_violation", f"{one['id']} is invalid but has grades above 0")
+            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has grades above 0")
         if mode is not None:
-            raise Problem("rule_violation", f"{one['id']} is invalid but has a mode")
+            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has a mode")
         if hybrid:
-            raise Problem("rule_violation", f"{one['id']} is invalid but has a hybrid mode")
+            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has a hybrid mode")
     elif profile.modes and mode is None:
-        raise Problem("rule_violation", f"{one['id']} is valid but has no mode")
+        raise NoVerdict("rule_violation", f"{one['id']} is valid but has no mode")
 
 
 def verdicts_of(

@@ -271,7 +271,7 @@ def _agreement(
     primary: set[Place], evaluators: Sequence[str], scored: Scores
 ) -> list[dict[str, Any]]:
     """Rank correlation of two evaluators across cells, for every policy and aggregate."""
-    from strop.groupeval.reliability import spearman
+    from strop.groupeval.trust import spearman
 
     def levels(name: str, policy: SpanPolicy, aggregate: str) -> list[float]:
         return [scored[place, name, policy][aggregate].value for place in sorted(primary)]
@@ -333,7 +333,7 @@ def _quality(
     quality: Quality,
 ) -> list[dict[str, Any]]:
     """Rank correlation of GEQ with log perplexity, within each generator and across both."""
-    from strop.groupeval.reliability import spearman
+    from strop.groupeval.trust import spearman
 
     rows = []
     for judge, name, scope in product(quality, evaluators, (*names, "both")):

@@ -82,7 +82,7 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
 
 def contrast(judgments: Judgments, standard: str, sharpened: str, *, seed: int) -> dict[str, Any]:
     """GEQ and GED of two cells of one series, and the difference of GEQ with its interval."""
-    from strop.groupeval.compare import compare
+    from strop.groupeval.comparison import compare
 
     pair = compare(judgments.only(standard), judgments.only(sharpened), seed=seed)["pairs"]
     [row] = pair
@@ -186,7 +186,7 @@ def judge_correlations(
     rows: Sequence[Contrast], *, judges: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Spearman's correlation of two judges across the sampler-budget cells, for every pair."""
-    from strop.groupeval.reliability import spearman
+    from strop.groupeval.trust import spearman
 
     def cells(judge: str, score: Score) -> list[float]:
         mine = [row for row in rows if row["judge"] == judge]

@@ -32,7 +32,7 @@ def agree(
             expected="two or more, such as RUN@gpt-oss RUN@human or two files",
         )
     from strop.groupeval.judgments import load_judgments
-    from strop.groupeval.reliability import agree as evaluate
+    from strop.groupeval.trust import agree as evaluate
 
     result = evaluate([load_judgments(name) for name in judges])
     if as_json:

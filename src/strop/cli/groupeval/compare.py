@@ -35,7 +35,7 @@ def compare(
     Refuses different profiles, judges and group sizes. Without :CELL it pairs cells by name.
     """
     output.positive("--replicates", replicates)
-    from strop.groupeval.compare import compare as evaluate
+    from strop.groupeval.comparison import compare as evaluate
     from strop.groupeval.judgments import load_judgments
 
     result = evaluate(load_judgments(a), load_judgments(b), replicates=replicates, seed=seed)

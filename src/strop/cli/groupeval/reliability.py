@@ -29,7 +29,7 @@ def reliability(
 ) -> None:
     """Repeated judgments, planted controls, position effects and length, from the journal alone."""
     from strop.groupeval.judgments import open_series
-    from strop.groupeval.reliability import reliability as evaluate
+    from strop.groupeval.trust import reliability as evaluate
 
     judged = open_series(run, series)
     result = evaluate(judged, seed=seed)

@@ -59,7 +59,7 @@ def score(
     with counter(f"scoring {judged}", replicates * len(judgments.cells)) as told:
         result = evaluate(judgments, replicates=replicates, seed=seed, told=told)
     if labels is not None:
-        from strop.groupeval.compare import conditional, label, read_labels
+        from strop.groupeval.comparison import conditional, label, read_labels
 
         data = label(judgments, read_labels(labels))
         result["conditional"] = conditional(data, replicates=replicates, seed=seed)

@@ -91,7 +91,7 @@ def _document(series: Series) -> dict[str, Any]:
     return {
         "series": series.id,
         "name": series.name,
-        "judge": series.judge,
+        "judge": series.judge.document(),
         "judgments": len(series.verdicts()),
         "asked": series.asked,
         "repeats": series.repeats,

@@ -101,7 +101,7 @@ def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
     if a.profile and b.profile and a.profile != b.profile:
         raise _unlike("profiles", a.profile[:16], b.profile[:16], a, b)
     if judges and a.judge and b.judge and a.judge != b.judge:
-        raise _unlike("judges", _name(a.judge), _name(b.judge), a, b)
+        raise _unlike("judges", a.judge.title, b.judge.title, a, b)
     if a.modes != b.modes:
         one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
         raise _unlike("profiles", one, other, a, b)
@@ -167,10 +167,6 @@ def _unlike(what: str, one: str, other: str, a: Judgments, b: Judgments) -> User
         if what == "profiles"
         else "strop groupeval agree says how far two judges agree",
     )
-
-
-def _name(judge: dict[str, Any]) -> str:
-    return str(judge.get("name") or judge.get("model") or judge.get("kind") or judge)
 
 
 def _listed(judgments: Judgments) -> str:

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.groupeval.compare import check_alike
+from strop.groupeval.comparison import check_alike
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import by_cell, ged, quality
 from strop.groupeval.verdict import Grade, Verdict
@@ -70,7 +70,7 @@ def reliability(series: Series, *, seed: int = 0) -> dict[str, Any]:
     first = series.verdicts()
     repeats = [series.verdicts(repeat=r) for r in range(1, series.repeats)]
     return {
-        "judge": series.judge,
+        "judge": series.judge.document(),
         "n_groups": len(first),
         "n_groups_asked": series.asked,
         "repeats": [repeat_noise(first, other, series.profile.modes) for other in repeats],
