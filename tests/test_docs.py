@@ -35,6 +35,7 @@ import doc_pages
 import strop
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
 from strop.cli.main import run
+from strop.groupeval import JUDGES
 from strop.metrics import metric
 from strop.studies import studies, study
 from tiny_models import WORDS, environment, write_checkpoint
@@ -136,7 +137,7 @@ READERS: dict[str, Reader] = {
     "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
     "docs/theory.md": Reader({"FILE": "bits.json"}),
-    "docs/extending.md": Reader(prepare=two_pools, names={"my_judge": lambda *_: "{}"}),
+    "docs/extending.md": Reader({"RUN": "runs/ge"}, two_pools),
 }
 
 
@@ -241,6 +242,7 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
     monkeypatch.setattr(metric, "_METRICS", dict(metric._METRICS))
     monkeypatch.setattr(study, "_STUDIES", studies())
+    monkeypatch.setattr(JUDGES, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     os.symlink(ROOT / "scripts", "scripts")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 from pools import planned, verdict
 
+import strop
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import (
@@ -235,3 +239,28 @@ def test_the_builtin_records_make_the_specs_that_they_always_made() -> None:
     assert set(JUDGES.builtin) == {"endpoint", "offline", "human"}
     with pytest.raises(UserError, match="does not answer in this process"):
         judge_client(JudgeSpec(kind="endpoint"), profile)
+
+
+def test_the_judge_of_the_docs_comes_from_a_package(run: Path, tmp_path: Path) -> None:
+    """Its file as the page has it, and entry points as an installed package has them."""
+    page = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
+    section = page.split("\n## A judge\n")[1]
+    site = tmp_path / "site"
+    info = site / "my_judges-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "my_judges.py").write_text(section.split("```python\n")[1].split("```")[0])
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-judges\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[strop.judges]\nlength = my_judges:LENGTH\n")
+    line = ["groupeval", "judge", str(run), "--judge", "length", "--settings", "least=8", "--json"]
+    places = [str(site), str(Path(strop.__file__).parents[1])]
+    done = subprocess.run(
+        [sys.executable, "-m", "strop", *line],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["judge"] == {"kind": "length", "version": "1", "least": 8}
+    assert "length" not in JUDGES  # it is that process's alone
+    assert len(Series.open(run).verdicts()) == 2

@@ -122,7 +122,7 @@ def geq_replicates(cell: Cell, v: Floats, e: Floats) -> Floats:
     if cell.judged.all():
         weighted = (_sums(cell.q, w) * v.T).sum(axis=0) / v.sum(axis=1)
     else:
-        # q is 0 and `judged` False where a judgment is missing: both sums skip it.
+        # q is 0 and `judged` False where a verdict is missing: both sums skip it.
         top, bottom = _mixed(cell.q, v), _mixed(cell.judged, v)
         weighted = (w * top / bottom).sum(axis=0)
     return weighted / w.sum(axis=0)
@@ -251,9 +251,9 @@ def score(
     seed: int = 0,
     told: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without judgments too.
+    """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without verdicts too.
 
-    `told` hears of replicates as they are drawn, so many for every cell with judgments.
+    `told` hears of replicates as they are drawn, so many for every cell with verdicts.
     """
     cells = judgments.cells
     everywhere = [partition for cell in cells.values() for partition in cell.partitions]
@@ -315,7 +315,7 @@ def _scored(
 
 
 def _nothing(planned: Planned) -> dict[str, Any]:
-    """A cell that was asked about and has no accepted judgment: no score, and all still open."""
+    """A cell that was asked about and has no verdict: no score, and all still open."""
     return {
         "geq": None,
         "geq_interval": None,

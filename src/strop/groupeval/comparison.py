@@ -10,7 +10,7 @@ has a quality and a label, passed or not.
 - AUROC: the chance that a response that passed has the higher quality, ties counting half.
 - Discordant pairs: prompts where exactly one response passed, and how much higher that one scores.
 - Intervals: bootstrap over prompts (10,000 draws with replacement), because the two responses to
-  one prompt belong together. They hold given one judgment of each pair.
+  one prompt belong together. They hold given one verdict on each pair.
 
 "Apparent success" is a dimension of the rubric, so this checks a criterion; it is no proof that
 people would prefer the same responses.

@@ -39,7 +39,7 @@ class _Wrong(Exception):
 
 
 def read(path: str | Path) -> list[Verdict]:
-    """All judgments of a file, in its order."""
+    """All verdicts of a file, in its order."""
     path = Path(path)
     try:
         content = path.read_bytes().decode("utf-8-sig")
@@ -61,7 +61,7 @@ def read(path: str | Path) -> list[Verdict]:
 
 
 def parse(content: str, source: str) -> list[Verdict]:
-    """All judgments of a text; `source` is what the complaints call it."""
+    """All verdicts of a text; `source` is what the complaints call it."""
     verdicts: list[Verdict] = []
     places: list[str] = []
     # Not splitlines: a text line ends at a line feed, and JSON may hold any other separator.
@@ -85,13 +85,13 @@ def parse(content: str, source: str) -> list[Verdict]:
 
 
 def text(verdicts: Iterable[Verdict]) -> str:
-    """The same judgments as the file that `read` reads."""
+    """The same verdicts as the file that `read` reads."""
     lines = [json.dumps(one.portable(), ensure_ascii=False, allow_nan=False) for one in verdicts]
     return "".join(line + "\n" for line in lines)
 
 
 def has_modes(verdicts: Iterable[Verdict]) -> bool:
-    """Whether these judgments are of a profile with modes.
+    """Whether these verdicts are of a profile with modes.
 
     They are not if there are valid outputs and none of them has a mode. Where no output is valid
     nothing tells, and the size of the groups decides: an output alone has no mode.
@@ -104,7 +104,7 @@ def has_modes(verdicts: Iterable[Verdict]) -> bool:
 
 
 def check_set(verdicts: list[Verdict], places: list[str]) -> None:
-    """What must hold between judgments; `places` says where each of them stands."""
+    """What must hold between verdicts; `places` says where each of them stands."""
     modes = has_modes(verdicts)
     sizes: dict[str, tuple[int, str]] = {}
     groups: dict[tuple[str, int, int], str] = {}

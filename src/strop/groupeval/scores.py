@@ -95,18 +95,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cell:
-    """All accepted judgments of one generator. A *context* is one output in one partition."""
+    """All verdicts on one generator. A *context* is one output in one partition."""
 
     name: str
     verdicts: tuple[Verdict, ...]
     outputs: tuple[int, ...]
     """The indices that were judged at least once, ascending."""
     partitions: tuple[int, ...]
-    """The partitions that have at least one judgment, ascending."""
+    """The partitions that have at least one verdict, ascending."""
     q: Floats
-    """Quality, `[outputs, partitions]`; 0 where there is no judgment."""
+    """Quality, `[outputs, partitions]`; 0 where there is no verdict."""
     judged: NDArray[np.bool_]
-    """Which contexts have a judgment, `[outputs, partitions]`."""
+    """Which contexts have a verdict, `[outputs, partitions]`."""
 
     row: dict[int, int]
     """Where each output's index stands in the arrays."""
@@ -118,12 +118,12 @@ class Cell:
 
     @property
     def per_output(self) -> Floats:
-        """Each output's mean quality over its judgments."""
+        """Each output's mean quality over its verdicts."""
         return self.q.sum(axis=1) / self.judged.sum(axis=1)
 
     @property
     def nonzero(self) -> int:
-        """Outputs with a quality above 0 in any judgment."""
+        """Outputs with a quality above 0 in any verdict."""
         return int((self.q > 0).any(axis=1).sum())
 
     def geq(self) -> float:
@@ -132,7 +132,7 @@ class Cell:
 
 
 def by_cell(verdicts: Iterable[Verdict]) -> dict[str, Cell]:
-    """The cells of a set of judgments, in order of first appearance."""
+    """The cells of a set of verdicts, in order of first appearance."""
     grouped: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
         grouped.setdefault(verdict.cell, []).append(verdict)

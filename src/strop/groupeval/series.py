@@ -37,6 +37,7 @@ from strop.groupeval.plan import GroupKind, Plan, Sheet, Texts
 from strop.groupeval.profile import Profile, sha256
 from strop.groupeval.verdict import (
     Failure,
+    Judgment,
     NoVerdict,
     Verdict,
     failures_of,
@@ -56,7 +57,7 @@ NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "
 class _Known:
     """What the journal says of one question so far."""
 
-    said: Sequence[Verdict | Failure] = ()
+    said: Sequence[Judgment] = ()
     replies: int = 0
     line: int | None = None
     """Where it was last asked about."""
@@ -189,7 +190,7 @@ class Series:
 
     @property
     def asked(self) -> int:
-        """The judgments that make the series whole."""
+        """The verdicts that make the series whole."""
         return len(self.plan.groups)
 
     def verdicts(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Verdict]:
@@ -206,7 +207,7 @@ class Series:
 
     def states(
         self, kind: GroupKind = "plan", repeat: int = 0
-    ) -> list[tuple[Sheet, Sequence[Verdict | Failure]]]:
+    ) -> list[tuple[Sheet, Sequence[Judgment]]]:
         """What is known of every sheet: verdicts, failures, or nothing."""
         self._follow()
         nothing = _Known()
@@ -257,10 +258,8 @@ class Series:
         known.line = known.line if capped else number
         known.said = self.read(entry, sheet, known.replies)
 
-    def read(
-        self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1
-    ) -> Sequence[Verdict | Failure]:
-        """One entry of the journal as judgments, or as failures."""
+    def read(self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1) -> Sequence[Judgment]:
+        """One entry of the journal as verdicts, or as failures."""
         outcome, reply = entry["outcome"], entry.get("reply")
         try:
             if outcome in NO_REPLY:
