@@ -24,6 +24,7 @@ from strop.groupeval.trust import (
     spearman,
 )
 from strop.groupeval.verdict import Verdict
+from strop.spec import JudgeSpec
 
 
 def judgments(verdicts: list[Verdict], source: str = "x", **known: object) -> Judgments:
@@ -111,13 +112,15 @@ def test_few_outputs_are_told_beside_the_interval(outputs: int, told: str | None
 
 
 def test_refusals() -> None:
-    one = judgments(random_verdicts(1), "a", profile="p" * 64, judge={"model": "m"})
+    judge = JudgeSpec(kind="test", model="m")
+    warmer = judge.model_copy(update={"settings": {"temperature": 1}})
+    one = judgments(random_verdicts(1), "a", profile="p" * 64, judge=judge)
     other = dataclasses.replace(one, source="b")
     assert compare(one, other, replicates=10)["unchecked"] == []
     with pytest.raises(UserError, match="profiles differ"):
         compare(one, dataclasses.replace(other, profile="q" * 64))
     with pytest.raises(UserError, match="judges differ"):
-        compare(one, dataclasses.replace(other, judge={"model": "m", "temperature": 1}))
+        compare(one, dataclasses.replace(other, judge=warmer))
     with pytest.raises(UserError, match="profiles differ"):
         compare(one, dataclasses.replace(other, modes=False))
     with pytest.raises(UserError, match="group sizes differ"):
