@@ -36,6 +36,7 @@ from strop.groupeval.profile import Profile, sha256
 from strop.groupeval.scores import Cell, by_cell
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import Grade, Verdict
+from strop.spec import JudgeSpec
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ def planned(run: Path, texts: int) -> None:
 
 def judged(run: Path) -> None:
     """A verdict on every sheet, written without the sync that each would have while judging."""
-    series = Series.create(run, {"kind": "benchmark"})
+    series = Series.create(run, JudgeSpec(kind="benchmark"))
     rng = random.Random(0)
     with open(series.journal.path, "w") as file:
         for sheet in series.plan.sheets:

@@ -34,7 +34,7 @@ def test_page_is_the_blinded_plan(run: Path) -> None:
     data = embedded(page)
     assert [sheet["id"] for sheet in data["sheets"]] == [sheet.id for sheet in plan.sheets]
     assert [tuple(s["labels"]) for s in data["sheets"]] == [s.labels for s in plan.sheets]
-    series = Series(run, {"id": "none", "judge": {}})
+    series = Series(run, "none", JudgeSpec(kind="none"))
     shown = [[text for (text,) in s["texts"]] for s in data["sheets"]]  # one document each
     assert shown == [series.sheet_texts(s)[0] for s in plan.sheets]
     for word in [*plan.cells, *plan.blinding, "control", "duplicate", "shuffled"]:
@@ -97,7 +97,7 @@ def test_hostile_text_stays_text(run: Path) -> None:
 def answers(run: Path, name: str = "anna", first: int | None = None) -> dict[str, Any]:
     """What the page would save if every text got the same answer."""
     plan, profile = open_plan(run)
-    series = Series(run, {"id": "none", "judge": {}})
+    series = Series(run, "none", JudgeSpec(kind="none"))
     replies = {
         sheet.id: answer(series, sheet, lambda text, _: grades(1, 2, 1, 2) if text else INVALID)
         for sheet in plan.sheets[:first]
