@@ -135,7 +135,7 @@ READERS: dict[str, Reader] = {
     "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
     "docs/theory.md": Reader({"FILE": "bits.json"}),
-    "docs/extending.md": Reader(prepare=two_pools, names={"my_judge": lambda *_: "{}"}),
+    "docs/extending.md": Reader({"RUN": "runs/ge"}, two_pools),
 }
 
 

@@ -22,7 +22,12 @@ from strop.version import __version__
 __all__ = ["register"]
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
-KINDS = ("strop.metrics.metric", "strop.studies.study")
+KINDS = (
+    "strop.records",
+    "strop.metrics.metric",
+    "strop.studies.study",
+    "strop.groupeval.judges",
+)
 """Where the registries are: every module that makes one."""
 
 

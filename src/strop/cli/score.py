@@ -118,7 +118,7 @@ def score(
 
 def _is_texts(path: Path) -> bool:
     """Whether this is no run directory but something that holds texts."""
-    from strop.groupeval.readers import READERS
+    from strop.groupeval.inputs import READERS
 
     if path.is_file():
         return path.suffix.lower() in READERS

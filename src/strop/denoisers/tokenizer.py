@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.checkpoints.files import reading, sha256_of_all
+from strop.checkpoints.files import opening, sha256_of_all
 from strop.errors import UserError
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _ending(source: Path | None) -> Iterator[None]:
 def _load_whole(path: Path) -> Tokenizer:
     from tokenizers import Tokenizer, decoders
 
-    with reading(path):
+    with opening(path):
         tokenizer = Tokenizer.from_file(str(path))
     # A file may ask for cut or padded texts and for tidied spaces: none of it is the text.
     tokenizer.no_truncation()

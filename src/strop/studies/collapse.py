@@ -48,7 +48,7 @@ def best_pair(
 
 
 def _run(ask: Ask) -> Result:
-    from strop.groupeval.result import score
+    from strop.groupeval.bootstrap import score
     from strop.records import default_sampler
     from strop.store import Cell
 
@@ -64,8 +64,8 @@ def _run(ask: Ask) -> Result:
     control = [texts[i] for i in pair] * (ask["n"] // 2)
     both = {"honest": texts, "control": control}
     judged = {
-        judge: score(verdicts)["cells"]
-        for judge, verdicts in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
+        judge: score(judgments)["cells"]
+        for judge, judgments in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
     }
     columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
     columns.append(Column("entropy", unit="nats"))

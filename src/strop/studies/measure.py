@@ -16,7 +16,7 @@ from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.groupeval.verdicts import Verdicts
+    from strop.groupeval.judgments import Judgments
     from strop.metrics.causal import Evaluator
     from strop.metrics.guard import Guard
     from strop.metrics.measured import Measured
@@ -326,29 +326,22 @@ def texts_of(cell: Cell, n: int | None = None) -> list[str]:
     return found
 
 
-def judge_texts(texts: Mapping[str, Sequence[str]], out: Path, *, seed: int) -> dict[str, Verdicts]:
+def judge_texts(
+    texts: Mapping[str, Sequence[str]], out: Path, *, seed: int
+) -> dict[str, Judgments]:
     """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
 
     The offline judge counts; it is no language model, and its series' name says so. Series of other
     judges that are there already are read too: `strop groupeval judge OUT --base-url URL`.
     """
-    from strop.groupeval.inputs import Source, check
-    from strop.groupeval.judge import pending
-    from strop.groupeval.offline import judge_offline, offline_judge
-    from strop.groupeval.plan import make_plan
-    from strop.groupeval.profile import Profile
-    from strop.groupeval.series import Series, list_series, write_plan
-    from strop.groupeval.verdicts import load as load_verdicts
-    from strop.metrics import embeddings
+    from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
+    from strop.groupeval.directory import write_plan
+    from strop.groupeval.inputs import check
 
     profile = Profile.load(PROFILE)
     sources = [Source(name, tuple(some), None, name) for name, some in texts.items()]
     check(sources, profile)
     plan, frozen = make_plan(sources, profile, seed=seed)
     write_plan(out, plan, profile, frozen)
-    dense = embeddings.available()
-    weights = embeddings.embedding_spec().sha256 if dense else None
-    series = Series.create(out, offline_judge("minilm" if dense else "ngrams", weights))
-    with series.writing():
-        judge_offline(series, pending(series), embeddings.embed if dense else None, lambda _: None)
-    return {one.name: load_verdicts(f"{out}@{one.id}") for one in list_series(out)}
+    judge_run(out)
+    return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}
