@@ -23,7 +23,8 @@ __all__ = ["register"]
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
 KINDS = (
-    "strop.records",
+    "strop.records.sampler",
+    "strop.records.family",
     "strop.metrics.metric",
     "strop.studies.study",
     "strop.groupeval.judges",

@@ -17,12 +17,16 @@ from strop.cli.progress import label, reporter
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named
 from strop.errors import UserError, whole_number
-from strop.records import default_sampler, diffusion_families
+from strop.records import FAMILIES, default_sampler
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
 
 __all__ = ["FAMILY_HELP", "checked_weights", "register"]
 
-FAMILY_HELP = ", ".join(diffusion_families()) + ": where the files do not say."
+FAMILY_HELP = (
+    ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
+    + " or a plug-in's: where the files do not say."
+)
+_NAMES = ", ".join(SAMPLERS.builtin)
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +60,7 @@ def sample(
     seed: Annotated[int, typer.Option(help="Root seed; output i depends on it and on i.")] = 0,
     sampler: Annotated[
         str | None,
-        typer.Option(help="By default that of the family. One of: " + ", ".join(SAMPLERS) + "."),
+        typer.Option(help="By default that of the family; a plug-in's, or one of: " + _NAMES + "."),
     ] = None,
     top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
     grid: Annotated[
