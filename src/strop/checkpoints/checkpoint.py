@@ -24,7 +24,15 @@ from strop.checkpoints.lightning import read_training_file
 from strop.checkpoints.modules import DISCRIMINATOR, Modules, didi_modules
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Checkpoint", "Located", "has_tokenizer", "locate", "read_checkpoint", "refuse_mistyped"]
+__all__ = [
+    "Checkpoint",
+    "Located",
+    "damaged",
+    "has_tokenizer",
+    "locate",
+    "read_checkpoint",
+    "refuse_mistyped",
+]
 
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
@@ -278,11 +286,12 @@ def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:
             try:
                 tensors |= load_file(file)
             except SafetensorError as error:
-                raise _damaged(file, error) from error
+                raise damaged(file, error) from error
     return tensors
 
 
-def _damaged(file: Path, error: Exception) -> UserError:
+def damaged(file: Path, error: Exception) -> UserError:
+    """The error for a file that the safetensors library refuses."""
     with file.open("rb") as stream:
         head = stream.read(64)
     size = file.stat().st_size

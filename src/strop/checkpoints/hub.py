@@ -23,7 +23,15 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 DISCRIMINATOR = "discriminator.safetensors"
 """DiDi-Instruct's second network."""
-_OPTIONAL = ("config.json", "tokenizer.json", "vocab.json", "merges.txt", DISCRIMINATOR)
+_OPTIONAL = (
+    "config.json",
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    DISCRIMINATOR,
+)
 
 
 @dataclass(frozen=True)

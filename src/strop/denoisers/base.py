@@ -195,7 +195,8 @@ def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
 def usable_length(denoiser: Model, length: int | None) -> int:
     """The length asked for, or the model's own; never a longer one."""
     if length is None:
-        return denoiser.default_length if isinstance(denoiser, CausalModel) else denoiser.length
+        # A long context's end is no length to begin with: models that have one say another.
+        return getattr(denoiser, "default_length", denoiser.length)
     length = whole_number("length", length, 1, 2**32)
     if length > denoiser.length:
         raise UserError(

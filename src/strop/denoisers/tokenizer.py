@@ -81,17 +81,20 @@ class TextCodec:
         """The tokenizer in `directory`, else GPT-2's for a vocabulary of size `gpt2`, else None."""
         if directory is None:
             return cls.gpt2() if vocab_size == gpt2 else None
-        codec = cls.from_directory(directory)
-        if codec.vocab_size > vocab_size:
+        return cls.from_directory(directory).fitting(vocab_size, directory)
+
+    def fitting(self, vocab_size: int, directory: Path) -> TextCodec:
+        """This codec, if a model of `vocab_size` classes can have tokens of all its ids."""
+        if self.vocab_size > vocab_size:
             raise UserError(
                 "The tokenizer beside the weights is larger than the model's vocabulary.",
                 where=directory,
-                got=f"a tokenizer of {codec.vocab_size} tokens",
+                got=f"a tokenizer of {self.vocab_size} tokens",
                 expected=f"at most {vocab_size}, the model's vocabulary",
                 fix="put the tokenizer that the model was trained with beside the weights, "
                 "or remove it to sample ids without text",
             )
-        return codec
+        return self
 
     @property
     def vocab_size(self) -> int:

@@ -1,0 +1,155 @@
+"""Checkpoints of plain transformers (LLaDA, Dream): shape, configuration, stored sizes.
+
+Everything is compared before a network is made, from the configuration and the headers of the
+weight files alone: a wrong number costs a message, not the memory it asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strop.checkpoints.checkpoint import damaged
+from strop.checkpoints.files import reading
+from strop.checkpoints.keys import few
+from strop.errors import UserError
+
+__all__ = ["Fields", "TransformerShape", "check_sizes", "checked_shape", "stored_sizes"]
+
+Sizes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TransformerShape:
+    """Everything that fixes the network's tensors and what it computes."""
+
+    vocab_size: int
+    """Rows of the embedding, the mask and reserved ids included."""
+    length: int
+    """The longest sequence that the configuration allows."""
+    width: int
+    n_blocks: int
+    n_heads: int
+    n_kv_heads: int
+    """Heads of keys and values; several query heads may share one."""
+    mlp_width: int
+    norm_eps: float
+    rope_theta: float
+    mask_id: int
+    tied: bool = False
+    """Whether the output head is the embedding."""
+
+
+class Fields:
+    """The fields of one config.json, each checked for its kind when it is read."""
+
+    def __init__(self, content: Mapping[str, Any], where: Path) -> None:
+        self.content, self.where = content, where
+
+    def count(self, name: str, default: int | None = None, most: int = 2**31) -> int:
+        """A whole number from 1 to `most`; null and absent mean the default."""
+        value = self._value(name, default)
+        if type(value) is not int or not 1 <= value <= most:
+            raise self._wrong(name, value, f"a whole number from 1 to {most}")
+        return value
+
+    def token(self, name: str, vocab_size: int) -> int:
+        """An id of the vocabulary."""
+        value = self._value(name, None)
+        if type(value) is not int or not 0 <= value < vocab_size:
+            raise self._wrong(name, value, f"a token id from 0 to {vocab_size - 1}")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self._value(name, default)
+        good = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not good or not (math.isfinite(value) and value > 0):
+            raise self._wrong(name, value, "a positive number")
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        """True or false; absent is false."""
+        value = self._value(name, False)
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "true or false")
+        return value
+
+    def only(self, allowed: Mapping[str, Any]) -> None:
+        """Refuse variants of the architecture that are not the one known here; absent is fine."""
+        for name, value in allowed.items():
+            found = self.content.get(name)
+            if found is not None and found != value:
+                raise self._wrong(name, found, f"{value!r}, the variant that was released")
+
+    def _value(self, name: str, default: Any) -> Any:
+        found = self.content.get(name)
+        return default if found is None else found
+
+    def _wrong(self, name: str, value: Any, expected: str) -> UserError:
+        return UserError(
+            f"The configuration's {name!r} is missing."
+            if value is None
+            else f"The configuration's {name!r} has a value that cannot be used.",
+            where=self.where,
+            got=None if value is None else repr(value)[:80],
+            expected=expected,
+            fix="put the configuration that belongs to the weights beside them",
+        )
+
+
+def checked_shape(shape: TransformerShape, where: Path) -> TransformerShape:
+    """Refuse heads that do not divide what they should."""
+    head = shape.width // shape.n_heads
+    if shape.width % shape.n_heads or head % 2 or shape.n_heads % shape.n_kv_heads:
+        raise UserError(
+            "The number of attention heads does not fit the network.",
+            where=where,
+            got=f"{shape.n_heads} heads, {shape.n_kv_heads} of keys and values, "
+            f"width {shape.width}",
+            expected="a width that splits into heads of an even size, "
+            "and heads that split evenly over those of keys and values",
+            fix="correct config.json",
+        )
+    return shape
+
+
+def stored_sizes(files: Iterable[Path]) -> Sizes:
+    """Every tensor's size, from the headers of the weight files."""
+    from safetensors import SafetensorError, safe_open
+
+    sizes: Sizes = {}
+    for file in files:
+        with reading(file), file.open("rb"):
+            try:
+                with safe_open(file, framework="pt") as stored:
+                    for key in stored.keys():  # noqa: SIM118, it is no mapping
+                        sizes[key] = tuple(stored.get_slice(key).get_shape())
+            except SafetensorError as error:
+                raise damaged(file, error) from error
+    return sizes
+
+
+def check_sizes(stored: Sizes, wanted: Sizes, where: Path) -> None:
+    """Refuse weights whose tensors are not those that the configuration asks for."""
+    parts = {
+        "missing": [key for key in wanted if key not in stored],
+        "unexpected": [key for key in stored if key not in wanted],
+        "wrong shape": [
+            f"{key} {stored[key]} instead of {size}"
+            for key, size in wanted.items()
+            if stored.get(key, size) != size
+        ],
+    }
+    found = "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
+    if found:
+        raise UserError(
+            "The checkpoint's tensors are not those that its configuration asks for.",
+            where=where,
+            got=found,
+            expected=f"{len(wanted)} tensors",
+            fix="check that all files are there and that config.json belongs to them",
+        )

@@ -1,0 +1,159 @@
+"""A decoder network of transformers that looks both ways, as a `Denoiser`.
+
+The classes are transformers' own Llama and Qwen2 with `is_causal=False`; the families differ in
+the names of their tensors, and in which state predicts which token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.base import all_log_probs, checked_ids
+from strop.denoisers.cache import Keep
+from strop.denoisers.padding import checked_starts
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError, unknown_name
+from strop.spec import CheckpointSpec
+
+if TYPE_CHECKING:
+    from strop.denoisers.slots import Slots
+
+__all__ = ["Bidirectional", "Memory"]
+
+DEFAULT_LENGTH = 256
+"""Generated positions when none are asked for: what the comparisons use, not the context's end."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The keys and values of one pass over a canvas."""
+
+    slots: Slots
+    """One slot per layer and column."""
+    shape: tuple[int, int]
+    """Rows and columns of the canvas."""
+    starts: Tensor | None
+    """The column at which each left-padded row begins."""
+
+
+class Bidirectional:
+    """A denoiser without time: states of the network, head only on the rows asked for.
+
+    Also a `PaddingDenoiser` and a `CachingDenoiser`.
+    """
+
+    time_conditioned = False
+
+    def __init__(
+        self,
+        network: Any,
+        spec: CheckpointSpec,
+        *,
+        source: str,
+        codec: TextCodec | None,
+        device: torch.device,
+    ) -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.spec, self.source, self.codec, self.device = spec, source, codec, device
+        self.vocab_size = int(spec.shape["vocab_size"])
+        self.mask_id = int(spec.shape["mask_id"])
+        self.length = int(spec.shape["length"])
+        self.default_length = min(self.length, DEFAULT_LENGTH)
+
+    @torch.no_grad()
+    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
+        """The normed states of the last layer; the noise level is not seen."""
+        return self._states(ids)
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
+        """The head at the rows asked for, in float32."""
+        rows = hidden[sequence, self._predicting(position)]
+        scores = self.network.get_output_embeddings()(rows)
+        return scores.to(device=hidden.device, dtype=torch.float32, copy=True)
+
+    @torch.no_grad()
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        """Log-probabilities [B, L, V] on the CPU: mask ruled out, visible tokens carried over."""
+        return all_log_probs(self, checked_ids(ids, self), None).cpu()
+
+    @torch.no_grad()
+    def padded(self, ids: Tensor, starts: Tensor) -> Tensor:
+        """States of left-padded rows; see `PaddingDenoiser`."""
+        starts = checked_starts(ids, starts)
+        return self._unpadded(self._states(ids, starts=starts), starts)
+
+    @torch.no_grad()
+    def remember(self, ids: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Memory]:
+        """A full pass that keeps its keys and values; see `CachingDenoiser`."""
+        from strop.denoisers.slots import Slots
+
+        slots = Slots()
+        if starts is not None:
+            starts = checked_starts(ids, starts)
+        states = self._states(ids, starts=starts, slots=slots)
+        if starts is not None:
+            states = self._unpadded(states, starts)
+        return states, Memory(slots, (ids.shape[0], ids.shape[1]), starts)
+
+    @torch.no_grad()
+    def window(self, ids: Tensor, start: int, memory: Memory, keep: Keep) -> Tensor:
+        """States of a part of the canvas against the memory; see `CachingDenoiser`."""
+        _check_window(ids, start, memory, keep)
+        memory.slots.place(start, ids.shape[1], cut=keep == "prefix")
+        return self._states(ids, start, memory.starts, memory.slots)
+
+    def _predicting(self, position: Tensor) -> Tensor:
+        """The state that scores the token at a position: its own."""
+        return position
+
+    def _unpadded(self, states: Tensor, starts: Tensor) -> Tensor:  # noqa: ARG002
+        """States of which `logits` may ask at every column of the text."""
+        return states
+
+    def _states(
+        self,
+        ids: Tensor,
+        first: int = 0,
+        starts: Tensor | None = None,
+        slots: Slots | None = None,
+    ) -> Tensor:
+        """One call of the network on the columns from `first` on.
+
+        Positions count from each row's first token, so that a padded row has the angles of the
+        row alone. Those of padding are negative, which is as good as any: nothing reads them.
+        """
+        columns = torch.arange(first, first + ids.shape[1], device=ids.device)
+        position, mask = columns[None], None
+        if starts is not None:
+            position = columns - starts[:, None]
+            seen = first + ids.shape[1] if slots is None else slots.reach or ids.shape[1]
+            mask = (torch.arange(seen, device=ids.device) >= starts[:, None]).long()
+        found = self.network.base_model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=position,
+            past_key_values=slots,
+            use_cache=slots is not None,
+        )
+        return found.last_hidden_state.to(ids.device)
+
+
+def _check_window(ids: Tensor, start: int, memory: Memory, keep: Keep) -> None:
+    """Refuse a window that does not lie in the canvas that is remembered."""
+    if keep not in ("prefix", "dual"):
+        raise unknown_name("kind of memory", str(keep), ["prefix", "dual"], where="`keep`")
+    (rows, columns), end = memory.shape, start + ids.shape[1]
+    inside = start >= 0 and ids.shape[0] == rows and end <= columns
+    if not inside or (keep == "prefix" and end != columns):
+        raise UserError(
+            "The window does not fit the canvas that is remembered.",
+            where="`ids`",
+            got=f"{ids.shape[0]} rows, columns {start} to {end}",
+            expected=f"{rows} rows, columns within 0 to {columns}"
+            + (", to its end" if keep == "prefix" else ""),
+        )

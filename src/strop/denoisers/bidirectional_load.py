@@ -1,0 +1,214 @@
+"""From a hub directory to a bidirectional network of transformers, with everything checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strop.checkpoints.checkpoint import Located, has_tokenizer
+from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.transformer import TransformerShape, check_sizes, stored_sizes
+from strop.denoisers.bidirectional import Bidirectional
+from strop.denoisers.pretrained import (
+    CONFIG,
+    complete,
+    directory_of,
+    first_line,
+    pinned,
+    quiet,
+    weight_files,
+)
+from strop.denoisers.pretrained_options import LoadOptions, load_options
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError, missing_package
+from strop.spec import CheckpointSpec
+
+__all__ = ["Layout", "load_bidirectional", "recognised"]
+
+MINIMUM = "5.2"
+"""The first transformers whose decoders heed `is_causal=False`."""
+_PROBE = 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a family's public checkpoints are laid out, and which network of transformers they are.
+
+    The network's classes are `{architecture}Config` and `{architecture}ForCausalLM`.
+    """
+
+    family: str
+    model_type: str
+    """As config.json says it."""
+    architectures: tuple[str, ...]
+    """As config.json says it."""
+    architecture: str
+    """As transformers says it."""
+    denoiser: type[Bidirectional]
+    shape: Callable[[Mapping[str, Any], Path], TransformerShape]
+    """Read from the configuration."""
+    sizes: Callable[[TransformerShape], dict[str, tuple[int, ...]]]
+    """Every tensor's key and size in the public file."""
+    renaming: Mapping[str, str] = field(default_factory=dict)
+    """From patterns of public keys to transformers' keys."""
+    codec: Callable[[Path, int], TextCodec | None] | None = None
+    """The tokenizer in a directory, where it is no plain `tokenizer.json`."""
+
+
+def recognised(found: Located, layout: Layout) -> bool:
+    """Whether the configuration beside the weights says that they are of this family."""
+    path = directory_of(found) / CONFIG
+    if not path.is_file():
+        return False
+    said = read_json_object(path)
+    names = said.get("architectures")
+    named = isinstance(names, list) and any(name in layout.architectures for name in names)
+    return said.get("model_type") == layout.model_type or named
+
+
+def load_bidirectional(
+    found: Located,
+    layout: Layout,
+    *,
+    weights: str | None = None,
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    load: Mapping[str, Any] | None = None,
+) -> Bidirectional:
+    """Load the checkpoint of a family that lies at `found`.
+
+    `load` is handed to transformers: `attn_implementation`, `device_map`, `quantization_config`,
+    ..., and `adapter`, the directory of a PEFT adapter. What of it changes the numbers is part of
+    the checkpoint's identity.
+    """
+    if weights is not None:
+        raise UserError(
+            "The checkpoint has one set of weights; there is nothing to choose.",
+            where=found.source,
+            got=f"weights={weights!r}",
+            fix="leave weights out",
+        )
+    options, place = load_options(load, dtype), torch.device(device)
+    directory = directory_of(found)
+    config = read_json_object(directory / CONFIG)
+    shape = layout.shape(config, directory / CONFIG)
+    files = weight_files(directory)
+    if "quantization_config" not in config:  # packed weights have sizes of their own
+        check_sizes(stored_sizes(files), layout.sizes(shape), directory)
+    codec = _codec(layout, directory, shape)
+    network = _network(layout, shape, directory, options, place)
+    said: dict[str, int | float | bool] = asdict(shape)
+    if options.identity is not None:
+        said["load"] = options.identity
+    spec = CheckpointSpec(
+        family=layout.family,
+        sha256=sha256_of_all(files),
+        shape=said,
+        network_dtype=options.dtype,
+    )
+    place = network.get_input_embeddings().weight.device if options.placed else place
+    model = layout.denoiser(network, spec, source=pinned(found), codec=codec, device=place)
+    _check_both_ways(model)
+    return model
+
+
+def _network(
+    layout: Layout,
+    shape: TransformerShape,
+    directory: Path,
+    options: LoadOptions,
+    place: torch.device,
+) -> Any:
+    try:
+        import transformers
+    except ModuleNotFoundError as error:
+        raise (missing_package(error) or error) from None
+    config = getattr(transformers, f"{layout.architecture}Config")(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.width,
+        intermediate_size=shape.mlp_width,
+        num_hidden_layers=shape.n_blocks,
+        num_attention_heads=shape.n_heads,
+        num_key_value_heads=shape.n_kv_heads,
+        max_position_embeddings=shape.length,
+        rms_norm_eps=shape.norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        tie_word_embeddings=shape.tied,
+        is_causal=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    passed = dict(options.passed)
+    if options.placed:
+        passed.setdefault("device_map", {"": str(place)})
+
+    def load() -> Any:
+        return getattr(transformers, f"{layout.architecture}ForCausalLM").from_pretrained(
+            str(directory),
+            config=config,
+            key_mapping=dict(layout.renaming) or None,
+            dtype=getattr(torch, options.dtype),
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            **passed,
+        )
+
+    network = complete(load, f"{layout.family} checkpoint", directory)
+    if options.adapter is not None:
+        _adapt(network, options.adapter)
+    return network if options.placed else network.to(place)
+
+
+def _adapt(network: Any, directory: Path) -> None:
+    """Add a PEFT adapter; transformers does it, and renames its keys like the weights'."""
+    try:
+        with quiet():
+            network.load_adapter(str(directory), local_files_only=True)
+    except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
+        raise UserError(
+            "transformers cannot add this adapter.",
+            where=directory,
+            got=first_line(error),
+            fix="check the adapter and, if it is missing, `pip install peft`",
+        ) from error
+
+
+def _codec(layout: Layout, directory: Path, shape: TransformerShape) -> TextCodec | None:
+    if layout.codec is not None and not (directory / "tokenizer.json").is_file():
+        return layout.codec(directory, shape.vocab_size)
+    return TextCodec.beside(directory if has_tokenizer(directory) else None, shape.vocab_size, -1)
+
+
+def _check_both_ways(model: Bidirectional) -> None:
+    """A late token must move an early score, else the network was built looking back only.
+
+    Two calls of one shape: without the late tokens the scores would be the same bits.
+    """
+    step = max(1, model.vocab_size // (2 * _PROBE))
+    late = torch.arange(2 * _PROBE, device=model.device) * step % model.vocab_size
+    first = [_first_score(model, late[i::2]) for i in (0, 1)]
+    moved = (first[0] - first[1]).abs().max()
+    if not moved > 1e-6 * first[0].abs().max():
+        import transformers
+
+        raise UserError(
+            "The network cannot see tokens to the right: a late token moves no early score.",
+            where=model.source,
+            got=f"transformers {transformers.__version__}",
+            expected=f"transformers of at least {MINIMUM}, which heeds is_causal=False, "
+            "and an attention kernel that does too",
+            fix="pip install -U transformers, or choose another `attn_implementation`",
+        )
+
+
+def _first_score(model: Bidirectional, late: Tensor) -> Tensor:
+    ids = torch.cat([torch.zeros_like(late[:1]), late])[None]
+    none = torch.zeros(1, dtype=torch.long, device=ids.device)
+    return model.logits(model.hidden(ids, None), none, none)

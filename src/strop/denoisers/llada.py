@@ -1,0 +1,182 @@
+"""LLaDA: a Llama that looks both ways, under names of its own. Position i predicts token i."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from strop.checkpoints.checkpoint import Located
+from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
+from strop.denoisers.bidirectional import Bidirectional
+from strop.denoisers.bidirectional_load import Layout, load_bidirectional, recognised
+
+__all__ = ["CHAT_TEMPLATE", "LLaDA", "is_llada", "layout", "load_llada"]
+
+CHAT_TEMPLATE = (
+    "{{ '<|startoftext|>' }}"
+    "{% for message in messages %}"
+    "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"
+    "{{ message['content'] | trim + '<|eot_id|>' }}"
+    "{% endfor %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}"
+)
+"""Turns as the Instruct model knows them; an answer is always opened."""
+
+SPECIAL = (
+    "<|startoftext|>",
+    "<|endoftext|>",
+    "<|mdm_mask|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+)
+"""Tokens beyond those of text; the second ends a text, the third is the mask."""
+
+# Variants that the configuration could ask for, none of which was released.
+_RELEASED = {
+    "activation_type": "silu",
+    "alibi": False,
+    "attention_layer_norm": False,
+    "bias_for_layer_norm": False,
+    "block_group_size": 1,
+    "block_type": "llama",
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "input_emb_norm": False,
+    "layer_norm_type": "rms",
+    "layer_norm_with_affine": True,
+    "multi_query_attention": False,
+    "rope": True,
+    "scale_logits": False,
+}
+_ENDS = {"wte": "model.embed_tokens", "ln_f": "model.norm", "ff_out": "lm_head"}
+_PARTS = {
+    "attn_norm": "input_layernorm",
+    "ff_norm": "post_attention_layernorm",
+    "q_proj": "self_attn.q_proj",
+    "k_proj": "self_attn.k_proj",
+    "v_proj": "self_attn.v_proj",
+    "attn_out": "self_attn.o_proj",
+    "ff_proj": "mlp.gate_proj",
+    "up_proj": "mlp.up_proj",
+    "ff_out": "mlp.down_proj",
+}
+_ROOT = "model.transformer."
+
+
+class LLaDA(Bidirectional):
+    """A LLaDA checkpoint as a `Denoiser`."""
+
+
+def is_llada(found: Located) -> bool:
+    """Whether a LLaDA checkpoint lies here."""
+    return recognised(found, LAYOUT)
+
+
+def load_llada(
+    found: Located,
+    weights: str | None = None,
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    load: Mapping[str, Any] | None = None,
+) -> Bidirectional:
+    """Load the LLaDA checkpoint at `found`; see `load_bidirectional`."""
+    return load_bidirectional(found, LAYOUT, weights=weights, device=device, dtype=dtype, load=load)
+
+
+def layout(shape: TransformerShape) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """A checkpoint's config.json as LLaDA writes it, and the size of every tensor."""
+    eos = min(shape.vocab_size - 1, max(0, shape.mask_id - 1))
+    config = {
+        "architectures": list(LAYOUT.architectures),
+        "model_type": LAYOUT.model_type,
+        **_RELEASED,
+        "multi_query_attention": None,
+        "d_model": shape.width,
+        "embedding_size": shape.vocab_size,
+        "eos_token_id": eos,
+        "mask_token_id": shape.mask_id,
+        "max_sequence_length": shape.length,
+        "mlp_hidden_size": shape.mlp_width,
+        "n_heads": shape.n_heads,
+        "n_kv_heads": shape.n_kv_heads,
+        "n_layers": shape.n_blocks,
+        "pad_token_id": eos,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_full_precision": True,
+        "rope_theta": shape.rope_theta,
+        "vocab_size": shape.vocab_size,
+        "weight_tying": shape.tied,
+    }
+    return config, _sizes(shape)
+
+
+def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:
+    said = Fields(config, where)
+    said.only(_RELEASED)
+    width, heads = said.count("d_model"), said.count("n_heads")
+    vocabulary = said.count("vocab_size")
+    # The embedding may be padded beyond the vocabulary; the padded rows are scored, too.
+    vocabulary = said.count("embedding_size", vocabulary)
+    return checked_shape(
+        TransformerShape(
+            vocab_size=vocabulary,
+            length=said.count("max_sequence_length"),
+            width=width,
+            n_blocks=said.count("n_layers", most=4096),
+            n_heads=heads,
+            n_kv_heads=said.count("n_kv_heads", heads),
+            mlp_width=said.count("mlp_hidden_size", said.count("mlp_ratio", 4) * width),
+            norm_eps=said.number("rms_norm_eps", 1e-5),
+            rope_theta=said.number("rope_theta"),
+            mask_id=said.token("mask_token_id", vocabulary),
+            tied=said.flag("weight_tying"),
+        ),
+        where,
+    )
+
+
+def _sizes(shape: TransformerShape) -> dict[str, tuple[int, ...]]:
+    width, mlp = shape.width, shape.mlp_width
+    shared = width // shape.n_heads * shape.n_kv_heads
+    sizes: dict[str, tuple[int, ...]] = {f"{_ROOT}wte.weight": (shape.vocab_size, width)}
+    for i in range(shape.n_blocks):
+        block = f"{_ROOT}blocks.{i}."
+        sizes |= {
+            f"{block}attn_norm.weight": (width,),
+            f"{block}q_proj.weight": (width, width),
+            f"{block}k_proj.weight": (shared, width),
+            f"{block}v_proj.weight": (shared, width),
+            f"{block}attn_out.weight": (width, width),
+            f"{block}ff_norm.weight": (width,),
+            f"{block}ff_proj.weight": (mlp, width),
+            f"{block}up_proj.weight": (mlp, width),
+            f"{block}ff_out.weight": (width, mlp),
+        }
+    head = {} if shape.tied else {f"{_ROOT}ff_out.weight": (shape.vocab_size, width)}
+    return sizes | {f"{_ROOT}ln_f.weight": (width,)} | head
+
+
+def _renaming() -> dict[str, str]:
+    root = r"^model\.transformer\."
+    ends = {rf"{root}{old}\.": f"{new}." for old, new in _ENDS.items()}
+    parts = {
+        rf"{root}blocks\.(\d+)\.{old}\.": rf"model.layers.\1.{new}." for old, new in _PARTS.items()
+    }
+    return ends | parts
+
+
+LAYOUT = Layout(
+    family="llada",
+    model_type="llada",
+    architectures=("LLaDAModelLM",),
+    architecture="Llama",
+    denoiser=LLaDA,
+    shape=_shape,
+    sizes=_sizes,
+    renaming=_renaming(),
+)
+"""The public layout."""

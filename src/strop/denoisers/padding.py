@@ -1,0 +1,51 @@
+"""Rows of different lengths in one batch, for networks that can tell padding from text."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from strop.denoisers.base import Denoiser
+from strop.errors import UserError
+
+__all__ = ["PaddingDenoiser", "checked_starts", "left_pad"]
+
+
+@runtime_checkable
+class PaddingDenoiser(Denoiser, Protocol):
+    """A denoiser whose rows may begin at different columns."""
+
+    def padded(self, ids: Tensor, starts: Tensor) -> Tensor:
+        """States [B, L, ...] of left-padded rows: row b's text is ids[b, starts[b]:].
+
+        What stands before it has no part in anything. `logits` of these states at
+        (b, starts[b] + i) are those of the row alone at i, up to rounding; at the padding itself
+        they mean nothing.
+        """
+        ...
+
+
+def left_pad(rows: list[Tensor], fill: int) -> tuple[Tensor, Tensor]:
+    """Rows of ids as one [B, L] tensor that ends with them, and the column each begins at."""
+    longest = max(len(row) for row in rows)
+    ids = torch.full((len(rows), longest), fill, dtype=torch.long, device=rows[0].device)
+    for i, row in enumerate(rows):
+        ids[i, longest - len(row) :] = row
+    starts = torch.tensor([longest - len(row) for row in rows], device=rows[0].device)
+    return ids, starts
+
+
+def checked_starts(ids: Tensor, starts: Tensor) -> Tensor:
+    """The columns where rows begin, on the ids' device, if every row has a token left."""
+    starts = torch.as_tensor(starts, device=ids.device).long()
+    good = starts.shape == ids.shape[:1]
+    if not good or bool(((starts < 0) | (starts >= ids.shape[1])).any()):
+        raise UserError(
+            "The rows' first columns do not fit the batch.",
+            where="`starts`",
+            got=str(starts.tolist())[:120],
+            expected=f"{len(ids)} columns from 0 to {ids.shape[1] - 1}",
+        )
+    return starts
