@@ -21,7 +21,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import strop
+from strop.checkpoints.checkpoint import locate
 from strop.denoisers.base import Denoiser
+from strop.denoisers.dream import load_dream
+from strop.denoisers.llada import load_llada
 from strop.samplers.machinery.reading import Cache
 from strop.samplers.public_decoders import Task, dream, fast_dllm_dream, fast_dllm_llada, llada
 
@@ -213,7 +216,8 @@ def _load(folder: Folder) -> Denoiser:
         with tempfile.TemporaryDirectory() as directory:  # under the names of a hub repository
             shutil.copy(folder.path / "weights.safetensors", f"{directory}/model.safetensors")
             shutil.copy(folder.path / "config.json", directory)
-            return strop.load_denoiser(directory, device="cpu")
+            load = load_llada if folder.family == "llada" else load_dream
+            return load(locate(directory, None))
 
 
 def _decoded(folder: Folder, run: dict[str, Any]) -> Ours:
@@ -231,7 +235,8 @@ def _decoded(folder: Folder, run: dict[str, Any]) -> Ours:
     starts = None if starts is None else starts.repeat_interleave(copies, 0)
     if options.pop("mask_id", None) is None:
         options.pop("mask_token_id", None)
-    task = Task(folder.denoiser, prompt, int(length), generator, starts)
+    ids = torch.nn.functional.pad(prompt, (0, int(length)), value=folder.denoiser.mask_id)
+    task = Task(folder.denoiser, ids, prompt.shape[1], generator, starts)
     code, _, _ = run["code"].partition("@")
     with torch.no_grad():
         canvas = _decoder(folder, code, run["sampler"], task, options)

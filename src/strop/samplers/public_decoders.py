@@ -47,23 +47,25 @@ class Task:
     """What every decoder is given."""
 
     denoiser: Denoiser
-    prompt: Tensor
-    """[B, P]."""
-    length: int
-    """Positions to generate."""
+    ids: Tensor
+    """[B, L]: the prompts, and masks after them."""
+    prompt: int
+    """Positions of the prompts, the same for all."""
     generator: torch.Generator
     starts: Tensor | None = None
     """[B], where sequences begin that are padded on the left."""
     watch: Watch | None = None
 
+    @property
+    def length(self) -> int:
+        """Positions after the prompt."""
+        return self.ids.shape[1] - self.prompt
+
     def canvas(self, block_length: int) -> Canvas:
-        """The prompt, and masks after it."""
-        batch, given = self.prompt.shape
-        mask_id = self.denoiser.mask_id
-        ids = torch.nn.functional.pad(self.prompt, (0, self.length), value=mask_id)
-        ids = ids.to(self.denoiser.device)
-        block = spans(batch, given, given + self.length, block_length, ids.device)
-        return Canvas(ids, block, mask_id, self.watch)
+        """A copy to fill."""
+        ids = self.ids.to(self.denoiser.device, copy=True)
+        block = spans(len(ids), self.prompt, ids.shape[1], block_length, ids.device)
+        return Canvas(ids, block, self.denoiser.mask_id, self.watch)
 
     def run(
         self,
@@ -198,8 +200,8 @@ def fast_dllm_dream(
             alg_temp=alg_temp,
             eps=eps,
         )
-    if by_threshold and len(task.prompt) != 1:
-        raise UserError("This public sampler takes one sequence at a time.", got=len(task.prompt))
+    if by_threshold and len(task.ids) != 1:
+        raise UserError("This public sampler takes one sequence at a time.", got=len(task.ids))
     score = ALGORITHMS["maskgit_plus" if by_threshold else "entropy"]
     if cache == "none":
         _whole("steps", int((task.canvas(task.length).masked).sum()), steps)

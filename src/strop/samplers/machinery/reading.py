@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.cache import CachingDenoiser
+from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError
 from strop.samplers.machinery.grid import sigma_of
 from strop.samplers.machinery.packed import HEAD_ENTRIES
@@ -23,33 +25,9 @@ if TYPE_CHECKING:
     from strop.samplers.machinery.blocks import Canvas
     from strop.samplers.machinery.committing import Turn
 
-__all__ = ["Cache", "Pads", "Reader", "Remembers", "View"]
+__all__ = ["Cache", "Reader", "View"]
 
 Cache = Literal["none", "prefix", "dual"]
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A denoiser that can read a window of a sequence whose rest it remembers."""
-
-    def remember(self, ids: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Any]:
-        """States of whole sequences, which may be padded on the left, and the memory of them."""
-        ...
-
-    def window(
-        self, ids: Tensor, start: int, memory: Any, keep: Literal["prefix", "dual"]
-    ) -> Tensor:
-        """States of `ids`, which stand at `start` and after; positions count from there."""
-        ...
-
-
-@runtime_checkable
-class Pads(Protocol):
-    """A denoiser whose sequences may begin at different columns."""
-
-    def padded(self, ids: Tensor, starts: Tensor) -> Tensor:
-        """States of sequences that begin at the columns `starts`."""
-        ...
 
 
 Rows = Callable[[Tensor, Tensor], Tensor]
@@ -122,7 +100,7 @@ class Reader:
         """[B, L], the tokens that guidance hides from its second copy."""
         self._memory: Any = None
         self._kept: Tensor | None = None
-        if cache != "none" and not isinstance(denoiser, Remembers):
+        if cache != "none" and not isinstance(denoiser, CachingDenoiser):
             raise UserError(
                 "This model cannot read through a cache.",
                 where=denoiser.source,
@@ -169,7 +147,7 @@ class Reader:
 
     def _whole(self, canvas: Canvas, rows: Tensor) -> Rows:
         ids = canvas.ids[rows]
-        if self.cached and isinstance(self.denoiser, Remembers):
+        if self.cached and isinstance(self.denoiser, CachingDenoiser):
             starts = None if self.starts is None else self.starts[rows]
             hidden, self._memory = self.denoiser.remember(ids, starts)
             self._kept = rows
@@ -192,7 +170,7 @@ class Reader:
     def _hidden(self, ids: Tensor, rows: Tensor, sigma: Tensor | None) -> Tensor:
         if self.starts is None:
             return self.denoiser.hidden(ids, sigma)
-        if not isinstance(self.denoiser, Pads):
+        if not isinstance(self.denoiser, PaddingDenoiser):
             raise UserError(
                 "This model cannot read sequences of different lengths in one batch.",
                 where=self.denoiser.source,
@@ -203,7 +181,7 @@ class Reader:
     def _window(self, canvas: Canvas, rows: Tensor, inside: Tensor) -> tuple[int, int, Rows]:
         """The window spans the block of all sequences that opened it, and reads them all."""
         denoiser = self.denoiser
-        if self._kept is None or self.cache == "none" or not isinstance(denoiser, Remembers):
+        if self._kept is None or self.cache == "none" or not isinstance(denoiser, CachingDenoiser):
             raise RuntimeError("no call has opened this block")
         columns = torch.nonzero(inside[self._kept].any(0))[:, 0]
         start = int(columns[0])
