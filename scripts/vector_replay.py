@@ -28,7 +28,7 @@ from strop.denoisers.llada import load_llada
 from strop.samplers.machinery.reading import Cache
 from strop.samplers.public_decoders import Task, dream, fast_dllm_dream, fast_dllm_llada, llada
 
-__all__ = ["Folder", "Replayed", "folders", "replay"]
+__all__ = ["Folder", "Replayed", "folders", "played", "replay"]
 
 ASKED = ("hidden", "padded", "remember", "window")
 """The methods of a denoiser that are one call of its network."""
@@ -115,7 +115,7 @@ class Folder:
         reason = _older(code)
         if reason:
             return Replayed(run["name"], code, None, None, reason)
-        play = _decoded if self.family in DECODERS else _sampled
+        play = played if self.family in DECODERS else _sampled
         try:
             with _Counted(self.denoiser) as counted:
                 ours = play(self, run)
@@ -220,7 +220,7 @@ def _load(folder: Folder) -> Denoiser:
             return load(locate(directory, None))
 
 
-def _decoded(folder: Folder, run: dict[str, Any]) -> Ours:
+def played(folder: Folder, run: dict[str, Any]) -> Ours:
     """LLaDA, Dream and Fast-dLLM."""
     options = dict(run["options"])
     generator = torch.Generator().manual_seed(run["seed"])

@@ -90,6 +90,15 @@ class Task:
         return canvas
 
     @property
+    def no_token(self) -> list[int]:
+        """The mask, where the model's family rules it out; LLaDA's and Dream's codes could draw it.
+
+        Their loops would then leave masks, or go on for ever.
+        """
+        may = self.denoiser.spec.family in ("llada", "dream")
+        return [] if may else [self.denoiser.mask_id]
+
+    @property
     def dtype(self) -> torch.dtype | None:
         """The dtype of the network's own scores, where it is not the one we are given."""
         name = self.denoiser.spec.network_dtype
@@ -116,7 +125,7 @@ def llada(
         task.generator,
         temperature,
         network_dtype=task.dtype,
-        forbid=stops[:1] if logits_eos_inf else (),
+        forbid=[*task.no_token, *(stops[:1] if logits_eos_inf else ())],
         hush=hush,
     )
     decoder = Decoder(_known(remasking, REMASKING), Quota("topk"), public=Public("steps"))
@@ -145,6 +154,7 @@ def fast_dllm_llada(
         number_dtype=torch.float64 if factor is None else torch.float32,
         network_dtype=task.dtype,
         twice=cache == "prefix",
+        forbid=task.no_token,
     )
     public = Public("capped" if cache == "dual" else "full")
     decoder = Decoder(_known(remasking, REMASKING), commit, public=public)
@@ -221,7 +231,13 @@ def _categorical(
     task: Task, temperature: float, top_p: float | None, top_k: int | None, wide: bool = False
 ) -> CategoricalDraws:
     return CategoricalDraws(
-        task.generator, temperature, top_p=top_p, top_k=top_k, wide=wide, network_dtype=task.dtype
+        task.generator,
+        temperature,
+        top_p=top_p,
+        top_k=top_k,
+        wide=wide,
+        network_dtype=task.dtype,
+        forbid=task.no_token,
     )
 
 

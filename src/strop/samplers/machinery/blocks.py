@@ -26,12 +26,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from strop.errors import UserError
 from strop.samplers.machinery.committing import Commit, Turn
 from strop.samplers.machinery.drawing import Draws
 from strop.samplers.machinery.reading import Reader, View
 from strop.samplers.machinery.scoring import NOT_OPEN, Score
 
 __all__ = ["Canvas", "Decoder", "Public", "block_numbers", "block_steps", "decode", "spans"]
+
+PATIENCE = 10
+"""Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 
 Watch = Callable[[Tensor, Tensor], None]
 """Told after every round: the ids [B, L], and where a token was committed [B, L]."""
@@ -129,7 +133,8 @@ def decode(decoder: Decoder, canvas: Canvas, reader: Reader, draws: Draws, steps
     shares = block_steps(steps, max(1, canvas.blocks))
     for block in range(canvas.blocks):
         if decoder.public is None:
-            _for_users(decoder, canvas, reader, draws, block, shares[block])
+            for rows in _groups(canvas.block == block, apart=reader.cached):
+                _for_users(decoder, canvas, reader, draws, block, shares[block], rows)
         else:
             _as_published(decoder, decoder.public, canvas, reader, draws, block, shares[block])
     return canvas.ids
@@ -163,6 +168,12 @@ def _as_published(
             moved = moved & view.open
         canvas.put(view, moved, tokens)
         turn.round += 1
+        if turn.round > PATIENCE * (steps + canvas.ids.shape[1]):
+            raise UserError(
+                "The public code would go on for ever: it commits masks.",
+                got=f"{turn.round} rounds in a block",
+                fix="use `implementation=fast`, which never draws the mask",
+            )
 
 
 def _goes_on(public: Public, commit: Commit, turn: Turn, left: int) -> bool:
@@ -174,16 +185,35 @@ def _goes_on(public: Public, commit: Commit, turn: Turn, left: int) -> bool:
     return left > 0 and (public.until != "capped" or turn.round < steps)
 
 
+def _groups(inside: Tensor, *, apart: bool) -> list[Tensor]:
+    """The sequences that have the block; `apart`, those whose blocks span the same columns.
+
+    A cache is read through one window for all, which must not depend on who else is there.
+    """
+    rows = torch.nonzero(inside.any(1))[:, 0]
+    if not apart or not len(rows):
+        return [rows]
+    mine = inside[rows].long()
+    ends = torch.stack([mine.argmax(1), mine.flip(1).argmax(1)], 1)
+    kinds, number = ends.unique(dim=0, return_inverse=True)
+    return [rows[number == kind] for kind in range(len(kinds))]
+
+
 def _for_users(
-    decoder: Decoder, canvas: Canvas, reader: Reader, draws: Draws, block: int, steps: int
+    decoder: Decoder,
+    canvas: Canvas,
+    reader: Reader,
+    draws: Draws,
+    block: int,
+    steps: int,
+    everyone: Tensor,
 ) -> None:
     """A sequence takes part while there is something to commit; the block ends full."""
     inside = canvas.block == block
-    everyone = torch.nonzero(inside.any(1))[:, 0]
     started = (canvas.masked & inside).sum(1)
     turn = Turn(everyone, steps, started[everyone])
     commit = decoder.commit.begin(turn)
-    while bool((canvas.masked & inside).any()):
+    while bool((canvas.masked & inside)[everyone].any()):
         opens = reader.cached and turn.round == 0  # the cache is filled for all, whoever needs it
         left = (canvas.masked & inside).sum(1)
         rows = everyone if opens else everyone[left[everyone] > 0]

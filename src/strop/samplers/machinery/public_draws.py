@@ -110,9 +110,12 @@ class CategoricalDraws:
         top_k: int | None = None,
         wide: bool = False,
         network_dtype: torch.dtype | None = None,
+        forbid: Sequence[int] = (),
     ) -> None:
         self.generator, self.temperature = generator, temperature
-        self.top_p, self.top_k, self.wide = top_p, top_k, wide
+        self.top_p, self.top_k, self.forbid = top_p, top_k, list(forbid)
+        self.wide = wide
+        """Whether a draw is made at all masks that were read, the block's or not."""
         self.network_dtype = network_dtype
         self.greedy_calls = 0
         """Calls in which a draw was refused."""
@@ -144,7 +147,9 @@ class CategoricalDraws:
         extent = view.extent
         if extent is None:
             extent = view.masked if self.wide else view.open
-        probs = self._law(_scores(view, extent, self.network_dtype))
+        logits = _scores(view, extent, self.network_dtype)
+        logits[:, self.forbid] = -torch.inf
+        probs = self._law(logits)
         drawn = probs.max(-1).indices if self.temperature == 0 else self._draw(probs)
         mine = where[extent]
         return probs[mine], drawn[mine]
