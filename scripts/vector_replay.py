@@ -39,6 +39,8 @@ CACHES: dict[str, Cache] = {
     "generate_with_prefix_cache": "prefix",
     "generate_with_dual_cache": "dual",
 }
+SILENT = ("mask_id", "mask_token_id", "output_history", "return_dict_in_generate")
+"""Options that change nothing in the ids, or say what the network's configuration says."""
 OLDER = ("june", "july")
 """States of Fast-dLLM before its current one."""
 
@@ -233,8 +235,8 @@ def played(folder: Folder, run: dict[str, Any]) -> Ours:
     copies = options.pop("num_return_sequences", 1)
     prompt = prompt.repeat_interleave(copies, 0)
     starts = None if starts is None else starts.repeat_interleave(copies, 0)
-    if options.pop("mask_id", None) is None:
-        options.pop("mask_token_id", None)
+    for name in SILENT:
+        options.pop(name, None)
     ids = torch.nn.functional.pad(prompt, (0, int(length)), value=folder.denoiser.mask_id)
     task = Task(folder.denoiser, ids, prompt.shape[1], generator, starts)
     code, _, _ = run["code"].partition("@")
