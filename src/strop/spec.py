@@ -205,6 +205,8 @@ class SamplerSpec(Spec):
         data = dict(data)
         name = data.get("name", "ancestral")
         facts = SAMPLERS.find(name if isinstance(name, str) else str(name), "SamplerSpec.name")
+        if facts.public_names is not None:
+            data = facts.public_names(data)
         grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
         own_grid = grid != "uniform"
         if data.get("finish") is None:
@@ -244,7 +246,7 @@ class SamplerSpec(Spec):
                 got=f"{len(self.grid)} masses and steps={self.steps}",
                 expected="one mass per step; leave `steps` out and the grid decides",
             )
-        if facts.causal and (self.grid != "uniform" or self.finish != facts.finish):
+        if not facts.grid and (self.grid != "uniform" or self.finish != facts.finish):
             raise UserError(
                 f"The sampler {self.name!r} has neither a reveal grid nor a finish.",
                 where="SamplerSpec",
