@@ -45,13 +45,14 @@ def samplers(draw: st.DrawFn) -> SamplerSpec:
         "temperature": draw(st.floats(0, 1e6)),
         "precision": draw(st.sampled_from(["float32", "float64"])),
         "top_p": draw(st.floats(0, 1, exclude_min=True)),
-        "implementation": "dense",
     }
     facts = SAMPLERS[fields["name"]]
+    forms = ["dense"] if facts.dense is not None else []
     fields["finish"] = draw(st.sampled_from([None, *facts.finishes]))
     if fields["name"] in FAST and fields["precision"] in facts.fast_precisions:
-        fields["implementation"] = draw(st.sampled_from(["fast", "dense"]))
-    if draw(st.booleans()):
+        forms.append("fast")
+    fields["implementation"] = draw(st.sampled_from(forms))
+    if facts.grid and draw(st.booleans()):
         fields["grid"] = draw(grids())
     else:
         fields["steps"] = draw(st.integers(1, MOST_STEPS))
