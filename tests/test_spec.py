@@ -85,7 +85,8 @@ def cells(draw: st.DrawFn) -> CellSpec:
         count=st.integers(1, 99),
         form=st.sampled_from(forms),
     )
-    prompts = draw(st.none() | asked)
+    refuses = SAMPLERS[sampler.name].with_prompts is not None
+    prompts = draw(st.none() if refuses else st.none() | asked)
     generator = GeneratorSpec(
         checkpoint=checkpoint, sampler=sampler, length=length, prompts=prompts
     )

@@ -11,7 +11,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ import torch
 
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
+from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Output, Pool
 from strop.progress import Progress, Silent
+from strop.prompts import Bos, Canvas, Canvases, PromptSet
 from strop.records import default_sampler
 from strop.samplers import check_model, dense_batch, fast
 from strop.spec import (
@@ -32,13 +34,24 @@ from strop.spec import (
     CellSpec,
     DenseBatch,
     GeneratorSpec,
+    PromptSpec,
     SamplerSpec,
 )
 from strop.store import Cell, Run
 from strop.version import __version__
 
-__all__ = ["Progress", "cell_spec", "new_session", "sample", "sample_cells"]
+__all__ = [
+    "UNSAID",
+    "Progress",
+    "cell_spec",
+    "new_session",
+    "outputs_of",
+    "sample",
+    "sample_cells",
+]
 
+UNSAID: Any = object()
+"""No number of outputs was asked for: what that means depends on whether there are prompts."""
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
@@ -49,17 +62,27 @@ def sample(
     denoiser: Model | str | os.PathLike[str],
     spec: SamplerSpec | None = None,
     *,
-    n: int = 1,
+    n: int = UNSAID,
     seed: int = 0,
     batch_size: int | None = None,
     length: int | None = None,
+    prompts: Prompts | None = None,
+    per_prompt: int | None = None,
+    chat: bool = False,
+    shots: PromptSet | str | os.PathLike[str] | None = None,
+    bos: Bos = "tokenizer",
     out: str | os.PathLike[str] | None = None,
     device: str = "auto",
     dtype: str = "auto",
     progress: Progress | None = None,
     on_step: OnStep | None = None,
 ) -> Pool:
-    """Draw n outputs of the generator (denoiser, spec) under a seed.
+    """Draw n outputs of the generator (denoiser, spec) under a seed; one, if nothing is said.
+
+    With `prompts` (a file, a `PromptSet`, texts, or canvases) output i answers prompt i mod P, and
+    `per_prompt` says how many each gets: one, if nothing is said. `length` then counts the tokens
+    that follow a prompt; without it every prompt has gaps. `chat` puts prompts into the tokenizer's
+    own template, `shots` puts worked examples before them; see `strop.prompts`.
 
     With `out` the outputs go to that run directory, and calling again continues it. `device` and
     `dtype` count only where `denoiser` is a source to load. `on_step` is called whenever tokens of
@@ -71,18 +94,40 @@ def sample(
         raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_model knows")
     if spec is not None and not isinstance(spec, SamplerSpec):
         raise _not_a("spec", spec, "a SamplerSpec, e.g. strop.SamplerSpec(steps=64)")
+    canvases = None
+    if prompts is not None:
+        canvases = canvases_of(denoiser, prompts, length=length, chat=chat, shots=shots, bos=bos)
+    elif chat or shots is not None:
+        raise UserError(
+            "There are no prompts to put into a template.", where="`prompts`", fix="say `prompts`"
+        )
     pools = sample_cells(
         denoiser,
         [SamplerSpec(name=default_sampler(denoiser.spec.family)) if spec is None else spec],
-        n=n,
+        n=outputs_of(canvases, n, per_prompt, default=1),
         seed=seed,
         batch_size=batch_size,
         length=length,
+        canvases=canvases,
         out=out,
         progress=progress,
         on_step=on_step,
     )
     return pools[0]
+
+
+def outputs_of(canvases: Canvases | None, n: int, per_prompt: int | None, *, default: int) -> int:
+    """How many outputs a cell gets: `n` of them, or `per_prompt` for each prompt."""
+    if per_prompt is None:
+        return (default if canvases is None else canvases.outputs(1)) if n is UNSAID else n
+    if canvases is None or n is not UNSAID:
+        raise UserError(
+            "There are two numbers of outputs." if canvases else "There are no prompts.",
+            where="`per_prompt`",
+            got=f"`per_prompt` {per_prompt}" + ("" if n is UNSAID else f" and `n` {n}"),
+            fix="leave out `n`" if canvases else "say `n`, or say `prompts`",
+        )
+    return canvases.outputs(per_prompt)
 
 
 def sample_cells(
@@ -93,36 +138,51 @@ def sample_cells(
     seed: int = 0,
     batch_size: int | None = None,
     length: int | None = None,
+    canvases: Canvases | None = None,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     on_step: OnStep | None = None,
 ) -> list[Pool]:
-    """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler."""
+    """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
+
+    With `canvases` outputs answer prompts, and these say how many tokens they have.
+    """
     progress = Silent() if progress is None else progress
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = (
         None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
     )
-    length = usable_length(denoiser, length)
+    length = usable_length(denoiser, length) if canvases is None else canvases.length
     for spec in specs:
         check_model(denoiser, spec)
     specs = [_with_steps(spec, length) for spec in specs]
-    sizes = [batch_size or _default_batch(denoiser, spec, length) for spec in specs]
+    positions = length if canvases is None else canvases.positions
+    sizes = [batch_size or _default_batch(denoiser, spec, positions) for spec in specs]
+    prompts = None if canvases is None else canvases.spec
     cells = [
-        cell_spec(denoiser, spec, n=count, seed=seed, batch_size=size, length=length)
+        cell_spec(
+            denoiser, spec, n=count, seed=seed, batch_size=size, length=length, prompts=prompts
+        )
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
+    work = _Work(denoiser, canvases, progress, on_step)
     if out is None:
         return [
-            _in_memory(denoiser, cell, count, size, progress, on_step)
+            _in_memory(work, cell, count, size)
             for cell, count, size in zip(cells, counts, sizes, strict=True)
         ]
     asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
     if len(set(counts)) > 1:
         asked["outputs"] = counts
+    if prompts is not None:
+        asked["prompts"] = prompts.model_dump(mode="json")
     run = Run.prepare(out, asked, cells, force=force)
+    if canvases is not None:
+        # Rows of the same ids under other names keep the names that outputs here have already.
+        kept = run.keep_prompts(canvases, pieces_of(denoiser, canvases))
+        work = replace(work, canvases=kept.canvases)
     on_disk = list(zip(run.cells(), counts, sizes, strict=True))
     # Another process may be at work here: take what is free first, then wait for the rest.
     waiting = on_disk
@@ -133,22 +193,41 @@ def sample_cells(
                 progress.waiting(cell.spec)
             with cell.writing(wait=wait) as mine:
                 if mine:
-                    _to_disk(denoiser, cell, count, size, progress, on_step)
+                    _to_disk(work, cell, count, size)
                 else:
                     taken.append((cell, count, size))
         waiting = taken
     return [cell.pool(count) for cell, count, _ in on_disk]
 
 
+@dataclass(frozen=True)
+class _Work:
+    """What all cells of a call share."""
+
+    denoiser: Model
+    canvases: Canvases | None
+    progress: Progress
+    on_step: OnStep | None
+
+
 def cell_spec(
-    denoiser: Model, sampler: SamplerSpec, *, n: int, seed: int, batch_size: int, length: int
+    denoiser: Model,
+    sampler: SamplerSpec,
+    *,
+    n: int,
+    seed: int,
+    batch_size: int,
+    length: int,
+    prompts: PromptSpec | None = None,
 ) -> CellSpec:
     """What determines the outputs; the batch belongs to it only where it shares random numbers."""
     batch = None
     if sampler.implementation == "dense":
         size = min(batch_size, n)
         batch = DenseBatch(size=size, ragged_total=n if n % size else None)
-    generator = GeneratorSpec(checkpoint=denoiser.spec, sampler=sampler, length=length)
+    generator = GeneratorSpec(
+        checkpoint=denoiser.spec, sampler=sampler, length=length, prompts=prompts
+    )
     return CellSpec(generator=generator, seed=seed, batch=batch)
 
 
@@ -203,41 +282,27 @@ def _asked(
     }
 
 
-def _in_memory(
-    denoiser: Model,
-    cell: CellSpec,
-    n: int,
-    batch_size: int,
-    progress: Progress,
-    on_step: OnStep | None,
-) -> Pool:
-    progress.start(cell, n, 0)
-    session = new_session(denoiser)
+def _in_memory(work: _Work, cell: CellSpec, n: int, batch_size: int) -> Pool:
+    work.progress.start(cell, n, 0)
+    session = new_session(work.denoiser)
     outputs = []
-    for one in _outputs(denoiser, cell, range(n), n, batch_size, on_step):
+    for one in _outputs(work, cell, range(n), n, batch_size):
         outputs.append(one)
-        progress.advance(1, len(one.ids))
+        work.progress.advance(1, len(one.ids))
     session |= {"outputs": n, "seconds": sum(one.seconds for one in outputs)}
     return Pool.of(cell, outputs, [session])
 
 
-def _to_disk(
-    denoiser: Model,
-    cell: Cell,
-    n: int,
-    batch_size: int,
-    progress: Progress,
-    on_step: OnStep | None,
-) -> None:
+def _to_disk(work: _Work, cell: Cell, n: int, batch_size: int) -> None:
     """Draw what is missing, making it durable every few seconds."""
     cell.sessions()  # a damaged record is better found before hours of work than after
     done = cell.indices()
     missing = [index for index in range(n) if index not in done]
-    progress.start(cell.spec, n, n - len(missing))
+    work.progress.start(cell.spec, n, n - len(missing))
     if not missing:
         cell.merge()
         return
-    session = {**new_session(denoiser), "outputs": 0, "seconds": 0.0}
+    session = {**new_session(work.denoiser), "outputs": 0, "seconds": 0.0}
     waiting: list[Output] = []
     last = time.monotonic()
 
@@ -251,9 +316,9 @@ def _to_disk(
         cell.record(session)
 
     try:
-        for one in _outputs(denoiser, cell.spec, missing, n, batch_size, on_step):
+        for one in _outputs(work, cell.spec, missing, n, batch_size):
             waiting.append(one)
-            progress.advance(1, len(one.ids))
+            work.progress.advance(1, len(one.ids))
             if time.monotonic() - last > FLUSH_SECONDS:
                 flush()
     finally:
@@ -263,53 +328,54 @@ def _to_disk(
 
 
 def _outputs(
-    denoiser: Model,
-    cell: CellSpec,
-    indices: Sequence[int],
-    n: int,
-    batch_size: int,
-    on_step: OnStep | None,
+    work: _Work, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
 ) -> Iterator[Output]:
-    """The outputs of a cell that are missing, with their texts."""
-    codec, mask_id = denoiser.codec, denoiser.mask_id
-    for one in _draws(denoiser, cell, indices, n, batch_size, on_step):
-        text = None if codec is None else codec.decode(one.ids.tolist(), mask_id=mask_id)
-        yield replace(one, text=text)
+    """The outputs of a cell that are missing, with their texts and the prompts they answer."""
+    codec, mask_id = work.denoiser.codec, work.denoiser.mask_id
+
+    def text(ids: Sequence[int]) -> str:
+        return "" if codec is None else codec.decode(ids, mask_id=mask_id)
+
+    for one in _draws(work, cell, indices, n, batch_size):
+        if work.canvases is None:
+            yield replace(one, text=None if codec is None else text(one.ids.tolist()))
+            continue
+        canvas = work.canvases.prompt_of(one.index)
+        pieces = tuple(text(part) for part in _gaps(canvas, one.ids.tolist()))
+        words = {} if codec is None else {"text": "".join(pieces), "pieces": pieces}
+        yield replace(one, prompt=canvas.id, **words)
+
+
+def _gaps(canvas: Canvas, response: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The response cut at what is given: a character never reaches across it."""
+    start = 0
+    for size in (len(part) for part in canvas.stretches if part[0] is None):
+        yield response[start : start + size]
+        start += size
 
 
 def _draws(
-    denoiser: Model,
-    cell: CellSpec,
-    indices: Sequence[int],
-    n: int,
-    batch_size: int,
-    on_step: OnStep | None,
+    work: _Work, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
 ) -> Iterable[Output]:
-    sampler, length = cell.generator.sampler, cell.generator.length
     if cell.batch is not None:
-        return _dense_draws(denoiser, cell, cell.batch.size, set(indices), n, on_step)
-    slots = min(batch_size, len(indices))
+        return _dense_draws(work, cell, cell.batch.size, set(indices), n)
     return fast(
-        denoiser,
-        sampler,
+        work.denoiser,
+        cell.generator.sampler,
         seed=cell.seed,
         outputs=indices,
-        slots=slots,
-        length=length,
-        on_step=on_step,
+        slots=min(batch_size, len(indices)),
+        length=cell.generator.length,
+        on_step=work.on_step,
+        canvases=work.canvases,
     )
 
 
 def _dense_draws(
-    denoiser: Model,
-    cell: CellSpec,
-    size: int,
-    wanted: set[int],
-    n: int,
-    on_step: OnStep | None,
+    work: _Work, cell: CellSpec, size: int, wanted: set[int], n: int
 ) -> Iterator[Output]:
     """Whole batches, because their outputs share random numbers; only missing ones are kept."""
-    sampler, length = cell.generator.sampler, cell.generator.length
+    on_step = work.on_step
 
     def tell(output: int, *what: Any) -> None:
         if on_step is not None and output in wanted:
@@ -320,13 +386,14 @@ def _dense_draws(
         if wanted.isdisjoint(range(first, first + count)):
             continue
         for one in dense_batch(
-            denoiser,
-            sampler,
+            work.denoiser,
+            cell.generator.sampler,
             seed=cell.seed,
             first=first,
             count=count,
-            length=length,
+            length=cell.generator.length,
             on_step=None if on_step is None else tell,
+            canvases=work.canvases,
         ):
             if one.index in wanted:
                 yield one

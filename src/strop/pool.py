@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from strop.spec import CellSpec
 
-__all__ = ["OnStep", "Output", "Pool"]
+__all__ = ["OnStep", "Output", "Pool", "filler", "padded"]
 
 OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
 """Who watches a sampler at work: (output, round, positions, tokens that now stand there).
+
+Positions are those of the output's ids: after a prompt, of the response.
 
 Rounds count from 1, the finish is the one after the last update; what an update takes back is told
 as the mask. Called once for every round in which something changed.
@@ -38,6 +40,10 @@ class Output:
     where nobody wrote it down: cells from before strop did."""
     text: str | None = None
     """Decoded, where a tokenizer is known."""
+    prompt: str | None = None
+    """The id of the prompt that it answers, where there are prompts."""
+    pieces: tuple[str, ...] | None = None
+    """The texts of the gaps that it fills, one by one; None where no tokenizer is known."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Pool:
     spec: CellSpec
     """Checkpoint, sampler, seed: output i is a function of this and i."""
     ids: NDArray[np.int64]
-    """Token ids [n, L]."""
+    """Token ids [n, L], of the response alone where there are prompts."""
     texts: list[str] | None
     """Decoded outputs; None where no tokenizer is known."""
     nfe: NDArray[np.int64]
@@ -58,6 +64,11 @@ class Pool:
     """Per output, positions that are still masked."""
     changed: list[NDArray[np.int32] | None] = field(default_factory=list, compare=False)
     """Per output and token, the round after which it last changed; see `Output`."""
+    lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Per output, how many of its ids count: fewer than L where a prompt leaves less open than
+    another does. The rest is `filler`."""
+    prompts: list[str] | None = None
+    """Per output, the id of the prompt that it answers; None without prompts."""
     provenance: list[dict[str, Any]] = field(default_factory=list, compare=False)
     """One entry per session that drew outputs: when, where, with which packages."""
 
@@ -68,10 +79,12 @@ class Pool:
         """Outputs 0 .. n - 1, given in any order."""
         outputs = sorted(outputs, key=lambda one: one.index)
         texts = [one.text for one in outputs if one.text is not None]
-        length = spec.generator.length
+        prompts = [one.prompt for one in outputs if one.prompt is not None]
         return cls(
             spec=spec,
-            ids=np.array([one.ids for one in outputs], np.int64).reshape(len(outputs), length),
+            ids=padded([one.ids for one in outputs], spec),
+            lengths=np.array([len(one.ids) for one in outputs], np.int64),
+            prompts=prompts if spec.generator.prompts is not None else None,
             texts=texts if len(texts) == len(outputs) else None,
             nfe=np.array([one.nfe for one in outputs], np.int64),
             seconds=np.array([one.seconds for one in outputs], np.float64),
@@ -87,3 +100,17 @@ class Pool:
     def index(self) -> NDArray[np.int64]:
         """The outputs' indices: 0 .. n - 1."""
         return np.arange(len(self.ids))
+
+
+def filler(spec: CellSpec) -> int:
+    """What stands behind a response that is shorter than others: the mask, or the end of a text."""
+    shape = spec.generator.checkpoint.shape
+    return int(shape.get("mask_id", shape.get("start_id", 0)))
+
+
+def padded(rows: Sequence[NDArray[np.int64]], spec: CellSpec) -> NDArray[np.int64]:
+    """Rows of ids as one table, short ones filled up at their end."""
+    ids = np.full((len(rows), spec.generator.length), filler(spec), np.int64)
+    for table, row in zip(ids, rows, strict=True):
+        table[: len(row)] = row
+    return ids

@@ -59,6 +59,7 @@ __all__ = [
     "SpanPolicy",
     "Spec",
     "check_family",
+    "check_prompts",
     "plain_baseline",
 ]
 
@@ -455,14 +456,8 @@ class GeneratorSpec(Spec):
     @model_validator(mode="after")
     def _check(self) -> Self:
         _require(self, self.length >= 1, "length")
-        if SAMPLERS[self.sampler.name].causal and self.prompts and self.prompts.form == "gaps":
-            raise UserError(
-                f"The sampler {self.sampler.name!r} writes from left to right and fills no gaps.",
-                where="GeneratorSpec.prompts",
-                got="prompts with gaps",
-                expected="prompts that the output follows",
-                fix="take the gaps out and say `length`, or use a masked model",
-            )
+        if self.prompts is not None:
+            check_prompts(self.sampler.name, self.prompts)
         if SAMPLERS[self.sampler.name].causal and self.sampler.steps != self.length:
             raise UserError(
                 f"The sampler {self.sampler.name!r} makes one step per token.",
@@ -472,6 +467,29 @@ class GeneratorSpec(Spec):
             )
         check_family(self.checkpoint.family, self.sampler.name)
         return self
+
+
+def check_prompts(sampler: str, prompts: PromptSpec) -> None:
+    """Refuse prompts that a sampler cannot answer."""
+    facts = SAMPLERS[sampler]
+    if facts.causal and prompts.form == "gaps":
+        raise UserError(
+            f"The sampler {sampler!r} writes from left to right and fills no gaps.",
+            where="GeneratorSpec.prompts",
+            got="prompts with gaps",
+            expected="prompts that the output follows",
+            fix="take the gaps out and say `length`, or use a masked model",
+        )
+    if facts.with_prompts is not None:
+        raise UserError(
+            f"The sampler {sampler!r} takes no prompts: its noise is a random token, and the "
+            "network cannot tell a given token from a noisy one.",
+            where="GeneratorSpec.prompts",
+            got=f"{prompts.count} prompts",
+            expected=f"the sampler {facts.with_prompts!r}, which holds them fixed: approximate, "
+            "however many steps are taken",
+            fix=f"use `sampler={facts.with_prompts}`, or a family whose noise is a mask",
+        )
 
 
 def check_family(family: str, sampler: str) -> None:

@@ -38,7 +38,7 @@ def note_baseline(
         flags["--grid"] = ",".join(map(repr, first.grid))
     flags |= {k: v for k, v in same.items() if v is not None and v != DEFAULTS.get(k)}
     flags["-o"] = f"{out.rstrip('/')}-plain"
-    words = [str(word) for pair in flags.items() for word in pair]
+    words = [str(word) for pair in flags.items() for word in pair if word is not True]
     output.note("plain baseline: " + shlex.join(["strop", "sample", checkpoint, *words]))
 
 

@@ -14,6 +14,7 @@ from strop.cli import output
 from strop.cli.baseline import note_baseline
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
+from strop.cli.prompted import Asked
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named
 from strop.errors import UserError, whole_number
@@ -36,6 +37,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "strop sample -n 4 -o runs/first",
             "strop sample kuleshov-group/mdlm-owt --steps 16,64 --temperature 1,0.9 -o runs/owt",
+            "strop sample --prompts prompts.jsonl --length 32 --per-prompt 4 -o runs/answers",
         ),
     )(sample)
 
@@ -56,7 +58,14 @@ def sample(
     precision: Annotated[
         str, typer.Option(help="Of the draw: float64, float32 or both.")
     ] = "float64",
-    n: Annotated[int, typer.Option("-n", "--n", help="Outputs per cell; may grow later.")] = 16,
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--n",
+            help="Outputs per cell; may grow later. 16 by default; with prompts, one for each.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Root seed; output i depends on it and on i.")] = 0,
     sampler: Annotated[
         str | None,
@@ -82,8 +91,25 @@ def sample(
         str, typer.Option(help="fast, or dense: the public code step by step.")
     ] = "fast",
     length: Annotated[
-        int | None, typer.Option(help="Tokens per output; the model's by default.")
+        int | None,
+        typer.Option(help="Tokens per output, after a prompt if there is one; else the model's."),
     ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="A .jsonl of prompts, or of texts with gaps such as [[12]]."),
+    ] = None,
+    per_prompt: Annotated[
+        int | None, typer.Option(help="Outputs for each prompt; may grow later.")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put prompts into the tokenizer's chat template.")
+    ] = False,
+    shots: Annotated[
+        Path | None, typer.Option(help="A .jsonl of worked examples, put before every prompt.")
+    ] = None,
+    bos: Annotated[
+        str, typer.Option(help="What opens a prompt: tokenizer (its own rule), always, never.")
+    ] = "tokenizer",
     batch_size: Annotated[
         int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
     ] = None,
@@ -104,6 +130,8 @@ def sample(
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
     _check_numbers(n, seed, length, batch_size)
+    asked = Asked(prompts, per_prompt, chat, shots, bos)
+    asked.check(n)
     from strop.store import Run
 
     Run.refuse_strangers(out)
@@ -128,7 +156,7 @@ def sample(
             )
         specs = read_samplers(spec)
     from strop.denoisers import load_model
-    from strop.generate import sample_cells
+    from strop.generate import UNSAID, outputs_of, sample_cells
 
     with output.warnings_noted():
         denoiser = load_model(
@@ -144,9 +172,11 @@ def sample(
         common["name"] = default_sampler(denoiser.spec.family)
         common["settings"] = own
         specs = _specs(steps, temperature, precision, grid, common)
+    canvases = asked.canvases(denoiser, length)
     output.note(
         f"{denoiser.source}: {denoiser.spec.family}, {denoiser.vocab_size:,} tokens, length "
-        f"{length or denoiser.length}, on {denoiser.device}, network in "
+        f"{canvases.length if canvases else length or denoiser.length}, on {denoiser.device}, "
+        "network in "
         f"{denoiser.spec.network_dtype}"
         + (
             " (the default: the sampler's law should not hang on the device)"
@@ -158,10 +188,11 @@ def sample(
         pools = sample_cells(
             denoiser,
             specs,
-            n=n,
+            n=outputs_of(canvases, UNSAID if n is None else n, per_prompt, default=16),
             seed=seed,
             batch_size=batch_size,
             length=length,
+            canvases=canvases,
             out=out,
             force=force,
             progress=bar,
@@ -174,6 +205,7 @@ def sample(
         "--revision": revision,
         "--device": device,
         "--dtype": dtype,
+        **asked.flags(),
     }
     note_baseline(checkpoint, out, specs, same)
     output.next_command(f"strop show {shlex.quote(out)}")
@@ -201,11 +233,10 @@ def _specs(
     ]
 
 
-def _check_numbers(n: int, seed: int, length: int | None, batch_size: int | None) -> None:
+def _check_numbers(n: int | None, seed: int, length: int | None, batch_size: int | None) -> None:
     """What needs no model to be seen: it may be large, or far away."""
-    whole_number("n", n, 1, OUTPUT_LIMIT)
     whole_number("seed", seed, 0, SEED_LIMIT)
-    for name, value in (("length", length), ("batch_size", batch_size)):
+    for name, value in (("n", n), ("length", length), ("batch_size", batch_size)):
         if value is not None:
             whole_number(name, value, 1, OUTPUT_LIMIT)
 
@@ -234,6 +265,7 @@ def _print(out: str, pools: list[Any], as_json: bool) -> None:
             "nfe_mean": float(pool.nfe.mean()),
             "seconds": float(pool.seconds.sum()),
             "leftover_masks": int(pool.leftover_masks.sum()),
+            **_prompts(pool),
             "plain_baseline": _dumped(plain_baseline(pool.spec.generator.sampler)),
         }
         for pool in pools
@@ -258,6 +290,11 @@ def _print(out: str, pools: list[Any], as_json: bool) -> None:
         for line, one in zip(lines, plain, strict=True):
             line.append("" if one is None else label(one))
     output.table(header, lines)
+
+
+def _prompts(pool: Any) -> dict[str, Any]:
+    found = pool.spec.generator.prompts
+    return {} if found is None else {"prompts": found.model_dump(mode="json")}
 
 
 def _dumped(spec: SamplerSpec | None) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.listing import entry_of, find
 from strop.cli.progress import label
+from strop.cli.prompted import answered
 from strop.cli.unmask import decoder, replay
 from strop.errors import UserError
 from strop.spec import plain_baseline
@@ -85,8 +86,9 @@ def show(
             output.say(f"  plain baseline: {label(baseline)}")
         if cell is not None:
             output.table(["field", "value"], [[k, str(v)] for k, v in sampler])
+        kept = one.prompts()
         for entry in document["first"]:
-            output.say(f"  [{entry['index']}] nfe {entry['nfe']}  {_excerpt(entry, full)}")
+            output.say(f"  [{entry['index']}] nfe {entry['nfe']}  {_shown(entry, kept, full)}")
     incomplete = any(d["outputs"] < d["asked"] for d in documents)
     if incomplete:
         output.note("some outputs are missing: the command that made this run continues it")
@@ -98,7 +100,7 @@ def _one_output(run: Any, cells: list[Any], number: int, unmask: bool, as_json: 
     """One output of every chosen cell: its text, or how it came about."""
     found = []
     for cell in cells:
-        rows = [row for row in cell.table().to_pylist() if row["index"] == number]
+        rows = [row for row in _rows(cell.table()) if row["index"] == number]
         if not rows:
             raise UserError(
                 "There is no such output.",
@@ -117,14 +119,14 @@ def _one_output(run: Any, cells: list[Any], number: int, unmask: bool, as_json: 
             shape = cell.spec.generator.checkpoint.shape
             replay(entry, decoder(str(run.asked.get("checkpoint", "")), shape))
         else:
-            output.say(_excerpt(entry, full=True))
+            output.say(_shown(entry, cell.prompts(), full=True))
     if not unmask:
         output.next_command(f"strop show {shlex.quote(str(run.path))} --output {number} --unmask")
 
 
 def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:
     table = cell.table()
-    head = table.slice(0, min(first, table.num_rows)).to_pylist()
+    head = _rows(table.slice(0, min(first, table.num_rows)))
     return {
         "cell": cell.id,
         "spec": cell.spec.model_dump(mode="json"),
@@ -133,6 +135,22 @@ def _document(cell: Any, asked: int, first: int) -> dict[str, Any]:
         "sessions": cell.sessions(),
         "first": head,
     }
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    """Outputs as they are, without what fills up short responses."""
+    rows = table.to_pylist()
+    return [{**row, "ids": row["ids"][: row.get("tokens", len(row["ids"]))]} for row in rows]
+
+
+def _shown(entry: dict[str, Any], kept: Any, full: bool) -> str:
+    """One output in a line, after the prompt that it answers."""
+    if kept is None:
+        return _excerpt(entry, full)
+    text = answered(entry, kept, full=full)
+    limit = 2 * EXCERPT
+    text = text if full or len(text) <= limit else text[:limit] + " ..."
+    return f"{entry['prompt']}: {text}"
 
 
 def _excerpt(entry: dict[str, Any], full: bool) -> str:

@@ -68,10 +68,13 @@ class Discriminator(Trunk):
                     x = block(x, condition, self.rotary)
             return self.output_layer.main(x)[..., 0].float()
 
-    def reward(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype) -> Tensor:
-        """The sum of the scores of every position, [B]."""
+    def reward(
+        self, ids: Tensor, sigma: Tensor, dtype: torch.dtype, counted: Tensor | None = None
+    ) -> Tensor:
+        """The sum of the scores of every position, [B]; or of those that are `counted` [B, L]."""
         with torch.no_grad():
-            return self.scores(self.vocab_embed(ids), sigma, dtype).sum(-1)
+            scores = self.scores(self.vocab_embed(ids), sigma, dtype)
+            return (scores if counted is None else scores * counted).sum(-1)
 
     def gradient(
         self, embedded: Tensor, masked: Tensor, sigma: Tensor, dtype: torch.dtype

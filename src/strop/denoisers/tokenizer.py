@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.checkpoints.files import opening, sha256_of_all
 from strop.errors import UserError
+from strop.prompts.chat import special_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -100,6 +101,28 @@ class TextCodec:
     def vocab_size(self) -> int:
         """One more than the largest id: what a model's vocabulary must cover."""
         return max(self._known, default=-1) + 1
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the tokenizer's files lie."""
+        return None if self._source is None else self._source.parent
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """What the tokenizer's own post-processor puts before a text (GPT-2: nothing)."""
+        plain = self.encode("a")
+        with _ending(self._source):
+            called = self._tokenizer.encode("a", add_special_tokens=True).ids
+        for start in range(len(called) - len(plain) + 1):
+            if called[start : start + len(plain)] == plain:
+                return tuple(called[:start])
+        return ()
+
+    @property
+    def bos_id(self) -> int | None:
+        """The beginning-of-text token that its configuration names, if it does."""
+        named = None if self.directory is None else special_tokens(self.directory).get("bos_token")
+        return None if named is None else self._tokenizer.token_to_id(named)
 
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, without any token that is not in it."""

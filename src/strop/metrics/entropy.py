@@ -7,14 +7,18 @@ whether outputs differ from each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["entropy"]
+__all__ = ["by_length", "entropy"]
 
 
 def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Entropy of every row of token ids [n, L], in nats."""
+    """Entropy of every row of token ids [n, L], in nats; -1 behind a shorter row counts nothing."""
+    if (np.asarray(ids) < 0).any():
+        return by_length(entropy, np.asarray(ids))
     ordered = np.sort(np.asarray(ids), axis=1)
     n, length = ordered.shape
     if length == 0:
@@ -28,3 +32,15 @@ def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
     share = counts / length
     total = np.bincount(row, weights=-share * np.log(share), minlength=n)
     return (total + 0.0).astype(np.float64)  # one zero, not a negative one
+
+
+def by_length(
+    measure: Callable[[NDArray[np.integer]], NDArray[np.float64]], ids: NDArray[np.integer]
+) -> NDArray[np.float64]:
+    """A number per row, from rows of one length at a time: without the -1 behind them."""
+    lengths = (ids >= 0).sum(1)
+    out = np.zeros(len(ids))
+    for length in np.unique(lengths):
+        rows = lengths == length
+        out[rows] = measure(ids[rows][:, :length])
+    return out

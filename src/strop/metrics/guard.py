@@ -8,7 +8,8 @@ side, else `undecided`. The threshold is, in this order,
    that whoever reads the run later uses the same;
 2. the paper's 5 nats, for 1,024 tokens of GPT-2's vocabulary;
 3. the same percentile of the texts that ship, for the embedded vocabulary and for GPT-2's;
-4. nothing: on any other vocabulary these numbers are wrong.
+4. nothing: on any other vocabulary these numbers are wrong; and after prompts, which may well ask
+   for an answer of one word.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ def guard(
 def default_guard(generator: GeneratorSpec) -> Guard:
     """What holds where nobody brought held-out texts."""
     length, tokens = generator.length, clean_tokens(generator)
+    if generator.prompts is not None:
+        return Guard(length, None, "the outputs answer prompts, and the texts we know answer none")
     gpt2 = tokens in (GPT2_TOKENS, GPT2_TOKENS + 1)
     if gpt2 and length == PAPER_LENGTH:
         return Guard(length, PAPER_THRESHOLD, "the paper's H >= 5 at 1,024 GPT-2 tokens")

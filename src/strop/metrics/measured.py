@@ -23,6 +23,7 @@ from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out
 from strop.metrics.repetition import NGRAM
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.store import Cell, Run, ScoreTable
+from strop.store.tables import token_ids
 
 __all__ = [
     "SMALL",
@@ -200,8 +201,7 @@ def measured_cell(cell: Cell, guard: Guard | None = None) -> Measured:
     """
     table = cell.table()
     index, texts = table["index"].to_numpy(), table["text"].to_pylist()
-    ids = table["ids"].combine_chunks().flatten().to_numpy()
-    ids = ids.reshape(table.num_rows, cell.spec.generator.length).astype(np.int64)
+    ids = token_ids(table, cell.spec)
     if guard is None:
         guard = run_guard(Run(cell.path.parents[1]), cell.spec.generator)
     return Measured(

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
+from strop.metrics.answers import answer_spans, check_policy
 from strop.metrics.causal import Evaluator
-from strop.metrics.score import score_cell
-from strop.metrics.spans import POLICIES, Passage, Reading, Span, spans
+from strop.metrics.score import Outputs, score_outputs
+from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
 from strop.progress import Progress
 from strop.spec import MetricSpec, SpanPolicy
 from strop.store import Cell
+from strop.store.prompts import KeptPrompts
 
 __all__ = [
     "BATCH_TOKENS",
@@ -44,8 +46,12 @@ def perplexity_metric(
     *,
     retokenise: bool = True,
     clean_up: bool | None = None,
+    prompted: bool = False,
 ) -> MetricSpec:
-    """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so."""
+    """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so.
+
+    `prompted`: of outputs that answer prompts, which are context (`strop.metrics.answers`).
+    """
     clean = (span == "public-code" and retokenise) if clean_up is None else clean_up
     if span not in POLICIES:
         raise unknown_name("span policy", span, POLICIES, where="`span`")
@@ -53,7 +59,12 @@ def perplexity_metric(
         name="perplexity",
         evaluator=evaluator.spec,
         span=span,
-        settings={"retokenise": retokenise, "clean_up": clean, "long": POLICIES[span].long},
+        settings={
+            "retokenise": retokenise,
+            "clean_up": clean,
+            "long": POLICIES[span].long,
+            **({"context": "prompt"} if prompted else {}),
+        },
     )
 
 
@@ -69,14 +80,14 @@ def perplexity_columns(
         raise UserError(
             "The metric is not one of this evaluator.", got=metric.name, where=evaluator.source
         )
-    found = spans(
-        outputs,
-        metric.span,
-        evaluator,
-        length=length,
-        retokenise=bool(metric.settings["retokenise"]),
-        clean=bool(metric.settings["clean_up"]),
-    )
+    how = {
+        "retokenise": bool(metric.settings["retokenise"]),
+        "clean": bool(metric.settings["clean_up"]),
+    }
+    if "context" in metric.settings:
+        found = answer_spans(outputs, metric.span, evaluator, **how)
+    else:
+        found = spans(outputs, metric.span, evaluator, length=length, **how)
     readings = [(i, reading) for i, span in enumerate(found) for reading in span.readings]
     scored = score_readings(evaluator, [reading for _, reading in readings])
     columns = _columns(found, metric.span)
@@ -158,6 +169,24 @@ def _batches(windows: list[_Window], tokens: int) -> Iterator[list[_Window]]:
         yield batch
 
 
+def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
+    """Outputs with what they answer."""
+    for i, index in enumerate(some.index.tolist()):
+        text, ids = some.texts[i], some.ids[i][some.ids[i] >= 0]
+        if prompts is None:
+            yield Passage(text, ids)
+            continue
+        own = iter([text] if some.pieces is None else some.pieces[i])
+        stretches, rest, parts = prompts.canvases.prompt_of(index).stretches, ids, []
+        for piece, part in zip(prompts.pieces_of(index) or (), stretches, strict=True):
+            if isinstance(piece, int):
+                parts.append(Part(next(own), rest[:piece], scored=True))
+                rest = rest[piece:]
+            else:
+                parts.append(Part(piece, np.array(part, np.int64), scored=False))
+        yield Passage(text, ids, tuple(parts))
+
+
 def score_perplexity(
     cell: Cell,
     evaluator: Evaluator,
@@ -169,14 +198,22 @@ def score_perplexity(
     progress: Progress | None = None,
 ) -> MetricSpec:
     """Score a cell on disk; what is there already is not scored again. Returns the metric."""
-    metric = perplexity_metric(evaluator, span, retokenise=retokenise, clean_up=clean_up)
+    prompts = cell.prompts()
+    if prompts is not None:
+        check_policy(span)
+    metric = perplexity_metric(
+        evaluator,
+        span,
+        retokenise=retokenise,
+        clean_up=clean_up,
+        prompted=prompts is not None,
+    )
     length = cell.spec.generator.length
 
-    def measure(texts: Sequence[str], ids: NDArray[np.int64]) -> dict[str, NDArray]:
-        outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
-        return perplexity_columns(evaluator, metric, outputs, length)
+    def measure(some: Outputs) -> dict[str, NDArray]:
+        return perplexity_columns(evaluator, metric, list(_passages(some, prompts)), length)
 
-    score_cell(
+    score_outputs(
         cell,
         metric,
         measure,

@@ -1,12 +1,15 @@
 """Repetition within outputs and across them, because perplexity rewards both.
 
-An n-gram is n token ids in a row, of the generator's own tokens. Counts are exact: no hashing.
+An n-gram is n token ids in a row, of the generator's own tokens. Counts are exact: no hashing. An
+output that is shorter than others has -1 behind it, which is part of no n-gram.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from strop.metrics.entropy import by_length
 
 __all__ = ["NGRAM", "distinct", "ngrams", "pool_repetition", "repetition"]
 
@@ -31,6 +34,8 @@ def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:
 
 def repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
     """Per output, the share of its tokens that lie in an n-gram it contains more than once."""
+    if (np.asarray(ids) < 0).any():
+        return by_length(lambda some: repetition(some, n), np.asarray(ids))
     names = ngrams(ids, n)
     repeated = np.zeros(names.shape, bool)
     for row, mine in enumerate(names):
@@ -49,15 +54,24 @@ def pool_repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.floa
     if names.size == 0:
         return np.zeros(rows)
     row = np.broadcast_to(np.arange(rows)[:, None], names.shape)
-    pairs = np.unique(names.ravel() * rows + row.ravel())  # each n-gram once per output
+    whole = _whole(ids, n)
+    pairs = np.unique(names[whole] * rows + row[whole])  # each n-gram once per output
     outputs = np.bincount(pairs // rows, minlength=int(names.max()) + 1)
-    return _covered(outputs[names] > 1, np.asarray(ids).shape[1], n)
+    shares = _covered((outputs[names] > 1) & whole, np.asarray(ids).shape[1], n)
+    lengths = (np.asarray(ids) >= 0).sum(1)
+    return shares * (np.asarray(ids).shape[1] / np.maximum(lengths, 1))
 
 
 def distinct(ids: NDArray[np.integer], n: int) -> float | None:
     """Different n-grams over all n-grams of a pool; None where outputs are shorter than n."""
     names = ngrams(ids, n)
+    names = names[_whole(ids, n)] if names.size else names
     return None if names.size == 0 else float(len(np.unique(names)) / names.size)
+
+
+def _whole(ids: NDArray[np.integer], n: int) -> NDArray[np.bool_]:
+    """Which n-grams lie inside their output."""
+    return np.asarray(ids)[:, n - 1 :] >= 0
 
 
 def _covered(marked: NDArray[np.bool_], length: int, n: int) -> NDArray[np.float64]:

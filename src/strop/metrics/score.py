@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,34 @@ from strop.metrics.metric import leave_out_broken, metrics
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell
+from strop.store.tables import PIECES, token_ids
 
-__all__ = ["FLUSH_SECONDS", "Measure", "score_cell", "score_embeddings", "score_records"]
+__all__ = [
+    "FLUSH_SECONDS",
+    "Measure",
+    "Outputs",
+    "score_cell",
+    "score_embeddings",
+    "score_outputs",
+    "score_records",
+]
 
 FLUSH_SECONDS = 2.0
 
 Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
-"""From some outputs' texts and ids [n, L] to columns."""
+"""From some outputs' texts and ids [n, L] to columns; -1 behind an output that is shorter."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Some outputs of a cell."""
+
+    index: NDArray[np.int64]
+    texts: Sequence[str]
+    ids: NDArray[np.int64]
+    """[n, L], -1 behind an output that is shorter."""
+    pieces: Sequence[Sequence[str]] | None
+    """Per output, the texts of the gaps that it fills; None where prompts have no gaps."""
 
 
 def score_records(cell: Cell) -> None:
@@ -61,6 +83,28 @@ def score_cell(
     progress: Progress | None = None,
     what: str = "",
 ) -> None:
+    """As `score_outputs`, for what needs texts and ids alone."""
+    score_outputs(
+        cell,
+        metric,
+        lambda some: measure(some.texts, some.ids),
+        batch=batch,
+        needs_text=needs_text,
+        progress=progress,
+        what=what,
+    )
+
+
+def score_outputs(
+    cell: Cell,
+    metric: MetricSpec,
+    measure: Callable[[Outputs], Mapping[str, NDArray]],
+    *,
+    batch: int | None = None,
+    needs_text: bool = True,
+    progress: Progress | None = None,
+    what: str = "",
+) -> None:
     """Measure the outputs that the metric's file lacks, making them durable every few seconds.
 
     `batch` is how many outputs go to `measure` at a time: all, by default.
@@ -79,8 +123,8 @@ def score_cell(
     progress.start(cell.spec, len(index), len(index) - len(missing), what)
     if not len(missing):
         return
-    ids = table["ids"].combine_chunks().flatten().to_numpy().reshape(len(index), -1)
-    texts = table["text"].to_pylist()
+    ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
+    pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
     if needs_text and any(text is None for text in texts):
         raise UserError(
             "The outputs have no text, only token ids.",
@@ -102,10 +146,10 @@ def score_cell(
     try:
         for start in range(0, len(missing), size):
             rows = missing[start : start + size]
-            some = ids[rows].astype(np.int64)
-            columns = measure([texts[i] for i in rows], some)
-            waiting.append({"index": index[rows], **columns})
-            progress.advance(len(rows), some.size)
+            own = None if pieces is None else [pieces[i] for i in rows]
+            some = Outputs(index[rows], [texts[i] for i in rows], ids[rows], own)
+            waiting.append({"index": index[rows], **measure(some)})
+            progress.advance(len(rows), int((some.ids >= 0).sum()))
             if time.monotonic() - last > FLUSH_SECONDS:
                 flush()
     finally:

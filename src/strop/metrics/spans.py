@@ -20,7 +20,21 @@ from strop.errors import UserError, unknown_name
 from strop.metrics.causal import END_OF_TEXT, Evaluator
 from strop.spec import SpanPolicy
 
-__all__ = ["POLICIES", "Passage", "Policy", "Reading", "Span", "clean_up", "spans"]
+__all__ = [
+    "POLICIES",
+    "Document",
+    "Part",
+    "Passage",
+    "Policy",
+    "Reading",
+    "Span",
+    "check_same_tokens",
+    "clean_up",
+    "first_piece",
+    "size",
+    "spans",
+    "split_ids",
+]
 
 PUBLIC_CHUNK, LLAMA2_CHUNK = 1024, 4096
 """What the public code reads at once, whatever the evaluator could."""
@@ -80,12 +94,23 @@ POLICIES: dict[SpanPolicy, Policy] = {
 
 
 @dataclass(frozen=True)
+class Part:
+    """A stretch of a text: given by a prompt, or of the response."""
+
+    text: str
+    ids: NDArray[np.int64]
+    scored: bool
+
+
+@dataclass(frozen=True)
 class Passage:
     """An output to be scored."""
 
     text: str
     ids: NDArray[np.int64]
     """The generator's, for entropy and where nothing is retokenised."""
+    parts: tuple[Part, ...] = ()
+    """What it answers and the response itself, from left to right; none without a prompt."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +137,9 @@ class Span:
 
 
 @dataclass(frozen=True)
-class _Document:
+class Document:
+    """What stands between end markers."""
+
     text: str
     ids: list[int]
 
@@ -136,7 +163,7 @@ def spans(
                 where="`clean_up`",
                 fix="leave out `clean_up`, or leave out `own_ids`",
             )
-        _same_tokens(outputs, evaluator)
+        check_same_tokens(outputs, evaluator)
     texts = [clean_up(one.text) if clean else one.text for one in outputs]
     if policy == "public-code":
         ids = evaluator.encode_as_called(texts) if retokenise else [o.ids for o in outputs]
@@ -144,13 +171,13 @@ def spans(
             _public(text, list(one), evaluator, length)
             for text, one in zip(texts, ids, strict=True)
         ]
-    rule: Callable[[list[_Document], Evaluator], Span]
+    rule: Callable[[list[Document], Evaluator], Span]
     rule = _first_document if policy == "first-document" else _full_stream
     if retokenise:
         split = [text.split(END_OF_TEXT) for text in texts]
         flat = iter(evaluator.encode([piece for pieces in split for piece in pieces]))
-        return [rule([_Document(p, next(flat)) for p in pieces], evaluator) for pieces in split]
-    return [rule(_split_ids(one.ids, evaluator), evaluator) for one in outputs]
+        return [rule([Document(p, next(flat)) for p in pieces], evaluator) for pieces in split]
+    return [rule(split_ids(one.ids, evaluator), evaluator) for one in outputs]
 
 
 def clean_up(text: str) -> str:
@@ -160,7 +187,7 @@ def clean_up(text: str) -> str:
     return text
 
 
-def _first_document(documents: list[_Document], evaluator: Evaluator) -> Span:
+def _first_document(documents: list[Document], evaluator: Evaluator) -> Span:
     end = [] if evaluator.end_of_text is None else [evaluator.end_of_text]
     leading = len(documents) > 1 and not documents[0].ids
     document = documents[1] if leading else documents[0]
@@ -168,16 +195,16 @@ def _first_document(documents: list[_Document], evaluator: Evaluator) -> Span:
     ids = (end if leading else []) + document.ids + (end if closed else [])
     reading = _reading(ids, evaluator)
     headless = bool(document.ids) and not evaluator.spec.prefix and not (leading and end)
-    kept = _size(document.text)
-    lost = _first_piece(document, evaluator) if headless else 0
-    return Span([reading], kept - lost, kept, sum(_size(d.text) for d in documents))
+    kept = size(document.text)
+    lost = first_piece(document, evaluator) if headless else 0
+    return Span([reading], kept - lost, kept, sum(size(d.text) for d in documents))
 
 
-def _full_stream(documents: list[_Document], evaluator: Evaluator) -> Span:
+def _full_stream(documents: list[Document], evaluator: Evaluator) -> Span:
     filled = [d for d in documents if d.ids]
-    kept = sum(_size(d.text) for d in filled)
+    kept = sum(size(d.text) for d in filled)
     headless = not evaluator.spec.prefix
-    lost = sum(_first_piece(d, evaluator) for d in filled) if headless else 0
+    lost = sum(first_piece(d, evaluator) for d in filled) if headless else 0
     return Span([_reading(d.ids, evaluator) for d in filled], kept - lost, kept, kept)
 
 
@@ -199,8 +226,8 @@ def _public(text: str, ids: list[int], evaluator: Evaluator, length: int) -> Spa
     readings = [_public_chunk(cut[i : i + chunk], chunk, end) for i in range(0, len(cut), chunk)]
     heads = [cut[i] for i in range(0, len(cut), chunk)]
     lost = sum(_piece_size(one, evaluator) for one in heads if one != end)
-    kept = _size(read)
-    return Span(readings, max(kept - lost, 0), kept, _size(whole))
+    kept = size(read)
+    return Span(readings, max(kept - lost, 0), kept, size(whole))
 
 
 def _public_chunk(ids: list[int], chunk: int, end: int | None) -> Reading:
@@ -213,17 +240,18 @@ def _public_chunk(ids: list[int], chunk: int, end: int | None) -> Reading:
     return Reading(np.append(array, end), np.append(scored, True), filler=True)
 
 
-def _split_ids(ids: NDArray[np.int64], evaluator: Evaluator) -> list[_Document]:
+def split_ids(ids: NDArray[np.int64], evaluator: Evaluator) -> list[Document]:
+    """Ids cut at end markers."""
     documents: list[list[int]] = [[]]
     for token in ids.tolist():
         if token == evaluator.end_of_text:
             documents.append([])
         else:
             documents[-1].append(token)
-    return [_Document(evaluator.decode(one), one) for one in documents]
+    return [Document(evaluator.decode(one), one) for one in documents]
 
 
-def _same_tokens(outputs: Sequence[Passage], evaluator: Evaluator) -> None:
+def check_same_tokens(outputs: Sequence[Passage], evaluator: Evaluator) -> None:
     """The generator's ids mean something to the evaluator only if they spell the same text."""
     for one in outputs:
         known = len(one.ids) == 0 or int(one.ids.max()) < len(evaluator.tokenizer)
@@ -237,19 +265,20 @@ def _same_tokens(outputs: Sequence[Passage], evaluator: Evaluator) -> None:
             )
 
 
-def _first_piece(document: _Document, evaluator: Evaluator) -> int:
+def first_piece(document: Document, evaluator: Evaluator) -> int:
     """Bytes of the text that a document's first token stands for.
 
     A character whose bytes are spread over several tokens belongs to its last one: no bytes here.
     """
     piece = evaluator.decode(document.ids[:1])
-    return _size(piece) if document.text.startswith(piece) else 0
+    return size(piece) if document.text.startswith(piece) else 0
 
 
 def _piece_size(token: int, evaluator: Evaluator) -> int:
     piece = evaluator.decode([token])
-    return 0 if "\N{REPLACEMENT CHARACTER}" in piece else _size(piece)
+    return 0 if "\N{REPLACEMENT CHARACTER}" in piece else size(piece)
 
 
-def _size(text: str) -> int:
+def size(text: str) -> int:
+    """In UTF-8 bytes."""
     return len(text.encode("utf-8", errors="surrogatepass"))

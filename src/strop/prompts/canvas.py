@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Protocol
 
 from strop.errors import UserError, whole_number
@@ -61,6 +62,12 @@ class Canvas:
     def open(self) -> tuple[int, ...]:
         """The positions of the response, from left to right."""
         return tuple(i for i, token in enumerate(self.given) if token is None)
+
+    @property
+    def stretches(self) -> list[list[int | None]]:
+        """Given tokens and gaps in turn: each stretch is one or the other, whole."""
+        runs = groupby(self.given, key=lambda token: token is None)
+        return [list(run) for _, run in runs]
 
     @property
     def is_prefix(self) -> bool:

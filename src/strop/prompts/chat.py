@@ -19,7 +19,7 @@ from strop.errors import UserError
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["ChatTemplate"]
+__all__ = ["ChatTemplate", "special_tokens"]
 
 ALONE = "chat_template.jinja"
 CONFIG = "tokenizer_config.json"
@@ -98,6 +98,11 @@ def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
 
 def _refuse(message: str) -> NoReturn:
     raise ValueError(message)
+
+
+def special_tokens(directory: str | Path) -> dict[str, str]:
+    """`bos_token`, `eos_token`, ... with their texts, as the tokenizer's configuration has them."""
+    return _tokens(_mapping(Path(directory) / CONFIG))
 
 
 def _tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -57,6 +57,8 @@ class Sampler:
     """Whether it reveals on a grid, at whose end a finish fills what is left."""
     public_names: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     """Turns the public code's names of options into ours."""
+    with_prompts: str | None = None
+    """For a sampler that cannot hold tokens: the name of one that does, and answers prompts."""
     version: str | None = None
     """Of a plug-in: enters the identity of its outputs. None is built in."""
 
@@ -173,6 +175,16 @@ _BUILT_IN = (
     Sampler(
         "duo-ancestral",
         "DUO's uniform-state ancestral sampler",
+        "draw",
+        dense="strop.samplers.duo:ancestral",
+        fast="strop.samplers.duo:fast",
+        family="duo",
+        fast_precisions=("float64",),
+        with_prompts="duo-held",
+    ),
+    Sampler(
+        "duo-held",
+        "DUO after a prompt, its tokens held fixed: approximate, however many steps are taken",
         "draw",
         dense="strop.samplers.duo:ancestral",
         fast="strop.samplers.duo:fast",

@@ -23,6 +23,7 @@ from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
 from strop.store.documents import parsed
 from strop.store.layout import AUDIT, PLAN, RESULT, STUDY, TRAINING
+from strop.store.tables import token_ids
 from strop.studies.study import STUDIES, Result
 
 __all__ = ["gather"]
@@ -165,7 +166,8 @@ def _shown(measured: Measured, cell: Cell, label: str) -> Shown:
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
     as_ids = None in texts
     if as_ids:
-        texts = [" ".join(map(str, row)) for row in table["ids"].to_pylist()]
+        rows = token_ids(table, cell.spec).tolist()
+        texts = [" ".join(str(token) for token in row if token >= 0) for row in rows]
     calls = dict(zip(index, table["nfe"].to_pylist(), strict=True))
     return Shown(measured, label, dict(zip(index, texts, strict=True)), calls, as_ids)
 

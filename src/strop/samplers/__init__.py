@@ -7,21 +7,24 @@ are made of (the reveal grid, the categorical draw, the loops) is in `machinery`
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
+import numpy as np
 import torch
 
 from strop.denoisers.base import CausalModel, Denoiser, Model
 from strop.errors import UserError
 from strop.pool import OnStep, Output
+from strop.prompts import Canvases
 from strop.records import SAMPLERS, default_sampler
 from strop.registry import resolve
 from strop.rng import derive_seed
 from strop.samplers.machinery.dense import DenseRun, DenseSampler
 from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.job import FastSampler, Job
-from strop.spec import SamplerSpec
+from strop.samplers.machinery.start import by_shape
+from strop.spec import SamplerSpec, check_prompts
 
 __all__ = ["check_model", "dense_batch", "fast"]
 
@@ -48,6 +51,12 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
     )
 
 
+def _check(model: Model, spec: SamplerSpec, canvases: Canvases | None) -> None:
+    check_model(model, spec)
+    if canvases is not None:
+        check_prompts(spec.name, canvases.spec)
+
+
 def dense_batch(
     denoiser: Model,
     spec: SamplerSpec,
@@ -57,31 +66,58 @@ def dense_batch(
     count: int,
     length: int,
     on_step: OnStep | None = None,
+    canvases: Canvases | None = None,
 ) -> list[Output]:
     """Outputs first .. first + count - 1, drawn together from one CPU generator.
 
     The generator of the first batch has the seed itself, as a user of the public code would set it.
+    With `canvases` outputs answer prompts, and those of one shape share a generator; `length`
+    counts for nothing then.
     """
-    check_model(denoiser, spec)
-    generator = torch.Generator()
+    _check(denoiser, spec, canvases)
+    outputs = range(first, first + count)
+    groups = [(length, [*outputs])] if canvases is None else by_shape(canvases, outputs)
+    done = [
+        one
+        for positions, group in groups
+        for one in _dense_group(denoiser, spec, seed, group, positions, on_step, canvases)
+    ]
+    return sorted(done, key=lambda one: one.index)
+
+
+def _dense_group(
+    denoiser: Model,
+    spec: SamplerSpec,
+    seed: int,
+    outputs: Sequence[int],
+    length: int,
+    on_step: OnStep | None,
+    canvases: Canvases | None,
+) -> list[Output]:
+    """Sequences of one length, which share random numbers."""
+    generator, first = torch.Generator(), outputs[0]
     generator.manual_seed(seed if first == 0 else derive_seed(seed, "dense", first))
     # A causal model takes the denoiser's place: its sampler knows.
-    model = cast(Denoiser, denoiser)
-    run = DenseRun(model, spec, reveal_grid(spec), generator, count, length, first, on_step)
+    model, count = cast(Denoiser, denoiser), len(outputs)
+    numbers = np.array(outputs, np.int64)
+    run = DenseRun(
+        model, spec, reveal_grid(spec), generator, count, length, numbers, on_step, canvases
+    )
     sampler: DenseSampler = resolve(SAMPLERS[spec.name].form("dense"))
     start = time.perf_counter()
     ids = sampler(run).cpu().numpy()
     run.trace.end()
     seconds = (time.perf_counter() - start) / count
-    calls, mask = run.calls + run.judge_calls, denoiser.mask_id
     return [
-        Output(
-            index=first + i,
-            ids=row,
-            nfe=calls,
+        run.begin.output(
+            i,
+            outputs[i],
+            row,
+            run.trace.changed[i],
+            nfe=run.calls + run.judge_calls,
             seconds=seconds,
-            leftover_masks=0 if mask is None else int((row == mask).sum()),
-            changed=run.trace.changed[i],
+            mask=denoiser.mask_id,
+            sampler=spec.name,
         )
         for i, row in enumerate(ids)
     ]
@@ -96,8 +132,30 @@ def fast(
     slots: int,
     length: int,
     on_step: OnStep | None = None,
+    canvases: Canvases | None = None,
 ) -> Iterator[Output]:
-    """The given outputs, in the order in which they are finished."""
-    check_model(denoiser, spec)
+    """The given outputs, in the order in which they are finished.
+
+    With `canvases` they answer prompts, those of one shape together; `length` counts for nothing
+    then.
+    """
+    _check(denoiser, spec, canvases)
     sampler: FastSampler = resolve(SAMPLERS[spec.name].form("fast"))
-    return sampler(Job(denoiser, spec, seed, outputs, slots, length, on_step))
+    if canvases is None:
+        return sampler(Job(denoiser, spec, seed, outputs, slots, length, on_step))
+    return (
+        one
+        for positions, group in by_shape(canvases, outputs)
+        for one in sampler(
+            Job(
+                denoiser,
+                spec,
+                seed,
+                group,
+                min(slots, len(group)),
+                positions,
+                on_step,
+                canvases,
+            )
+        )
+    )

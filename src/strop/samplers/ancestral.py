@@ -75,12 +75,11 @@ class RevealFirst:
     def __init__(self, packed: Packed, seed: int) -> None:
         self._stream = Stream(seed, "reveal-first")
         self._edges = np.cumsum(packed.grid.masses)[:-1]
-        self._reveal = np.zeros(packed.masked.shape, np.int64)
+        self._reveal, self._begin = np.zeros(packed.masked.shape, np.int64), packed.begin
 
     def enter(self, slots: Numbers, outputs: Numbers) -> None:
         """Draw the round of every position."""
-        positions = np.arange(self._reveal.shape[1])
-        u = self._stream.uniform(outputs[:, None], 0, positions, 0)
+        u = self._stream.uniform(outputs[:, None], 0, self._begin.place[slots], 0)
         self._reveal[slots] = np.searchsorted(self._edges, u, side="right")
 
     def advance(self, slots: Numbers, packed: Packed) -> None:
@@ -95,7 +94,8 @@ class RevealFirst:
     def draw(self, logits: Tensor, slots: Numbers, positions: Numbers, packed: Packed) -> Numbers:
         """Every wanted position is revealed: one random number each."""
         clean = shaped(logits, packed.denoiser.mask_id, packed.spec)
-        u = self._stream.uniform(packed.output[slots], 0, positions, 1)
+        place = self._begin.place[slots, positions]
+        u = self._stream.uniform(packed.output[slots], 0, place, 1)
         return invert(clean, torch.from_numpy(u).to(clean.device)).cpu().numpy()
 
 
@@ -138,8 +138,7 @@ class LatticeRace:
         return self._draws.draw(clean, *self._at(slots, positions, packed), mask_id)
 
     def _at(self, slot: Numbers, position: Numbers, packed: Packed) -> tuple[Address, Weights]:
-        round_ = packed.round[slot]
-        return Address(packed.output[slot], round_, position), self._weights.at(round_)
+        return packed.address(slot, position), self._weights.at(packed.round[slot])
 
 
 def _law(packed: Packed, seed: int) -> Law:

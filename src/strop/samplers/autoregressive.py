@@ -6,6 +6,9 @@ calls in all. Nothing ends it early: after an end-of-text token the model goes o
 output has the same number of tokens. Temperature and top_p act as everywhere else, and so does the
 precision of the draw: the same race of exponential clocks, without a mask.
 
+After a prompt the prompt is read first, with nothing before it but what it says itself, and all L
+tokens of the response are drawn.
+
 `dense` draws one number per token of the vocabulary from one generator per batch; `fast` has the
 same law from a few numbers with an address, so that an output does not depend on its batch.
 """
@@ -20,7 +23,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import CausalModel
-from strop.samplers.machinery.addressed import Address, Weights, addressed
+from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
@@ -37,36 +40,42 @@ def dense(run: DenseRun) -> Tensor:
     def choose(clean: Tensor, position: int) -> Tensor:  # noqa: ARG001
         return run.draw(clean[:, :-1].to(run.dtype).exp())
 
-    run.calls = run.length - 1
+    run.calls = run.length - _given(run)
     return _left_to_right(run, run.batch, choose)
 
 
 @lockstep
 def fast(run: LockstepRun) -> Tensor:
     """The same law from numbers with an address."""
-    draws, output = addressed(run.spec.precision, run.stream), run.outputs
+    draws, slots = addressed(run.spec.precision, run.stream), np.arange(len(run.outputs))
     # One round, in which the tokens have all the weight and the mask has none.
-    weights = Weights(np.ones(len(output)), np.zeros(len(output)))
+    weights = Weights(np.ones(len(slots)), np.zeros(len(slots)))
     nobody, device = run.denoiser.vocab_size, run.denoiser.device
 
     def choose(clean: Tensor, position: int) -> Tensor:
-        where = Address(output, np.zeros_like(output), np.full_like(output, position))
+        where = run.address(slots, 0, np.full_like(slots, position))
         return torch.from_numpy(draws.draw(clean, where, weights, nobody)).to(device)
 
-    run.calls += run.length - 1
-    return _left_to_right(run, len(output), choose)
+    run.calls += run.length - _given(run)
+    return _left_to_right(run, len(slots), choose)
+
+
+def _given(run: DenseRun | LockstepRun) -> int:
+    """How many tokens stand before the first one that is drawn."""
+    return int((~run.begin.open[0]).sum()) if run.begin.held else 1
 
 
 def _left_to_right(run: DenseRun | LockstepRun, batch: int, choose: Choose) -> Tensor:
-    """The loop: read the last token, shape what follows, choose."""
+    """The loop: read what is new, shape what follows, choose."""
     model = cast(CausalModel, run.denoiser)
-    ids = torch.full((batch, run.length), model.start_id, device=model.device)
-    memory, slots = None, np.arange(batch)
-    for position in range(1, run.length):
-        scores, memory = model.read(ids[:, position - 1 : position], memory)
+    ids = run.begin.ids(model.start_id).to(model.device)
+    memory, slots, first, read = None, np.arange(batch), _given(run), 0
+    for position in range(first, run.length):
+        scores, memory = model.read(ids[:, read:position], memory)
+        read = position
         # The shared code rules a mask out: give it an empty column.
         padded = torch.nn.functional.pad(scores, (0, 1))
         token = choose(shaped(padded, model.vocab_size, run.spec), position)
         ids[:, position] = token
-        run.note(position - 1, slots, np.full(batch, position), token.cpu().numpy())
+        run.note(position - first, slots, np.full(batch, position), token.cpu().numpy())
     return ids

@@ -98,6 +98,8 @@ def fill(
         seed=seed,
         name=name,
         outputs=np.asarray(outputs, np.int64),
+        # Numbers lie at the places of a response, wherever its prompt ends.
+        places=np.maximum(open_.cumsum(1).cpu().numpy() - 1, 0),
         mask_id=mask_id,
         temperature=temperature,
         top_p=top_p,
@@ -146,13 +148,13 @@ def dense(run: DenseRun) -> Tensor:
 
 def _telling(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
-    outputs = run.outputs if isinstance(run, LockstepRun) else run.first + np.arange(run.batch)
+    outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
 
     def watch(canvas: Canvas, changed: Tensor) -> None:
         slot, position = (part.cpu().numpy() for part in changed.nonzero(as_tuple=True))
         call = canvas.calls.cpu().numpy()[slot] - 1
         token = canvas.ids.cpu().numpy()[slot, position]
-        run.trace.note(outputs[slot], slot, call, position, token)
+        run.trace.note(outputs[slot], slot, call, run.begin.place[slot, position], token)
 
     return watch
 

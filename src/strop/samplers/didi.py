@@ -143,7 +143,10 @@ def _best_of_several(run: DenseRun, ids: Tensor, weights: Tensor, level: Tensor)
     drawn = run.keep_visible(drawn, ids[:, None].expand(drawn.shape))
     levels = level.expand(run.batch * count).to(ids.device)
     run.judge_calls += count
-    reward = denoiser.discriminator.reward(drawn.flatten(0, 1), levels, denoiser.dtype)
+    counted = ()
+    if run.begin.held:  # what a prompt gives is not ranked
+        counted = (run.begin.opened(ids.device).repeat_interleave(count, 0),)
+    reward = denoiser.discriminator.reward(drawn.flatten(0, 1), levels, denoiser.dtype, *counted)
     chosen = run.draw(reward.view(run.batch, count).to(run.dtype).softmax(-1))
     return drawn[torch.arange(run.batch, device=ids.device), chosen]
 

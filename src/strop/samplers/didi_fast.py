@@ -35,7 +35,7 @@ Positions = NDArray[np.bool_]
 @lockstep
 def ancestral(run: LockstepRun) -> Tensor:
     """The student alone."""
-    ids, masked = run.start(), np.ones((len(run.outputs), run.length), bool)
+    ids, masked = run.start(), run.begin.open.copy()
     for k, t in enumerate(run.grid.t):
         draws = Offers(run, k)
         offered = masked & draws.opened()
@@ -52,7 +52,7 @@ def guided(run: LockstepRun) -> Tensor:
     """Tilting, then re-ranking, then the student's own finish."""
     strengths = tilt_strengths(run.spec)
     cast(DiDi, run.denoiser).discriminator  # noqa: B018  told before any work is done
-    ids, masked = run.start(), np.ones((len(run.outputs), run.length), bool)
+    ids, masked = run.start(), run.begin.open.copy()
     for k in range(run.grid.updates):
         before = masked.copy()
         if k < len(strengths):
@@ -92,8 +92,7 @@ class Offers:
 
     def _at(self, slot: Numbers, position: Numbers) -> tuple[Address, Weights]:
         token, mask = (np.full(len(slot), weight) for weight in self._weights)
-        where = Address(self._run.outputs[slot], np.full(len(slot), self._k), position)
-        return where, Weights(token, mask)
+        return self._run.address(slot, self._k, position), Weights(token, mask)
 
 
 def _reveal(
@@ -174,7 +173,9 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     index = torch.from_numpy(slots).to(futures[0].device)
     levels = sigma(run.grid.s[k]).to(index.device).expand(len(slots))
     run.calls[slots] += len(futures)
-    rewards = [denoiser.discriminator.reward(ids[index], levels, denoiser.dtype) for ids in futures]
+    judge = denoiser.discriminator.reward
+    counted = (run.begin.opened(index.device)[index],) if run.begin.held else ()
+    rewards = [judge(ids[index], levels, denoiser.dtype, *counted) for ids in futures]
     rewards = torch.stack(rewards, dim=-1).cpu()
     number = np.arange(len(futures))
     u = run.stream.uniform(run.outputs[slots][:, None], k, number, 3)
@@ -194,7 +195,7 @@ def _finish(run: LockstepRun, ids: Tensor, masked: Positions) -> Tensor:
     where, position = np.nonzero(masked[slots])
     stay = Weights(np.ones(len(where)), np.zeros(len(where)))  # a mask without weight
     draws = addressed(spec.precision, run.stream)
-    at = Address(run.outputs[slots[where]], np.full(len(where), last), position)
+    at = run.address(slots[where], last, position)
     for part, logits in run.rows(hidden, where, position):
         if spec.finish == "greedy":
             token = clean_log_probs(logits, mask_id, 0, 1).argmax(-1).cpu().numpy()

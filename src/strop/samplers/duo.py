@@ -15,6 +15,10 @@ of any change is at most
 
 which is known without the network. A coin of chance c nominates positions; only they get a head,
 and a nomination is accepted with chance (1 - a) / D. The product is the posterior's own chance.
+
+After a prompt (`duo-held`) given positions are set to their tokens at every update. That is no
+conditional law, however many updates there are: the network takes a given token for one that noise
+may have put there, and weighs it as little as any other.
 """
 
 from __future__ import annotations
@@ -42,15 +46,18 @@ def ancestral(run: DenseRun) -> Tensor:
     run.grid = neighbouring(run.grid)
     shape = (run.batch, run.length)
     ids = torch.randint(run.denoiser.vocab_size, shape, generator=run.generator)
-    ids = ids.to(run.denoiser.device)
+    ids = run.begin.hold(ids.to(run.denoiser.device))
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
-        ids = run.step(ids, run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s))))
+        drawn = run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s)))
+        ids = run.step(ids, run.begin.hold(drawn))
     last = alpha_of(run.grid.last)
     if run.spec.finish == "none":
         return ids
     if run.spec.finish == "greedy":
-        return run.step(ids, _prediction(run, ids, last).argmax(-1))
-    return run.step(ids, run.draw(_posterior(run, ids, last, torch.ones_like(last))))
+        drawn = _prediction(run, ids, last).argmax(-1)
+    else:
+        drawn = run.draw(_posterior(run, ids, last, torch.ones_like(last)))
+    return run.step(ids, run.begin.hold(drawn))
 
 
 def _prediction(run: DenseRun, ids: Tensor, alpha: Tensor) -> Tensor:
@@ -75,11 +82,10 @@ def _posterior(run: DenseRun, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> 
 def fast(run: LockstepRun) -> Tensor:
     """The law of `ancestral`: a network call only where, and a head only at what, may change."""
     grid = neighbouring(run.grid)
-    classes = run.denoiser.vocab_size
-    everywhere = np.nonzero(np.ones((len(run.outputs), run.length), bool))
-    first = run.uniform(everywhere[0], 0, everywhere[1], START) * classes
-    ids = torch.from_numpy(np.minimum(first.astype(np.int64), classes - 1))
-    ids = ids.view(-1, run.length).to(run.denoiser.device)
+    everywhere = np.nonzero(run.begin.open)
+    first = _anything(run, run.uniform(everywhere[0], 0, everywhere[1], START))
+    ids = run.begin.ids(0).to(run.denoiser.device)
+    run.put(ids, everywhere[0], everywhere[1], first)
     times = [*zip(grid.t, alpha_of(grid.s), strict=True), (grid.last, torch.ones(()))]
     for k, (t, after) in enumerate(times):
         alpha_t, alpha_s = alpha_of(t), float(after)
@@ -95,7 +101,7 @@ def _update(
 ) -> None:
     drawn, noise = alpha_s - alpha_t, (1 - alpha_t / alpha_s) * (1 - alpha_s)
     bound = min(1.0, (drawn + noise) / (1 - alpha_t))
-    slot, position = np.nonzero(np.ones(ids.shape, bool))
+    slot, position = np.nonzero(run.begin.open)
     chosen = np.flatnonzero(run.uniform(slot, k, position, NOMINATE) < bound)
     if not chosen.size:
         return
@@ -145,8 +151,8 @@ def _anything(run: LockstepRun, u: np.ndarray) -> Numbers:
 def _best(run: LockstepRun, ids: Tensor, k: int, sigma: Tensor) -> None:
     """The best clean token everywhere, whatever is there."""
     hidden = run.hidden(ids, np.arange(len(ids)), sigma)
-    slot, position = np.nonzero(np.ones(ids.shape, bool))
+    slot, position = np.nonzero(run.begin.open)
     after = np.empty(len(slot), np.int64)
     for part, logits in run.rows(hidden, slot, position):
         after[part] = logits.argmax(-1).cpu().numpy()
-    _move(run, ids, k, slot, position, ids.cpu().numpy().ravel(), after)
+    _move(run, ids, k, slot, position, ids.cpu().numpy()[slot, position], after)

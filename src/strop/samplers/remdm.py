@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import Address, Weights, addressed
+from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.packed import Packed, packed
@@ -41,9 +41,11 @@ def remdm(run: DenseRun) -> Tensor:
         if prediction is None:
             prediction = run.log_probs(ids, noise).exp()
         visible = ids != mask_id
+        revised = visible & run.begin.opened(ids.device)  # what is given is never taken back
         back = torch.full(ids.shape, rates.back[k], dtype=torch.float64, device=ids.device)
         if rates.by_confidence:
-            back *= unsure_first(confidence, visible)
+            back *= unsure_first(confidence, revised)
+        back = torch.where(revised, back, 0.0)
         # A visible token's own probability is one and all others are zero.
         factor = torch.where(visible, 1 - back, rates.token[k])
         weights = prediction * factor[..., None].to(prediction.dtype)
@@ -85,7 +87,7 @@ class Revising:
             self._choose(going, packed)
             where, position = np.nonzero(packed.masked[going])
             slot = going[where]
-            at = _address(slot, position, packed)
+            at = packed.address(slot, position)
             opened = self._draws.opened(at, self._weights.at(at.round))
             packed.wanted[slot[opened], position[opened]] = True
             going = going[~packed.wanted[going].any(1)]
@@ -97,7 +99,7 @@ class Revising:
         mask_id = packed.denoiser.mask_id
         clean = shaped(logits, mask_id, packed.spec)
         sure = clean.clone() if self._by_confidence else None
-        at = _address(slots, positions, packed)
+        at = packed.address(slots, positions)
         token = self._draws.draw(clean, at, self._weights.at(at.round), mask_id)
         if sure is not None:
             chosen = torch.from_numpy(token).to(sure.device)[:, None]
@@ -116,7 +118,7 @@ class Revising:
 
     def _choose(self, slots: Slots, packed: Packed) -> None:
         """Decide, before the network is asked, which visible tokens this update takes back."""
-        visible = ~packed.masked[slots]
+        visible = ~packed.masked[slots] & packed.begin.open[slots]  # what is given stays
         where, position = np.nonzero(visible)
         slot = slots[where]
         chance = self._back[packed.round[slot]]
@@ -125,7 +127,7 @@ class Revising:
                 torch.from_numpy(self._confidence[slots]), torch.from_numpy(visible)
             )
             chance = chance * shares.numpy()[where, position]
-        at = _address(slot, position, packed)
+        at = packed.address(slot, position)
         self._leaving[slot, position] = self._draws.loses(at, chance)
 
     def _finish(self, slots: Slots, packed: Packed) -> None:
@@ -133,10 +135,6 @@ class Revising:
         if packed.spec.finish != "none":
             packed.wanted[slots] = packed.masked[slots]
         packed.round[slots[~packed.wanted[slots].any(1)]] = packed.done
-
-
-def _address(slot: Slots, position: NDArray[np.int64], packed: Packed) -> Address:
-    return Address(packed.output[slot], packed.round[slot], position)
 
 
 fast = packed(Revising)

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
-from strop.samplers.machinery.addressed import Address, addressed
 from strop.samplers.machinery.addressed import Weights as Odds
+from strop.samplers.machinery.addressed import addressed
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import NOISE_EPSILON, neighbouring, sigma_of
@@ -127,7 +127,7 @@ def fast_euler(run: LockstepRun) -> Tensor:
 
 def _fast(run: LockstepRun, rates: Tensor) -> Tensor:
     ids, sigmas = run.start(), run.grid.sigmas()
-    masked = np.ones(ids.shape, bool)
+    masked = run.begin.open.copy()
     for k in range(run.grid.updates + (run.spec.finish != "none")):
         slots = np.flatnonzero(masked.any(1))
         if not slots.size:
@@ -167,7 +167,7 @@ def _outcome(
         total = (logits.logsumexp(-1).double() - shift).exp().cpu().numpy()
         reveal = np.minimum(rate * total, 1.0)
     draws, odds = addressed(spec.precision, run.stream), Odds(reveal, 1 - reveal)
-    where = Address(run.outputs[slots], np.full(len(slots), k), position)
+    where = run.address(slots, k, position)
     token = np.full(len(slots), mask_id)
     opened = np.flatnonzero(draws.opened(where, odds))
     if opened.size:

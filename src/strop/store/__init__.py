@@ -2,6 +2,7 @@
 
     runs/<study>/
       study.yaml                   what was asked
+      prompts/<hash>.json          what the outputs answer, where they answer prompts
       guard.json                   the entropy guard, where somebody brought texts for it
       cells/<cell id>/             one generator under one seed
         spec.json                  the cell's spec, whole

@@ -12,12 +12,13 @@ import numpy as np
 
 from strop.disk import TEMPORARY, disk, locked, write
 from strop.errors import UserError
-from strop.pool import Output, Pool
+from strop.pool import Output, Pool, filler
 from strop.spec import CellSpec, MetricSpec
 from strop.store.documents import as_json, damaged, read_json
 from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
+from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
-from strop.store.tables import output_table, read_parquet, write_parquet
+from strop.store.tables import PROMPT, output_table, read_parquet, token_ids, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,10 +128,13 @@ class Cell:
             )
         changed = table["changed"].to_pylist()
         texts = table["text"].to_pylist()
-        ids = table["ids"].combine_chunks().flatten().to_numpy()
+        ids = token_ids(table, self.spec)
+        prompted = PROMPT in table.column_names
         return Pool(
             spec=self.spec,
-            ids=ids.reshape(n, self.spec.generator.length).astype(np.int64),
+            ids=np.where(ids < 0, filler(self.spec), ids),
+            lengths=(ids >= 0).sum(1),
+            prompts=table[PROMPT].to_pylist() if prompted else None,
             texts=None if any(text is None for text in texts) else texts,
             nfe=table["nfe"].to_numpy(),
             seconds=table["seconds"].to_numpy(),
@@ -153,6 +157,11 @@ class Cell:
         """Write or update one session's entry, known by its `session` id."""
         others = [s for s in self.sessions() if s["session"] != session["session"]]
         write(self.path / COST, as_json({"format": FORMAT, "sessions": [*others, dict(session)]}))
+
+    def prompts(self) -> KeptPrompts | None:
+        """What the outputs answer; None without prompts."""
+        spec = self.spec.generator.prompts
+        return None if spec is None else read_prompts(self.path.parents[1], spec)
 
     def scores(self) -> dict[str, ScoreTable]:
         """What was measured on the outputs, by metric id."""

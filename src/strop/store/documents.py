@@ -9,7 +9,7 @@ from typing import Any
 
 from strop.disk import reading
 from strop.errors import UserError
-from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC, STUDY
+from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, PROMPTS, SCORES, SPEC, STUDY
 from strop.version import __version__
 
 __all__ = ["MISSING", "as_json", "check_format", "damaged", "parsed", "read_json"]
@@ -58,7 +58,7 @@ def damaged(path: Path, why: object) -> UserError:
         fix = f"restore {path}, or delete it: only the record of earlier sessions is lost"
     elif path.name == STUDY or (path.name == SPEC and why == MISSING):
         fix = "run the command that made this run again: it writes the same file"
-    elif path.name == SPEC:
+    elif path.name == SPEC or path.parent.name == PROMPTS:
         fix = f"delete {path} and run the command that made it again: it writes the same file"
     else:
         fix = "restore the file, or start the run anew with `force`"

@@ -16,6 +16,7 @@ __all__ = [
     "OUTPUTS",
     "PARTS",
     "PLAN",
+    "PROMPTS",
     "RESULT",
     "SCORES",
     "SELECTION",
@@ -37,6 +38,8 @@ STUDY, CELLS, SPEC, OUTPUTS, PARTS, COST, SCORES = (
     "cost.json",
     "scores",
 )
+PROMPTS = "prompts"
+"""Folder of what the outputs of a run answer, where they answer something."""
 GUARD = "guard.json"
 """The entropy guard of a run, where it was made from texts that somebody brought."""
 RESULT, TABLE = "result.json", "table.csv"

@@ -10,6 +10,7 @@ from typing import Any
 
 from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
+from strop.prompts import Canvases
 from strop.spec import CellSpec
 from strop.store.cell import Cell
 from strop.store.differences import differences
@@ -22,10 +23,12 @@ from strop.store.layout import (
     GUARD,
     OUTPUTS,
     PARTS,
+    PROMPTS,
     SCORES,
     SPEC,
     STUDY,
 )
+from strop.store.prompts import KeptPrompts, keep_prompts
 from strop.version import __version__
 
 __all__ = ["Run"]
@@ -152,6 +155,13 @@ class Run:
             fix=f"strop show {self.path}",
         )
 
+    def keep_prompts(
+        self, canvases: Canvases, pieces: Sequence[Sequence[str | int] | None]
+    ) -> KeptPrompts:
+        """Keep what the cells' outputs answer; prompts that are here already keep their names."""
+        with self._lock():
+            return keep_prompts(self.path, canvases, pieces)
+
     def guard(self) -> dict[str, Any] | None:
         """The entropy guard that was kept here, if one was."""
         path = self.path / GUARD
@@ -208,6 +218,10 @@ class Run:
                     _remove_if_empty(folder)
             _remove_if_empty(self.path / CELLS)
             (self.path / GUARD).unlink(missing_ok=True)
+            for kept in (self.path / PROMPTS).glob("*.json"):
+                if CELL_ID.fullmatch(kept.stem):
+                    kept.unlink()
+            _remove_if_empty(self.path / PROMPTS)
             # Last: a session killed in here leaves a directory that still counts as a run.
             (self.path / STUDY).unlink(missing_ok=True)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strop.disk import reading, write
 from strop.errors import UserError
-from strop.pool import Output
+from strop.pool import Output, padded
 from strop.spec import CellSpec
 from strop.store.documents import damaged
 from strop.store.layout import FORMAT
@@ -18,12 +19,24 @@ from strop.store.layout import FORMAT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["checked_table", "output_table", "read_parquet", "write_parquet"]
+__all__ = [
+    "PIECES",
+    "PROMPT",
+    "TOKENS",
+    "checked_table",
+    "output_table",
+    "read_parquet",
+    "token_ids",
+    "write_parquet",
+]
 
 
 CHANGED = "changed"
 """A column that tables from before strop wrote it down do not have."""
-MAY_BE_NULL = ("text", CHANGED)
+PROMPT, TOKENS, PIECES = "prompt", "tokens", "pieces"
+"""Columns of outputs that answer prompts: the prompt's id; how many ids count, where prompts may
+leave different numbers open; and the texts of the gaps."""
+MAY_BE_NULL = ("text", CHANGED, PIECES)
 
 
 def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
@@ -31,7 +44,7 @@ def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
     import pyarrow as pa
 
     length = spec.generator.length
-    flat = np.concatenate([row.ids for row in rows]) if rows else np.zeros(0, np.int64)
+    flat = padded([row.ids for row in rows], spec).ravel()
     columns = {
         "index": pa.array([row.index for row in rows], pa.int64()),
         "seed": pa.array([spec.seed] * len(rows), pa.int64()),
@@ -42,9 +55,24 @@ def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
         "leftover_masks": pa.array([row.leftover_masks for row in rows], pa.int64()),
         CHANGED: pa.array([row.changed for row in rows], pa.list_(pa.int32())),
     }
+    if spec.generator.prompts is not None:
+        columns[PROMPT] = pa.array([row.prompt for row in rows], pa.string())
+        columns[TOKENS] = pa.array([len(row.ids) for row in rows], pa.int64())
+        if spec.generator.prompts.form == "gaps":
+            columns[PIECES] = pa.array([row.pieces for row in rows], pa.list_(pa.string()))
     # A table that travels alone still says what it depends on.
     metadata = {"strop.format": str(FORMAT), "strop.cell": spec.canonical()}
     return pa.table(columns).replace_schema_metadata(metadata)
+
+
+def token_ids(table: pa.Table, spec: CellSpec) -> NDArray[np.int64]:
+    """The ids of every row [n, L]; -1 beyond what counts of it."""
+    length = spec.generator.length
+    ids = table["ids"].combine_chunks().flatten().to_numpy()
+    ids = ids.reshape(table.num_rows, length).astype(np.int64)
+    if TOKENS in table.column_names:
+        ids[np.arange(length) >= table[TOKENS].to_numpy()[:, None]] = -1
+    return ids
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
 from strop.pool import OnStep
+from strop.prompts import Canvases
 from strop.samplers.machinery.categorical import race, shaped
 from strop.samplers.machinery.grid import RevealGrid
+from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
@@ -36,9 +38,11 @@ class DenseRun:
     generator: torch.Generator
     batch: int
     length: int
-    first: int = 0
-    """The index of the batch's first output."""
+    outputs: Numbers | None = None
+    """Their indices; None: 0, 1, ..."""
     on_step: OnStep | None = None
+    canvases: Canvases | None = None
+    """What the outputs answer; None: nothing is given."""
     calls: int = field(default=0, init=False)
     """Calls of the network that predicts."""
     judge_calls: int = field(default=0, init=False)
@@ -47,7 +51,10 @@ class DenseRun:
     """Updates made so far."""
 
     def __post_init__(self) -> None:
-        self.trace = Trace(self.batch, self.length, self.on_step)
+        self.numbers = np.arange(self.batch) if self.outputs is None else self.outputs
+        self.begin = Start(self.batch, self.length, self.canvases)
+        self.begin.enter(np.arange(self.batch), self.numbers)
+        self.trace = Trace(self.batch, self.begin.width, self.on_step)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -55,10 +62,8 @@ class DenseRun:
         return getattr(torch, self.spec.precision)
 
     def start(self) -> Tensor:
-        """A batch of nothing but masks."""
-        return torch.full(
-            (self.batch, self.length), self.denoiser.mask_id, device=self.denoiser.device
-        )
+        """A batch of masks, and whatever is given."""
+        return self.begin.ids(self.denoiser.mask_id).to(self.denoiser.device)
 
     def logits(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Raw scores [B, L, V] of one network call."""
@@ -86,7 +91,8 @@ class DenseRun:
 
     def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
         """These tokens changed in an update (counted from 0)."""
-        self.trace.note(self.first + slots, slots, np.full(len(slots), update), position, token)
+        place = self.begin.place[slots, position]
+        self.trace.note(self.numbers[slots], slots, np.full(len(slots), update), place, token)
 
     def keep_visible(self, drawn: Tensor, ids: Tensor) -> Tensor:
         """A token that is visible stays."""

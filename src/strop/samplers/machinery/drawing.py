@@ -60,6 +60,7 @@ class AddressedDraws:
         seed: int,
         name: str,
         outputs: NDArray[np.int64],
+        places: NDArray[np.int64],
         mask_id: int,
         temperature: float = 1.0,
         top_p: float = 1.0,
@@ -69,6 +70,8 @@ class AddressedDraws:
         hush: Sequence[int] = (),
     ) -> None:
         self.outputs, self.mask_id = outputs, mask_id
+        self.places = places
+        """[B, L], the address of each column: its number among the open ones."""
         self.temperature, self.top_p, self.top_k = temperature, top_p, top_k
         self.forbid = list(forbid)
         """Tokens that are never drawn."""
@@ -145,13 +148,14 @@ class AddressedDraws:
         return torch.from_numpy(np.asarray(drawn)).to(law.device)
 
     def _address(self, view: View, sequence: Tensor, column: Tensor) -> Address:
-        output = self.outputs[view.rows[sequence].cpu().numpy()]
-        rounds = view.rounds[sequence].cpu().numpy()
-        return Address(output, rounds, (column + view.start).cpu().numpy())
+        row, rounds = view.rows[sequence].cpu().numpy(), view.rounds[sequence].cpu().numpy()
+        place = self.places[row, (column + view.start).cpu().numpy()]
+        return Address(self.outputs[row], rounds, place)
 
     def _uniform(self, view: View, purpose: int) -> Tensor:
         output = self.outputs[view.rows.cpu().numpy()][:, None]
         round_ = view.rounds.cpu().numpy()[:, None]
-        position = np.arange(view.start, view.start + view.open.shape[1])
+        columns = slice(view.start, view.start + view.open.shape[1])
+        position = self.places[view.rows.cpu().numpy(), columns]
         u = self._streams[purpose].uniform(output, round_, position, 0)
         return torch.from_numpy(u).to(view.open.device)

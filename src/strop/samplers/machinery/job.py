@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from strop.denoisers.base import Model
 from strop.pool import OnStep, Output
+from strop.prompts import Canvases
 from strop.spec import SamplerSpec
 
 __all__ = ["FastSampler", "Job"]
@@ -24,7 +25,10 @@ class Job:
     slots: int
     """How many may be under way at once."""
     length: int
+    """Positions of every sequence; with canvases, given and open."""
     on_step: OnStep | None = None
+    canvases: Canvases | None = None
+    """What the outputs answer, all of one number of positions here; None: nothing is given."""
 
 
 FastSampler = Callable[[Job], Iterator[Output]]

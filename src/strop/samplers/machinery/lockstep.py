@@ -21,10 +21,13 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.pool import OnStep, Output
+from strop.prompts import Canvases
 from strop.rng import Stream
+from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.packed import HEAD_ENTRIES
+from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
@@ -44,18 +47,25 @@ class LockstepRun:
     outputs: Numbers
     length: int
     on_step: OnStep | None = None
+    canvases: Canvases | None = None
     calls: Numbers = field(init=False)
     """Per output, the network calls it took part in."""
 
     def __post_init__(self) -> None:
         self.calls = np.zeros(len(self.outputs), np.int64)
-        self.trace = Trace(len(self.outputs), self.length, self.on_step)
+        self.begin = Start(len(self.outputs), self.length, self.canvases)
+        self.begin.enter(np.arange(len(self.outputs)), self.outputs)
+        self.trace = Trace(len(self.outputs), self.begin.width, self.on_step)
         self.stream = Stream(self.seed, self.spec.name)
 
     def start(self) -> Tensor:
-        """Nothing but masks."""
-        shape = (len(self.outputs), self.length)
-        return torch.full(shape, self.denoiser.mask_id, device=self.denoiser.device)
+        """Masks, and whatever is given."""
+        return self.begin.ids(self.denoiser.mask_id).to(self.denoiser.device)
+
+    def address(self, slots: Numbers, update: int, position: Numbers) -> Address:
+        """Where the random numbers of these positions lie in an update."""
+        place = self.begin.place[slots, position]
+        return Address(self.outputs[slots], np.full(len(slots), update), place)
 
     def hidden(self, ids: Tensor, slots: Numbers, sigma: Tensor) -> Tensor:
         """States of the sequences `slots` at one noise level; equal blank ones share a pass."""
@@ -81,7 +91,7 @@ class LockstepRun:
 
     def uniform(self, slots: Numbers, update: int, position: Numbers, number: int) -> np.ndarray:
         """Random number `number` of a position in an update."""
-        return self.stream.uniform(self.outputs[slots], update, position, number)
+        return self.stream.uniform(*self.address(slots, update, position), number)
 
     def put(self, ids: Tensor, slots: Numbers, position: Numbers, token: Numbers) -> None:
         """Write tokens."""
@@ -90,8 +100,8 @@ class LockstepRun:
 
     def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
         """These tokens changed in an update (counted from 0)."""
-        update_of = np.full(len(slots), update)
-        self.trace.note(self.outputs[slots], slots, update_of, position, token)
+        output, update_of, place = self.address(slots, update, position)
+        self.trace.note(output, slots, update_of, place, token)
 
 
 LockstepSampler = Callable[[LockstepRun], Tensor]
@@ -106,21 +116,29 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
         denoiser, grid = cast(Denoiser, job.model), reveal_grid(job.spec)
         while len(numbers := np.fromiter(islice(waiting, job.slots), np.int64)):
             batch = LockstepRun(
-                denoiser, job.spec, grid, job.seed, numbers, job.length, job.on_step
+                denoiser,
+                job.spec,
+                grid,
+                job.seed,
+                numbers,
+                job.length,
+                job.on_step,
+                job.canvases,
             )
             start = time.perf_counter()
             ids = sampler(batch).cpu().numpy()
             batch.trace.end()
             seconds = (time.perf_counter() - start) / len(numbers)
-            mask = job.model.mask_id
             for i, row in enumerate(ids):
-                yield Output(
-                    index=int(numbers[i]),
-                    ids=row,
+                yield batch.begin.output(
+                    i,
+                    int(numbers[i]),
+                    row,
+                    batch.trace.changed[i],
                     nfe=int(batch.calls[i]),
                     seconds=seconds,
-                    leftover_masks=0 if mask is None else int((row == mask).sum()),
-                    changed=batch.trace.changed[i],
+                    mask=job.model.mask_id,
+                    sampler=job.spec.name,
                 )
 
     return run

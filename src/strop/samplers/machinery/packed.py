@@ -21,9 +21,12 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.pool import OnStep, Output
+from strop.prompts import Canvases
+from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.job import FastSampler, Job
+from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
@@ -65,7 +68,9 @@ class Packed:
         slots: int,
         length: int,
         on_step: OnStep | None = None,
+        canvases: Canvases | None = None,
     ) -> None:
+        self.begin = Start(slots, length, canvases)
         self.denoiser, self.spec, self.grid = denoiser, spec, grid
         self.done = grid.updates + 1  # the round after the finish
         self.sigmas = grid.sigmas().to(denoiser.device)
@@ -77,7 +82,7 @@ class Packed:
         self.fresh = np.zeros(slots, bool)  # the hidden state belongs to the current ids
         self.nfe = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
-        self.trace = Trace(slots, length, on_step)
+        self.trace = Trace(slots, self.begin.width, on_step)
         self.network_calls = 0
         self.network_rows = 0
         self._hidden: Tensor | None = None
@@ -107,8 +112,11 @@ class Packed:
         free = np.flatnonzero(self.output < 0)
         outputs = np.fromiter(islice(waiting, len(free)), np.int64)
         slots = free[: len(outputs)]
-        self.ids[torch.from_numpy(slots)] = self.denoiser.mask_id
-        self.masked[slots], self.wanted[slots], self.fresh[slots] = True, False, False
+        self.begin.enter(slots, outputs)
+        start = self.begin.ids(self.denoiser.mask_id, slots)
+        self.ids[torch.from_numpy(slots)] = start.to(self.ids.device)
+        self.masked[slots] = self.begin.open[slots]
+        self.wanted[slots], self.fresh[slots] = False, False
         self.output[slots], self.round[slots] = outputs, -1
         self.nfe[slots], self.seconds[slots] = 0, 0.0
         self.trace.changed[slots] = 0
@@ -118,13 +126,15 @@ class Packed:
         ids = self.ids[torch.from_numpy(slots)].cpu().numpy()
         self.trace.end_of(slots)
         for slot, row in zip(slots, ids, strict=True):
-            yield Output(
-                index=int(self.output[slot]),
-                ids=row,
+            yield self.begin.output(
+                slot,
+                int(self.output[slot]),
+                row,
+                self.trace.changed[slot],
                 nfe=int(self.nfe[slot]),
                 seconds=float(self.seconds[slot]),
-                leftover_masks=int(self.masked[slot].sum()),
-                changed=self.trace.changed[slot].copy(),
+                mask=self.denoiser.mask_id,
+                sampler=self.spec.name,
             )
         self.output[slots] = -1
 
@@ -202,7 +212,13 @@ class Packed:
         """These tokens changed in the current round of their sequences."""
         self.masked[slot, position] = token == self.denoiser.mask_id
         self.fresh[slot] = False
-        self.trace.note(self.output[slot], slot, self.round[slot], position, token)
+        place = self.begin.place[slot, position]
+        self.trace.note(self.output[slot], slot, self.round[slot], place, token)
+
+    def address(self, slot: NDArray[np.int64], position: NDArray[np.int64]) -> Address:
+        """Where the random numbers of these positions lie in the current rounds."""
+        place = self.begin.place[slot, position]
+        return Address(self.output[slot], self.round[slot], place)
 
     def _tokens(
         self, logits: Tensor, slots: NDArray[np.int64], positions: NDArray[np.int64], law: Law
@@ -227,7 +243,7 @@ def packed(law: Callable[[Packed, int], Law]) -> FastSampler:
 
     def sampler(job: Job) -> Iterator[Output]:
         denoiser, grid = cast(Denoiser, job.model), reveal_grid(job.spec)
-        loop = Packed(denoiser, job.spec, grid, job.slots, job.length, job.on_step)
+        loop = Packed(denoiser, job.spec, grid, job.slots, job.length, job.on_step, job.canvases)
         return loop.run(job.outputs, law(loop, job.seed))
 
     return sampler

@@ -1,0 +1,112 @@
+"""What stands in the sequences of a batch before anything is drawn: masks, or a prompt's canvas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.errors import UserError
+from strop.pool import Output
+from strop.prompts import Canvases
+
+__all__ = ["Start", "by_shape"]
+
+Numbers = NDArray[np.int64]
+OPEN = -1
+
+
+class Start:
+    """Per slot [S, L]: given tokens, and the open positions, which alone are the response.
+
+    Random numbers are addressed by `place`, the number of an open position among those of its
+    sequence, so that they do not depend on how much is given before it. Without canvases every
+    position is open and is its own place.
+    """
+
+    def __init__(self, slots: int, length: int, canvases: Canvases | None = None) -> None:
+        self.canvases = canvases
+        self.given = np.full((slots, length), OPEN, np.int64)
+        self.open = np.ones((slots, length), bool)
+        self.place = np.broadcast_to(np.arange(length), (slots, length)).copy()
+
+    @property
+    def held(self) -> bool:
+        """Whether anything is given."""
+        return self.canvases is not None
+
+    @property
+    def width(self) -> int:
+        """The longest response."""
+        return self.open.shape[1] if self.canvases is None else self.canvases.length
+
+    def enter(self, slots: Numbers, outputs: Iterable[int]) -> None:
+        """Lay the canvases of these outputs into these slots."""
+        if self.canvases is None:
+            return
+        for slot, output in zip(slots.tolist(), outputs, strict=True):
+            row = self.canvases.prompt_of(int(output)).given
+            self.given[slot] = [OPEN if token is None else token for token in row]
+        self.open[slots] = self.given[slots] == OPEN
+        # What is given has no place; zero is as good as any number there.
+        self.place[slots] = np.maximum(self.open[slots].cumsum(1) - 1, 0)
+
+    def ids(self, fill: int, slots: Numbers | slice = slice(None)) -> Tensor:
+        """Given tokens, and `fill` at open positions."""
+        return torch.from_numpy(np.where(self.open[slots], fill, self.given[slots]))
+
+    def hold(self, ids: Tensor) -> Tensor:
+        """Given tokens in their places again, for a law that does not leave them there."""
+        if not self.held:
+            return ids
+        return torch.where(self.opened(ids.device), ids, torch.from_numpy(self.given).to(ids))
+
+    def opened(self, device: torch.device) -> Tensor:
+        """The open positions as a tensor."""
+        return torch.from_numpy(self.open).to(device)
+
+    def output(
+        self,
+        slot: int,
+        index: int,
+        row: Numbers,
+        changed: NDArray[np.int32],
+        *,
+        nfe: int,
+        seconds: float,
+        mask: int | None,
+        sampler: str,
+    ) -> Output:
+        """An output that is done: of a whole sequence, its response."""
+        opened = self.open[slot]
+        if (row[~opened] != self.given[slot][~opened]).any():
+            raise UserError(
+                f"The sampler {sampler!r} has changed tokens that a prompt gives.",
+                where=f"output {index}",
+                expected="a sampler that leaves visible tokens, or draws open positions only",
+                fix="use another sampler, or sample without `prompts`",
+            )
+        ids = row[opened]
+        return Output(
+            index=index,
+            ids=ids,
+            nfe=nfe,
+            seconds=seconds,
+            leftover_masks=0 if mask is None else int((ids == mask).sum()),
+            changed=changed[: len(ids)].copy(),
+        )
+
+
+def by_shape(canvases: Canvases, outputs: Iterable[int]) -> list[tuple[int, list[int]]]:
+    """What can share a batch: outputs with as many positions, and as many of them open.
+
+    Each group with its number of positions, in the order of the groups' first outputs.
+    """
+    groups: dict[tuple[int, int], list[int]] = {}
+    for output in outputs:
+        canvas = canvases.prompt_of(output)
+        groups.setdefault((len(canvas.given), len(canvas.open)), []).append(output)
+    return [(positions, group) for (positions, _), group in groups.items()]
