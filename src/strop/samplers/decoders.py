@@ -125,7 +125,7 @@ def fast(run: LockstepRun) -> Tensor:
         temperature=spec.temperature,
         top_p=spec.top_p,
         precision=spec.precision,
-        stops=_stops(run.denoiser),
+        stops=_stops(run),
         watch=_telling(run),
     )
     run.calls[:] = canvas.calls.cpu().numpy()
@@ -180,9 +180,19 @@ def _fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
     return Decoder(recipe.decoder.score, recipe.decoder.commit, opening=True)
 
 
-def _stops(denoiser: Denoiser) -> Sequence[int]:
-    """The tokens that end a text and a turn, where the model knows them."""
-    return tuple(getattr(denoiser, "stop_ids", ()))
+def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
+    """The tokens that end a text and a turn, where the model knows them and where it must."""
+    stops = tuple(getattr(run.denoiser, "stop_ids", ()))
+    end = run.spec.settings.get("end", "free")
+    if end != "free" and not stops:
+        raise UserError(
+            "Nothing says which tokens end a text of this model.",
+            where=run.denoiser.source,
+            got=f"end={end!r}",
+            expected="an end of text in the configuration, or an end of turn in the tokenizer",
+            fix="use `end=free`",
+        )
+    return stops
 
 
 def _llada(settings: Settings) -> Recipe:
@@ -294,7 +304,7 @@ def _literal_llada(task: Task, run: DenseRun) -> Canvas:
         remasking=str(settings["remasking"]),
         logits_eos_inf=settings["end"] == "never",
         confidence_eos_eot_inf=settings["end"] == "last",
-        stops=_stops(run.denoiser),
+        stops=_stops(run),
     )
 
 
