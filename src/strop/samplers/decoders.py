@@ -46,7 +46,7 @@ from strop.samplers.public_decoders import llada as public_llada
 from strop.settings import Value
 from strop.spec import Precision
 
-__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "recipe"]
+__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "fitting", "recipe"]
 
 Settings = Mapping[str, Value]
 
@@ -82,18 +82,20 @@ def fill(
     starts: Tensor | None = None,
     stops: Sequence[int] = (),
     watch: Watch | None = None,
+    reading: Callable[..., Reader] = Reader,
 ) -> Canvas:
     """Fill every mask of `ids` [B, L]; the filled canvas, with its order and its calls.
 
     Row b is output `outputs[b]` of the seed; tokens that are there stay. `starts` are the columns
-    at which rows begin that are padded on the left, `stops` the tokens that end a text.
+    at which rows begin that are padded on the left, `stops` the tokens that end a text; `reading`
+    makes the `Reader`, where it is not the plain one.
     """
     mask_id = _checked(denoiser)
     ids = ids.to(denoiser.device, copy=True)
     open_ = ids == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
     canvas = Canvas(ids, block, mask_id, watch)
-    reader = Reader(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
+    reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
         seed=seed,
         name=name,
@@ -106,7 +108,7 @@ def fill(
         forbid=stops[:1] if recipe.end == "never" else (),
         hush=stops if recipe.end == "last" else (),
     )
-    decode(_fitting(recipe, denoiser), canvas, reader, draws, steps)
+    decode(fitting(recipe, denoiser), canvas, reader, draws, steps)
     return canvas
 
 
@@ -172,7 +174,7 @@ def _checked(denoiser: Denoiser) -> int:
     return denoiser.mask_id
 
 
-def _fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
+def fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
     """Through a window a shifted network cannot score its first column, so the opening must."""
     shifted = denoiser.spec.family == "dream" and recipe.cache != "none"
     if not shifted or recipe.decoder.opening:
