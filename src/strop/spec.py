@@ -206,8 +206,7 @@ class SamplerSpec(Spec):
         data = dict(data)
         name = data.get("name", "ancestral")
         facts = SAMPLERS.find(name if isinstance(name, str) else str(name), "SamplerSpec.name")
-        if facts.public_names is not None:
-            data = facts.public_names(data)
+        data = _in_our_names(facts, data)
         grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
         own_grid = grid != "uniform"
         if data.get("finish") is None:
@@ -259,6 +258,33 @@ class SamplerSpec(Spec):
         _check_offered(self, facts)
         facts.form(self.implementation)
         return self
+
+
+LIFTED = ("steps", "temperature", "top_p")
+"""Fields of every sampler that the public codes have among their options."""
+
+
+def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
+    """What came under a public code's names, as fields or among `settings`, under ours.
+
+    Among `settings`, what is a field of every sampler becomes that field.
+    """
+    inner = data.get("settings", {})
+    if facts.public_names is None or not isinstance(inner, Mapping):
+        return data
+    outer = {key: value for key, value in data.items() if key != "settings"}
+    alone, fields = facts.public_names(inner), facts.public_names(outer)
+    for key in LIFTED:
+        if key in alone and fields.get(key, alone[key]) != alone[key]:
+            raise UserError(
+                f"`{key}` is given twice.",
+                where="SamplerSpec.settings",
+                got=f"{_shown(alone[key])} in `settings` and {_shown(fields[key])} beside it",
+                fix="leave one out",
+            )
+    own = {key: value for key, value in alone.items() if key not in LIFTED}
+    lifted = {key: value for key, value in alone.items() if key in LIFTED}
+    return {**lifted, **fields, "settings": own}
 
 
 def _check_offered(spec: SamplerSpec, facts: Sampler) -> None:

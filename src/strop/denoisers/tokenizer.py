@@ -143,6 +143,10 @@ class TextCodec:
             found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [one.ids for one in found]
 
+    def id_of(self, token: str) -> int | None:
+        """The id of one token by its name, such as a special token's; None if there is none."""
+        return self._tokenizer.token_to_id(token)
+
     def to_json(self) -> str:
         """The whole tokenizer as the content of a `tokenizer.json`."""
         return self._tokenizer.to_str(pretty=True)

@@ -115,16 +115,32 @@ def public_names(given: Mapping[str, Any]) -> dict[str, Any]:
     `end=never`, `confidence_eos_eot_inf` is `end=last`; a threshold or a factor says how to commit.
     """
     ours = {_ALIASES.get(name, name): value for name, value in given.items()}
-    caches = {name: ours.pop(name) for name in ("use_cache", "dual_cache") if name in ours}
-    if any(caches.values()):
-        ours.setdefault("cache", "dual" if caches.get("dual_cache") else "prefix")
+    switches = {name: _switched(name, ours.pop(name)) for name in _SWITCHES if name in ours}
+    if switches.get("use_cache") or switches.get("dual_cache"):
+        ours.setdefault("cache", "dual" if switches.get("dual_cache") else "prefix")
     for name, end in (("logits_eos_inf", "never"), ("confidence_eos_eot_inf", "last")):
-        if ours.pop(name, False):
+        if switches.get(name):
             ours.setdefault("end", end)
     for name in ("threshold", "factor"):
         if name in ours and ours[name] is None:
             del ours[name]
     return ours
+
+
+_SWITCHES = ("use_cache", "dual_cache", "logits_eos_inf", "confidence_eos_eot_inf")
+
+
+def _switched(name: str, value: Any) -> bool:
+    """On or off; files and command lines have the words."""
+    found = {"true": True, "false": False}.get(str(value).lower())
+    if found is None:
+        raise UserError(
+            f"`{name}` is neither on nor off.",
+            where=f"SamplerSpec.settings.{name}",
+            got=repr(value)[:80],
+            expected="true or false",
+        )
+    return found
 
 
 def _said_how(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

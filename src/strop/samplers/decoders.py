@@ -46,7 +46,7 @@ from strop.samplers.public_decoders import llada as public_llada
 from strop.settings import Value
 from strop.spec import Precision
 
-__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "recipe"]
+__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "fitting", "recipe"]
 
 Settings = Mapping[str, Value]
 
@@ -82,18 +82,20 @@ def fill(
     starts: Tensor | None = None,
     stops: Sequence[int] = (),
     watch: Watch | None = None,
+    reading: Callable[..., Reader] = Reader,
 ) -> Canvas:
     """Fill every mask of `ids` [B, L]; the filled canvas, with its order and its calls.
 
     Row b is output `outputs[b]` of the seed; tokens that are there stay. `starts` are the columns
-    at which rows begin that are padded on the left, `stops` the tokens that end a text.
+    at which rows begin that are padded on the left, `stops` the tokens that end a text; `reading`
+    makes the `Reader`, where it is not the plain one.
     """
     mask_id = _checked(denoiser)
     ids = ids.to(denoiser.device, copy=True)
     open_ = ids == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
     canvas = Canvas(ids, block, mask_id, watch)
-    reader = Reader(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
+    reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
         seed=seed,
         name=name,
@@ -108,7 +110,7 @@ def fill(
         forbid=stops[:1] if recipe.end == "never" else (),
         hush=stops if recipe.end == "last" else (),
     )
-    decode(_fitting(recipe, denoiser), canvas, reader, draws, steps)
+    decode(fitting(recipe, denoiser), canvas, reader, draws, steps)
     return canvas
 
 
@@ -127,7 +129,7 @@ def fast(run: LockstepRun) -> Tensor:
         temperature=spec.temperature,
         top_p=spec.top_p,
         precision=spec.precision,
-        stops=_stops(run.denoiser),
+        stops=_stops(run),
         watch=_telling(run),
     )
     run.calls[:] = canvas.calls.cpu().numpy()
@@ -174,7 +176,7 @@ def _checked(denoiser: Denoiser) -> int:
     return denoiser.mask_id
 
 
-def _fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
+def fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
     """Through a window a shifted network cannot score its first column, so the opening must."""
     shifted = denoiser.spec.family == "dream" and recipe.cache != "none"
     if not shifted or recipe.decoder.opening:
@@ -182,9 +184,19 @@ def _fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
     return Decoder(recipe.decoder.score, recipe.decoder.commit, opening=True)
 
 
-def _stops(denoiser: Denoiser) -> Sequence[int]:
-    """The tokens that end a text and a turn, where the model knows them."""
-    return tuple(getattr(denoiser, "stop_ids", ()))
+def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
+    """The tokens that end a text and a turn, where the model knows them and where it must."""
+    stops = tuple(getattr(run.denoiser, "stop_ids", ()))
+    end = run.spec.settings.get("end", "free")
+    if end != "free" and not stops:
+        raise UserError(
+            "Nothing says which tokens end a text of this model.",
+            where=run.denoiser.source,
+            got=f"end={end!r}",
+            expected="an end of text in the configuration, or an end of turn in the tokenizer",
+            fix="use `end=free`",
+        )
+    return stops
 
 
 def _llada(settings: Settings) -> Recipe:
@@ -296,7 +308,7 @@ def _literal_llada(task: Task, run: DenseRun) -> Canvas:
         remasking=str(settings["remasking"]),
         logits_eos_inf=settings["end"] == "never",
         confidence_eos_eot_inf=settings["end"] == "last",
-        stops=_stops(run.denoiser),
+        stops=_stops(run),
     )
 
 

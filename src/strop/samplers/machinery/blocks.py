@@ -53,6 +53,8 @@ class Canvas:
     watch: Watch | None = None
     calls: Tensor = field(init=False)
     """[B], the network calls that each sequence took part in."""
+    positions: Tensor = field(init=False)
+    """[B], the positions that the network computed for each, all calls together."""
     rounds: Tensor = field(init=False)
     """[B], the rounds that each has seen, calls or not: the address of its random numbers."""
     total: int = field(default=0, init=False)
@@ -63,6 +65,7 @@ class Canvas:
     def __post_init__(self) -> None:
         self.calls = torch.zeros(len(self.ids), dtype=torch.long, device=self.ids.device)
         self.rounds = torch.zeros_like(self.calls)
+        self.positions = torch.zeros_like(self.calls)
         self.order = torch.where(self.ids == self.mask_id, -1, 0)
 
     @property
@@ -158,7 +161,7 @@ def _as_published(
         # Reading the whole canvas, masks left of the block compete as well.
         candidates = canvas.masked & (inside if reader.windowed(turn) else canvas.block <= block)
         view = reader.read(canvas, rows, inside, candidates, turn)
-        _count(canvas, rows)
+        _count(canvas, reader, view)
         if commit.ends_after_call(turn):
             break
         moved, tokens = _settle(decoder, commit, view, draws, turn)
@@ -214,7 +217,8 @@ def _for_users(
     turn = Turn(everyone, steps, started[everyone])
     commit = decoder.commit.begin(turn)
     while bool((canvas.masked & inside)[everyone].any()):
-        opens = reader.cached and turn.round == 0  # the cache is filled for all, whoever needs it
+        # The cache is filled for all, whoever needs it; so is the block's first position.
+        opens = (reader.cached or decoder.opening) and turn.round == 0
         left = (canvas.masked & inside).sum(1)
         rows = everyone if opens else everyone[left[everyone] > 0]
         here = turn.of(rows, started[rows])
@@ -231,7 +235,7 @@ def _for_users(
         if len(asked):
             here = turn.of(asked, started[asked])
             view = reader.read(canvas, asked, inside, candidates, here)
-            _count(canvas, asked)
+            _count(canvas, reader, view)
             if chosen is None:
                 moved, tokens = _settle(decoder, commit, view, draws, here)
             else:
@@ -243,9 +247,10 @@ def _for_users(
         turn.round += 1
 
 
-def _count(canvas: Canvas, rows: Tensor) -> None:
+def _count(canvas: Canvas, reader: Reader, view: View) -> None:
     canvas.total += 1
-    canvas.calls[rows] += 1
+    canvas.calls[view.rows] += 1
+    canvas.positions[view.rows] += view.open.shape[1] * (2 if reader.guidance else 1)
 
 
 def _settle(
