@@ -290,7 +290,8 @@ def _run(ask: Ask) -> Result:
     fresh: list[Measured] = []
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
-    metrics = [perplexity_metric(one, ask["span"]) for one in evaluators]
+    prompted = ask["prompts"] is not None
+    metrics = [perplexity_metric(one, ask["span"], prompted=prompted) for one in evaluators]
     gains = _gains(model.spec.family, selections, fresh, evaluators, metrics)
     audit = Audit(
         model.source,
@@ -533,6 +534,7 @@ STUDY = Study(
             shown="as many as -n",
         ),
         *parameters.POINTED,
+        *parameters.ANSWERING,
         *parameters.SCORED,
     ),
     run=_run,
@@ -542,6 +544,7 @@ STUDY = Study(
     examples=(
         "strop audit --steps 4,16 -n 32 -o runs/audit",
         "strop audit runs/duo --axis temperature=1,0.9 --axis top_p=1,0.9 -o runs/duo-audit",
+        "strop audit --prompts prompts.jsonl --length 64 --steps 16 -n 64 -o runs/answers-audit",
     ),
     items=(
         Item(

@@ -101,6 +101,7 @@ STUDY = Study(
         parameters.outputs(128, smoke=16),
         parameters.evaluator(),
         *parameters.POINTED,
+        *parameters.ANSWERING,
         *parameters.SCORED,
     ),
     run=_run,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
     from strop.metrics.guard import Guard
     from strop.metrics.measured import Measured
+    from strop.prompts import Canvases
     from strop.store import Cell
 
 __all__ = [
@@ -234,11 +235,24 @@ def draw(
         n=ask["n"] if n is None else n,
         seed=ask["seed"] if seed is None else seed,
         length=ask.values.get("length"),
+        canvases=_canvases(ask, model),
         out=out,
         force=bool(ask.values.get("force")),
         progress=ask.progress,
     )
     return Run.open(out).cells()
+
+
+def _canvases(ask: Ask, model: Model) -> Canvases | None:
+    """What the outputs answer, where a study takes prompts and was given some."""
+    given = ask.values.get("prompts")
+    if given is None:
+        return None
+    from strop.denoisers.prompting import canvases_of
+
+    return canvases_of(
+        model, Path(given), length=ask.values.get("length"), chat=bool(ask.values.get("chat"))
+    )
 
 
 def score(
