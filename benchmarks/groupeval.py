@@ -27,15 +27,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strop.groupeval.bootstrap import partition_weights, replicate
-from strop.groupeval.cells import Cell, by_cell
+from strop.groupeval.bootstrap import partition_weights, replicate, score
+from strop.groupeval.directory import write_plan
 from strop.groupeval.inputs import Source
-from strop.groupeval.judgment import Grade, Judgment
+from strop.groupeval.judgments import load_judgments
 from strop.groupeval.plan import make_plan
 from strop.groupeval.profile import Profile, sha256
-from strop.groupeval.result import score
-from strop.groupeval.series import Series, write_plan
-from strop.groupeval.verdicts import load
+from strop.groupeval.scores import Cell, by_cell
+from strop.groupeval.series import Series
+from strop.groupeval.verdict import Grade, Verdict
+from strop.spec import JudgeSpec
 
 T = TypeVar("T")
 
@@ -50,11 +51,11 @@ def plain_scores(cell: Cell, v: Sequence[float], w: Sequence[float]) -> tuple[fl
     column = {partition: r for r, partition in enumerate(cell.partitions)}
     top, bottom = [0.0] * len(w), [0.0] * len(w)
     diversity = weight = 0.0
-    for judgment in cell.judgments:
-        share = v[column[judgment.partition]]
+    for verdict in cell.verdicts:
+        share = v[column[verdict.partition]]
         masses: dict[str | None, float] = {}
         total = valid = 0.0
-        for one in judgment.outputs:
+        for one in verdict.outputs:
             i = index[one.index]
             top[i] += share * 10 * sum(one.scores) / 8
             bottom[i] += share
@@ -63,7 +64,7 @@ def plain_scores(cell: Cell, v: Sequence[float], w: Sequence[float]) -> tuple[fl
                 valid += w[i]
                 masses[one.mode] = masses.get(one.mode, 0.0) + w[i]
         spread = -sum(m / valid * math.log(m / valid) for m in masses.values()) if valid else 0.0
-        ged = 10 * valid / total * spread / math.log(len(judgment.outputs))
+        ged = 10 * valid / total * spread / math.log(len(verdict.outputs))
         diversity += share * total * ged
         weight += share * total
     geq = sum(w[i] * top[i] / bottom[i] for i in range(len(w))) / sum(w)
@@ -83,7 +84,7 @@ def plain_loop(cell: Cell, replicates: int, seed: int) -> list[tuple[float, floa
 
 def random_cell(outputs: int, partitions: int, rng: np.random.Generator) -> Cell:
     """Judgments with some invalid outputs and modes of every size."""
-    judgments = []
+    verdicts = []
     for partition in range(partitions):
         order = rng.permutation(outputs)
         for group, members in enumerate(order.reshape(-1, SIZE)):
@@ -93,8 +94,8 @@ def random_cell(outputs: int, partitions: int, rng: np.random.Generator) -> Cell
                 scores = tuple(int(s) for s in rng.integers(0, 3, 4)) if valid else (0, 0, 0, 0)
                 mode = str(rng.integers(0, 12)) if valid else None
                 grades.append(Grade(int(index), valid, scores, mode))
-            judgments.append(Judgment("cell", partition, group, tuple(grades), "high"))
-    return by_cell(judgments)["cell"]
+            verdicts.append(Verdict("cell", partition, group, tuple(grades), "high"))
+    return by_cell(verdicts)["cell"]
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:
@@ -113,7 +114,7 @@ def planned(run: Path, texts: int) -> None:
 
 def judged(run: Path) -> None:
     """A verdict on every sheet, written without the sync that each would have while judging."""
-    series = Series.create(run, {"kind": "benchmark"})
+    series = Series.create(run, JudgeSpec(kind="benchmark"))
     rng = random.Random(0)
     with open(series.journal.path, "w") as file:
         for sheet in series.plan.sheets:
@@ -140,9 +141,9 @@ def grow(sizes: Sequence[int], replicates: int) -> None:
             run = Path(place) / "run"
             seconds = {"plan": timed(lambda run=run, n=texts: planned(run, n))[0]}
             judged(run)
-            seconds["read"], verdicts = timed(lambda run=run: load(str(run)))
+            seconds["read"], judgments = timed(lambda run=run: load_judgments(str(run)))
             seconds["score"], _ = timed(
-                lambda verdicts=verdicts: score(verdicts, replicates=replicates)
+                lambda judgments=judgments: score(judgments, replicates=replicates)
             )
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         growth = {name: seconds[name] / before[name] for name in before}

@@ -19,7 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 
 from strop.groupeval.bootstrap import FLOOR, geq_replicates, interval
-from strop.groupeval.cells import Cell
+from strop.groupeval.scores import Cell
 
 SIZES = (8, 16, 32, 64, 128)
 VALID = (0.05, 0.2, 0.5, 0.95)

@@ -14,34 +14,10 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from strop.checkpoints.config import SHAPES
-from strop.checkpoints.layout import Layout, Sizes, write_checkpoint
+from strop.checkpoints.layout import Layout, write_random
 from strop.records import FAMILIES
 from strop.registry import resolve
-
-
-def random_tensors(sizes: Sizes, seed: int) -> dict[str, torch.Tensor]:
-    """Weights of a moderate size for every tensor."""
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for key, size in sizes.items():
-        if "norm" in key or "ln_f" in key:
-            value = torch.ones(size)
-        elif key == "output_layer.linear.bias":
-            rank = torch.randperm(size[0], generator=generator).float()
-            value = -(rank + 2).log()
-        else:
-            value = torch.randn(size, generator=generator) * (0.5 if len(size) == 1 else 1.0)
-            value = value / (size[-1] ** 0.5 if len(size) == 2 else 10.0)
-        tensors[key] = value
-    for key in [k for k in tensors if k.endswith("weight_orig")]:
-        left, scale, right = torch.linalg.svd(tensors[key], full_matrices=False)
-        tensors[key.replace("_orig", "_u")] = left[:, 0].contiguous()
-        tensors[key.replace("_orig", "_v")] = right[0].contiguous()
-        tensors[key] = tensors[key] / scale[0]
-    return tensors
 
 
 def main() -> None:
@@ -66,14 +42,7 @@ def main() -> None:
     shape = replace(shape, mask_id=shape.vocab_size - 1)
 
     layout: Layout = resolve(layouts[family])(shape)
-    beside = {
-        name: random_tensors(sizes, seed + 1 + i)
-        for i, (name, sizes) in enumerate(layout.beside.items())
-    }
-    tensors = random_tensors(layout.sizes, seed)
-    for key, row in layout.silent.items():
-        tensors[key][row] = 0.0
-    write_checkpoint(directory, layout, tensors, beside)
+    write_random(directory, layout, seed)
     print(f"wrote {directory}")
 
 

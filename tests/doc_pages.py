@@ -445,6 +445,8 @@ def data_faults(piece: Piece) -> Iterator[str]:
             json.loads(piece.text)
         elif piece.kind == "yaml":
             yaml.safe_load(piece.text)
+        elif piece.kind == "toml":
+            tomllib.loads(piece.text)
     except (ValueError, yaml.YAMLError) as error:
         yield f"{piece.place}: {error}"
     if piece.kind == "" and not is_shell(piece):

@@ -34,9 +34,8 @@ import pytest
 import doc_pages
 import strop
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
+from strop import registry
 from strop.cli.main import run
-from strop.metrics import metric
-from strop.studies import studies, study
 from tiny_models import WORDS, environment, write_checkpoint
 
 HUB = "needs a hub"
@@ -136,7 +135,7 @@ READERS: dict[str, Reader] = {
     "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
     "docs/theory.md": Reader({"FILE": "bits.json"}),
-    "docs/extending.md": Reader(prepare=two_pools, names={"my_judge": lambda *_: "{}"}),
+    "docs/extending.md": Reader({"RUN": "runs/ge"}, two_pools),
 }
 
 
@@ -239,8 +238,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     What a page registers is forgotten afterwards.
     """
-    monkeypatch.setattr(metric, "_METRICS", dict(metric._METRICS))
-    monkeypatch.setattr(study, "_STUDIES", studies())
+    for one in registry._REGISTRIES:
+        monkeypatch.setattr(one, "_added", {})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     os.symlink(ROOT / "scripts", "scripts")

@@ -45,13 +45,14 @@ def samplers(draw: st.DrawFn) -> SamplerSpec:
         "temperature": draw(st.floats(0, 1e6)),
         "precision": draw(st.sampled_from(["float32", "float64"])),
         "top_p": draw(st.floats(0, 1, exclude_min=True)),
-        "implementation": "dense",
     }
     facts = SAMPLERS[fields["name"]]
+    forms = ["dense"] if facts.dense is not None else []
     fields["finish"] = draw(st.sampled_from([None, *facts.finishes]))
     if fields["name"] in FAST and fields["precision"] in facts.fast_precisions:
-        fields["implementation"] = draw(st.sampled_from(["fast", "dense"]))
-    if draw(st.booleans()):
+        forms.append("fast")
+    fields["implementation"] = draw(st.sampled_from(forms))
+    if facts.grid and draw(st.booleans()):
         fields["grid"] = draw(grids())
     else:
         fields["steps"] = draw(st.integers(1, MOST_STEPS))
@@ -229,6 +230,44 @@ def test_settings_of_one_sampler_are_filled_in_and_part_of_its_id() -> None:
     assert len(ids | {default.id}) == 5
     assert SamplerSpec(name="remdm-cap", eta=0).id == SamplerSpec(name="remdm-cap", eta=-0.0).id
     assert json.loads(default.canonical())["settings"] == default.settings
+
+
+def test_public_names_are_read_among_the_settings_too() -> None:
+    public = {"use_cache": True, "dual_cache": True, "diffusion_steps": 8, "temperature": 0.5}
+    spec = SamplerSpec(name="fast-dllm", settings={**public, "factor": 2.0})
+    assert spec == SamplerSpec(
+        name="fast-dllm", cache="dual", steps=8, temperature=0.5, factor=2.0, commit="factor"
+    )
+    assert (spec.steps, spec.temperature) == (8, 0.5)
+    assert (spec.settings["cache"], spec.settings["commit"]) == ("dual", "factor")
+    # A command line has words.
+    typed = SamplerSpec(name="fast-dllm", settings={"use_cache": "true", "dual_cache": "false"})
+    assert typed == SamplerSpec(name="fast-dllm", cache="prefix")
+    assert SamplerSpec(name="llada", settings={"logits_eos_inf": True}).settings["end"] == "never"
+    # Said beside `settings`, it holds; and the canonical form reads back as itself.
+    again = spec.model_copy(update={"dual_cache": False, "use_cache": True})
+    assert again.settings["cache"] == "prefix"
+    assert SamplerSpec(**spec.model_dump()) == spec
+    assert SamplerSpec(name="blockwise", settings={"threshold": 0.8}).settings["commit"] == (
+        "threshold"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"settings": {"use_cache": "perhaps"}}, "neither on nor off"),
+        ({"settings": {"steps": 8}, "steps": 16}, "`steps` is given twice"),
+        ({"settings": {"diffusion_steps": 8}, "steps": 16}, "`steps` is given twice"),
+        ({"settings": {"tresholds": 0.5}}, "threshold"),
+        ({"settings": {"precision": "float32"}}, "setting of 'fast-dllm'"),
+        ({"settings": 3}, "not a mapping"),
+    ],
+)
+def test_public_names_that_make_no_sense_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError) as found:
+        SamplerSpec(name="fast-dllm", **fields)
+    assert told in str(found.value)
 
 
 def test_steps_of_a_causal_sampler_are_its_length() -> None:

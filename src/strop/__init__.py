@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.generate import sample
     from strop.pool import Pool
+    from strop.registry import register
     from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
     from strop.store import Run
     from strop.training.loop import train
@@ -39,6 +40,7 @@ _HOME = {
     "UserError": "strop.errors",
     "load_denoiser": "strop.denoisers",
     "load_model": "strop.denoisers",
+    "register": "strop.registry",
     "sample": "strop.generate",
     "train": "strop.training.loop",
 }
@@ -60,6 +62,7 @@ __all__ = [
     "__version__",
     "load_denoiser",
     "load_model",
+    "register",
     "sample",
     "train",
 ]

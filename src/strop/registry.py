@@ -10,15 +10,34 @@ left out and remembered: `strop doctor` tells why, and no other command suffers.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Problem", "Record", "Reference", "Registry", "problems", "register", "resolve"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "Plugin",
+    "Problem",
+    "Record",
+    "Reference",
+    "Registry",
+    "one_line",
+    "plugins",
+    "problems",
+    "register",
+    "resolve",
+    "strays",
+]
+
+PREFIX = "strop."
+"""How the groups of entry points begin."""
 
 Reference = str | Callable[..., Any]
 """Something that need not be loaded yet: `package.module:name`, or the thing itself."""
@@ -41,6 +60,19 @@ class Record(Protocol):
 
 
 R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A record that another package brought."""
+
+    kind: str
+    """What it is, in words: a metric, a study."""
+    name: str
+    package: str
+    """The distribution that brings it."""
+    version: str
+    """The record's own, which is not the package's."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +99,7 @@ class Registry(Mapping[str, R], Generic[R]):
         self._own: dict[str, R] | None = None
         self._added: dict[str, R] = {}
         self._plugged: dict[str, R] | None = None
+        self._packages: dict[str, str] = {}
         self._problems: list[Problem] = []
         _REGISTRIES.append(self)
 
@@ -77,17 +110,19 @@ class Registry(Mapping[str, R], Generic[R]):
             self._own = {one.name: one for one in self._find_builtin()}
         return self._own
 
+    def here(self) -> Mapping[str, R]:
+        """What is built in and what was added: everything that needs no other package."""
+        return {**self.builtin, **self._added}
+
     def __getitem__(self, name: str) -> R:
-        for known in (self.builtin, self._added):
-            if name in known:
-                return known[name]
-        return self._plugins()[name]
+        here = self.here()
+        return here[name] if name in here else self._plugins()[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.builtin or name in self._added or name in self._plugins()
+        return name in self.here() or name in self._plugins()
 
     def __iter__(self) -> Iterator[str]:
-        yield from {**self.builtin, **self._added, **self._plugins()}
+        yield from {**self.here(), **self._plugins()}
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -96,15 +131,15 @@ class Registry(Mapping[str, R], Generic[R]):
         """The record of a name that a user wrote, or an error that helps."""
         if name in self:
             return self[name]
-        for one in self._problems:
-            if one.name == name:
-                raise UserError(
-                    f"The {self.kind} {name!r} of the package {one.package!r} cannot be used.",
-                    where=where,
-                    got=one.error,
-                    fix="repair or update that package; `strop doctor` lists all such problems",
-                )
-        raise unknown_name(self.kind, name, self, where=where)
+        wrong = self.problem(name)
+        if wrong is None:
+            raise unknown_name(self.kind, name, self, where=where)
+        raise UserError(
+            f"The {self.kind} {name!r} of the package {wrong.package!r} cannot be used.",
+            where=where,
+            got=wrong.error,
+            fix="repair or update that package; `strop doctor` lists all such problems",
+        )
 
     def add(self, record: R, *, replace: bool = False) -> None:
         """Add a record for this process; `replace` allows for one that was added before."""
@@ -128,12 +163,30 @@ class Registry(Mapping[str, R], Generic[R]):
         self._plugins()
         return list(self._problems)
 
+    def problem(self, name: str) -> Problem | None:
+        """Why a plug-in was left out; None for a name that nobody installed."""
+        return next((one for one in self.problems() if one.name == name), None)
+
     def plugins(self) -> Mapping[str, R]:
         """What other packages brought, by name."""
         return dict(self._plugins())
 
+    def leave_out(self, name: str, why: str) -> None:
+        """Do without a plug-in that turned out to be unusable; a problem from then on."""
+        if self._plugins().pop(name, None) is not None:
+            self._problems.append(Problem(self.group, name, self._packages.pop(name), why))
+
+    def told(self) -> list[Plugin]:
+        """The plug-ins of this kind for people."""
+        return [
+            Plugin(self.kind, name, self._packages[name], str(record.version))
+            for name, record in self._plugins().items()
+        ]
+
     def _plugins(self) -> dict[str, R]:
         if self._plugged is None:
+            from importlib.metadata import entry_points  # slow to load: not when nobody asks
+
             self._plugged = {}  # first of all: a plug-in may look into the registry while it loads
             for point in sorted(entry_points(group=self.group), key=_package):
                 self._plug(point, self._plugged)
@@ -141,22 +194,31 @@ class Registry(Mapping[str, R], Generic[R]):
 
     def _plug(self, point: EntryPoint, plugged: dict[str, R]) -> None:
         try:
-            record = point.load()
+            # What a module prints while it is imported is no part of a command's answer.
+            with redirect_stdout(sys.stderr):
+                record = point.load()
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
             # Whatever a foreign module does when it is imported, other commands go on.
-            if isinstance(error, KeyboardInterrupt):
-                raise
-            wrong = f"{type(error).__name__}: {error}".partition("\n")[0][:300]
+            wrong = one_line(error)
         else:
-            wrong = self._unusable(record)
-            if wrong is None and record.name != point.name:
-                wrong = f"its entry point is called {point.name!r}, its record {record.name!r}"
-            if wrong is None and record.name in {**self.builtin, **self._added, **plugged}:
-                wrong = f"the name {record.name!r} is taken; the one that was there first stays"
+            wrong = self._unplugged(point, record, plugged)
             if wrong is None:
                 plugged[record.name] = record
+                self._packages[record.name] = _package(point)
         if wrong is not None:
             self._problems.append(Problem(self.group, point.name, _package(point), wrong))
+
+    def _unplugged(self, point: EntryPoint, record: Any, plugged: Mapping[str, R]) -> str | None:
+        """Why the record of an entry point is left out; None where it is not."""
+        wrong = self._unusable(record)
+        if wrong is None and record.name != point.name:
+            wrong = f"its entry point is called {point.name!r}, its record {record.name!r}"
+        if wrong is None and record.name in {**self.here(), **plugged}:
+            owner = self._packages.get(record.name, "strop")
+            wrong = f"the name {record.name!r} is taken by {owner}; the one that was first stays"
+        return wrong
 
     def _unusable(self, record: Any) -> str | None:
         """Why a record of somebody else's cannot be taken, in one line; None where it can."""
@@ -186,9 +248,29 @@ def register(record: Record, *, replace: bool = False) -> None:
     )
 
 
+def plugins() -> list[Plugin]:
+    """What other packages brought, of the kinds loaded so far."""
+    return [one for registry in _REGISTRIES for one in registry.told()]
+
+
 def problems() -> list[Problem]:
-    """Everything that `strop doctor` has to tell about plug-ins of the kinds loaded so far."""
-    return [problem for registry in _REGISTRIES for problem in registry.problems()]
+    """What is wrong with plug-ins of the kinds loaded so far."""
+    return [one for registry in _REGISTRIES for one in registry.problems()]
+
+
+def strays() -> list[Problem]:
+    """Entry points that no kind reads, for whoever has loaded all kinds."""
+    from importlib.metadata import entry_points
+
+    groups = sorted(registry.group for registry in _REGISTRIES)
+    wrong = "there is no such group; the groups are " + ", ".join(groups)
+    found = entry_points()
+    return [
+        Problem(point.group, point.name, _package(point), wrong)
+        for group in sorted(found.groups)
+        if group.startswith(PREFIX) and group not in groups
+        for point in found.select(group=group)
+    ]
 
 
 def resolve(reference: Reference) -> Any:
@@ -197,6 +279,11 @@ def resolve(reference: Reference) -> Any:
         return reference
     module, _, name = reference.partition(":")
     return getattr(import_module(module), name)
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, short."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0][:300]
 
 
 def _package(point: EntryPoint) -> str:

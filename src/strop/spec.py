@@ -2,7 +2,7 @@
 
 Read this file first. A `SamplerSpec` and a `CheckpointSpec` make a `GeneratorSpec`, the object of
 every comparison; a `CellSpec` adds the seed, and its `id` names the folder of what came out. A
-`MetricSpec` names what was measured on it.
+`MetricSpec` names what was measured on it, a `JudgeSpec` who judged its texts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 from pydantic import (
     BaseModel,
     ConfigDict,
+    JsonValue,
     SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
@@ -48,6 +49,7 @@ __all__ = [
     "Finish",
     "GeneratorSpec",
     "Implementation",
+    "JudgeSpec",
     "MetricSpec",
     "OperatingPoint",
     "Precision",
@@ -204,6 +206,7 @@ class SamplerSpec(Spec):
         data = dict(data)
         name = data.get("name", "ancestral")
         facts = SAMPLERS.find(name if isinstance(name, str) else str(name), "SamplerSpec.name")
+        data = _in_our_names(facts, data)
         grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
         own_grid = grid != "uniform"
         if data.get("finish") is None:
@@ -243,7 +246,7 @@ class SamplerSpec(Spec):
                 got=f"{len(self.grid)} masses and steps={self.steps}",
                 expected="one mass per step; leave `steps` out and the grid decides",
             )
-        if facts.causal and (self.grid != "uniform" or self.finish != facts.finish):
+        if not facts.grid and (self.grid != "uniform" or self.finish != facts.finish):
             raise UserError(
                 f"The sampler {self.name!r} has neither a reveal grid nor a finish.",
                 where="SamplerSpec",
@@ -255,6 +258,33 @@ class SamplerSpec(Spec):
         _check_offered(self, facts)
         facts.form(self.implementation)
         return self
+
+
+LIFTED = ("steps", "temperature", "top_p")
+"""Fields of every sampler that the public codes have among their options."""
+
+
+def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
+    """What came under a public code's names, as fields or among `settings`, under ours.
+
+    Among `settings`, what is a field of every sampler becomes that field.
+    """
+    inner = data.get("settings", {})
+    if facts.public_names is None or not isinstance(inner, Mapping):
+        return data
+    outer = {key: value for key, value in data.items() if key != "settings"}
+    alone, fields = facts.public_names(inner), facts.public_names(outer)
+    for key in LIFTED:
+        if key in alone and fields.get(key, alone[key]) != alone[key]:
+            raise UserError(
+                f"`{key}` is given twice.",
+                where="SamplerSpec.settings",
+                got=f"{_shown(alone[key])} in `settings` and {_shown(fields[key])} beside it",
+                fix="leave one out",
+            )
+    own = {key: value for key, value in alone.items() if key not in LIFTED}
+    lifted = {key: value for key, value in alone.items() if key in LIFTED}
+    return {**lifted, **fields, "settings": own}
 
 
 def _check_offered(spec: SamplerSpec, facts: Sampler) -> None:
@@ -557,6 +587,13 @@ class MetricSpec(Spec):
     span: SpanPolicy | None = None
     settings: dict[str, int | float | bool | str] = {}
     """Everything else that the numbers depend on, such as the clean-up before retokenising."""
+    version: str | None = None
+    """Of a metric of somebody else's, so that a changed one has files of its own."""
+
+    @model_serializer(mode="wrap")
+    def _without_no_version(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What is built in has none, and its ids are older than this field.
+        return {k: v for k, v in dump(self).items() if k != "version" or v is not None}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -568,3 +605,67 @@ class MetricSpec(Spec):
                 expected="small letters, digits and hyphens, such as 'perplexity'",
             )
         return self
+
+
+class JudgeSpec(Spec):
+    """Who judges texts: a model behind an address, a person, a rule. Part of a series' identity.
+
+    Only what is set stands in the canonical text, and `settings` stand there beside the fields, so
+    that judges of one kind need not know of another's.
+    """
+
+    kind: str
+    """Which record of `strop.groupeval.JUDGES` made it, such as `endpoint` or `human`."""
+    version: str | None = None
+    """Of a plug-in's judge: a changed one is another judge."""
+    model: str | None = None
+    """As the server names it, or the version of a rule such as `offline-v1`."""
+    name: str | None = None
+    """Of a person; of a rule with settings, what tables call it."""
+    base_url: str | None = None
+    decoding: dict[str, JsonValue] | None = None
+    """Temperature, top_p and the limit of a reply, as they are sent."""
+    response_format: str | None = None
+    """How the form of a reply is asked for."""
+    features: str | None = None
+    """Of the offline judge: what it tells modes apart by."""
+    weights_sha256: str | None = None
+    """Of the network behind the features, if there is one."""
+    settings: dict[str, JsonValue] = {}
+    """Everything else that makes it this judge and no other."""
+
+    @model_serializer(mode="wrap")
+    def _beside_each_other(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = dump(self)
+        settings = fields.pop("settings")
+        return {k: v for k, v in fields.items() if v is not None} | settings
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        # Null under a field's name is what a file may say; from a caller it would be a mistake.
+        twice = [name for name, value in self.settings.items() if value is not None]
+        twice = [name for name in twice if name in type(self).model_fields and name != "settings"]
+        if twice:
+            raise UserError(
+                "A setting of a judge has the name of a field.",
+                where="JudgeSpec.settings",
+                got=", ".join(twice),
+                fix="give the field itself, or call the setting something else",
+            )
+        return self
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """The reverse of `document`: what is no field is a setting."""
+        own = {k: v for k, v in document.items() if k in cls.model_fields and v is not None}
+        own.pop("settings", None)
+        return cls(**own, settings={k: v for k, v in document.items() if k not in own})
+
+    def document(self) -> dict[str, Any]:
+        """As files hold it, and as it is hashed."""
+        return self.model_dump(mode="json")
+
+    @property
+    def title(self) -> str:
+        """What the judge is called in tables."""
+        return self.name or self.model or self.kind

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strop.groupeval import portable
-from strop.groupeval.judgment import Confidence, Grade, Judgment
+from strop.groupeval.verdict import Confidence, Grade, Verdict
 
 ZERO = (0, 0, 0, 0)
 
@@ -28,12 +28,12 @@ def group(
     number: int = 0,
     first: int = 0,
     confidence: Confidence = "high",
-) -> Judgment:
+) -> Verdict:
     outputs = tuple(grade(first + i, letter) for i, letter in enumerate(pattern))
-    return Judgment(cell, partition, number, outputs, confidence)
+    return Verdict(cell, partition, number, outputs, confidence)
 
 
-def random_judgments(
+def random_verdicts(
     seed: int,
     *,
     cell: str = "cell",
@@ -42,10 +42,10 @@ def random_judgments(
     partitions: int = 2,
     best: float = 0.5,
     modes: int = 5,
-) -> list[Judgment]:
+) -> list[Verdict]:
     """Every output once per partition; `best` is the chance of a good grade."""
     rng = np.random.default_rng(seed)
-    judgments = []
+    verdicts = []
     for partition in range(partitions):
         order = rng.permutation(outputs).reshape(-1, size)
         for number, members in enumerate(order):
@@ -56,12 +56,12 @@ def random_judgments(
                 mode = "abcdefgh"[rng.integers(modes)] if valid else None
                 hybrid = valid and bool(rng.random() < 0.2)
                 grades.append(Grade(int(index), valid, scores, mode, hybrid))
-            judgments.append(Judgment(cell, partition, number, tuple(grades), "high"))
-    return judgments
+            verdicts.append(Verdict(cell, partition, number, tuple(grades), "high"))
+    return verdicts
 
 
-def write(path: Path, judgments: list[Judgment]) -> Path:
-    path.write_text(portable.text(judgments))
+def write(path: Path, verdicts: list[Verdict]) -> Path:
+    path.write_text(portable.text(verdicts))
     return path
 
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from strop.groupeval.directory import write_plan
 from strop.groupeval.inputs import Source
 from strop.groupeval.plan import Sheet, make_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series, write_plan
+from strop.groupeval.series import Series
+from strop.spec import JudgeSpec
 
 HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 
@@ -59,7 +61,7 @@ INVALID = {
 
 def judged(run: Path, rule: Rule, *, name: str = "rule", repeat: int = 0, skip: int = 0) -> Series:
     """The plan as a judge with this rule leaves it; the first `skip` sheets stay unanswered."""
-    series = Series.create(run, {"kind": "test", "name": name})
+    series = Series.create(run, JudgeSpec(kind="test", name=name))
     with series.writing():
         for sheet in series.plan.sheets[skip:]:
             series.append(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_judgments import group, random_judgments
+from made_judgments import group, random_verdicts
 
 from strop.groupeval import bootstrap
 from strop.groupeval.bootstrap import (
@@ -16,11 +16,10 @@ from strop.groupeval.bootstrap import (
     output_weights,
     partition_weights,
     replicate,
+    score,
 )
-from strop.groupeval.cells import by_cell
-from strop.groupeval.diagnostics import ged
-from strop.groupeval.result import score
-from strop.groupeval.verdicts import Planned, Verdicts
+from strop.groupeval.judgments import Judgments
+from strop.groupeval.scores import Planned, by_cell, ged
 
 
 def benchmark() -> Any:
@@ -37,10 +36,10 @@ def benchmark() -> Any:
 @pytest.mark.parametrize("left_out", [0, 1, 7])
 def test_equals_the_plain_loop(left_out: int) -> None:
     """Same weights, same scores, with judgments missing."""
-    judgments = random_judgments(5, partitions=3)
-    judgments.append(group("xxxx", partition=3))
-    judgments.append(group("Axxx", partition=3, number=1, first=4))
-    cell = by_cell(judgments[left_out:])["cell"]
+    verdicts = random_verdicts(5, partitions=3)
+    verdicts.append(group("xxxx", partition=3))
+    verdicts.append(group("Axxx", partition=3, number=1, first=4))
+    cell = by_cell(verdicts[left_out:])["cell"]
     rng = np.random.default_rng(left_out)
     v = rng.dirichlet(np.ones(len(cell.partitions)), 20)
     e = rng.standard_exponential((20, len(cell.outputs)))
@@ -51,8 +50,8 @@ def test_equals_the_plain_loop(left_out: int) -> None:
 
 
 def test_equal_weights_give_the_scores_back() -> None:
-    for judgments in (random_judgments(2), random_judgments(2)[:-3]):
-        cell = by_cell(judgments)["cell"]
+    for verdicts in (random_verdicts(2), random_verdicts(2)[:-3]):
+        cell = by_cell(verdicts)["cell"]
         v, e = np.full((1, 2), 0.5), np.ones((1, len(cell.outputs)))
         assert geq_replicates(cell, v, e)[0] == pytest.approx(cell.geq())
         assert ged_replicates(cell, v, e)[0] == pytest.approx(ged(cell))
@@ -75,7 +74,7 @@ def test_partition_weights_are_shared_and_outputs_are_not() -> None:
     np.testing.assert_array_equal(shared[1], partition_weights([0, 1], 1000, seed=3)[1])
     np.testing.assert_allclose(shared[0] + shared[1], 1)
     # Cells whose partitions differ and whose outputs do not: only the shared weights move them.
-    judgments = [
+    verdicts = [
         one
         for cell in ("one", "two")
         for one in (
@@ -83,13 +82,13 @@ def test_partition_weights_are_shared_and_outputs_are_not() -> None:
             group("xx", cell=cell, partition=1),
         )
     ]
-    cells = by_cell(judgments)
+    cells = by_cell(verdicts)
     one, two = (replicate(cells[name], shared, seed=3).geq for name in ("one", "two"))
     np.testing.assert_allclose(one, two)
     np.testing.assert_allclose(one, 7.5 * shared[0])
     # Cells that differ only in outputs: independent draws.
-    left = by_cell(random_judgments(1, cell="one", partitions=1))["one"]
-    right = by_cell(random_judgments(1, cell="two", partitions=1))["two"]
+    left = by_cell(random_verdicts(1, cell="one", partitions=1))["one"]
+    right = by_cell(random_verdicts(1, cell="two", partitions=1))["two"]
     alone = partition_weights([0], 4000, seed=3)
     a, b = replicate(left, alone, seed=3).geq, replicate(right, alone, seed=3).geq
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.06  # 4 standard errors
@@ -98,10 +97,10 @@ def test_partition_weights_are_shared_and_outputs_are_not() -> None:
 
 
 def test_scoring_tells_how_far_it_is() -> None:
-    judgments = [one for name in "ab" for one in random_judgments(3, cell=name, outputs=240)]
+    verdicts = [one for name in "ab" for one in random_verdicts(3, cell=name, outputs=240)]
     planned = {name: Planned(240, 120, 2) for name in "ab"}
     steps: list[int] = []
-    score(Verdicts("x", judgments, [], planned, False, True), replicates=1000, told=steps.append)
+    score(Judgments("x", verdicts, [], planned, False, True), replicates=1000, told=steps.append)
     assert sum(steps) == 2000
     assert len(steps) > 4
 
@@ -115,7 +114,7 @@ def test_interval_covers_as_often_as_it_says() -> None:
     """
     truth, covered, narrow = 0.85 * 10 * 0.5, 0, 0
     for seed in range(200):
-        cell = by_cell(random_judgments(seed, outputs=48, partitions=1))["cell"]
+        cell = by_cell(random_verdicts(seed, outputs=48, partitions=1))["cell"]
         drawn = replicate(cell, partition_weights([0], 1000, seed), seed=seed, modes=False).geq
         low, high = interval(drawn)
         covered += low <= truth <= high

@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_judgments import group, random_judgments, write
+from made_judgments import group, random_verdicts, write
 
 from strop.errors import UserError
-from strop.groupeval.agree import (
+from strop.groupeval.bootstrap import score
+from strop.groupeval.comparison import compare
+from strop.groupeval.judgments import Judgments, load_judgments
+from strop.groupeval.scores import Planned
+from strop.groupeval.trust import (
     adjusted_rand,
     agree,
     alpha,
@@ -19,21 +23,19 @@ from strop.groupeval.agree import (
     rank_correlation,
     spearman,
 )
-from strop.groupeval.compare import compare
-from strop.groupeval.judgment import Judgment
-from strop.groupeval.result import score
-from strop.groupeval.verdicts import Planned, Verdicts, load
+from strop.groupeval.verdict import Verdict
+from strop.spec import JudgeSpec
 
 
-def verdicts(judgments: list[Judgment], source: str = "x", **known: object) -> Verdicts:
-    planned = {j.cell: Planned(24, 12, 2) for j in judgments}
-    return Verdicts(source, judgments, [], planned, False, True, **known)  # type: ignore[arg-type]
+def judgments(verdicts: list[Verdict], source: str = "x", **known: object) -> Judgments:
+    planned = {j.cell: Planned(24, 12, 2) for j in verdicts}
+    return Judgments(source, verdicts, [], planned, False, True, **known)  # type: ignore[arg-type]
 
 
 def test_difference_and_its_interval() -> None:
     """48 outputs of mean quality 2.1 and 6.4: the interval is far from zero and near the truth."""
-    poor = verdicts(random_judgments(1, cell="poor", best=0.25, outputs=48), "a")
-    good = verdicts(random_judgments(2, cell="good", best=0.75, outputs=48), "b")
+    poor = judgments(random_verdicts(1, cell="poor", best=0.25, outputs=48), "a")
+    good = judgments(random_verdicts(2, cell="good", best=0.75, outputs=48), "b")
     (row,) = compare(poor, good, replicates=2000)["pairs"]
     low, high = row["geq_interval"]
     assert row["geq_difference"] == pytest.approx(row["geq_b"] - row["geq_a"])
@@ -53,13 +55,13 @@ def test_equal_cells_do_not_differ() -> None:
     """
     wrong = 0
     for seed in range(10):
-        a = verdicts(random_judgments(100 + seed, outputs=48), "a")
-        b = verdicts(random_judgments(200 + seed, outputs=48), "b")
+        a = judgments(random_verdicts(100 + seed, outputs=48), "a")
+        b = judgments(random_verdicts(200 + seed, outputs=48), "b")
         wrong += compare(a, b, replicates=500)["pairs"][0]["geq_interval_excludes_zero"]
     assert wrong <= 2
 
 
-def sparse(seed: int, valid: float, outputs: int = 40) -> list[Judgment]:
+def sparse(seed: int, valid: float, outputs: int = 40) -> list[Verdict]:
     """Every output alike in both partitions: above zero with this chance, and zero otherwise."""
     rng = random.Random(seed)
     marks = "".join("a" if rng.random() < valid else "x" for _ in range(outputs))
@@ -78,7 +80,7 @@ def test_one_valid_text_against_none_is_no_difference() -> None:
         for j in nothing
         if j.partition == p
     ]
-    (row,) = compare(verdicts(nothing, "a"), verdicts(one, "b"))["pairs"]
+    (row,) = compare(judgments(nothing, "a"), judgments(one, "b"))["pairs"]
     assert row["geq_interval"][0] > 0  # the protocol's bootstrap says so
     assert not row["geq_interval_excludes_zero"]
     assert (row["n_outputs_above_0_a"], row["n_outputs_above_0_b"]) == (0, 1)
@@ -93,7 +95,7 @@ def test_null_pairs_at_the_floor_are_not_told_apart() -> None:
     bare = told = 0
     for seed in range(100):
         a, b = sparse(2 * seed, 0.05), sparse(2 * seed + 1, 0.05)
-        (row,) = compare(verdicts(a, "a"), verdicts(b, "b"), replicates=500)["pairs"]
+        (row,) = compare(judgments(a, "a"), judgments(b, "b"), replicates=500)["pairs"]
         low, high = row["geq_interval"]
         bare += low > 0 or high < 0
         told += row["geq_interval_excludes_zero"]
@@ -103,55 +105,57 @@ def test_null_pairs_at_the_floor_are_not_told_apart() -> None:
 
 @pytest.mark.parametrize(("outputs", "told"), [(24, "only 24 outputs: too narrow"), (32, None)])
 def test_few_outputs_are_told_beside_the_interval(outputs: int, told: str | None) -> None:
-    cell = score(verdicts(random_judgments(1, outputs=outputs)), replicates=10)["cells"]["cell"]
+    cell = score(judgments(random_verdicts(1, outputs=outputs)), replicates=10)["cells"]["cell"]
     assert cell["geq_interval_mind"] == told
-    a, b = (verdicts(random_judgments(s, outputs=outputs), str(s)) for s in (1, 2))
+    a, b = (judgments(random_verdicts(s, outputs=outputs), str(s)) for s in (1, 2))
     assert compare(a, b, replicates=10)["pairs"][0]["geq_interval_mind"] == told
 
 
 def test_refusals() -> None:
-    one = verdicts(random_judgments(1), "a", profile="p" * 64, judge={"model": "m"})
+    judge = JudgeSpec(kind="test", model="m")
+    warmer = judge.model_copy(update={"settings": {"temperature": 1}})
+    one = judgments(random_verdicts(1), "a", profile="p" * 64, judge=judge)
     other = dataclasses.replace(one, source="b")
     assert compare(one, other, replicates=10)["unchecked"] == []
     with pytest.raises(UserError, match="profiles differ"):
         compare(one, dataclasses.replace(other, profile="q" * 64))
     with pytest.raises(UserError, match="judges differ"):
-        compare(one, dataclasses.replace(other, judge={"model": "m", "temperature": 1}))
+        compare(one, dataclasses.replace(other, judge=warmer))
     with pytest.raises(UserError, match="profiles differ"):
         compare(one, dataclasses.replace(other, modes=False))
     with pytest.raises(UserError, match="group sizes differ"):
-        compare(one, verdicts(random_judgments(1, size=8), "b"))
+        compare(one, judgments(random_verdicts(1, size=8), "b"))
     with pytest.raises(UserError, match="the same"):
         compare(one, one)
     with pytest.raises(UserError, match="no accepted judgment"):
-        compare(one, dataclasses.replace(other, judgments=[]))
-    two = [*random_judgments(1, cell="c"), *random_judgments(1, cell="d")]
+        compare(one, dataclasses.replace(other, verdicts=[]))
+    two = [*random_verdicts(1, cell="c"), *random_verdicts(1, cell="d")]
     with pytest.raises(UserError, match="no cell in common"):
-        compare(one, verdicts(two, "b"))
-    file = verdicts(random_judgments(3), "f")
+        compare(one, judgments(two, "b"))
+    file = judgments(random_verdicts(3), "f")
     assert compare(one, file, replicates=10)["unchecked"] == ["profile", "judge"]
 
 
 def test_names_of_judgments(tmp_path: Path) -> None:
-    judgments = [*random_judgments(1, cell="a:b"), *random_judgments(2, cell="c")]
-    path = write(tmp_path / "with:colon@x.jsonl", judgments)
-    assert set(load(str(path)).planned) == {"a:b", "c"}
-    assert set(load(f"{path}:a:b").planned) == {"a:b"}
+    verdicts = [*random_verdicts(1, cell="a:b"), *random_verdicts(2, cell="c")]
+    path = write(tmp_path / "with:colon@x.jsonl", verdicts)
+    assert set(load_judgments(str(path)).planned) == {"a:b", "c"}
+    assert set(load_judgments(f"{path}:a:b").planned) == {"a:b"}
     with pytest.raises(UserError, match="no cell called"):
-        load(f"{path}:d")
+        load_judgments(f"{path}:d")
     with pytest.raises(UserError, match="no such file"):
-        load(str(tmp_path / "absent.jsonl:d"))
+        load_judgments(str(tmp_path / "absent.jsonl:d"))
 
 
 def test_bounds_hold_whatever_is_missing() -> None:
     """Leave groups out; the bounds hold the whole cell's scores, and are tight with none out."""
-    whole = random_judgments(4)
-    truth = score(verdicts(whole), replicates=10)["cells"]["cell"]
+    whole = random_verdicts(4)
+    truth = score(judgments(whole), replicates=10)["cells"]["cell"]
     assert truth["geq_bounds"] == pytest.approx([truth["geq"]] * 2)
     assert truth["ged_bounds"] == pytest.approx([truth["ged"]] * 2)
     for seed in range(20):
         kept = random.Random(seed).sample(whole, 1 + seed % 11)
-        told = score(verdicts(kept), replicates=10)["cells"]["cell"]
+        told = score(judgments(kept), replicates=10)["cells"]["cell"]
         for name in ("geq", "ged"):
             low, high = told[f"{name}_bounds"]
             assert 0 <= low <= truth[name] <= high <= 10
@@ -159,7 +163,7 @@ def test_bounds_hold_whatever_is_missing() -> None:
 
 
 def test_a_cell_without_verdicts_is_open_not_zero() -> None:
-    told = score(dataclasses.replace(verdicts(random_judgments(1)), judgments=[]), replicates=10)
+    told = score(dataclasses.replace(judgments(random_verdicts(1)), verdicts=[]), replicates=10)
     cell = told["cells"]["cell"]
     assert cell["geq"] is None
     assert cell["ged"] is None
@@ -207,40 +211,40 @@ def test_adjusted_rand_counts_pairs(groups: list[tuple[str, str]]) -> None:
 
 
 def test_agreement_of_a_judge_with_itself_renamed_and_with_chance() -> None:
-    one = random_judgments(7, outputs=240, size=8)
-    renamed = [_renamed(judgment, "xyzuv") for judgment in one]
-    told = agree([verdicts(one, "a"), verdicts(renamed, "b")])
+    one = random_verdicts(7, outputs=240, size=8)
+    renamed = [_renamed(verdict, "xyzuv") for verdict in one]
+    told = agree([judgments(one, "a"), judgments(renamed, "b")])
     assert set(told["alpha"].values()) == {1.0}
     assert told["modes"][0]["adjusted_rand"] == 1
     # Grades of other outputs in their place: nothing in common but chance. 480 graded outputs
     # know an alpha of 0 to about 0.05, 1,200 pairs an index of 0 to about 0.03.
     dealt = _dealt(one, random.Random(1))
-    told = agree([verdicts(one, "a"), verdicts(dealt, "b")])
+    told = agree([judgments(one, "a"), judgments(dealt, "b")])
     assert abs(told["alpha"]["quality"]) < 0.15
     assert abs(told["modes"][0]["adjusted_rand"]) < 0.1
     assert told["rank_correlations"][0]["geq"] is None  # one cell has no rank
 
 
-def _renamed(judgment: Judgment, names: str) -> Judgment:
+def _renamed(verdict: Verdict, names: str) -> Verdict:
     new = {old: names[i] for i, old in enumerate("abcde")}
     outputs = [
         dataclasses.replace(one, mode=new[one.mode] if one.mode else None)
-        for one in reversed(judgment.outputs)
+        for one in reversed(verdict.outputs)
     ]
-    return dataclasses.replace(judgment, outputs=tuple(outputs))
+    return dataclasses.replace(verdict, outputs=tuple(outputs))
 
 
-def _dealt(judgments: list[Judgment], rng: random.Random) -> list[Judgment]:
+def _dealt(verdicts: list[Verdict], rng: random.Random) -> list[Verdict]:
     """The same groups with all grades dealt out anew."""
-    grades = [one for judgment in judgments for one in judgment.outputs]
+    grades = [one for verdict in verdicts for one in verdict.outputs]
     rng.shuffle(grades)
     deck = iter(grades)
     return [
         dataclasses.replace(
-            judgment,
-            outputs=tuple(dataclasses.replace(next(deck), index=o.index) for o in judgment.outputs),
+            verdict,
+            outputs=tuple(dataclasses.replace(next(deck), index=o.index) for o in verdict.outputs),
         )
-        for judgment in judgments
+        for verdict in verdicts
     ]
 
 
@@ -248,24 +252,24 @@ def test_ranks_are_taken_from_the_groups_that_all_have_judged() -> None:
     """A judge that has half of the groups is compared on that half, not with the whole."""
     differ = 0
     for seed in range(20):
-        cells = [random_judgments(10 * seed + c, cell=f"c{c}") for c in range(5)]
+        cells = [random_verdicts(10 * seed + c, cell=f"c{c}") for c in range(5)]
         whole = [one for cell in cells for one in cell]
         other = _dealt(whole, random.Random(seed))
         some = random.Random(seed).sample(range(len(whole)), len(whole) // 2)
         half = [other[i] for i in sorted(some)]
-        (row,) = agree([verdicts(whole, "a"), verdicts(half, "b")])["rank_correlations"]
-        same = verdicts([whole[i] for i in sorted(some)], "a")
-        assert row == {"a": "a", "b": "b", **rank_correlation(same, verdicts(half, "b"))}
-        differ += row["geq"] != rank_correlation(verdicts(whole), verdicts(half))["geq"]
+        (row,) = agree([judgments(whole, "a"), judgments(half, "b")])["rank_correlations"]
+        same = judgments([whole[i] for i in sorted(some)], "a")
+        assert row == {"a": "a", "b": "b", **rank_correlation(same, judgments(half, "b"))}
+        differ += row["geq"] != rank_correlation(judgments(whole), judgments(half))["geq"]
     assert differ > 10  # it matters
 
 
 def test_agreement_needs_the_same_groups() -> None:
-    one = verdicts(random_judgments(1), "a")
+    one = judgments(random_verdicts(1), "a")
     with pytest.raises(UserError, match="same groups"):
-        agree([one, verdicts(random_judgments(2), "b")])
+        agree([one, judgments(random_verdicts(2), "b")])
     with pytest.raises(UserError, match="no group"):
-        agree([one, verdicts([group("abcd", cell="other")], "b")])
+        agree([one, judgments([group("abcd", cell="other")], "b")])
 
 
 def test_ranks() -> None:

@@ -8,9 +8,9 @@ import pytest
 from small_runs import judged, planned
 
 from strop.errors import UserError
-from strop.groupeval.conditional import Labelled, conditional, label, read_labels
-from strop.groupeval.result import score
-from strop.groupeval.verdicts import load
+from strop.groupeval.bootstrap import score
+from strop.groupeval.comparison import Labelled, conditional, label, read_labels
+from strop.groupeval.judgments import load_judgments
 
 
 def drawn(signal: float, prompts: int = 120, seed: int = 0) -> Labelled:
@@ -90,8 +90,8 @@ def test_from_a_judged_run_and_labels(tmp_path: Path) -> None:
     cells = {"one": ["right", "wrong", "right", "wrong"], "two": ["right", "right", "no", "no"]}
     run = planned(tmp_path / "run", cells, profile="task-v1")
     judged(run, rule)
-    verdicts = load(str(run))
-    told = score(verdicts, replicates=10)["cells"]
+    judgments = load_judgments(str(run))
+    told = score(judgments, replicates=10)["cells"]
     assert all(cell["ged"] is None and cell["ged_bounds"] is None for cell in told.values())
     assert told["one"]["geq"] == pytest.approx((8.75 * 2 + 5 * 2) / 4)
     path = tmp_path / "labels.jsonl"
@@ -101,13 +101,13 @@ def test_from_a_judged_run_and_labels(tmp_path: Path) -> None:
         for i, text in enumerate(texts)
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    result = conditional(label(verdicts, read_labels(path)), replicates=50)
+    result = conditional(label(judgments, read_labels(path)), replicates=50)
     assert result["auroc"] == 1
     assert result["discordant"] == pytest.approx(3.75)
     assert result["n_discordant"] == 2
     path.write_text("\n".join(map(json.dumps, lines[:-1])))
     with pytest.raises(UserError, match="no label"):
-        label(verdicts, read_labels(path))
+        label(judgments, read_labels(path))
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from made_judgments import random_judgments
+from made_judgments import random_verdicts
 from pools import source
 
+from strop.groupeval.bootstrap import score
 from strop.groupeval.inputs import Source
+from strop.groupeval.judgments import Judgments
 from strop.groupeval.plan import make_plan
 from strop.groupeval.profile import Profile, canonical, sha256
-from strop.groupeval.result import score
-from strop.groupeval.verdicts import Planned, Verdicts
+from strop.groupeval.scores import Planned
 
 PLANS: dict[str, tuple[dict[str, int], dict[str, Any], str]] = {
     "eight": ({"a": 8}, {}, "f543d7953183addd"),
@@ -103,10 +104,10 @@ SCORES: dict[str, list[float]] = {
 
 
 def scored(outputs: int, left_out: int) -> list[float]:
-    judgments = random_judgments(9, outputs=outputs, size=8, modes=8)
+    verdicts = random_verdicts(9, outputs=outputs, size=8, modes=8)
     planned = {"cell": Planned(outputs, outputs // 4, 2)}
-    verdicts = Verdicts("x", judgments[left_out:], [], planned, False, True)
-    cell = score(verdicts, replicates=500, seed=4)["cells"]["cell"]
+    judgments = Judgments("x", verdicts[left_out:], [], planned, False, True)
+    cell = score(judgments, replicates=500, seed=4)["cells"]["cell"]
     return [cell["geq"], *cell["geq_interval"], cell["ged"], *cell["ged_weight_sensitivity"]]
 
 

@@ -5,12 +5,18 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_judgments import group, random_judgments
+from made_judgments import group, random_verdicts
 
-from strop.groupeval.cells import by_cell
-from strop.groupeval.diagnostics import diagnose, ged
-from strop.groupeval.judgment import Grade, Judgment
-from strop.groupeval.scores import ged_of_counts, group_ged, mode_counts, quality
+from strop.groupeval.scores import (
+    by_cell,
+    diagnose,
+    ged,
+    ged_of_counts,
+    group_ged,
+    mode_counts,
+    quality,
+)
+from strop.groupeval.verdict import Grade, Verdict
 
 PATTERNS = {
     "AAAAAAAA": 0,
@@ -73,7 +79,7 @@ def test_order_and_names_do_not_matter(letters: list[str], random: object) -> No
         for i, mode in enumerate(renamed)
     ]
     random.shuffle(outputs)  # type: ignore[attr-defined]
-    assert group_ged(Judgment("c", 0, 0, tuple(outputs), "low")) == pytest.approx(score, abs=1e-12)
+    assert group_ged(Verdict("c", 0, 0, tuple(outputs), "low")) == pytest.approx(score, abs=1e-12)
     assert score == pytest.approx(
         ged_of_counts(mode_counts(group("".join(letters)).outputs), len(letters)), abs=1e-12
     )
@@ -85,27 +91,27 @@ def test_quality_is_the_rubric_total_on_ten(scores: list[int]) -> None:
 
 
 def test_geq_counts_each_output_once() -> None:
-    cell = by_cell(random_judgments(1))["cell"]
+    cell = by_cell(random_verdicts(1))["cell"]
     assert cell.geq() == pytest.approx(cell.q.mean())
     assert cell.geq() == pytest.approx(
         1.25 * sum(diagnose(cell, modes=True)["dimension_means"])
     )  # complete: the same contexts behind both
     # One group of the second partition is missing: its outputs count once, not half.
-    part = by_cell(random_judgments(1)[:-1])["cell"]
+    part = by_cell(random_verdicts(1)[:-1])["cell"]
     by_hand = [row[mask].mean() for row, mask in zip(part.q, part.judged, strict=True)]
     assert part.geq() == pytest.approx(sum(by_hand) / len(by_hand))
     assert part.geq() != pytest.approx(part.q[part.judged].mean(), abs=1e-9)
 
 
 def test_diagnostics_by_hand() -> None:
-    judgments = [
+    verdicts = [
         group("AAAABBxx", first=0, number=0),
         group("ABCDEFGH", first=8, number=1, confidence="low"),
         group("ABCDExxx", first=16, number=2),
         group("Axxxxxxx", first=24, number=3),
         group("xxxxxxxx", first=32, number=4),
     ]
-    told = diagnose(by_cell(judgments)["cell"], modes=True)
+    told = diagnose(by_cell(verdicts)["cell"], modes=True)
     spread = -(4 / 6) * math.log(4 / 6) - (2 / 6) * math.log(2 / 6)
     assert told["effective_modes"] == pytest.approx((math.exp(spread) + 8 + 5 + 1 + 0) / 5)
     assert told["dominant_share"] == pytest.approx((4 / 6 + 1 / 8 + 1 / 5 + 1) / 4)
@@ -133,6 +139,6 @@ def test_no_valid_output_at_all() -> None:
 
 def test_bottom_quartile_is_the_mean_of_the_lowest_quarter() -> None:
     grades = [Grade(i, True, (s, s, s, s), "a") for i, s in enumerate((0, 1, 1, 1, 2, 2, 2, 2))]
-    told = diagnose(by_cell([Judgment("c", 0, 0, tuple(grades), "high")])["c"], modes=True)
+    told = diagnose(by_cell([Verdict("c", 0, 0, tuple(grades), "high")])["c"], modes=True)
     assert told["bottom_quartile_quality"] == pytest.approx(2.5)  # outputs 0 and 5
     assert told["quality_p10"] == pytest.approx(3.5)  # 0.7 of the way from 0 to 5

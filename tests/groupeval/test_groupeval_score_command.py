@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_judgments import group, random_judgments, write
+from made_judgments import group, random_verdicts, write
 from small_runs import INVALID, grades, judged, planned, pools
 
 from strop.cli.main import run as command
-from strop.groupeval.series import open_plan
+from strop.groupeval.directory import open_plan
 
 KEYS = {
     "geq",
@@ -137,7 +137,7 @@ def test_wrong_use_is_told_in_words(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "j.jsonl", random_judgments(1))
+    write(tmp_path / "j.jsonl", random_verdicts(1))
     code, out, err = call(capsys, *words)
     assert code == 1
     assert out == ""

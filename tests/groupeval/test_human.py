@@ -10,9 +10,11 @@ import pytest
 from small_runs import HOSTILE, INVALID, answer, grades, judged, planned, pools
 
 from strop.errors import UserError
+from strop.groupeval.directory import open_plan
 from strop.groupeval.human import human_page, import_answers
 from strop.groupeval.profile import FILES, PROFILES, Profile, sha256
-from strop.groupeval.series import Series, open_plan
+from strop.groupeval.series import Series
+from strop.spec import JudgeSpec
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def test_page_is_the_blinded_plan(run: Path) -> None:
     data = embedded(page)
     assert [sheet["id"] for sheet in data["sheets"]] == [sheet.id for sheet in plan.sheets]
     assert [tuple(s["labels"]) for s in data["sheets"]] == [s.labels for s in plan.sheets]
-    series = Series(run, {"id": "none", "judge": {}})
+    series = Series(run, "none", JudgeSpec(kind="none"))
     shown = [[text for (text,) in s["texts"]] for s in data["sheets"]]  # one document each
     assert shown == [series.sheet_texts(s)[0] for s in plan.sheets]
     for word in [*plan.cells, *plan.blinding, "control", "duplicate", "shuffled"]:
@@ -95,7 +97,7 @@ def test_hostile_text_stays_text(run: Path) -> None:
 def answers(run: Path, name: str = "anna", first: int | None = None) -> dict[str, Any]:
     """What the page would save if every text got the same answer."""
     plan, profile = open_plan(run)
-    series = Series(run, {"id": "none", "judge": {}})
+    series = Series(run, "none", JudgeSpec(kind="none"))
     replies = {
         sheet.id: answer(series, sheet, lambda text, _: grades(1, 2, 1, 2) if text else INVALID)
         for sheet in plan.sheets[:first]
@@ -119,12 +121,12 @@ def saved(tmp_path: Path, document: Any) -> Path:
 def test_import_makes_a_series_that_grows(run: Path, tmp_path: Path) -> None:
     done = import_answers(run, saved(tmp_path, answers(run, first=4)))
     assert (done.added, done.known) == (4, 0)
-    assert done.series.judge == {"kind": "human", "name": "anna"}
+    assert done.series.judge == JudgeSpec(kind="human", name="anna")
     done = import_answers(run, saved(tmp_path, answers(run)))
     assert (done.added, done.known) == (len(done.series.plan.sheets) - 4, 4)
     done = import_answers(run, saved(tmp_path, answers(run)))
     assert done.added == 0
-    assert len(Series.open(run, "anna").judgments()) == done.series.asked == 8
+    assert len(Series.open(run, "anna").verdicts()) == done.series.asked == 8
     assert not done.series.failures()
 
 
@@ -221,12 +223,12 @@ def test_a_conditional_plan_has_tasks_and_no_modes(tmp_path: Path) -> None:
 
 
 def test_human_and_rule_agree(run: Path, tmp_path: Path) -> None:
-    from strop.groupeval.agree import agree
-    from strop.groupeval.verdicts import load
+    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.trust import agree
 
     judged(run, lambda text, _: grades(1, 2, 1, 2) if text else INVALID)
     import_answers(run, saved(tmp_path, answers(run, first=6)))
-    told = agree([load(f"{run}@rule"), load(f"{run}@anna")])
+    told = agree([load_judgments(f"{run}@rule"), load_judgments(f"{run}@anna")])
     kept = [s for s in open_plan(run)[0].sheets[:6] if s.kind == "plan"]
     assert told["n_groups"] == len(kept)
     assert told["n_groups_asked"] == 8

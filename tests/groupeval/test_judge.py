@@ -21,19 +21,20 @@ from scripted_server import Action, Script, Served, agree, labels_of, serving
 
 from strop.cli.main import run as strop
 from strop.errors import UserError
-from strop.groupeval.budget import SENT, SETTLED, Budget, Price, usage
+from strop.groupeval.cost import SENT, SETTLED, Budget, Price, usage
 from strop.groupeval.endpoint import Endpoint, Patience
-from strop.groupeval.judge import CONTENT_RETRIES, Session, judge_series
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
+from strop.groupeval.session import CONTENT_RETRIES, Session, judge_series
+from strop.spec import JudgeSpec
 
 QUICK = Patience(timeout=60.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)
 
 
-def who(url: str, **changes: Any) -> dict[str, Any]:
+def who(url: str) -> JudgeSpec:
     decoding = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 500}
-    judge = {"kind": "endpoint", "model": "m", "base_url": url, "decoding": decoding}
-    return {**judge, "response_format": "json_schema", **changes}
+    form = {"decoding": decoding, "response_format": "json_schema"}
+    return JudgeSpec(kind="endpoint", model="m", base_url=url, **form)
 
 
 def ask(series: Series, patience: Patience = QUICK, **options: Any) -> Session:
@@ -69,7 +70,7 @@ def reasons(series: Series) -> Counter[str]:
 
 def test_every_group_gets_its_verdict_and_the_journal_says_how(tmp_path: Path) -> None:
     series, served = judged(tmp_path, lambda body, _: agree(body), 40)
-    assert len(series.judgments()) == series.asked == 10
+    assert len(series.verdicts()) == series.asked == 10
     assert len(served.requests) == 10
     assert served.keys == {"Bearer key"}
     assert all(r["response_format"]["json_schema"]["strict"] for r in served.requests)
@@ -98,7 +99,7 @@ CONTENT = {
 def test_a_reply_that_is_no_verdict_is_asked_again_and_named(tmp_path: Path, reason: str) -> None:
     series, served = judged(tmp_path, lambda *_: CONTENT[reason])
     assert reasons(series) == {reason: 2}
-    assert series.judgments() == []
+    assert series.verdicts() == []
     # The same request, not one byte changed.
     assert set(served.seen.values()) == {1 + CONTENT_RETRIES}
     assert len({json.dumps(r, sort_keys=True) for r in served.requests}) == 2
@@ -146,7 +147,7 @@ def test_trouble_on_the_way_is_tried_again_and_named(tmp_path: Path, trouble: st
 def test_what_passes_is_not_a_failure(tmp_path: Path) -> None:
     faults = [TRANSPORT["half a body"], CONTENT["not_json"], TRANSPORT["rate_limited"]]
     series, _ = judged(tmp_path, lambda body, n: faults[n - 1] if n <= 3 else agree(body))
-    assert len(series.judgments()) == 2
+    assert len(series.verdicts()) == 2
     assert series.failures() == []
     assert Counter(e["outcome"] for e in ended(series)) == {"not_json": 2, "verdict": 2}
     assert [e["transport_retries"] for e in ended(series)] == [1] * 4
@@ -157,7 +158,7 @@ def test_retry_after_is_honoured_by_all(tmp_path: Path) -> None:
     first = iter([Action(status=429, headers={"retry-after": "0.6"})])
     script: Script = lambda body, _: next(first, None) or agree(body)  # noqa: E731
     series, served = judged(tmp_path, script, concurrency=1)
-    assert len(series.judgments()) == 2
+    assert len(series.verdicts()) == 2
     assert served.times[1] - served.times[0] >= 0.6
 
 
@@ -195,13 +196,13 @@ def test_a_cap_on_calls_stops_cleanly_and_the_same_command_goes_on(tmp_path: Pat
         series = Series.create(run, who(served.url))
         session = ask(series, max_calls=4, concurrency=3)
         assert len(served.requests) == 4
-        assert len(series.judgments()) == 4
+        assert len(series.verdicts()) == 4
         assert reasons(series) == {"budget_exhausted": 6}
         assert str(session.stopped).startswith("budget_exhausted")
         ask(series, max_calls=4)  # the cap is the series', not the session's
         assert len(served.requests) == 4
         ask(series)
-    assert len(served.requests) == 10 == len(series.judgments())
+    assert len(served.requests) == 10 == len(series.verdicts())
     assert series.failures() == []
 
 
@@ -214,8 +215,8 @@ def test_a_cap_on_cost_is_never_passed(tmp_path: Path) -> None:
     used = usage(series.journal.entries())
     cost = price.of({"prompt": used.prompt, "completion": used.completion})
     assert 0 < cost <= 0.018
-    assert 1 <= len(series.judgments()) < 10
-    assert reasons(series) == {"budget_exhausted": 10 - len(series.judgments())}
+    assert 1 <= len(series.verdicts()) < 10
+    assert reasons(series) == {"budget_exhausted": 10 - len(series.verdicts())}
 
 
 def test_a_server_that_does_not_count_is_charged_the_most(tmp_path: Path) -> None:
@@ -239,8 +240,8 @@ def test_repeats_are_kept_apart(tmp_path: Path) -> None:
     series, served = judged(tmp_path, lambda body, _: agree(body), 16, repeats=3)
     assert len(served.requests) == 12
     assert series.repeats == 3
-    assert [len(series.judgments("plan", r)) for r in range(3)] == [4, 4, 4]
-    assert len(series.judgments()) == 4
+    assert [len(series.verdicts("plan", r)) for r in range(3)] == [4, 4, 4]
+    assert len(series.verdicts()) == 4
 
 
 def test_200_groups_at_32_through_all_kinds_of_trouble(tmp_path: Path) -> None:
@@ -259,15 +260,15 @@ def test_200_groups_at_32_through_all_kinds_of_trouble(tmp_path: Path) -> None:
     with serving(script) as served:
         series = Series.create(run, who(served.url))
         ask(series, Patience(120.0, 3, 0.001, 0.002, 0.001), concurrency=32)
-    assert len(series.judgments()) == series.asked == 200
+    assert len(series.verdicts()) == series.asked == 200
     assert series.failures() == []
-    verdicts = Counter(e["sheet"] for e in series.journal.entries() if e["outcome"] == "verdict")
-    assert len(verdicts) == 200
-    assert set(verdicts.values()) == {1}
+    judgments = Counter(e["sheet"] for e in series.journal.entries() if e["outcome"] == "verdict")
+    assert len(judgments) == 200
+    assert set(judgments.values()) == {1}
     assert set(served.seen.values()) == {2}
     assert served.most_at_once == 32
     assert usage(series.journal.entries()).calls == len(served.requests) == 400
-    seen = Counter((j.cell, j.partition, g.index) for j in series.judgments() for g in j.outputs)
+    seen = Counter((j.cell, j.partition, g.index) for j in series.verdicts() for g in j.outputs)
     assert len(seen) == 1600
     assert set(seen.values()) == {1}
 
@@ -288,7 +289,7 @@ def test_killed_at_once_and_continued_nothing_is_lost_or_judged_twice(tmp_path: 
         process.send_signal(signal.SIGKILL)
         process.wait()
         (series,) = [Series.open(run)]
-        before = {(j.partition, j.group) for j in series.judgments()}
+        before = {(j.partition, j.group) for j in series.verdicts()}
         assert 0 < len(before) < 32
         with open(series.journal.path, "ab") as file:
             file.write(b'{"sheet": "00003", "outco')  # what a kill in a write leaves
@@ -296,13 +297,13 @@ def test_killed_at_once_and_continued_nothing_is_lost_or_judged_twice(tmp_path: 
         assert strop([*line, "--concurrency", "4"]) == 0
         assert len(served.requests) - sent == 32 - len(before)
     series = Series.open(run)
-    assert len(series.judgments()) == 32
+    assert len(series.verdicts()) == 32
     entries = series.journal.entries()
     assert Counter(e["sheet"] for e in entries if "reply" in e).most_common(1)[0][1] == 1
 
 
 def test_two_sessions_of_one_judge_cannot_run_at_once(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 8})
-    series = Series.create(run, {"kind": "test"})
+    series = Series.create(run, JudgeSpec(kind="test"))
     with series.writing(), pytest.raises(UserError, match="Another process"), series.writing():
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
@@ -10,34 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pools import planned
+from quick_judge import Called, quick_judge
 from scripted_server import Action, agree, serving
 
 from strop.cli.main import run as command
-from strop.groupeval import endpoint
-from strop.groupeval.budget import Price, usage
-from strop.groupeval.judge import IN_A_ROW
+from strop.groupeval.cost import Price, usage
 from strop.groupeval.series import Series, list_series
+from strop.groupeval.session import IN_A_ROW
 
-Called = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Called:
-    quick = {"attempts": 3, "first_wait": 0.001, "longest_wait": 0.002, "jitter": 0.001}
-    monkeypatch.setattr(endpoint, "Patience", functools.partial(endpoint.Patience, **quick))
-
-    def called(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = command(["groupeval", "judge", *map(str, arguments), "--model", "m"])
-        return code, *capsys.readouterr()
-
-    return called
+__all__ = ["quick_judge"]  # the fixture `call`
 
 
 BROKEN = Action(status=500, error={"message": "out of order"})
@@ -189,7 +174,7 @@ def test_a_server_that_goes_away_stops_the_session_in_its_own_words(
     code, _, err = call(run, "--base-url", url)
     assert code == 1
     assert "cannot be reached" in err
-    assert len(Series.open(run).judgments()) == 3
+    assert len(Series.open(run).verdicts()) == 3
 
 
 def test_a_dripping_reply_ends_at_the_time_limit(call: Called, tmp_path: Path) -> None:
@@ -271,7 +256,7 @@ def test_the_next_command_names_the_series_where_there_are_several(
         assert f"next: strop groupeval score {run}\n" in call(run, "--base-url", served.url)[2]
         err = call(run, "--base-url", served.url, "--max-tokens", 99)[2]
     named = [line for line in err.splitlines() if "next:" in line]
-    (judged,) = [s for s in list_series(run) if s.judge["decoding"]["max_tokens"] == 99]
+    (judged,) = [s for s in list_series(run) if (s.judge.decoding or {})["max_tokens"] == 99]
     assert named == [f"next: strop groupeval score {run}@{judged.id}"]
     assert command(["groupeval", "score", f"{run}@{judged.id}"]) == 0
     command(["groupeval", "show", str(run)])

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pools import planned
+from quick_judge import Called, quick_judge
 from scripted_server import Action, agree, serving
 
-from strop.cli.main import run as command
-from strop.groupeval import endpoint
 from strop.groupeval.series import Series, list_series
+from strop.spec import JudgeSpec
 
-Called = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Called:
-    quick = {"attempts": 3, "first_wait": 0.001, "longest_wait": 0.002, "jitter": 0.001}
-    monkeypatch.setattr(endpoint, "Patience", functools.partial(endpoint.Patience, **quick))
-
-    def called(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = command(["groupeval", "judge", *map(str, arguments), "--model", "m"])
-        return code, *capsys.readouterr()
-
-    return called
+__all__ = ["quick_judge"]  # the fixture `call`
 
 
 def refusing(body: dict[str, Any], _: int) -> Action:
@@ -62,7 +47,7 @@ def test_the_form_is_settled_once_printed_and_part_of_the_judge(
     forms = [{k: v for k, v in r.items() if k != "messages"} for r in served.requests]
     assert forms == [{"model": "m", "top_p": 1.0, "max_completion_tokens": 8192}] * 10
     (series,) = list_series(run)
-    assert series.judge == judge
+    assert series.judge.document() == judge
     assert {e["request"]["format"] for e in series.journal.entries() if "reply" in e} == {"text"}
 
 
@@ -73,11 +58,12 @@ def test_a_server_that_takes_everything_leaves_the_judge_as_it_was_asked_for(
     run = planned(tmp_path / "run", {"a": 16})
     with serving(lambda body, _: agree(body)) as served:
         decoding = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 8192}
-        judge = {"kind": "endpoint", "model": "m", "base_url": served.url, "decoding": decoding}
-        old = Series.create(run, {**judge, "response_format": "json_schema"})
+        form = {"decoding": decoding, "response_format": "json_schema"}
+        judge = JudgeSpec(kind="endpoint", model="m", base_url=served.url, **form)
+        old = Series.create(run, judge)
         assert call(run, "--base-url", served.url)[0] == 0
     assert [series.id for series in list_series(run)] == [old.id]
-    assert len(Series.open(run).judgments()) == 4
+    assert len(Series.open(run).verdicts()) == 4
 
 
 QUOTES = "the text 'a schema of temperature and top_p, in grammar' cannot be taken"
@@ -92,7 +78,7 @@ def test_a_refusal_that_quotes_a_text_changes_nothing(
     with serving(lambda body, _: refused if len(served.requests) == 3 else agree(body)) as served:
         code, _, _ = call(run, "--base-url", served.url, "--concurrency", 1)
     assert code == (2 if status < 500 else 0)
-    assert len(Series.open(run).judgments()) == (15 if status < 500 else 16)
+    assert len(Series.open(run).verdicts()) == (15 if status < 500 else 16)
     for request in served.requests:
         assert request["response_format"]["type"] == "json_schema"
         assert (request["temperature"], request["top_p"]) == (0.0, 1.0)

@@ -12,11 +12,18 @@ import pytest
 from pools import planned
 
 from strop.errors import UserError
-from strop.groupeval.offline import NAME, judge_offline, offline_judge, reply, sort_modes
+from strop.groupeval import judge_run
+from strop.groupeval.offline import (
+    NAME,
+    offline_client,
+    offline_spec,
+    reply,
+    sort_modes,
+    text_features,
+)
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series
-from strop.groupeval.statistics import measure
-from strop.groupeval.validate import read_reply
+from strop.groupeval.verdict import read_reply
 
 PROFILE = Profile.load("webtext-v1")
 LABELS = tuple(f"k{i}bb" for i in range(2, 10))
@@ -76,11 +83,11 @@ def test_repetition_in_part_costs_structure_only() -> None:
 
 def test_documents_are_measured_one_by_one() -> None:
     one, other = "the bridge garden window " * 20, "the kettle copper basket " * 20
-    apart, together = measure([one, other]), measure([one + other])
+    apart, together = text_features([one, other]), text_features([one + other])
     assert (apart.documents, together.documents) == (2, 1)
     # Across a boundary the topic may change; within a document it is one break in three places.
     assert (apart.continuity, together.continuity) == (1.0, pytest.approx(2 / 3))
-    assert measure([NEWS, "", "", ""]).empty_documents == 0.75
+    assert text_features([NEWS, "", "", ""]).empty_documents == 0.75
 
 
 def test_equal_texts_get_equal_answers_whatever_their_order() -> None:
@@ -113,35 +120,34 @@ def test_sorting_names_doubt() -> None:
 
 def test_it_is_a_series_of_its_own_and_says_so(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 16}, controls=1)
-    series = Series.create(run, offline_judge("ngrams"))
     outcomes: list[str] = []
-    judge_offline(series, [(s, 0) for s in series.plan.sheets], None, outcomes.append)
-    assert (series.judge["kind"], series.judge["model"]) == ("offline", NAME)
-    assert len(series.judgments()) == 4
-    assert len(series.judgments("control")) == 1
+    series = judge_run(run, "offline", features="ngrams", told=outcomes.append)
+    assert outcomes == ["verdict"] * 5
+    assert (series.judge.kind, series.judge.model) == ("offline", NAME)
+    assert len(series.verdicts()) == 4
+    assert len(series.verdicts("control")) == 1
     assert {entry["model"] for entry in series.journal.entries()} == {NAME}
-    other = Series.planned(run, offline_judge("minilm", "0" * 64))
+    dense = {"features": "minilm", "weights_sha256": "0" * 64}
+    other = Series.planned(run, series.judge.model_copy(update=dense))
     assert other.id != series.id  # the features are part of the judge
 
 
 def test_it_finds_the_controls(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 16}, controls=1)
-    series = Series.create(run, offline_judge("ngrams"))
-    judge_offline(series, [(s, 0) for s in series.plan.sheets], None, lambda _: None)
+    series = judge_run(run, features="ngrams")
     (group,) = series.plan.controls
-    (said,) = series.judgments("control")
+    (said,) = series.verdicts("control")
     grades = dict(zip(group.planted, said.outputs, strict=True))
     assert not grades["empty"].valid
     assert grades["duplicate"].mode == grades["copied"].mode
     assert grades["duplicate"].scores == grades["copied"].scores
 
 
-def test_tasks_are_beyond_it(tmp_path: Path) -> None:
-    class Conditional:
-        profile = Profile.load("task-v1")
-
+def test_tasks_are_beyond_it() -> None:
+    profile = Profile.load("task-v1")
+    judge = offline_spec(profile, features="ngrams")
     with pytest.raises(UserError, match="cannot use the profile task-v1"):
-        judge_offline(Conditional(), [], None, print)  # type: ignore[arg-type]
+        offline_client(judge, profile)
 
 
 def test_the_reply_is_plain_json() -> None:

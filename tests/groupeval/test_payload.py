@@ -14,6 +14,7 @@ from pools import planned
 from strop.groupeval.payload import encode, messages, preprocess
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series
+from strop.spec import JudgeSpec
 
 PROFILE = Profile.load("webtext-v1")
 END, BOUNDARY = "<|endoftext|>", "[DOCUMENT BOUNDARY]"
@@ -125,7 +126,7 @@ def test_the_task_is_data_too() -> None:
 def test_no_word_of_a_generator_reaches_a_payload(tmp_path: Path) -> None:
     names = {"mdlm-sharpened steps=16 temperature=0.9 precision=float32": 8, "didi-instruct": 8}
     run = planned(tmp_path / "secret-study", names, controls=1)
-    series = Series.create(run, {"kind": "test", "model": "judge-model-name"})
+    series = Series.create(run, JudgeSpec(kind="test", model="judge-model-name"))
     words = {word for name in names for word in re.findall(r"[\w.]+", name)}
     words |= {"secret", "judge-model-name", "pool-0", "partition", "control", str(tmp_path)}
     words -= {"16"}  # a number of its own in some text
@@ -144,7 +145,7 @@ def test_the_payload_without_generators_is_the_same(tmp_path: Path) -> None:
     sent = []
     for names in (("standard", "sharpened"), ("x", "y")):
         run = planned(tmp_path / names[0], dict.fromkeys(names, 8))
-        series = Series.create(run, {"kind": "test"})
+        series = Series.create(run, JudgeSpec(kind="test"))
         sent.append(
             [
                 messages(series.profile, sheet.labels, *series.sheet_texts(sheet))

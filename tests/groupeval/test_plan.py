@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from pools import source
 
 from strop.errors import UserError
+from strop.groupeval.groups import least_reuse, partitions, reused_pairs
 from strop.groupeval.inputs import Source, check
-from strop.groupeval.partition import least_reuse, partitions, reused_pairs
-from strop.groupeval.plan import Plan, make_plan
+from strop.groupeval.plan import Plan, Texts, make_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.texts import Texts
 
 PROFILE = Profile.load("webtext-v1")
 SIZES = st.integers(1, 20).map(lambda groups: 8 * groups)

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_judgments import changed, group, line, random_judgments
+from made_judgments import changed, group, line, random_verdicts
 
 from strop.errors import UserError
 from strop.groupeval import portable
 
 
 def test_round_trip() -> None:
-    judgments = random_judgments(3, cell="a \u2028 name\nwith breaks")
-    assert portable.parse(portable.text(judgments), "x") == judgments
+    verdicts = random_verdicts(3, cell="a \u2028 name\nwith breaks")
+    assert portable.parse(portable.text(verdicts), "x") == verdicts
 
 
 def broken(**changes: Any) -> str:
@@ -131,9 +131,9 @@ def test_any_value_in_any_field_is_read_or_refused(field: str, value: Any) -> No
     owner = document if field in document else document["outputs"][0]
     owner[field] = value
     try:
-        judgments = portable.parse(json.dumps(document), "x")
+        verdicts = portable.parse(json.dumps(document), "x")
     except UserError as error:
         told = str(error)
     else:
-        told = "where: x" if portable.parse(portable.text(judgments), "y") == judgments else ""
+        told = "where: x" if portable.parse(portable.text(verdicts), "y") == verdicts else ""
     assert "where: x" in told

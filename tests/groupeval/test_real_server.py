@@ -21,7 +21,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pools import SUBJECTS, jsonl
 
-from strop.groupeval.budget import SENT, SETTLED
+from strop.groupeval.cost import SENT, SETTLED
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES
 from strop.groupeval.series import Series
 
@@ -129,11 +129,11 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
         assert validator.is_valid(json.loads(entry["reply"]))
         assert entry["tokens"]["completion"] > 0
     # No group is judged twice, and each has a verdict or a reason.
-    verdicts = Counter(entry["sheet"] for entry in entries if entry["outcome"] == "verdict")
-    assert verdicts
-    assert set(verdicts.values()) == {1}
-    assert document["judgments"] == len(series.judgments()) == len(verdicts)
-    assert len(series.judgments()) + len(series.failures()) == series.asked == 4
+    judgments = Counter(entry["sheet"] for entry in entries if entry["outcome"] == "verdict")
+    assert judgments
+    assert set(judgments.values()) == {1}
+    assert document["judgments"] == len(series.verdicts()) == len(judgments)
+    assert len(series.verdicts()) + len(series.failures()) == series.asked == 4
 
     scored = strop("groupeval", "score", run, "--json")
     assert scored.returncode == 0, scored.stderr

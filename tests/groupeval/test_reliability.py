@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from small_runs import INVALID, grades, judged, planned, pools
 
-from strop.groupeval.reliability import position_effect, reliability
+from strop.groupeval.trust import position_effect, reliability
 
 
 def test_a_steady_judge(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from jsonschema import Draft202012Validator
 from pools import planned, reply, verdict
 
 from strop.errors import UserError
-from strop.groupeval.budget import usage
-from strop.groupeval.judgment import Judgment
+from strop.groupeval.cost import usage
+from strop.groupeval.directory import open_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series, list_series, open_plan
-from strop.groupeval.validate import Problem, _surely_fits, read_reply
+from strop.groupeval.series import Series, list_series
+from strop.groupeval.verdict import NoVerdict, Verdict, _surely_fits, read_reply
+from strop.spec import JudgeSpec
 
 PROFILE = Profile.load("webtext-v1")
 LABELS = tuple(f"k{i}bb" for i in range(2, 10))
@@ -74,7 +75,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("reason", "text"), [(k, t) for k, texts in WRONG.items() for t in texts])
 def test_anything_else_has_its_reason(reason: str, text: str | None) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(NoVerdict) as caught:
         read_reply(text, LABELS, PROFILE)
     assert caught.value.reason == reason
     assert caught.value.detail
@@ -117,25 +118,25 @@ def test_the_rules_are_exactly_these(
     if right:
         read_reply(text, LABELS, PROFILE)
         return
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(NoVerdict) as caught:
         read_reply(text, LABELS, PROFILE)
     assert caught.value.reason == "rule_violation"
 
 
 @given(st.text() | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps))
 def test_no_text_gets_through_or_raises_anything_else(text: str) -> None:
-    with pytest.raises(Problem):
+    with pytest.raises(NoVerdict):
         read_reply(text, LABELS, PROFILE)
 
 
 def test_the_blinding_is_undone_in_display_order(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 16, "b": 16})
-    series = Series.create(run, {"kind": "test", "model": "x"})
+    series = Series.create(run, JudgeSpec(kind="test", model="x"))
     for sheet in series.plan.sheets:
         series.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet, **INVALID)})
-    assert len(series.judgments()) == series.asked == 8
+    assert len(series.verdicts()) == series.asked == 8
     groups = {(g.cell, g.partition, g.group): g for g in series.plan.groups}
-    for one in series.judgments():
+    for one in series.verdicts():
         group = groups[one.cell, one.partition, one.group]
         assert tuple(grade.index for grade in one.outputs) == group.indices
         assert one.outputs[0].scores == (0, 0, 0, 0)
@@ -145,16 +146,16 @@ def test_the_blinding_is_undone_in_display_order(tmp_path: Path) -> None:
 
 
 def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
+    from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import Source
     from strop.groupeval.plan import make_plan
-    from strop.groupeval.series import write_plan
 
     profile = Profile.load("task-v1")
     prompts = ("one?", "two?", "three?")
     sources = [Source(name, ("1", "2", "3"), prompts, name) for name in ("left", "right")]
     plan, texts = make_plan(sources, profile)
     write_plan(tmp_path / "run", plan, profile, texts)
-    series = Series.create(tmp_path / "run", {"kind": "test"})
+    series = Series.create(tmp_path / "run", JudgeSpec(kind="test"))
     grade = {"valid": True, "readability": 2, "reasoning": 1, "nondegeneration": 2}
     for sheet in plan.sheets:
         outputs = [
@@ -163,7 +164,7 @@ def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
         ]
         text = json.dumps({"outputs": outputs, "confidence": "high"})
         series.append({"sheet": sheet.id, "outcome": "verdict", "reply": text})
-    found = series.judgments()
+    found = series.verdicts()
     assert len(found) == series.asked == 6
     for one in found:
         assert [g.index for g in one.outputs] == [one.group]
@@ -176,7 +177,7 @@ def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
 
 @pytest.fixture
 def series(tmp_path: Path) -> Series:
-    made = Series.create(planned(tmp_path / "run", {"a": 16}), {"kind": "test", "model": "x"})
+    made = Series.create(planned(tmp_path / "run", {"a": 16}), JudgeSpec(kind="test", model="x"))
     for sheet in made.plan.sheets[:2]:
         made.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet)})
     return made
@@ -186,11 +187,11 @@ def test_a_torn_line_is_passed_over_and_mended(series: Series) -> None:
     whole = series.journal.path.read_bytes()
     series.journal.path.write_bytes(whole + whole[:100])
     again = Series.open(series.run)
-    assert len(again.judgments()) == 2
+    assert len(again.verdicts()) == 2
     with again.writing():
         sheet = again.plan.sheets[2]
         again.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet)})
-    assert len(Series.open(series.run).judgments()) == 3
+    assert len(Series.open(series.run).verdicts()) == 3
     assert series.journal.path.read_bytes().startswith(whole)
 
 
@@ -200,29 +201,29 @@ def test_a_changed_reply_is_noticed(series: Series) -> None:
     )
     series.journal.path.write_text(text)
     with pytest.raises(UserError, match="journal is damaged"):
-        Series.open(series.run).judgments()
+        Series.open(series.run).verdicts()
 
 
 def test_a_later_failure_does_not_undo_a_verdict(series: Series) -> None:
     sheet = series.plan.sheets[0]
     series.append({"sheet": sheet.id, "outcome": "timeout", "detail": "late"})
-    assert len(series.judgments()) == 2
+    assert len(series.verdicts()) == 2
     assert series.failures() == []
 
 
 def test_the_first_verdict_counts(series: Series) -> None:
     sheet = series.plan.sheets[0]
     series.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet, **INVALID)})
-    assert all(one.outputs[0].valid for one in series.judgments())
+    assert all(one.outputs[0].valid for one in series.verdicts())
 
 
 def test_judges_are_series_of_their_own(series: Series) -> None:
-    other = Series.create(series.run, {"kind": "test", "model": "y"})
+    other = Series.create(series.run, JudgeSpec(kind="test", model="y"))
     assert other.id != series.id
     assert {one.id for one in list_series(series.run)} == {series.id, other.id}
     assert Series.open(series.run, "y").id == other.id
     assert Series.open(series.run, series.id[:6]).id == series.id
-    assert Series.create(series.run, {"kind": "test", "model": "x"}).judgments() != []
+    assert Series.create(series.run, JudgeSpec(kind="test", model="x")).verdicts() != []
     with pytest.raises(UserError, match="Several judges") as caught:
         Series.open(series.run)
     assert series.id in str(caught.value.expected)
@@ -245,8 +246,8 @@ def test_a_changed_plan_is_noticed(series: Series) -> None:
 
 
 def test_verdicts_hold_no_surprise(series: Series) -> None:
-    (first, _) = series.judgments()
-    assert isinstance(first, Judgment)
+    (first, _) = series.verdicts()
+    assert isinstance(first, Verdict)
     assert first.portable()["outputs"][0]["scores"] == [1, 2, 1, 2]
 
 
@@ -288,7 +289,7 @@ def test_a_line_of_wrong_types_is_told_with_its_number(series: Series, name: str
         file.write(json.dumps({**first, name: WRONG[name]}) + "\n")
     again = Series.open(series.run)
     with pytest.raises(UserError, match="journal is damaged") as caught:
-        again.judgments()
+        again.verdicts()
     assert f"line {len(lines) + 1}" in str(caught.value.where)
     with pytest.raises(UserError, match="journal is damaged"):
         usage(again.journal.entries())
@@ -334,7 +335,7 @@ def test_a_plan_without_sense_is_told(series: Series, change: Any) -> None:
 def test_what_is_wrong_with_a_long_reply_is_not_cut_off() -> None:
     document = verdict(LABELS)
     document["outputs"].pop()
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(NoVerdict) as caught:
         read_reply(json.dumps(document), LABELS, PROFILE)
     assert caught.value.detail.endswith("... is too short")
     assert len(caught.value.detail) < 120
@@ -386,5 +387,5 @@ def test_every_reply_is_validated_once(series: Series, monkeypatch: pytest.Monke
         lambda *what: read.append(what) or read_reply(*what),
     )
     for _ in range(3):
-        again.judgments(), again.failures(), again.judgments("control"), again.answered()
-    assert len(read) == len(again.judgments())
+        again.verdicts(), again.failures(), again.verdicts("control"), again.answered()
+    assert len(read) == len(again.verdicts())

@@ -229,6 +229,7 @@ STUDY = Study(
     run=lambda _: study_result(),
     draw=draw,
     beside_cells=beside,
+    version="1",
 )
 
 

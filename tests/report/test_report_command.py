@@ -7,24 +7,23 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from synthetic import STUDY, YAML, audit_result, study_result
 
+import strop
 from strop.cli.main import run
-from strop.metrics import metric as metric_records
 from strop.metrics.bootstrap import mean
 from strop.metrics.guard import MARKS
-from strop.metrics.metric import Aggregate, Metric
+from strop.metrics.metric import METRICS, Aggregate, Metric
 from strop.report import gather
 from strop.report.tables import output_columns
 from strop.spec import EvaluatorSpec, MetricSpec
 from strop.store import Run
-from strop.studies import study as registry
-from strop.studies.study import Result
+from strop.studies.study import STUDIES, Result
 from strop.table import Column
 
 Called = Callable[..., tuple[int, str, str]]
@@ -221,17 +220,19 @@ def test_local_paths_stay_at_home(
 
 
 @pytest.fixture
-def word_count(monkeypatch: pytest.MonkeyPatch) -> Metric:
+def word_count() -> Iterator[Metric]:
     """A metric of somebody else's, registered."""
-    monkeypatch.setattr(metric_records, "_METRICS", dict(metric_records._METRICS))
     record = Metric(
         "words",
         (Aggregate(Column("words", "words per output"), lambda c, _: mean(c["words"])),),
         measure=lambda texts, _: {"words": np.array([len(text.split()) for text in texts])},
         output=Column("words", "words in it", help="How many."),
         needs_text=True,
+        version="1",
     )
-    return metric_records.register(record)
+    strop.register(record)
+    yield record
+    METRICS.forget("words")
 
 
 def test_a_registered_metric_is_shown_unasked(
@@ -250,11 +251,11 @@ def test_a_registered_metric_is_shown_unasked(
 
 
 @pytest.fixture
-def known_study(monkeypatch: pytest.MonkeyPatch) -> None:
+def known_study() -> Iterator[None]:
     """A study of somebody else's, registered."""
-    monkeypatch.setattr(registry, "_STUDIES", {})
-    monkeypatch.setattr(registry, "_loaded", ["none built in"])
-    registry.register(STUDY)
+    strop.register(STUDY)
+    yield
+    STUDIES.forget(STUDY.name)
 
 
 def put_study(folder: Path, name: str, result: Result) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strop.cli.main import run
-from strop.studies.families import dressed
+from strop.studies.families import small_checkpoints
 
 Called = Callable[..., tuple[int, Any, str]]
 
@@ -31,4 +31,4 @@ def call(capsys: pytest.CaptureFixture[str]) -> Called:
 @pytest.fixture(scope="session")
 def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The embedded model in the layouts of SEDD, DUO and DiDi-Instruct."""
-    return dressed(Path(tmp_path_factory.mktemp("dressed")))
+    return small_checkpoints(Path(tmp_path_factory.mktemp("dressed")))

@@ -19,7 +19,7 @@ from strop.errors import UserError
 from strop.store import Run
 from strop.studies import exact_output, paper
 from strop.studies.exact_output import Place
-from strop.studies.families import MODELS, dressed, named_sources
+from strop.studies.families import MODELS, named_sources, small_checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_dressed_checkpoints_are_of_their_families(families: dict[str, str]) -> 
     for family, path in families.items():
         assert strop.load_model(path, device="cpu").spec.family == family
     before = {path: Path(path, "config.json").stat().st_mtime_ns for path in families.values()}
-    again = dressed(Path(next(iter(families.values()))).parent)
+    again = small_checkpoints(Path(next(iter(families.values()))).parent)
     assert again == families
     assert before == {p: Path(p, "config.json").stat().st_mtime_ns for p in families.values()}
 

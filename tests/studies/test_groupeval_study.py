@@ -10,12 +10,13 @@ from conftest import Called
 
 sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
 
-from made_judgments import random_judgments
+from made_judgments import random_verdicts
 
 from strop.errors import UserError
 from strop.figures import write_figure
-from strop.groupeval.judgment import Judgment
-from strop.groupeval.verdicts import Planned, Verdicts
+from strop.groupeval.judgments import Judgments
+from strop.groupeval.scores import Planned
+from strop.groupeval.verdict import Verdict
 from strop.studies import paper
 from strop.studies.groupeval import (
     STUDY,
@@ -83,15 +84,15 @@ def test_cross_generator() -> None:
     assert told["intervals_above_zero"] == 2
 
 
-def ours(seed: int) -> Verdicts:
-    judgments: list[Judgment] = []
+def ours(seed: int) -> Judgments:
+    verdicts: list[Verdict] = []
     planned = {}
     for steps in (16, 256, 1024):
         for sampler, best in (("standard", 0.2), ("sharpened", 0.8)):
             name = f"{sampler} {steps}"
-            judgments += random_judgments(seed + steps, cell=name, best=best)
+            verdicts += random_verdicts(seed + steps, cell=name, best=best)
             planned[name] = Planned(24, 12, 2)
-    return Verdicts("x", judgments, [], planned, True, True)
+    return Judgments("x", verdicts, [], planned, True, True)
 
 
 def measured_rows() -> list[dict[str, Any]]:

@@ -9,20 +9,22 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import strop
 from conftest import Called
 from strop import metrics, studies
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.metrics import metric as metric_module
+from strop.metrics.metric import METRICS
 from strop.studies import paper
-from strop.studies import study as study_module
 from strop.studies.collapse import CEILING, best_pair
+from strop.studies.study import STUDIES
 from strop.table import Column, Table
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -49,40 +51,40 @@ def toy() -> Iterator[studies.Study]:
         axes.plot([row["letters"] for row in result.table.rows])
         return figure
 
-    record = studies.register(
-        studies.Study(
-            name="letters",
-            title="How long are words?",
-            about="Count letters.",
-            sources=studies.Sources(("WORD...",), "Some words."),
-            parameters=(studies.Parameter("factor", "Times what.", 1, "int", least=1),),
-            run=measure,
-            draw=draw,
-        )
+    record = studies.Study(
+        name="letters",
+        title="How long are words?",
+        about="Count letters.",
+        sources=studies.Sources(("WORD...",), "Some words."),
+        parameters=(studies.Parameter("factor", "Times what.", 1, "int", least=1),),
+        run=measure,
+        draw=draw,
+        version="1",
     )
+    strop.register(record)
     yield record
-    del study_module._STUDIES["letters"]
+    STUDIES.forget("letters")
 
 
 @pytest.fixture
 def vowels() -> Iterator[metrics.Metric]:
     """A metric of the text, as a user would add it."""
-    record = metrics.register(
-        metrics.Metric(
-            "vowels",
-            (
-                metrics.Aggregate(
-                    Column("vowels", "share of vowels", digits=3, help="Of the characters."),
-                    lambda columns, _: metrics.mean(columns["vowels"]),
-                ),
+    record = metrics.Metric(
+        "vowels",
+        (
+            metrics.Aggregate(
+                Column("vowels", "share of vowels", digits=3, help="Of the characters."),
+                lambda columns, _: metrics.mean(columns["vowels"]),
             ),
-            measure=lambda texts, _: {"vowels": np.array([_vowels(text) for text in texts])},
-            output=Column("vowels", digits=2),
-            needs_text=True,
-        )
+        ),
+        measure=lambda texts, _: {"vowels": np.array([_vowels(text) for text in texts])},
+        output=Column("vowels", digits=2),
+        needs_text=True,
+        version="1",
     )
+    strop.register(record)
     yield record
-    del metric_module._METRICS["vowels"]
+    METRICS.forget("vowels")
 
 
 def _vowels(text: str) -> float:
@@ -142,14 +144,45 @@ def test_a_metric_costs_one_record(
 
 
 def test_two_records_cannot_share_a_name(toy: studies.Study, vowels: metrics.Metric) -> None:
-    with pytest.raises(UserError, match="same name"):
-        studies.register(
-            studies.Study("letters", "x", "x", studies.Sources((), ""), (), run=toy.run)
-        )
-    with pytest.raises(UserError, match="same name"):
-        metrics.register(metrics.Metric("vowels", ()))
-    with pytest.raises(UserError, match="name"):
-        metrics.register(metrics.Metric("No Good", ()))
+    for record in (toy, vowels):
+        with pytest.raises(UserError, match="already"):
+            strop.register(replace(record, version="2"))
+
+
+def test_numbers_of_another_version_are_not_taken_for_this_one_s(
+    vowels: metrics.Metric, checkpoint: Path, call: Called, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert call("sample", checkpoint, "--steps", 2, "-n", 4, "-o", out)[0] == 0
+    before = call("score", out, "--evaluator", "none")[1]["cells"][0]["vowels"]["value"]
+    twice = replace(vowels, measure=lambda texts, _: {"vowels": np.full(len(texts), 7.0)})
+    strop.register(twice, replace=True)  # changed without a new version: what is on disk counts
+    assert call("score", out, "--evaluator", "none")[1]["cells"][0]["vowels"]["value"] == before
+    strop.register(replace(twice, version="2"), replace=True)
+    assert call("score", out, "--evaluator", "none")[1]["cells"][0]["vowels"]["value"] == 7.0
+    strop.register(vowels, replace=True)  # and back: both are kept
+    assert call("score", out, "--evaluator", "none")[1]["cells"][0]["vowels"]["value"] == before
+
+
+def test_cells_of_another_version_of_a_study_are_not_used(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    from strop.store import StudyFolder
+
+    one = pa.table({"x": [1]})
+    found = {}
+    for version in (None, "1", "2"):
+        with StudyFolder.open(tmp_path, "letters", version=version) as folder:
+            assert folder.cell("a") is None
+            folder.keep("a", 0, one)
+            assert folder.part("a", 0) == one
+            folder.complete("a", one)
+            assert folder.part("a", 0) is None
+            found[version] = folder.cell("a")
+    assert found == {None: one, "1": one, "2": one}
+    names = {file.stem for file in (tmp_path / "cells").iterdir()}
+    assert len(names) == 3
+    assert "a" in names  # of a built-in study, where it always was
 
 
 def test_every_study_stands_in_the_docs_and_has_examples_that_parse() -> None:

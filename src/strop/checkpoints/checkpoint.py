@@ -18,7 +18,7 @@ from strop import assets
 from strop.checkpoints import hub
 from strop.checkpoints.family import family_of_config, family_of_keys
 from strop.checkpoints.fields import flat_config
-from strop.checkpoints.files import read_json_object, reading, sha256_of_all
+from strop.checkpoints.files import opening, read_json_object, sha256_of_all
 from strop.checkpoints.keys import backbone_only, few
 from strop.checkpoints.lightning import read_training_file
 from strop.checkpoints.modules import DISCRIMINATOR, Modules, didi_modules
@@ -103,7 +103,7 @@ def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
         _no_revision(text, revision)
         return Located(text, assets.embedded_path(text), None)
     path = Path(text).expanduser()
-    with reading(path):
+    with opening(path):
         exists = path.exists()
     if exists:
         _no_revision(text, revision)
@@ -124,7 +124,7 @@ def refuse_mistyped(text: str) -> None:
         return
     if not path.parent.is_dir():
         return
-    with reading(path.parent):
+    with opening(path.parent):
         near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1)
     could_be_id = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     fix = f"did you mean {path.parent / near[0]}?" if near else "check the path."
@@ -236,7 +236,7 @@ def _nothing_to_choose(file: Path, weights: str | None, several: str | None) -> 
 
 def _weights_file(directory: Path) -> Path:
     """The one weights file of a directory; the hub's names win over others."""
-    with reading(directory):
+    with opening(directory):
         names = sorted(p.name for p in directory.iterdir())
     canonical = [name for name in (hub.WEIGHTS, hub.INDEX) if name in names]
     found = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
@@ -262,7 +262,7 @@ def _weights_file(directory: Path) -> Path:
 
 def _config_beside(file: Path) -> dict[str, Any]:
     path = file.parent / "config.json"
-    with reading(path):
+    with opening(path):
         exists = path.exists()
     return read_json_object(path) if exists else {}
 
@@ -282,7 +282,7 @@ def _read_safetensors(files: list[Path]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for file in files:
         # The library calls every file that it cannot open missing; opening it ourselves tells why.
-        with reading(file), file.open("rb"):
+        with opening(file), file.open("rb"):
             try:
                 tensors |= load_file(file)
             except SafetensorError as error:

@@ -58,9 +58,10 @@ def family_of_classes(content: Any) -> str | None:
 def _ours(word: str) -> str:
     """Our name for what a configuration calls a family; its own word where we have none."""
     word = word.lower().replace("-", "_")
-    for name, family in FAMILIES.items():
-        if word == name.replace("-", "_") or word in family.names:
-            return name
+    for known in (FAMILIES.here(), FAMILIES):  # other packages are loaded only for a word of theirs
+        for name, family in known.items():
+            if word == name.replace("-", "_") or word in family.names:
+                return name
     return word
 
 

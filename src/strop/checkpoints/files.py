@@ -12,12 +12,15 @@ from typing import Any
 
 from strop.errors import UserError
 
-__all__ = ["read_json_object", "reading", "sha256_of", "sha256_of_all"]
+__all__ = ["opening", "read_json_object", "sha256_of", "sha256_of_all"]
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals while reading `path` into messages."""
+def opening(path: Path) -> Iterator[None]:
+    """Whatever the operating system says against a file that a user named, in words.
+
+    That it is not there is the user's error too; `strop.disk.reading` leaves that to its caller.
+    """
     try:
         refuse_pipes(path)
         yield
@@ -54,7 +57,7 @@ def refuse_pipes(path: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file's bytes, as `sha256sum` prints it."""
-    with reading(path), path.open("rb") as stream:
+    with opening(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
@@ -71,7 +74,7 @@ def sha256_of_all(paths: Sequence[Path]) -> str:
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """A JSON file whose top level is an object."""
-    with reading(path):
+    with opening(path):
         raw = path.read_bytes()
     try:
         content = json.loads(raw)

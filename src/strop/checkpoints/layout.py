@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from strop.checkpoints.config import DiTShape
 from strop.disk import write
 
-__all__ = ["Layout", "Sizes", "flat_names", "write_checkpoint"]
+__all__ = ["Layout", "Sizes", "flat_names", "write_checkpoint", "write_random"]
 
 Sizes = dict[str, tuple[int, ...]]
 """Every tensor's key and shape."""
@@ -60,3 +61,37 @@ def write_checkpoint(
     stored = {layout.prefix + key: value.contiguous() for key, value in tensors.items()}
     write(path / "model.safetensors", save(stored, metadata={"format": "pt"}))
     write(path / "config.json", (json.dumps(layout.config, indent=2) + "\n").encode())
+
+
+def write_random(path: Path, layout: Layout, seed: int) -> None:
+    """A checkpoint in its layout that nobody trained: the same for the same seed."""
+    beside = {
+        name: _random_tensors(sizes, seed + 1 + i)
+        for i, (name, sizes) in enumerate(layout.beside.items())
+    }
+    tensors = _random_tensors(layout.sizes, seed)
+    for key, row in layout.silent.items():
+        tensors[key][row] = 0.0
+    write_checkpoint(path, layout, tensors, beside)
+
+
+def _random_tensors(sizes: Sizes, seed: int) -> dict[str, Tensor]:
+    """Weights of a moderate size for every tensor."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for key, size in sizes.items():
+        if "norm" in key or "ln_f" in key:
+            value = torch.ones(size)
+        elif key == "output_layer.linear.bias":
+            rank = torch.randperm(size[0], generator=generator).float()
+            value = -(rank + 2).log()
+        else:
+            value = torch.randn(size, generator=generator) * (0.5 if len(size) == 1 else 1.0)
+            value = value / (size[-1] ** 0.5 if len(size) == 2 else 10.0)
+        tensors[key] = value
+    for key in [k for k in tensors if k.endswith("weight_orig")]:
+        left, scale, right = torch.linalg.svd(tensors[key], full_matrices=False)
+        tensors[key.replace("_orig", "_u")] = left[:, 0].contiguous()
+        tensors[key.replace("_orig", "_v")] = right[0].contiguous()
+        tensors[key] = tensors[key] / scale[0]
+    return tensors

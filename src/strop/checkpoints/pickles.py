@@ -32,7 +32,7 @@ from strop.checkpoints.archive import (
     rebuild_parameter,
     rebuild_tensor,
 )
-from strop.checkpoints.files import reading
+from strop.checkpoints.files import opening
 from strop.checkpoints.inert import Inert, described, placeholder_value
 from strop.errors import UserError
 
@@ -46,7 +46,7 @@ def load_pickle(path: str | os.PathLike[str]) -> Any:
     is used, so the optimiser state of a training checkpoint costs nothing. Copy what you keep.
     """
     file = Path(path)
-    with reading(file), file.open("rb") as stream:
+    with opening(file), file.open("rb") as stream:
         return _load_open(file, stream)
 
 

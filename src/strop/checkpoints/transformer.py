@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.checkpoint import damaged
-from strop.checkpoints.files import reading
+from strop.checkpoints.files import opening
 from strop.checkpoints.keys import few
 from strop.errors import UserError
 
@@ -123,7 +123,7 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
 
     sizes: Sizes = {}
     for file in files:
-        with reading(file), file.open("rb"):
+        with opening(file), file.open("rb"):
             try:
                 with safe_open(file, framework="pt") as stored:
                     for key in stored.keys():  # noqa: SIM118, it is no mapping

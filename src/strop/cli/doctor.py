@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import metadata
+from dataclasses import asdict
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -13,12 +14,22 @@ import typer
 from strop.assets import EMBEDDED, EVALUATOR, embedded_names
 from strop.cli import output
 from strop.cli.examples import examples
+from strop.cli.study import plugged
 from strop.errors import ALONE, EXTRA_OF, to_get
+from strop.registry import plugins, problems, strays
 from strop.version import __version__
 
 __all__ = ["register"]
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
+KINDS = (
+    "strop.records.sampler",
+    "strop.records.family",
+    "strop.metrics.metric",
+    "strop.studies.study",
+    "strop.groupeval.judges",
+)
+"""Where the registries are: every module that makes one."""
 
 
 def register(app: typer.Typer) -> None:
@@ -41,6 +52,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         "devices": _devices(),
         "embedded": embedded_names(),
         "evaluators": _evaluators(),
+        **_plugins(),
     }
     if as_json:
         output.emit(report)
@@ -57,6 +69,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
     for name, lacking in report["evaluators"].items():
         state = f"missing: {lacking}" if lacking else "ready"
         output.say(f"evaluator {name}: {state}")
+    _say_plugins(report)
     first = "strop sample -n 4 -o runs/first"
     output.next_command(to_get("torch") or "" if lacking_torch else first)
 
@@ -72,6 +85,27 @@ def _version(package: str) -> str | None:
         return metadata.version(package.replace("_", "-"))
     except metadata.PackageNotFoundError:
         return "installed"
+
+
+def _plugins() -> dict[str, Any]:
+    """What other packages add to this one, and what of it cannot be used."""
+    for module in KINDS:
+        import_module(module)
+    plugged()  # a study whose command cannot be made is a problem, and told below
+    return {
+        "plugins": [asdict(one) for one in plugins()],
+        "plugin_problems": [asdict(one) for one in (*problems(), *strays())],
+    }
+
+
+def _say_plugins(report: dict[str, Any]) -> None:
+    if report["plugins"]:
+        names = ["kind", "name", "package", "version"]
+        found = [[one[name] for name in names] for one in report["plugins"]]
+        output.table(["plug-in", *names[1:]], found)
+    for one in report["plugin_problems"]:
+        what = " ".join(word for word in (one["group"], one["name"]) if word)
+        output.say(f"not usable: {what or 'plug-ins'} of {one['package']}: {one['error']}")
 
 
 def _devices() -> dict[str, Any]:

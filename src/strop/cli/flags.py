@@ -47,7 +47,8 @@ class Verb:
     def __init__(self, root: Any, argv: Sequence[str]) -> None:
         command = root
         for word in argv:
-            command = getattr(command, "commands", {}).get(word, command)
+            if not word.startswith("-") and hasattr(command, "get_command"):
+                command = command.get_command(None, word) or command
         self._argv = argv
         self._flags = {
             name: _spelled(parameter, argv)

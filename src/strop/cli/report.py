@@ -50,7 +50,8 @@ def report(
     from strop.report import gather, render, write
     from strop.report.tables import corner_tables
 
-    data = gather(runs, title=title)
+    with output.warnings_noted():
+        data = gather(runs, title=title)
     page = render(data, outputs)
     files = write(page, path)
     most = max((cell.measured.outputs for cell in data.cells), default=0)

@@ -16,14 +16,18 @@ from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.prompted import Asked
 from strop.cli.spec_file import read_samplers
-from strop.cli.values import listed, named
+from strop.cli.values import listed, named, options
 from strop.errors import UserError, whole_number
-from strop.records import default_sampler, diffusion_families
+from strop.records import FAMILIES, default_sampler
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
 
 __all__ = ["FAMILY_HELP", "checked_weights", "register"]
 
-FAMILY_HELP = ", ".join(diffusion_families()) + ": where the files do not say."
+FAMILY_HELP = (
+    ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
+    + " or a plug-in's: where the files do not say."
+)
+_NAMES = ", ".join(SAMPLERS.builtin)
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +69,7 @@ def sample(
     seed: Annotated[int, typer.Option(help="Root seed; output i depends on it and on i.")] = 0,
     sampler: Annotated[
         str | None,
-        typer.Option(help="By default that of the family. One of: " + ", ".join(SAMPLERS) + "."),
+        typer.Option(help="By default that of the family; a plug-in's, or one of: " + _NAMES + "."),
     ] = None,
     top_p: Annotated[float, typer.Option(help="Nucleus of the clean-token distribution.")] = 1.0,
     grid: Annotated[
@@ -88,7 +92,12 @@ def sample(
     ] = "fast",
     length: Annotated[
         int | None,
-        typer.Option(help="Tokens per output, after a prompt if there is one; else the model's."),
+        typer.Option(
+            "--length",
+            "--gen-length",
+            "--max-new-tokens",
+            help="Tokens per output, after a prompt if there is one; else the model's.",
+        ),
     ] = None,
     prompts: Annotated[
         Path | None,
@@ -118,6 +127,13 @@ def sample(
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,
     family: Annotated[str | None, typer.Option(help=FAMILY_HELP)] = None,
+    load: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, "
+            "adapter=DIR; may be repeated."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -162,6 +178,7 @@ def sample(
             family=family,
             device=device,
             dtype=dtype,
+            load=options(load or [], "--load"),
         )
     if sampler is None and spec is None:
         # Checked above as far as flags go; which sampler they are for is known only now.

@@ -102,10 +102,11 @@ def score(
     cells = opened.cells()
     _check(run, cells)
     settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
-    with reporter() as bar:
-        wanted = _measure(cells, names, policies, settings, device, dtype, bar)
-        _embed(cells, vendi, names, device, bar)
-    found = measured_cells(opened, held_out)
+    with output.warnings_noted():
+        with reporter() as bar:
+            wanted = _measure(cells, names, policies, settings, device, dtype, bar)
+            _embed(cells, vendi, names, device, bar)
+        found = measured_cells(opened, held_out)
     if as_json:
         documents = [one.document() for one in found]
         output.emit({"run": str(run), "metrics": wanted, "cells": documents})
@@ -117,7 +118,7 @@ def score(
 
 def _is_texts(path: Path) -> bool:
     """Whether this is no run directory but something that holds texts."""
-    from strop.groupeval.readers import READERS
+    from strop.groupeval.inputs import READERS
 
     if path.is_file():
         return path.suffix.lower() in READERS

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.flags import in_flags
 from strop.cli.progress import reporter
 from strop.cli.values import axes, counts, listed
-from strop.studies.study import SAME, Ask, Parameter, Result, Study, carry_out, quoted, studies
+from strop.registry import one_line
+from strop.studies.study import SAME, STUDIES, Ask, Parameter, Result, Study, carry_out, quoted
 
 if TYPE_CHECKING:
     from strop.table import Table
 
-__all__ = ["OUT", "SMOKE", "parsed", "print_table", "register"]
+__all__ = ["OUT", "SMOKE", "Studies", "parsed", "plugged", "print_table", "register"]
 
 OUT = Annotated[str, typer.Option("-o", "--out", help="The directory; continued if it exists.")]
 SMOKE = Annotated[bool, typer.Option("--smoke", help="On the embedded models, within minutes.")]
@@ -28,13 +30,53 @@ LISTS: dict[str, Callable[[str], Any]] = {"ints": int, "floats": float, "words":
 
 def register(app: typer.Typer) -> None:
     """Add `strop study` with a verb per study; the audit is a verb of its own."""
-    group = typer.Typer(no_args_is_help=True, help="Studies of checkpoints and their samplers.")
-    for record in studies().values():
-        place = group if record.own_folder else app
-        text = f"{record.title}\n\n{record.about} The same command continues, or answers from disk."
-        epilog = examples(*record.examples) if record.examples else None
-        place.command(record.name, help=text, epilog=epilog)(command(record))
+    group = typer.Typer(
+        no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
+    )
+    for _, record in sorted(STUDIES.here().items()):
+        _add(group if record.own_folder else app, record)
     app.add_typer(group, name="study")
+
+
+def _add(app: typer.Typer, record: Study) -> None:
+    text = f"{record.title}\n\n{record.about} The same command continues, or answers from disk."
+    epilog = examples(*record.examples) if record.examples else None
+    app.command(record.name, help=text, epilog=epilog)(command(record))
+
+
+class Studies(TyperGroup):
+    """The studies; those of other packages are loaded when all are listed, or for a new name."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Ours, then those of other packages."""
+        self.commands.update(plugged())
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """One by its name; None where nobody has it."""
+        if cmd_name not in self.commands:
+            self.commands.update(plugged())
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As for any group; a study that is installed and cannot be used says why."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and STUDIES.problem(name) is not None:
+            STUDIES.find(name)
+        return super().resolve_command(ctx, args)
+
+
+def plugged() -> dict[str, Any]:
+    """A command for every study of another package; one that cannot have one is left out."""
+    found = {}
+    for name, record in sorted(STUDIES.plugins().items()):
+        app = typer.Typer(add_completion=False)
+        try:
+            _add(app, record)
+            found[name] = typer.main.get_command(app)
+        except Exception as error:  # what is in the record is somebody else's
+            STUDIES.leave_out(name, one_line(error))
+    return found
 
 
 def command(record: Study) -> Callable[..., None]:

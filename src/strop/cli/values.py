@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from strop.errors import UserError
 
-__all__ = ["axes", "counts", "listed", "named"]
+__all__ = ["axes", "counts", "listed", "named", "options"]
 
 T = TypeVar("T")
 
@@ -88,3 +89,22 @@ def _number(word: str) -> int | float | str:
         except ValueError:
             continue
     return word
+
+
+def options(words: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` words; a value that is JSON is read as such, anything else is text."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise UserError(
+                f"{flag} names an option and its value.",
+                where=flag,
+                got=word,
+                expected="key=value, e.g. attn_implementation=eager",
+            )
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value
+    return found

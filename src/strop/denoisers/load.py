@@ -91,9 +91,10 @@ def load_model(
     (LLaDA, Dream): attention kernel, quantisation, placement, an adapter.
     """
     place = resolve_device(device)
+    kind = resolve_dtype(dtype, place)
     known_family(family)
     found = locate(source, revision)
-    loading = Loading(weights, family, place, resolve_dtype(dtype, place), load or {})
+    loading = Loading(weights, family, place, kind, load or {})
     record = FAMILIES[family_at(found) or family or "mdlm"]
     if load and record.load == _SHARED:
         raise UserError(

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.checkpoints.files import reading, sha256_of_all
+from strop.checkpoints.files import opening, sha256_of_all
 from strop.errors import UserError
 from strop.prompts.chat import special_tokens
 
@@ -143,6 +143,10 @@ class TextCodec:
             found = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         return [one.ids for one in found]
 
+    def id_of(self, token: str) -> int | None:
+        """The id of one token by its name, such as a special token's; None if there is none."""
+        return self._tokenizer.token_to_id(token)
+
     def to_json(self) -> str:
         """The whole tokenizer as the content of a `tokenizer.json`."""
         return self._tokenizer.to_str(pretty=True)
@@ -187,7 +191,7 @@ def _ending(source: Path | None) -> Iterator[None]:
 def _load_whole(path: Path) -> Tokenizer:
     from tokenizers import Tokenizer, decoders
 
-    with reading(path):
+    with opening(path):
         tokenizer = Tokenizer.from_file(str(path))
     # A file may ask for cut or padded texts and for tidied spaces: none of it is the text.
     tokenizer.no_truncation()

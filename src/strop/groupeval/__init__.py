@@ -1,1 +1,104 @@
-"""GroupEval: quality and diversity of any set of texts, judged in groups. Runs without torch."""
+"""GroupEval: quality and diversity of any set of texts, judged in groups. Runs without torch.
+
+The names load on first use. From texts to numbers: `read_inputs`, `make_plan` and `write_plan`
+freeze who is judged with whom; `judge_run` asks a judge; `load_judgments` and `score` say what came
+out, `compare`, `agree` and `reliability` what it is worth.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strop.lazy import loader
+
+if TYPE_CHECKING:
+    from strop.groupeval.bootstrap import score
+    from strop.groupeval.comparison import compare, conditional, label, read_labels
+    from strop.groupeval.directory import open_plan, write_plan
+    from strop.groupeval.human import human_page, import_answers
+    from strop.groupeval.inputs import Source, read_inputs
+    from strop.groupeval.judges import JUDGES, Judge, judge_client, judge_run, judge_spec
+    from strop.groupeval.judgments import Judgments, load_judgments, open_series
+    from strop.groupeval.plan import Plan, Sheet, make_plan
+    from strop.groupeval.profile import Profile, profile_names
+    from strop.groupeval.series import Series, list_series
+    from strop.groupeval.trust import agree, reliability
+    from strop.groupeval.verdict import Failure, Grade, Judgment, NoVerdict, Verdict
+    from strop.spec import JudgeSpec
+
+__all__ = [
+    "JUDGES",
+    "Failure",
+    "Grade",
+    "Judge",
+    "JudgeSpec",
+    "Judgment",
+    "Judgments",
+    "NoVerdict",
+    "Plan",
+    "Profile",
+    "Series",
+    "Sheet",
+    "Source",
+    "Verdict",
+    "agree",
+    "compare",
+    "conditional",
+    "human_page",
+    "import_answers",
+    "judge_client",
+    "judge_run",
+    "judge_spec",
+    "label",
+    "list_series",
+    "load_judgments",
+    "make_plan",
+    "open_plan",
+    "open_series",
+    "profile_names",
+    "read_inputs",
+    "read_labels",
+    "reliability",
+    "score",
+    "write_plan",
+]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "Failure": "strop.groupeval.verdict",
+        "Grade": "strop.groupeval.verdict",
+        "JUDGES": "strop.groupeval.judges",
+        "Judge": "strop.groupeval.judges",
+        "JudgeSpec": "strop.spec",
+        "Judgment": "strop.groupeval.verdict",
+        "Judgments": "strop.groupeval.judgments",
+        "NoVerdict": "strop.groupeval.verdict",
+        "Plan": "strop.groupeval.plan",
+        "Profile": "strop.groupeval.profile",
+        "Series": "strop.groupeval.series",
+        "Sheet": "strop.groupeval.plan",
+        "Source": "strop.groupeval.inputs",
+        "Verdict": "strop.groupeval.verdict",
+        "agree": "strop.groupeval.trust",
+        "compare": "strop.groupeval.comparison",
+        "conditional": "strop.groupeval.comparison",
+        "human_page": "strop.groupeval.human",
+        "import_answers": "strop.groupeval.human",
+        "judge_client": "strop.groupeval.judges",
+        "judge_run": "strop.groupeval.judges",
+        "judge_spec": "strop.groupeval.judges",
+        "label": "strop.groupeval.comparison",
+        "list_series": "strop.groupeval.series",
+        "load_judgments": "strop.groupeval.judgments",
+        "make_plan": "strop.groupeval.plan",
+        "open_plan": "strop.groupeval.directory",
+        "open_series": "strop.groupeval.judgments",
+        "profile_names": "strop.groupeval.profile",
+        "read_inputs": "strop.groupeval.inputs",
+        "read_labels": "strop.groupeval.comparison",
+        "reliability": "strop.groupeval.trust",
+        "score": "strop.groupeval.bootstrap",
+        "write_plan": "strop.groupeval.directory",
+    },
+)

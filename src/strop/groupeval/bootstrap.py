@@ -8,17 +8,20 @@ One replicate draws
 
 and computes the scores again under these weights. With `v` and `w` for them,
 
-    GEQ = sum_i w_i * (sum_r v_r q_ir / sum_r v_r), the inner sums over i's judgments;
+    GEQ = sum_i w_i * (sum_r v_r q_ir / sum_r v_r), the inner sums over i's verdicts;
     GED = sum_g v_g W_g GED_g / sum_g v_g W_g, W_g being the weight of group g's outputs,
 
 where GED_g takes its shares from the weights. Equal weights give the plain scores back. The range
-of GEQ is an interval given the judgments. The range of GED is not: unequal weights lower the
+of GEQ is an interval given the verdicts. The range of GED is not: unequal weights lower the
 entropy of a group whose modes all differ, so it says how GED moves with the weights, no more.
+
+`score` is the whole: GEQ, GED, their ranges and diagnostics of every cell as one document.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.groupeval.cells import Cell
-from strop.groupeval.judgment import Judgment
-from strop.groupeval.scores import TOP
+from strop.groupeval.judgments import Judgments
+from strop.groupeval.scores import TOP, Cell, Planned, diagnose, ged, ged_bounds, geq_bounds
+from strop.groupeval.verdict import Verdict
 from strop.rng import derive_seed
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ __all__ = [
     "output_weights",
     "partition_weights",
     "replicate",
+    "score",
 ]
 
 REPLICATES = 10_000
@@ -118,7 +122,7 @@ def geq_replicates(cell: Cell, v: Floats, e: Floats) -> Floats:
     if cell.judged.all():
         weighted = (_sums(cell.q, w) * v.T).sum(axis=0) / v.sum(axis=1)
     else:
-        # q is 0 and `judged` False where a judgment is missing: both sums skip it.
+        # q is 0 and `judged` False where a verdict is missing: both sums skip it.
         top, bottom = _mixed(cell.q, v), _mixed(cell.judged, v)
         weighted = (w * top / bottom).sum(axis=0)
     return weighted / w.sum(axis=0)
@@ -169,8 +173,8 @@ def _terms(cell: Cell) -> Terms:
     signs: list[tuple[int, float]] = []
     singles: list[tuple[int, int]] = []
     column = {partition: r for r, partition in enumerate(cell.partitions)}
-    for judgment in cell.judgments:
-        r, modes = column[judgment.partition], _modes(cell, judgment)
+    for verdict in cell.verdicts:
+        r, modes = column[verdict.partition], _modes(cell, verdict)
         if len(modes) > 1:  # otherwise V log V and the one mode's term cancel
             several = [mode for mode in modes if len(mode) > 1]
             members += [[i for mode in modes for i in mode], *several]
@@ -200,10 +204,10 @@ def _sparse(
     return csr_array((filled, places), shape=(height, width))
 
 
-def _modes(cell: Cell, judgment: Judgment) -> list[list[int]]:
+def _modes(cell: Cell, verdict: Verdict) -> list[list[int]]:
     """The rows of the valid outputs, mode by mode."""
     modes: dict[str | None, list[int]] = {}
-    for one in judgment.outputs:
+    for one in verdict.outputs:
         if one.valid:
             modes.setdefault(one.mode, []).append(cell.row[one.index])
     return list(modes.values())
@@ -238,3 +242,88 @@ def interval(replicates: Floats, level: float = 0.95) -> list[float]:
     tail = (1 - level) / 2
     low, high = np.quantile(replicates, [tail, 1 - tail])
     return [float(low), float(high)]
+
+
+def score(
+    judgments: Judgments,
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    told: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without verdicts too.
+
+    `told` hears of replicates as they are drawn, so many for every cell with verdicts.
+    """
+    cells = judgments.cells
+    everywhere = [partition for cell in cells.values() for partition in cell.partitions]
+    shared = partition_weights(everywhere, replicates, seed) if everywhere else {}
+    failed: dict[str, Counter[str]] = {}
+    for failure in judgments.failures:
+        failed.setdefault(failure.cell, Counter())[failure.reason] += 1
+    document: dict[str, Any] = {}
+    for name, planned in judgments.planned.items():
+        cell = cells.get(name)
+        document[name] = {
+            **(
+                _scored(cell, planned, judgments.modes, shared, seed, told)
+                if cell
+                else _nothing(planned)
+            ),
+            "failures": dict(failed.get(name, {})),
+        }
+        if not judgments.modes:
+            document[name]["ged_bounds"] = None
+    return {
+        "source": judgments.source,
+        "profile": judgments.profile,
+        "judge": None if judgments.judge is None else judgments.judge.document(),
+        "asked_from": "plan" if judgments.from_plan else "file",
+        "replicates": replicates,
+        "seed": seed,
+        "cells": document,
+    }
+
+
+def _scored(
+    cell: Cell,
+    planned: Planned,
+    modes: bool,
+    shared: dict[int, Any],
+    seed: int,
+    told: Callable[[int], None],
+) -> dict[str, Any]:
+    drawn = replicate(cell, shared, seed=seed, modes=modes, told=told)
+    diversity = ged(cell) if modes else None
+    return {
+        "geq": cell.geq(),
+        "geq_interval": interval(drawn.geq),
+        "geq_interval_mind": mind(cell),
+        "ged": diversity,
+        "ged_weight_sensitivity": None if drawn.ged is None else interval(drawn.ged),
+        "n_outputs": len(cell.outputs),
+        "n_outputs_above_0": cell.nonzero,
+        "n_groups": len(cell.verdicts),
+        "n_outputs_asked": planned.outputs,
+        "n_groups_asked": planned.groups,
+        "group_size": cell.size,
+        "n_partitions": len(cell.partitions),
+        **diagnose(cell, modes=modes),
+        "geq_bounds": geq_bounds(cell, planned),
+        "ged_bounds": ged_bounds(diversity, len(cell.verdicts), planned),
+    }
+
+
+def _nothing(planned: Planned) -> dict[str, Any]:
+    """A cell that was asked about and has no verdict: no score, and all still open."""
+    return {
+        "geq": None,
+        "geq_interval": None,
+        "ged": None,
+        "n_outputs": 0,
+        "n_groups": 0,
+        "n_outputs_asked": planned.outputs,
+        "n_groups_asked": planned.groups,
+        "geq_bounds": geq_bounds(None, planned),
+        "ged_bounds": ged_bounds(None, 0, planned),
+    }

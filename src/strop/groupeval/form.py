@@ -1,25 +1,36 @@
-"""Which form of request a server takes: found out once, before anything is judged.
+"""The judge behind an address, and which form of request its server takes.
 
 Not every server knows JSON schemas, and some refuse `temperature` or want `max_tokens` under
-another name. A fixed harmless question finds out which; the settings that it was accepted with are
-the judge's own from then on. They belong to the identity of its series, so nothing that a server
-says about a real text can change how the next one is asked.
+another name. A fixed harmless question finds out which, once, before anything is judged; the
+settings that it was accepted with are the judge's own from then on. They belong to the identity of
+its series, so nothing that a server says about a real text can change how the next one is asked.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
-from strop.errors import Incomplete, UserError
-from strop.groupeval.budget import SETTLED, Budget, Exhausted, Tab, guessed_tokens
-from strop.groupeval.endpoint import FORMATS, Endpoint, Patience, Reply
-from strop.groupeval.journal import Journal
+from strop.errors import Incomplete, UserError, unknown_name
+from strop.groupeval.cost import SETTLED, Budget, Exhausted, Tab, guessed_tokens
+from strop.groupeval.directory import Journal
+from strop.groupeval.endpoint import Endpoint, Reply, Trouble
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
-from strop.groupeval.trouble import Trouble
+from strop.spec import JudgeSpec
 
-__all__ = ["PROBE", "form_words", "reply_limit", "settle_form", "settled_form"]
+__all__ = [
+    "FORMATS",
+    "PROBE",
+    "check_url",
+    "endpoint_spec",
+    "form_words",
+    "reply_limit",
+    "settle_form",
+    "settled_form",
+]
 
 PROBE: Messages = [{"role": "user", "content": "Answer with an empty JSON object: {}"}]
 """It says nothing that could be mistaken for a setting when a server quotes it."""
@@ -27,57 +38,101 @@ PROBE: Messages = [{"role": "user", "content": "Answer with an empty JSON object
 ABOUT_THE_FORM = (400, 422, 500, 501)
 """Status with which servers refuse a setting."""
 
+FORMATS = ("json_schema", "json_object", "text")
+"""How the form of the reply is asked for, strictest first."""
 LIMITS = ("max_tokens", "max_completion_tokens")
 """The two names of the limit of a reply."""
 
 
-def reply_limit(judge: dict[str, Any]) -> int:
+def endpoint_spec(
+    profile: Profile,
+    *,
+    base_url: str,
+    model: str,
+    max_tokens: int | None = None,
+    response_format: str = FORMATS[0],
+) -> JudgeSpec:
+    """A model, where it is, and how it is asked: the profile's decoding, in the strictest form."""
+    if response_format not in FORMATS:
+        raise unknown_name("response format", response_format, FORMATS, where="`response_format`")
+    limit = {} if max_tokens is None else {"max_tokens": max_tokens}
+    return JudgeSpec(
+        kind="endpoint",
+        model=model,
+        base_url=check_url(base_url),
+        decoding={**profile.decoding, **limit},
+        response_format=response_format,
+    )
+
+
+def check_url(url: str) -> str:
+    """A base URL that can be written down: no key in it, and the same spelling every time."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UserError(
+            "The base URL cannot be used.",
+            where="`base_url`",
+            got=url.split("@")[-1],
+            expected="http://HOST:PORT/v1 or https://HOST/v1",
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise UserError(
+            "The base URL carries more than an address.",
+            where="`base_url`",
+            got="a user, a password or a query",
+            expected="the address alone: keys come from the environment and are never written",
+            fix="export OPENAI_API_KEY=..., or name another variable with `key_env`",
+        )
+    return url.rstrip("/")
+
+
+def reply_limit(judge: JudgeSpec) -> int:
     """The most tokens of a reply, by either name."""
-    return next(judge["decoding"][name] for name in LIMITS if name in judge["decoding"])
+    decoding = _decoding(judge)
+    return next(decoding[name] for name in LIMITS if name in decoding)
 
 
-def form_words(judge: dict[str, Any]) -> str:
+def form_words(judge: JudgeSpec) -> str:
     """How the judge is asked, for people."""
-    settings = [f"{name} {value:g}" for name, value in judge["decoding"].items()]
-    return ", ".join([judge["response_format"], *settings])
+    settings = [f"{name} {value:g}" for name, value in _decoding(judge).items()]
+    return ", ".join([str(judge.response_format), *settings])
 
 
-def settled_form(asked: dict[str, Any], journal: Journal) -> dict[str, Any] | None:
+def _decoding(judge: JudgeSpec) -> dict[str, Any]:
+    return judge.decoding or {}
+
+
+def settled_form(asked: JudgeSpec, journal: Journal) -> JudgeSpec | None:
     """The judge as an earlier probe found that it can be asked."""
     found = [entry.get("judge") for entry in journal.entries() if entry["outcome"] == SETTLED]
-    fitting = [one for one in found if isinstance(one, dict) and _is_form_of(one, asked)]
+    fitting = [judge for one in found if (judge := _form_of(asked, one)) is not None]
     return fitting[-1] if fitting else None
 
 
-def _is_form_of(judge: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Whether it is the judge that was asked for, in some form: a file can be edited."""
-    decoding, wanted = judge.get("decoding"), asked["decoding"]
-    if not isinstance(decoding, dict) or not set(decoding) & set(LIMITS):
-        return False
+def _form_of(asked: JudgeSpec, document: Any) -> JudgeSpec | None:
+    """The judge that was asked for, in the form that a file tells of: a file can be edited."""
+    try:
+        judge = JudgeSpec.from_document(document) if isinstance(document, dict) else None
+    except UserError:
+        return None
+    if judge is None or not set(_decoding(judge)) & set(LIMITS):
+        return None
     old, new = LIMITS
-    same = {**judge, "decoding": None, "response_format": None} == {
-        **asked,
-        "decoding": None,
-        "response_format": None,
-    }
-    known = {**wanted, new: wanted.get(old)}
-    taken = all(name in known and known[name] == value for name, value in decoding.items())
-    return same and taken and judge.get("response_format") in FORMATS
+    plain = {"decoding": None, "response_format": None}
+    same = judge.model_copy(update=plain) == asked.model_copy(update=plain)
+    known = {**_decoding(asked), new: _decoding(asked).get(old)}
+    taken = all(k in known and known[k] == value for k, value in _decoding(judge).items())
+    return judge if same and taken and judge.response_format in FORMATS else None
 
 
 async def settle_form(
-    asked: dict[str, Any],
-    profile: Profile,
-    key: str | None,
-    patience: Patience,
-    budget: Budget,
-    journal: Journal,
-) -> dict[str, Any]:
+    asked: JudgeSpec, connect: Callable[[JudgeSpec], Endpoint], budget: Budget, journal: Journal
+) -> JudgeSpec:
     """The judge in the first form that the server takes; `journal` keeps every request."""
     judge, session, answer = asked, uuid.uuid4().hex[:8], Reply()
-    for number in range(1, 2 + len(FORMATS) + len(asked["decoding"])):
+    for number in range(1, 2 + len(FORMATS) + len(_decoding(asked))):
         line = {"sheet": "probe", "repeat": 0, "attempt": number, "session": session}
-        answer = await _ask(judge, profile, key, patience, budget, journal, line)
+        answer = await _ask(judge, connect(judge), budget, journal, line)
         if answer.delivered:
             return judge
         better = None if answer.trouble is None else adapted(judge, answer.trouble)
@@ -88,17 +143,14 @@ async def settle_form(
 
 
 async def _ask(
-    judge: dict[str, Any],
-    profile: Profile,
-    key: str | None,
-    patience: Patience,
+    judge: JudgeSpec,
+    endpoint: Endpoint,
     budget: Budget,
     journal: Journal,
     line: dict[str, Any],
 ) -> Reply:
     most = {"prompt": guessed_tokens(PROBE, cautious=True), "completion": reply_limit(judge)}
     tab = Tab(budget, most, lambda entry: journal.append({**line, **entry}))
-    endpoint = Endpoint(judge, profile, key, patience)
     answer = Reply()
     try:
         answer = await endpoint.ask(PROBE, tab, lambda trouble: adapted(judge, trouble) is not None)
@@ -111,39 +163,39 @@ async def _ask(
     finally:
         await endpoint.close()
         if tab.calls:
-            known = judge if answer.delivered else None
+            known = judge.document() if answer.delivered else None
             told = {"outcome": SETTLED, "judge": known, "detail": answer.detail, **tab.entry()}
             journal.append({**line, **told, "tokens": answer.tokens, "model": answer.model})
     return answer
 
 
-def adapted(judge: dict[str, Any], trouble: Trouble) -> dict[str, Any] | None:
+def adapted(judge: JudgeSpec, trouble: Trouble) -> JudgeSpec | None:
     """The judge without what the server says it does not take; None if it says no such thing."""
     if trouble.status not in ABOUT_THE_FORM:
         return None
-    told, decoding = trouble.detail.lower(), judge["decoding"]
+    told, decoding = trouble.detail.lower(), _decoding(judge)
     old, new = LIMITS
     if new in told and old in decoding:
         renamed = {new if name == old else name: value for name, value in decoding.items()}
-        return {**judge, "decoding": renamed}
+        return judge.model_copy(update={"decoding": renamed})
     for name in ("temperature", "top_p"):
         if name in told and name in decoding:
             rest = {other: value for other, value in decoding.items() if other != name}
-            return {**judge, "decoding": rest}
+            return judge.model_copy(update={"decoding": rest})
     speaks_of_form = any(w in told for w in ("response_format", "json_schema", "schema", "grammar"))
-    place = FORMATS.index(judge["response_format"])
+    place = FORMATS.index(str(judge.response_format))
     if speaks_of_form and place + 1 < len(FORMATS):
-        return {**judge, "response_format": FORMATS[place + 1]}
+        return judge.model_copy(update={"response_format": FORMATS[place + 1]})
     return None
 
 
-def _no_answer(judge: dict[str, Any], answer: Reply) -> UserError | Incomplete:
+def _no_answer(judge: JudgeSpec, answer: Reply) -> UserError | Incomplete:
     told = f"{answer.failure}: {answer.detail}"
     if answer.trouble is not None and answer.trouble.passing:
         return Incomplete(
             "The server does not answer a plain question.",
-            where=judge["base_url"],
+            where=judge.base_url,
             got=told + (f" ({answer.capped})" if answer.capped else ""),
             fix="run the same command again when it does",
         )
-    return UserError("The server refuses a plain question.", where=judge["base_url"], got=told)
+    return UserError("The server refuses a plain question.", where=judge.base_url, got=told)

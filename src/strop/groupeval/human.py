@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError
-from strop.groupeval.judgment import Judgment
+from strop.groupeval.directory import TEXTS, open_plan
 from strop.groupeval.payload import documents
-from strop.groupeval.plan import Plan, Sheet
+from strop.groupeval.plan import Plan, Sheet, Texts
 from strop.groupeval.profile import RUBRIC, SYSTEM, Profile
-from strop.groupeval.series import TEXTS, Series, open_plan
-from strop.groupeval.texts import Texts
-from strop.groupeval.validate import Problem, read_reply
+from strop.groupeval.series import Series
+from strop.groupeval.verdict import NoVerdict, Verdict, read_reply
+from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -193,11 +193,11 @@ def import_answers(
             expected="a name, so that two people do not become one judge",
             fix=AGAIN.format("NAME"),
         )
-    series = Series.create(run, {"kind": "human", "name": who})
+    series = Series.create(run, JudgeSpec(kind="human", name=who))
     there = {
         sheet.id: tuple(said)
         for sheet, said in [*series.states("plan"), *series.states("control")]
-        if said and isinstance(said[0], Judgment)
+        if said and isinstance(said[0], Verdict)
     }
     changed = [
         sheet
@@ -278,7 +278,7 @@ def _checked(
     text = json.dumps(reply, ensure_ascii=False)
     try:
         read_reply(text, plan.by_id[sheet].labels, profile)
-    except Problem as problem:
+    except NoVerdict as problem:
         raise UserError(
             "An answer breaks the rules of the profile.",
             where=f"{path}, group {sheet}",

@@ -1,38 +1,49 @@
 """offline-v1: a judge of counted things, for demonstrations and tests. No language model.
 
 It reads the same sheets, answers in the same schema and passes the same validation as any judge,
-in a series of its own. Grades follow from statistics by fixed thresholds, modes from similarity
+in a series of its own. Grades follow from text features by fixed thresholds, modes from similarity
 by average linkage. Equal texts get equal answers, always. Changing a threshold here makes another
 judge: it would be offline-v2.
+
+Text features are what can be counted without understanding. They lean on English (function words,
+Latin letters) and on the surface. A fluent lie, a topic that drifts politely and a clever page all
+look the same to them.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.errors import UserError
+from strop.errors import UserError, unknown_name
 from strop.groupeval.payload import documents
-from strop.groupeval.plan import Sheet
 from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series
-from strop.groupeval.statistics import Statistics, measure
+from strop.groupeval.session import Answer
+from strop.registry import resolve
+from strop.spec import JudgeSpec
 
-__all__ = ["NAME", "Features", "judge_offline", "offline_judge", "reply"]
+__all__ = ["NAME", "TextFeatures", "offline_client", "offline_spec", "reply", "text_features"]
 
 NAME = "offline-v1"
+FEATURES = ("auto", "minilm", "ngrams")
+EMBEDDINGS = "strop.metrics.embeddings"
+"""By name: metrics lie beside this package, and only these features need what they need."""
 GRAM = 4
 """Characters per n-gram."""
 
 PIECE, PIECES = 150, 8
 """Words per piece that is embedded, and how many pieces of a text are."""
 
-Features = Callable[[Sequence[str]], NDArray[Any]]
+Embed = Callable[[Sequence[str]], NDArray[Any]]
 """Texts to vectors of length one, one row each."""
 
 THRESHOLD = {"ngrams": 0.30, "minilm": 0.45}
@@ -41,51 +52,52 @@ NEAR = 0.03
 """How close to the threshold a similarity makes the sorting unsure."""
 
 
-def offline_judge(features: str, weights: str | None = None) -> dict[str, Any]:
-    """Who judges: the choice of features is part of it, with the hash of their weights."""
-    judge = {"kind": "offline", "model": NAME, "name": f"{NAME}/{features}", "features": features}
-    return judge if weights is None else {**judge, "weights_sha256": weights}
+def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:  # noqa: ARG001
+    """Who judges: the choice of features is part of it, with the hash of their weights.
+
+    `auto` is embeddings where their package and torch are installed, else n-grams.
+    """
+    if features not in FEATURES:
+        raise unknown_name("kind of features", features, FEATURES, where="`features`")
+    if features == "auto":
+        features = "minilm" if resolve(f"{EMBEDDINGS}:available")() else "ngrams"
+    weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
+    return JudgeSpec(
+        kind="offline",
+        model=NAME,
+        name=f"{NAME}/{features}",
+        features=features,
+        weights_sha256=weights,
+    )
 
 
-def judge_offline(
-    series: Series,
-    questions: Sequence[tuple[Sheet, int]],
-    embed: Features | None,
-    told: Callable[[str], None],
-) -> None:
-    """Answer every question; `embed` makes sentence embeddings, None means character n-grams."""
-    if not series.profile.modes or set(GRADES) != set(series.profile.dimensions):
+def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
+    """What answers a sheet."""
+    if not profile.modes or set(GRADES) != set(profile.dimensions):
         raise UserError(
-            f"The offline judge cannot use the profile {series.profile.name}.",
+            f"The offline judge cannot use the profile {profile.name}.",
             expected="webtext-v1: whether a task was solved cannot be counted",
             fix="strop groupeval judge RUN --base-url URL --model NAME",
         )
-    for sheet, repeat in questions:
-        texts, _ = series.sheet_texts(sheet)
-        answer = reply(texts, sheet.labels, series.profile, embed, series.judge["features"])
-        series.append(
-            {
-                "sheet": sheet.id,
-                "repeat": repeat,
-                "attempt": 1,
-                "outcome": "verdict",
-                "reply": answer,
-                "model": NAME,
-            }
-        )
-        told("verdict")
+    features = str(spec.features)
+    embed: Embed | None = resolve(f"{EMBEDDINGS}:embed") if features == "minilm" else None
+
+    def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:  # noqa: ARG001
+        return reply(texts, labels, profile, embed, features)
+
+    return answer
 
 
 def reply(
     texts: Sequence[str],
     labels: Sequence[str],
     profile: Profile,
-    embed: Features | None,
+    embed: Embed | None,
     features: str = "ngrams",
 ) -> str:
     """The answer to one sheet, as JSON of the frozen schema."""
     parts = [documents(text, profile) for text in texts]
-    measured = [measure(one) for one in parts]
+    measured = [text_features(one) for one in parts]
     valid = [i for i, one in enumerate(measured) if _valid(one)]
     plain = ["\n".join(parts[i]) for i in valid]
     vectors = (
@@ -106,7 +118,7 @@ def reply(
     return json.dumps({"outputs": outputs, "confidence": confidence})
 
 
-def _valid(s: Statistics) -> bool:
+def _valid(s: TextFeatures) -> bool:
     return s.words >= 5 and s.wordlike >= 0.6 and s.function_words >= 0.08 and s.repetition < 0.9
 
 
@@ -114,20 +126,20 @@ def _grade(two: bool, one: bool) -> int:
     return 2 if two else 1 if one else 0
 
 
-def _readability(s: Statistics) -> int:
+def _readability(s: TextFeatures) -> int:
     return _grade(
         s.wordlike >= 0.97 and s.misplaced <= 0.05 and 4 <= s.sentence_words <= 45,
         s.wordlike >= 0.9 and s.misplaced <= 0.2,
     )
 
 
-def _coherence(s: Statistics) -> int:
+def _coherence(s: TextFeatures) -> int:
     return _grade(
         s.continuity >= 0.6 and s.misplaced <= 0.05, s.continuity >= 0.25 and s.misplaced <= 0.2
     )
 
 
-def _substance(s: Statistics) -> int:
+def _substance(s: TextFeatures) -> int:
     # Much variety can come from disorder and little from loops: content is in between.
     return _grade(
         s.words >= 40 and 0.62 <= s.variety <= 0.95 and s.function_words >= 0.3,
@@ -135,14 +147,14 @@ def _substance(s: Statistics) -> int:
     )
 
 
-def _nondegeneration(s: Statistics) -> int:
+def _nondegeneration(s: TextFeatures) -> int:
     return _grade(
         s.repetition <= 0.05 and s.compression >= 0.3 and s.empty_documents <= 0.1,
         s.repetition <= 0.3 and s.compression >= 0.15,
     )
 
 
-GRADES: dict[str, Callable[[Statistics], int]] = {
+GRADES: dict[str, Callable[[TextFeatures], int]] = {
     "readability": _readability,
     "coherence": _coherence,
     "substance": _substance,
@@ -164,7 +176,7 @@ def ngrams(texts: Sequence[str]) -> NDArray[np.float64]:
     return table / np.where(norms == 0, 1.0, norms)
 
 
-def _pieces(texts: Sequence[str], embed: Features) -> NDArray[np.float64]:
+def _pieces(texts: Sequence[str], embed: Embed) -> NDArray[np.float64]:
     """The mean embedding of a text's pieces, because an encoder reads a few hundred words."""
     rows = []
     for text in texts:
@@ -208,3 +220,115 @@ def _hybrid(
     """Whether a text is about as near to another mode as it would need to be in it."""
     others = [members for members in clusters if i not in members]
     return any(similarity[i, members].mean() >= threshold - NEAR for members in others)
+
+
+ARTICLES = frozenset(("a", "an", "the"))
+FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """a an the and or but nor if of in on at by for from to into with without as than then
+        that this these those is are was were be been being am do does did has have had will would
+        can could shall should may might must not no it its he she they we you i him her them us me
+        his their our your my who whom which what when where why how there here so very too also up
+        out about over under after before between through during because while until although""",
+    )
+)
+AFTER_NO_ARTICLE = FUNCTION_WORDS - {"no", "very", "too", "then", "who", "what", "how", "not"}
+"""Words that hardly ever follow an article in English; shuffled words put them there often."""
+WINDOW = 40
+"""Words per stretch of text where neighbouring stretches are compared."""
+
+
+@dataclass(frozen=True)
+class TextFeatures:
+    """One text in numbers; shares are from 0 to 1."""
+
+    words: int
+    wordlike: float
+    """Share of the visible characters that belong to words or usual punctuation."""
+    function_words: float
+    """Share of function words among the words; running English has about half."""
+    misplaced: float
+    """Share of articles that are followed by a word which cannot follow them."""
+    sentence_words: float
+    """Mean words per sentence."""
+    repetition: float
+    """Share of four-word sequences that stood before in the same text."""
+    compression: float
+    """Compressed bytes over bytes; loops are near 0, ordinary prose of a page is 0.4 to 0.6."""
+    variety: float
+    """Mean share of different words in a window."""
+    continuity: float
+    """Share of neighbouring windows of a document that share a longer word."""
+    documents: int
+    empty_documents: float
+    """Share of documents without a word among those between boundaries."""
+
+
+def text_features(documents: Sequence[str]) -> TextFeatures:
+    """Those of one text, given as its documents."""
+    text = " ".join(documents)
+    per_document = [_words(document) for document in documents]
+    words = [word for document in per_document for word in document]
+    sentences = [s for s in re.split(r"[.!?]+(?:\s|$)", text) if _words(s)]
+    return TextFeatures(
+        words=len(words),
+        wordlike=_wordlike(text),
+        function_words=_share(word in FUNCTION_WORDS for word in words),
+        misplaced=_misplaced(words),
+        sentence_words=len(words) / max(1, len(sentences)),
+        repetition=_repetition(words),
+        compression=_compression(text),
+        variety=_variety(words),
+        continuity=_continuity(per_document),
+        documents=len(documents),
+        empty_documents=_share(not document for document in per_document),
+    )
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)*", text.lower())
+
+
+def _share(truths: Iterable[bool]) -> float:
+    values = list(truths)
+    return sum(values) / len(values) if values else 0.0
+
+
+def _wordlike(text: str) -> float:
+    visible = re.sub(r"\s", "", text)
+    good = re.sub(r"[^\w.,;:!?'\"’“”()\-–—$%&/]|_|\ufffd", "", visible)
+    return len(good) / len(visible) if visible else 0.0
+
+
+def _misplaced(words: list[str]) -> float:
+    followers = [b for a, b in pairwise(words) if a in ARTICLES]
+    return _share(word in AFTER_NO_ARTICLE for word in followers)
+
+
+def _repetition(words: list[str]) -> float:
+    grams = [tuple(words[i : i + 4]) for i in range(len(words) - 3)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def _compression(text: str) -> float:
+    raw = text.encode()
+    # Short texts do not compress for want of material, and are not the worse for it.
+    return len(zlib.compress(raw, 9)) / len(raw) if len(raw) >= 200 else 1.0
+
+
+def _variety(words: list[str]) -> float:
+    windows = [words[i : i + WINDOW] for i in range(0, len(words), WINDOW)]
+    whole = [w for w in windows if len(w) == WINDOW] or [w for w in windows if w]
+    return sum(len(set(w)) / len(w) for w in whole) / len(whole) if whole else 0.0
+
+
+def _continuity(documents: list[list[str]]) -> float:
+    shared = []
+    for words in documents:
+        content = [
+            {w for w in words[i : i + WINDOW] if len(w) > 4 and w not in FUNCTION_WORDS}
+            for i in range(0, len(words) - WINDOW // 2, WINDOW)  # a short rest says nothing
+        ]
+        shared += [bool(a & b) for a, b in pairwise(content)]
+    return _share(shared) if shared else 1.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.judgment import CONFIDENCES, Grade, Judgment
+from strop.groupeval.verdict import CONFIDENCES, Grade, Verdict
 
 __all__ = ["DIMENSIONS", "check_set", "has_modes", "parse", "read", "text"]
 
@@ -38,8 +38,8 @@ class _Wrong(Exception):
         return UserError(self.what, where=f"{where}, {self.field}", got=got, expected=self.expected)
 
 
-def read(path: str | Path) -> list[Judgment]:
-    """All judgments of a file, in its order."""
+def read(path: str | Path) -> list[Verdict]:
+    """All verdicts of a file, in its order."""
     path = Path(path)
     try:
         content = path.read_bytes().decode("utf-8-sig")
@@ -60,19 +60,19 @@ def read(path: str | Path) -> list[Judgment]:
     return parse(content, str(path))
 
 
-def parse(content: str, source: str) -> list[Judgment]:
-    """All judgments of a text; `source` is what the complaints call it."""
-    judgments: list[Judgment] = []
+def parse(content: str, source: str) -> list[Verdict]:
+    """All verdicts of a text; `source` is what the complaints call it."""
+    verdicts: list[Verdict] = []
     places: list[str] = []
     # Not splitlines: a text line ends at a line feed, and JSON may hold any other separator.
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
             places.append(f"{source}, line {number}")
             try:
-                judgments.append(_judgment(_document(line)))
+                verdicts.append(_verdict(_document(line)))
             except _Wrong as wrong:
                 raise wrong.told(places[-1]) from None
-    if not judgments:
+    if not verdicts:
         raise UserError(
             "The file holds no judgment.",
             where=source,
@@ -80,37 +80,37 @@ def parse(content: str, source: str) -> list[Judgment]:
             expected='one JSON object a line, {"cell": ..., "partition": ..., "group": ..., '
             '"outputs": [...], "confidence": ...}',
         )
-    check_set(judgments, places)
-    return judgments
+    check_set(verdicts, places)
+    return verdicts
 
 
-def text(judgments: Iterable[Judgment]) -> str:
-    """The same judgments as the file that `read` reads."""
-    lines = [json.dumps(one.portable(), ensure_ascii=False, allow_nan=False) for one in judgments]
+def text(verdicts: Iterable[Verdict]) -> str:
+    """The same verdicts as the file that `read` reads."""
+    lines = [json.dumps(one.portable(), ensure_ascii=False, allow_nan=False) for one in verdicts]
     return "".join(line + "\n" for line in lines)
 
 
-def has_modes(judgments: Iterable[Judgment]) -> bool:
-    """Whether these judgments are of a profile with modes.
+def has_modes(verdicts: Iterable[Verdict]) -> bool:
+    """Whether these verdicts are of a profile with modes.
 
     They are not if there are valid outputs and none of them has a mode. Where no output is valid
     nothing tells, and the size of the groups decides: an output alone has no mode.
     """
-    judgments = list(judgments)
-    valid = [one for judgment in judgments for one in judgment.outputs if one.valid]
+    verdicts = list(verdicts)
+    valid = [one for verdict in verdicts for one in verdict.outputs if one.valid]
     if valid:
         return any(one.mode is not None for one in valid)
-    return all(len(judgment.outputs) > 1 for judgment in judgments)
+    return all(len(verdict.outputs) > 1 for verdict in verdicts)
 
 
-def check_set(judgments: list[Judgment], places: list[str]) -> None:
-    """What must hold between judgments; `places` says where each of them stands."""
-    modes = has_modes(judgments)
+def check_set(verdicts: list[Verdict], places: list[str]) -> None:
+    """What must hold between verdicts; `places` says where each of them stands."""
+    modes = has_modes(verdicts)
     sizes: dict[str, tuple[int, str]] = {}
     groups: dict[tuple[str, int, int], str] = {}
     outputs: dict[tuple[str, int, int], str] = {}
-    for judgment, place in zip(judgments, places, strict=True):
-        key = (judgment.cell, judgment.partition, judgment.group)
+    for verdict, place in zip(verdicts, places, strict=True):
+        key = (verdict.cell, verdict.partition, verdict.group)
         if key in groups:
             raise UserError(
                 "A group is judged twice.",
@@ -121,12 +121,12 @@ def check_set(judgments: list[Judgment], places: list[str]) -> None:
                 fix="keep one of the two lines; repeated judgments belong to files of their own",
             )
         groups[key] = place
-        size, first = sizes.setdefault(judgment.cell, (len(judgment.outputs), place))
-        if size != len(judgment.outputs):
+        size, first = sizes.setdefault(verdict.cell, (len(verdict.outputs), place))
+        if size != len(verdict.outputs):
             raise UserError(
                 "The groups of one cell have different sizes.",
                 where=f"{place}, outputs",
-                got=f"{len(judgment.outputs)} outputs; {size} in {first}",
+                got=f"{len(verdict.outputs)} outputs; {size} in {first}",
                 expected="one group size: GED depends on it",
             )
         if modes and size < 2:
@@ -136,9 +136,9 @@ def check_set(judgments: list[Judgment], places: list[str]) -> None:
                 got="one output",
                 expected="two outputs or more, or null for all modes",
             )
-        for position, one in enumerate(judgment.outputs):
+        for position, one in enumerate(verdict.outputs):
             field = f"outputs[{position}]"
-            place_of_output = (judgment.cell, judgment.partition, one.index)
+            place_of_output = (verdict.cell, verdict.partition, one.index)
             if place_of_output in outputs:
                 raise UserError(
                     "An output stands in two groups of one partition.",
@@ -178,7 +178,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _judgment(document: dict[str, Any]) -> Judgment:
+def _verdict(document: dict[str, Any]) -> Verdict:
     cell = _get(document, "cell")
     if not isinstance(cell, str) or not cell:
         raise _Wrong("cell", "A cell has no name.", got=cell, expected="a text")
@@ -201,7 +201,7 @@ def _judgment(document: dict[str, Any]) -> Judgment:
             raise _Wrong(field, "An output stands in its group twice.", grade.index)
         seen.add(grade.index)
     partition, group = _count(document, "partition"), _count(document, "group")
-    return Judgment(cell, partition, group, grades, confidence)
+    return Verdict(cell, partition, group, grades, confidence)
 
 
 def _grade(document: Any, field: str) -> Grade:

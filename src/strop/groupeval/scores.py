@@ -1,11 +1,19 @@
-"""GEQ and GED: what a judgment's decisions add up to. The two are never combined.
+"""GEQ and GED: what the decisions of verdicts add up to. The two are never combined.
 
     q_ir  = 10 / (2 * 4) * sum of the four grades of output i in partition r (an invalid one: 0)
-    GEQ   = mean over outputs i of the mean over i's judgments r of q_ir
+    GEQ   = mean over outputs i of the mean over i's verdicts r of q_ir
     GED_g = 10 * V/n * H(mode shares among the V valid outputs) / log n
     GED   = mean of GED_g over the groups g
 
 Both run from 0 to 10. A group with fewer than two valid outputs, or one mode, has GED 0.
+
+Beside them stand the diagnostics: how a cell fails, how its groups fall into modes, how sure it is.
+A *context* is one output in one partition: an output that is judged twice counts twice here. Rates
+without a denominator are None, never zero. docs/groupeval-scores.md says what each may be read for.
+
+The bounds are GEQ and GED if all missing verdicts were worst, or best. A number from 300 of 320
+groups is a number about 300 groups. They say what it may become when the rest is judged: a missing
+context has quality 0 or 10, a missing group GED 0 or 10.
 """
 
 from __future__ import annotations
@@ -13,10 +21,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from strop.groupeval.judgment import Grade, Judgment
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["TOP", "at_ceiling", "entropy", "ged_of_counts", "group_ged", "mode_counts", "quality"]
+from strop.groupeval.verdict import Grade, Verdict
+
+__all__ = [
+    "TOP",
+    "Cell",
+    "at_ceiling",
+    "by_cell",
+    "diagnose",
+    "entropy",
+    "ged",
+    "ged_bounds",
+    "ged_of_counts",
+    "geq_bounds",
+    "group_ged",
+    "mode_counts",
+    "quality",
+]
 
 TOP = 10.0
 """The best GEQ and the best GED."""
@@ -46,9 +73,9 @@ def ged_of_counts(counts: Sequence[int], size: int) -> float:
     return min(TOP, max(0.0, TOP * bracket / _xlogx(size)))
 
 
-def group_ged(judgment: Judgment) -> float:
+def group_ged(verdict: Verdict) -> float:
     """GED of one judged group, by its definition."""
-    counts, size = mode_counts(judgment.outputs), len(judgment.outputs)
+    counts, size = mode_counts(verdict.outputs), len(verdict.outputs)
     if at_ceiling(counts, size):
         return TOP
     return TOP * sum(counts) / size * entropy(counts) / math.log(size)
@@ -61,3 +88,150 @@ def at_ceiling(counts: Sequence[int], size: int) -> bool:
 
 def _xlogx(x: float) -> float:
     return x * math.log(x) if x > 0 else 0.0
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All verdicts on one generator. A *context* is one output in one partition."""
+
+    name: str
+    verdicts: tuple[Verdict, ...]
+    outputs: tuple[int, ...]
+    """The indices that were judged at least once, ascending."""
+    partitions: tuple[int, ...]
+    """The partitions that have at least one verdict, ascending."""
+    q: Floats
+    """Quality, `[outputs, partitions]`; 0 where there is no verdict."""
+    judged: NDArray[np.bool_]
+    """Which contexts have a verdict, `[outputs, partitions]`."""
+
+    row: dict[int, int]
+    """Where each output's index stands in the arrays."""
+
+    @property
+    def size(self) -> int:
+        """Outputs per group."""
+        return len(self.verdicts[0].outputs)
+
+    @property
+    def per_output(self) -> Floats:
+        """Each output's mean quality over its verdicts."""
+        return self.q.sum(axis=1) / self.judged.sum(axis=1)
+
+    @property
+    def nonzero(self) -> int:
+        """Outputs with a quality above 0 in any verdict."""
+        return int((self.q > 0).any(axis=1).sum())
+
+    def geq(self) -> float:
+        """The mean over outputs; every output counts once, however often it was judged."""
+        return float(self.per_output.mean())
+
+
+def by_cell(verdicts: Iterable[Verdict]) -> dict[str, Cell]:
+    """The cells of a set of verdicts, in order of first appearance."""
+    grouped: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        grouped.setdefault(verdict.cell, []).append(verdict)
+    return {name: _cell(name, mine) for name, mine in grouped.items()}
+
+
+def _cell(name: str, verdicts: list[Verdict]) -> Cell:
+    outputs = sorted({one.index for verdict in verdicts for one in verdict.outputs})
+    partitions = sorted({verdict.partition for verdict in verdicts})
+    row = {index: i for i, index in enumerate(outputs)}
+    column = {partition: r for r, partition in enumerate(partitions)}
+    q = np.zeros((len(outputs), len(partitions)))
+    judged = np.zeros(q.shape, dtype=bool)
+    for verdict in verdicts:
+        for one in verdict.outputs:
+            at = row[one.index], column[verdict.partition]
+            q[at], judged[at] = quality(one), True
+    return Cell(name, tuple(verdicts), tuple(outputs), tuple(partitions), q, judged, row)
+
+
+NON_DEGENERATION = 3
+"""Which dimension says whether a text repeats or falls apart."""
+
+
+def ged(cell: Cell) -> float:
+    """The mean GED of the cell's groups."""
+    return _mean([group_ged(verdict) for verdict in cell.verdicts])
+
+
+def diagnose(cell: Cell, *, modes: bool) -> dict[str, Any]:
+    """All diagnostics of one cell; those about modes are None where the profile has none."""
+    return {**_of_outputs(cell), **(_of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS))}
+
+
+def _of_outputs(cell: Cell) -> dict[str, Any]:
+    grades = [one for verdict in cell.verdicts for one in verdict.outputs]
+    scores = np.array([one.scores for one in grades], dtype=float)
+    quality = np.sort(cell.per_output)
+    lowest = quality[: math.ceil(len(quality) / 4)]
+    return {
+        "invalid_rate": _share([not one.valid for one in grades]),
+        "severe_degeneration_rate": float((scores[:, NON_DEGENERATION] == 0).mean()),
+        "dimension_means": [float(mean) for mean in scores.mean(axis=0)],
+        "quality_p10": float(np.quantile(quality, 0.1)),
+        "bottom_quartile_quality": float(lowest.mean()),
+        "non_high_confidence_rate": _share([one.confidence != "high" for one in cell.verdicts]),
+    }
+
+
+_MODE_KEYS = (
+    "effective_modes",
+    "dominant_share",
+    "hybrid_rate",
+    "singleton_rate",
+    "ceiling_rate",
+)
+
+
+def _of_modes(cell: Cell) -> dict[str, Any]:
+    counts = [mode_counts(verdict.outputs) for verdict in cell.verdicts]
+    valid = [one for verdict in cell.verdicts for one in verdict.outputs if one.valid]
+    return {
+        # No valid output is no mode: 0. (exp of an empty sum would claim one.)
+        "effective_modes": _mean([math.exp(entropy(c)) if c else 0.0 for c in counts]),
+        "dominant_share": _mean([c[0] / sum(c) for c in counts if c]) if any(counts) else None,
+        "hybrid_rate": _share([one.hybrid for one in valid]),
+        "singleton_rate": _share([len(c) == sum(c) >= 2 for c in counts]),
+        "ceiling_rate": _share([at_ceiling(c, cell.size) for c in counts]),
+    }
+
+
+def _share(facts: Sequence[bool]) -> float | None:
+    return sum(facts) / len(facts) if facts else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What was asked about one cell."""
+
+    outputs: int
+    groups: int
+    partitions: int
+
+
+def geq_bounds(cell: Cell | None, planned: Planned) -> list[float]:
+    """The least and the greatest GEQ that the whole plan can still have."""
+    if cell is None:
+        return [0.0, TOP]
+    known = float(np.sum(cell.q))
+    contexts = planned.outputs * planned.partitions
+    missing = contexts - int(cell.judged.sum())
+    return [known / contexts, (known + TOP * missing) / contexts]
+
+
+def ged_bounds(ged: float | None, accepted: int, planned: Planned) -> list[float]:
+    """The least and the greatest GED that the whole plan can still have."""
+    known = (ged or 0.0) * accepted
+    return [known / planned.groups, (known + TOP * (planned.groups - accepted)) / planned.groups]

@@ -1,24 +1,11 @@
-"""A GroupEval directory: the only module that knows its file names.
+"""One judge and one plan: every reply that was given, read by today's rules.
 
-    RUN/
-      profile/                     the frozen profile, copied
-      plan.json                    the design, without names
-      blinding.json                which pool code is which generator
-      texts.parquet                the frozen texts
-      series/<series id>/          one judge
-        judge.json                 who judges, with which settings
-        calls.jsonl                the journal: every reply as it came; appended to, never changed
-        result.json                scores, written whole
-      probes/<id of a judge>/      how a server can be asked
-        calls.jsonl                the journal of the requests that found it out
-
-A verdict is never stored: it is read from the raw reply by today's rules whenever it is asked
-for, so re-validating and re-scoring cost nothing.
+A verdict is never stored: it is read from the raw reply whenever it is asked for, so re-validating
+and re-scoring cost nothing.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,126 +15,73 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strop.disk import TEMPORARY, disk, locked, reading, write
+from strop.disk import disk, write
 from strop.errors import UserError
-from strop.groupeval.budget import SENT, SETTLED
-from strop.groupeval.journal import Journal
-from strop.groupeval.judgment import Failure, Judgment
-from strop.groupeval.plan import GroupKind, Plan, Sheet
-from strop.groupeval.profile import FILES, MANIFEST, Profile, canonical, sha256
-from strop.groupeval.texts import Texts
-from strop.groupeval.validate import Problem, failures, judgments, read_reply
+from strop.groupeval.cost import SENT, SETTLED
+from strop.groupeval.directory import (
+    CALLS,
+    FORMAT,
+    JUDGE,
+    RESULT,
+    SERIES,
+    TEXTS,
+    Journal,
+    damaged,
+    held,
+    json_bytes,
+    open_plan,
+    read_document,
+    series_id,
+)
+from strop.groupeval.plan import GroupKind, Plan, Sheet, Texts
+from strop.groupeval.profile import Profile, sha256
+from strop.groupeval.verdict import (
+    Failure,
+    Judgment,
+    NoVerdict,
+    Verdict,
+    failures_of,
+    read_reply,
+    verdicts_of,
+)
+from strop.spec import JudgeSpec
 from strop.version import __version__
 
-__all__ = ["Series", "list_series", "open_plan", "probes", "probing", "write_plan"]
-
-FORMAT = 1
-PROFILE, PLAN, BLINDING, TEXTS = "profile", "plan.json", "blinding.json", "texts.parquet"
-SERIES, JUDGE, CALLS, RESULT = "series", "judge.json", "calls.jsonl", "result.json"
-PROBES = "probes"
+__all__ = ["Series", "list_series"]
 
 NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "budget_exhausted")
 """Reasons that do not follow from the reply's text alone; the journal's word counts."""
-
-
-def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts: Texts) -> bool:
-    """Freeze a plan in a new directory; False if exactly this plan is there already."""
-    path = Path(run)
-    if (path / PLAN).exists():
-        there, _ = open_plan(path)
-        if there.hash == plan.hash and there.blinding == plan.blinding:
-            return False
-        raise UserError(
-            "This directory holds another plan.",
-            where=path,
-            got=_differences(there, plan),
-            fix="choose another `out`: plans are frozen, and judgments refer to them",
-        )
-    with disk(path):
-        path.mkdir(parents=True, exist_ok=True)
-        _clear_temporary(path)  # of a plan that was killed while it was written
-        names = sorted(p.name for p in path.iterdir() if p.name not in (PROFILE, BLINDING, TEXTS))
-        if names:
-            raise UserError(
-                "The output directory holds files but no plan.",
-                where=path,
-                got=", ".join(names[:3]),
-                expected="a new or empty directory",
-                fix="choose another `out`",
-            )
-        (path / PROFILE).mkdir(exist_ok=True)
-    for name in FILES:
-        write(path / PROFILE / name, profile.files[name])
-    write(path / PROFILE / MANIFEST, profile.manifest.encode())
-    write(path / TEXTS, texts.parquet())
-    write(path / BLINDING, _json({"format": FORMAT, "pools": plan.blinding}))
-    # Last: a directory with a plan is whole.
-    write(path / PLAN, _json({"format": FORMAT, "strop": __version__, "plan": plan.document()}))
-    return True
-
-
-def _clear_temporary(path: Path) -> None:
-    for folder in (path, path / PROFILE):
-        for left in folder.glob(f"{TEMPORARY}*"):
-            left.unlink()
-
-
-def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
-    """The frozen plan and profile of a directory, checked against each other."""
-    path = Path(run)
-    if not (path / PLAN).is_file():
-        raise UserError(
-            "This directory holds no GroupEval plan.",
-            where=path,
-            expected=f"a directory with {PLAN}",
-            fix="strop groupeval plan INPUT... -o RUN",
-        )
-    blinding = _read(path / BLINDING, "pools")
-    try:
-        plan = Plan.from_documents(_read(path / PLAN, "plan"), blinding)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(path / PLAN, error) from None
-    profile = Profile.read(path / PROFILE)
-    if profile.hash != plan.profile_sha256:
-        raise UserError(
-            "The profile is not the one that the plan was made with.",
-            where=path / PROFILE,
-            got=f"{profile.name}, hash {profile.hash[:16]}",
-            expected=f"{plan.profile}, hash {plan.profile_sha256[:16]}",
-            fix="restore the profile, or plan anew with `profile=DIRECTORY` and another `out`",
-        )
-    return plan, profile
 
 
 @dataclass
 class _Known:
     """What the journal says of one question so far."""
 
-    said: Sequence[Judgment | Failure] = ()
+    said: Sequence[Judgment] = ()
     replies: int = 0
     line: int | None = None
     """Where it was last asked about."""
 
     @property
     def is_verdict(self) -> bool:
-        return any(isinstance(one, Judgment) for one in self.said)
+        return any(isinstance(one, Verdict) for one in self.said)
 
 
 class Series:
     """All that one judge said about one plan."""
 
-    def __init__(self, run: Path, document: dict[str, Any]) -> None:
+    def __init__(self, run: Path, name: str, judge: JudgeSpec) -> None:
         self.run = run
-        self.id: str = document["id"]
-        self.judge: dict[str, Any] = document["judge"]
-        """Who judges: kind, model, and everything else that makes it this judge."""
+        self.id = name
+        self.judge = judge
+        """Who judges."""
         self.path = run / SERIES / self.id
         self.journal = Journal(self.path / CALLS)
         self._known: dict[tuple[str, int], _Known] = {}
         self._entries_read = 0
 
     @classmethod
-    def create(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
+    def create(cls, run: str | os.PathLike[str], judge: JudgeSpec) -> Series:
         """The series of this judge, new or as far as it is."""
         series = cls.planned(run, judge)
         if not (series.path / JUDGE).exists():
@@ -157,19 +91,19 @@ class Series:
                 "format": FORMAT,
                 "strop": __version__,
                 "id": series.id,
-                "judge": judge,
+                "judge": judge.document(),
                 "plan_sha256": series.plan.hash,
                 "profile_sha256": series.profile.hash,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            write(series.path / JUDGE, _json(document))
+            write(series.path / JUDGE, json_bytes(document))
         return cls._load(series.run, series.path)
 
     @classmethod
-    def planned(cls, run: str | os.PathLike[str], judge: dict[str, Any]) -> Series:
+    def planned(cls, run: str | os.PathLike[str], judge: JudgeSpec) -> Series:
         """The same without writing anything: what would be asked, and what is there already."""
-        name = _series_id(judge, *open_plan(run))
-        return cls(Path(run), {"id": name, "judge": judge})
+        name = series_id(judge, *open_plan(run))
+        return cls(Path(run), name, judge)
 
     @classmethod
     def open(cls, run: str | os.PathLike[str], name: str | None = None) -> Series:
@@ -195,11 +129,15 @@ class Series:
 
     @classmethod
     def _load(cls, run: Path, folder: Path) -> Series:
-        document = _read(folder / JUDGE, None)
+        document = read_document(folder / JUDGE, None)
         if not isinstance(document.get("judge"), dict) or document.get("id") != folder.name:
-            raise _damaged(folder / JUDGE, "it does not describe this series")
-        series = cls(run, document)
-        if series.id != _series_id(series.judge, series.plan, series.profile):
+            raise damaged(folder / JUDGE, "it does not describe this series")
+        try:
+            judge = JudgeSpec.from_document(document["judge"])
+        except UserError as error:
+            raise damaged(folder / JUDGE, error.what) from None
+        series = cls(run, folder.name, judge)
+        if series.id != series_id(series.judge, series.plan, series.profile):
             raise UserError(
                 "The series was judged on another plan, profile or judge than this directory has.",
                 where=folder,
@@ -210,7 +148,7 @@ class Series:
     @property
     def name(self) -> str:
         """What the judge is called in tables."""
-        return str(self.judge.get("name") or self.judge.get("model") or self.judge.get("kind"))
+        return self.judge.title
 
     @cached_property
     def _frozen(self) -> tuple[Plan, Profile]:
@@ -252,16 +190,13 @@ class Series:
 
     @property
     def asked(self) -> int:
-        """The judgments that make the series whole."""
+        """The verdicts that make the series whole."""
         return len(self.plan.groups)
 
-    def judgments(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Judgment]:
+    def verdicts(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Verdict]:
         """Every verdict, in the order of the plan; repeat 0 is the one that is scored."""
         return [
-            one
-            for _, said in self.states(kind, repeat)
-            for one in said
-            if isinstance(one, Judgment)
+            one for _, said in self.states(kind, repeat) for one in said if isinstance(one, Verdict)
         ]
 
     def failures(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Failure]:
@@ -272,7 +207,7 @@ class Series:
 
     def states(
         self, kind: GroupKind = "plan", repeat: int = 0
-    ) -> list[tuple[Sheet, Sequence[Judgment | Failure]]]:
+    ) -> list[tuple[Sheet, Sequence[Judgment]]]:
         """What is known of every sheet: verdicts, failures, or nothing."""
         self._follow()
         nothing = _Known()
@@ -313,7 +248,7 @@ class Series:
     def _take(self, name: str, entry: dict[str, Any], number: int) -> None:
         sheet = self.plan.by_id.get(name)
         if sheet is None:
-            raise _damaged(self.path / CALLS, f"line {number + 1}: there is no sheet {name!r}")
+            raise damaged(self.path / CALLS, f"line {number + 1}: there is no sheet {name!r}")
         known = self._known.setdefault((name, entry["repeat"]), _Known())
         capped = entry["outcome"] == "budget_exhausted"
         if known.is_verdict or (capped and known.said):
@@ -323,18 +258,16 @@ class Series:
         known.line = known.line if capped else number
         known.said = self.read(entry, sheet, known.replies)
 
-    def read(
-        self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1
-    ) -> Sequence[Judgment | Failure]:
-        """One entry of the journal as judgments, or as failures."""
+    def read(self, entry: dict[str, Any], sheet: Sheet, attempts: int = 1) -> Sequence[Judgment]:
+        """One entry of the journal as verdicts, or as failures."""
         outcome, reply = entry["outcome"], entry.get("reply")
         try:
             if outcome in NO_REPLY:
-                raise Problem(outcome, entry.get("detail", ""))
+                raise NoVerdict(outcome, entry.get("detail", ""))
             document = read_reply(reply, sheet.labels, self.profile)
-        except Problem as problem:
-            return failures(problem.reason, problem.detail, reply, attempts, sheet, self.plan)
-        return judgments(document, sheet, self.plan, self.profile)
+        except NoVerdict as problem:
+            return failures_of(problem.reason, problem.detail, reply, attempts, sheet, self.plan)
+        return verdicts_of(document, sheet, self.plan, self.profile)
 
     def append(self, entry: dict[str, Any]) -> None:
         """Add one entry to the journal, durably.
@@ -358,41 +291,13 @@ class Series:
 
     def write_result(self, document: dict[str, Any]) -> None:
         """Keep scores beside the journal that they follow from."""
-        write(self.path / RESULT, _json(document))
+        write(self.path / RESULT, json_bytes(document))
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the series: two sessions of one judge would ask everything twice."""
-        with _held(self.path, self.journal):
+        with held(self.path, self.journal):
             yield
-
-
-@contextmanager
-def probing(run: str | os.PathLike[str], judge: dict[str, Any]) -> Iterator[Journal]:
-    """Hold the journal of the requests that settle how a judge is asked (`form.py`)."""
-    journal = probes(run, judge)
-    with disk(journal.path):
-        journal.path.parent.mkdir(parents=True, exist_ok=True)
-    with _held(journal.path.parent, journal):
-        yield journal
-
-
-def probes(run: str | os.PathLike[str], judge: dict[str, Any]) -> Journal:
-    """That journal, to read."""
-    return Journal(Path(run) / PROBES / _series_id(judge, *open_plan(run)) / CALLS)
-
-
-@contextmanager
-def _held(folder: Path, journal: Journal) -> Iterator[None]:
-    with locked(folder, wait=False) as mine:
-        if not mine:
-            raise UserError(
-                "Another process is judging this series.",
-                where=folder,
-                fix="wait for it to end, then run the same command again",
-            )
-        journal.mend()
-        yield
 
 
 def list_series(run: str | os.PathLike[str]) -> list[Series]:
@@ -401,57 +306,3 @@ def list_series(run: str | os.PathLike[str]) -> list[Series]:
     path = Path(run)
     folders = sorted(p.parent for p in (path / SERIES).glob(f"*/{JUDGE}"))
     return [Series._load(path, folder) for folder in folders]
-
-
-def _series_id(judge: dict[str, Any], plan: Plan, profile: Profile) -> str:
-    return sha256(canonical([judge, plan.hash, profile.hash]))[:16]
-
-
-def _differences(there: Plan, now: Plan) -> str:
-    fields = {
-        "profile": (there.profile, now.profile),
-        "seed": (there.seed, now.seed),
-        "partition": (there.method, now.method),
-        "generators": (", ".join(there.cells), ", ".join(now.cells)),
-        "sheets": (len(there.sheets), len(now.sheets)),
-    }
-    told = [f"{key}: {a} there, {b} now" for key, (a, b) in fields.items() if a != b]
-    return "; ".join(told) or "the same settings, but other texts"
-
-
-def _json(document: Any) -> bytes:
-    return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
-
-
-def _read(path: Path, key: str | None) -> dict[str, Any]:
-    try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise _damaged(path, "it is missing") from None
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
-    made = document.get("format") if isinstance(document, dict) else None
-    if not isinstance(made, int) or made < 1:
-        raise _damaged(path, "it has no format")
-    if made > FORMAT:
-        raise UserError(
-            "This plan was made by a newer version of strop.",
-            where=path,
-            got=f"format {made}",
-            expected=f"format {FORMAT} or lower",
-            fix="pip install --upgrade strop",
-        )
-    found = document if key is None else document.get(key)
-    if not isinstance(found, dict):
-        raise _damaged(path, f"it has no {key!r}")
-    return found
-
-
-def _damaged(path: Path, why: object) -> UserError:
-    return UserError(
-        "A file of the GroupEval run is damaged.",
-        where=path,
-        got=str(why).splitlines()[0][:200] if str(why) else type(why).__name__,
-        fix="restore the file, or plan anew with another `out`",
-    )

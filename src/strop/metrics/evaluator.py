@@ -17,7 +17,7 @@ import torch
 from strop import assets
 from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import refuse_mistyped
-from strop.checkpoints.files import read_json_object, reading, sha256_of_all
+from strop.checkpoints.files import opening, read_json_object, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.metrics import smollm2
@@ -101,7 +101,7 @@ def _find(text: str, revision: str | None) -> _Files:
         return _Files(text, smollm2.converted(), sha256=smollm2.sha256())
     path = Path(text).expanduser()
     if path.is_dir():
-        with reading(path):  # for a library that reads whatever lies there
+        with opening(path):  # for a library that reads whatever lies there
             return _Files(path.resolve().name, path)
     if path.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1:
         raise UserError(

@@ -19,7 +19,7 @@ from strop.errors import UserError
 from strop.metrics.aggregates import pooled
 from strop.metrics.bootstrap import Interval, Statistic, intervals, ratio
 from strop.metrics.guard import MARKS, Guard, Verdict, run_guard
-from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, metric, metrics
+from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
 from strop.metrics.repetition import NGRAM
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.store import Cell, Run, ScoreTable
@@ -29,7 +29,7 @@ __all__ = [
     "SMALL",
     "Measured",
     "Score",
-    "measured",
+    "measured_cell",
     "measured_cells",
     "perplexity_ratio",
     "score_of",
@@ -194,7 +194,7 @@ def _perplexity_document(score: Score) -> dict[str, Any]:
     }
 
 
-def measured(cell: Cell, guard: Guard | None = None) -> Measured:
+def measured_cell(cell: Cell, guard: Guard | None = None) -> Measured:
     """Read whatever was scored on a cell; the guard is the run's unless another is given.
 
     What follows from ids and texts alone and was not scored yet is computed here.
@@ -221,7 +221,7 @@ def measured_cells(run: Run, held_out: Path | None = None) -> list[Measured]:
     if not cells:
         return []
     guard = run_guard(run, cells[0].spec.generator, held_out)
-    return [measured(cell, guard) for cell in cells]
+    return [measured_cell(cell, guard) for cell in cells]
 
 
 def _scores(
@@ -232,13 +232,21 @@ def _scores(
 ) -> Iterable[Score]:
     found = sorted(tables.values(), key=lambda table: table.metric.canonical())
     for record in metrics():
-        stored = [one for one in found if metric(one.metric.name) is record and len(one)]
-        if record.of_pool or (not stored and _measurable(record, texts)):
-            columns = {} if record.measure is None else record.measure(texts, ids)
-            yield score_of(record, record.spec, index, columns, ids)
-            continue
-        for table in stored:
-            yield score_of(record, table.metric, table.index, table.columns, ids)
+        stored = [one for one in found if _of(one.metric, record) and len(one)]
+        scores: list[Score] = []
+        with leave_out_broken(record):
+            if record.of_pool or (not stored and _measurable(record, texts)):
+                columns = {} if record.measure is None else record.measure(texts, ids)
+                scores.append(score_of(record, record.spec, index, columns, ids))
+            else:
+                rows = ((one.metric, one.index, one.columns) for one in stored)
+                scores += [score_of(record, *row, ids) for row in rows]
+        yield from scores
+
+
+def _of(spec: MetricSpec, record: Metric) -> bool:
+    """Whether numbers were measured by a record: by this version of it."""
+    return (spec.name, spec.version) == (record.name, record.version)
 
 
 def _measurable(record: Metric, texts: Sequence[str | None]) -> bool:

@@ -2,30 +2,34 @@
 
 A record says what is stored per output (`measure`), which numbers of the pool follow from it
 (`aggregates`), and what a reader is told of one output (`output`). Adding a metric is adding a
-record: `register(Metric(...))`.
+record: `strop.register(Metric(...))`, or an entry point of the group `strop.metrics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.errors import UserError
+from strop.errors import StropError
 from strop.metrics.aggregates import bits_per_byte, kept, macro, pooled
 from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.entropy import entropy
 from strop.metrics.repetition import NGRAM, distinct, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
+from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
 from strop.table import Column
 
 __all__ = [
     "DISTINCT",
     "ENTROPY",
+    "METRICS",
     "PERPLEXITY",
     "REPETITION",
     "SHARED",
@@ -33,9 +37,8 @@ __all__ = [
     "Aggregate",
     "Columns",
     "Metric",
-    "metric",
+    "leave_out_broken",
     "metrics",
-    "register",
 ]
 
 Columns = Mapping[str, NDArray]
@@ -72,11 +75,13 @@ class Metric:
     needs_text: bool = False
     of_pool: bool = False
     """Whether an output's value depends on the others: it is computed anew and never stored."""
+    version: str | None = None
+    """Of a metric of your own: another one where it computes something else. None is built in."""
 
     @property
     def spec(self) -> MetricSpec:
         """Its identity, where no evaluator belongs to it."""
-        return MetricSpec(name=self.name, settings=dict(self.settings))
+        return MetricSpec(name=self.name, settings=dict(self.settings), version=self.version)
 
     def values(self, columns: Columns) -> NDArray[np.float64]:
         """What is told of every output; nan where there is nothing to tell."""
@@ -195,29 +200,30 @@ VENDI = Metric(
     needs_text=True,
 )
 
-_METRICS: dict[str, Metric] = {}
-
-
-def register(record: Metric) -> Metric:
-    """Make a metric known: from now on it is scored, summarised and shown like any other."""
-    if record.name in _METRICS and _METRICS[record.name] != record:
-        raise UserError(
-            "Two metrics have the same name.", where="Metric.name", got=record.name, fix="rename it"
-        )
-    record.spec  # noqa: B018  refuses a name that cannot be one
-    _METRICS[record.name] = record
-    return record
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    Metric,
+    "strop.metrics",
+    lambda: (PERPLEXITY, ENTROPY, REPETITION, SHARED, DISTINCT, VENDI),
+)
+"""By name: those above, a script's, those of other packages."""
 
 
 def metrics() -> tuple[Metric, ...]:
     """All that are known, in the order in which tables show them."""
-    return tuple(_METRICS.values())
+    return tuple(METRICS.values())
 
 
-def metric(name: str) -> Metric | None:
-    """One by its name; None for scores of a metric that is not known here."""
-    return _METRICS.get(name)
-
-
-for _one in (PERPLEXITY, ENTROPY, REPETITION, SHARED, DISTINCT, VENDI):
-    _METRICS[_one.name] = _one
+@contextmanager
+def leave_out_broken(record: Metric) -> Iterator[None]:
+    """Do without a metric of another package that fails, and say so; others fail as they do."""
+    try:
+        yield
+    except StropError:
+        raise
+    except Exception as error:
+        if METRICS.plugins().get(record.name) is not record:
+            raise
+        METRICS.leave_out(record.name, one_line(error))
+        told = f"the metric {record.name!r} is left out: {one_line(error)}"
+        warnings.warn(told, UserWarning, stacklevel=3)

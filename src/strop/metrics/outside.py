@@ -14,7 +14,7 @@ import numpy as np
 
 from strop.errors import UserError
 from strop.metrics.measured import Score, score_of
-from strop.metrics.metric import PERPLEXITY, metrics
+from strop.metrics.metric import PERPLEXITY, leave_out_broken, metrics
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric
 from strop.metrics.spans import Passage
 from strop.progress import Progress, Silent
@@ -56,10 +56,11 @@ def score_texts(
     for record in metrics():
         if record.measure is None or record.of_pool:
             continue
-        rows = [record.measure([text], row[None]) for text, row in zip(texts, ids, strict=True)]
-        columns = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
         spec = record.spec.model_copy(update={"evaluator": evaluator.spec})
-        found.append(score_of(record, spec, np.arange(len(texts)), columns, nothing))
+        with leave_out_broken(record):
+            rows = [record.measure([text], row[None]) for text, row in zip(texts, ids, strict=True)]
+            columns = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
+            found.append(score_of(record, spec, np.arange(len(texts)), columns, nothing))
     return found
 
 

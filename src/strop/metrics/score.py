@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.metrics.metric import metrics
+from strop.metrics.metric import leave_out_broken, metrics
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell
@@ -51,7 +51,8 @@ def score_records(cell: Cell) -> None:
             continue
         if record.needs_text and None in cell.table()["text"].to_pylist():
             continue
-        score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
+        with leave_out_broken(record):
+            score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
 
 
 def score_embeddings(

@@ -107,7 +107,7 @@ _BUILT_IN = (
     Family(
         "llada",
         "LLaDA",
-        "ancestral",
+        "llada",
         load="strop.denoisers.llada:load_llada",
         reads=PLAIN,
         time_conditioned=False,
@@ -119,7 +119,7 @@ _BUILT_IN = (
     Family(
         "dream",
         "Dream",
-        "ancestral",
+        "dream",
         load="strop.denoisers.dream:load_dream",
         reads=PLAIN,
         time_conditioned=False,

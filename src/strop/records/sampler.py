@@ -53,6 +53,10 @@ class Sampler:
     """The precisions of the draw that its fast implementation knows."""
     finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
     """The finishes that it has."""
+    grid: bool = True
+    """Whether it reveals on a grid, at whose end a finish fills what is left."""
+    public_names: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    """Turns the public code's names of options into ours."""
     with_prompts: str | None = None
     """For a sampler that cannot hold tokens: the name of one that does, and answers prompts."""
     version: str | None = None
@@ -279,9 +283,17 @@ _BUILT_IN = (
         dense="strop.samplers.autoregressive:dense",
         fast="strop.samplers.autoregressive:fast",
         causal=True,
+        grid=False,
         family="ar",
     ),
 )
 
-SAMPLERS = Registry("sampler", Sampler, "strop.samplers", lambda: _BUILT_IN)
+
+def _built_in() -> tuple[Sampler, ...]:
+    from strop.records.decoders import DECODERS  # made of this file's records
+
+    return (*_BUILT_IN, *DECODERS)
+
+
+SAMPLERS = Registry("sampler", Sampler, "strop.samplers", _built_in)
 """Every sampler by name."""

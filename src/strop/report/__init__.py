@@ -1,8 +1,32 @@
-"""What the measurements say, for people: one page for the browser, from run directories."""
+"""What the measurements say, for people: one page for the browser, from run directories.
+
+The names load on first use: importing the package costs nothing.
+"""
 
 from __future__ import annotations
 
-from strop.report.gather import gather
-from strop.report.page import render, write
+from typing import TYPE_CHECKING
 
-__all__ = ["gather", "render", "write"]
+from strop.lazy import loader
+
+if TYPE_CHECKING:
+    from strop.report.collect import gather
+    from strop.report.data import Report
+    from strop.report.page import render, write
+
+__all__ = [
+    "Report",
+    "gather",
+    "render",
+    "write",
+]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "Report": "strop.report.data",
+        "gather": "strop.report.collect",
+        "render": "strop.report.page",
+        "write": "strop.report.page",
+    },
+)

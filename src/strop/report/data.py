@@ -1,6 +1,6 @@
 """What a page shows: measured cells with their texts, results of studies, an audit, judgments.
 
-Nothing here computes. `gather.py` fills these from directories; tables, figures and the page only
+Nothing here computes. `collect.py` fills these from directories; tables, figures and the page only
 read them. Every part may be empty, and the page then says which command adds it.
 """
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strop.report.data import Series, Shown
 from strop.table import Column, Table
+
+if TYPE_CHECKING:
+    from strop.groupeval import Judgments
 
 __all__ = ["COLUMNS", "judged_series"]
 
@@ -29,31 +32,29 @@ def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[Se
 
     `cells` are the report's, recognised by the names that GroupEval may give them.
     """
-    from strop.groupeval.result import score
-    from strop.groupeval.verdicts import load
+    from strop.groupeval import load_judgments, score
 
     for source in sources:
         for name in _series_names(source):
-            document = score(load(name))
-            rows = [_row(one, found, cells) for one, found in document["cells"].items()]
-            offline = (document.get("judge") or {}).get("kind") == "offline"
-            judge = _label(document, name)
+            judgments = load_judgments(name)
+            found = score(judgments)["cells"]
+            rows = [_row(one, numbers, cells) for one, numbers in found.items()]
+            offline = judgments.judge is not None and judgments.judge.kind == "offline"
+            judge = _label(judgments, name)
             yield Series(judge, offline, Table(f"Judged by {judge}", COLUMNS, rows))
 
 
 def _series_names(source: str) -> list[str]:
     if not Path(source).is_dir():
         return [source]
-    from strop.groupeval.series import list_series
+    from strop.groupeval import list_series
 
     return [f"{source}@{series.id}" for series in list_series(source)]
 
 
-def _label(document: dict[str, Any], name: str) -> str:
-    judge = document.get("judge") or {}
-    who = judge.get("name") or judge.get("model") or judge.get("kind") or Path(name).name
-    profile = document.get("profile")
-    return f"{who}, profile {str(profile)[:8]}" if profile else str(who)
+def _label(judgments: Judgments, name: str) -> str:
+    who = Path(name).name if judgments.judge is None else judgments.judge.title
+    return f"{who}, profile {judgments.profile[:8]}" if judgments.profile else who
 
 
 def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from strop.errors import UserError
 from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, PROMPTS, SCORES, SPEC, STUDY
 from strop.version import __version__
 
-__all__ = ["MISSING", "as_json", "check_format", "damaged", "read_json"]
+__all__ = ["MISSING", "as_json", "check_format", "damaged", "parsed", "read_json"]
 
 MISSING = "it is missing"
 
@@ -22,14 +22,23 @@ def as_json(document: Any) -> bytes:
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
 
+def parsed(path: Path) -> Any:
+    """What is in a JSON file. A missing one is a FileNotFoundError, another text a ValueError."""
+    with reading(path):
+        content = path.read_bytes()
+    try:
+        return json.loads(content)
+    except RecursionError as error:  # brackets without end
+        raise ValueError(str(error)) from None
+
+
 def read_json(path: Path, key: str, kind: type) -> dict[str, Any]:
     """A JSON object of this format or an older one, with what is looked for under `key`."""
     try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
+        document = parsed(path)
     except FileNotFoundError:
         raise damaged(path, MISSING) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise damaged(path, error) from None
     if not isinstance(document, dict):
         raise damaged(path, "it does not hold an object")

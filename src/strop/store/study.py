@@ -1,6 +1,7 @@
 """Where a study keeps what it measured: complete or absent, continued by the same command.
 
-DIR/cells/<id>.parquet      what was measured under one spec; the spec's hash is the name
+DIR/cells/<id>.parquet      what was measured under one spec; the spec's hash is the name, with
+                            the version of a study that is not built in
 DIR/parts/<id>-<k>.parquet  the finished blocks of a cell that is not complete yet
 DIR/result.json             what was asked, and every number of the table and the figure
 DIR/table.csv               the table, one line per row
@@ -11,7 +12,7 @@ A study of sampled outputs has run directories in the place of cells and parts.
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
-from strop.store.documents import as_json
+from strop.store.documents import as_json, parsed
 from strop.store.layout import CELLS, FORMAT, PARTS, RESULT, TABLE
 from strop.store.tables import write_parquet
 
@@ -33,19 +34,28 @@ __all__ = ["StudyFolder", "study_result"]
 class StudyFolder:
     """One study's directory, held for writing."""
 
-    def __init__(self, path: Path, study: str, runs: Sequence[str] = ()) -> None:
-        self.path, self.study, self.runs = path, study, runs
+    def __init__(
+        self, path: Path, study: str, runs: Sequence[str] = (), version: str | None = None
+    ) -> None:
+        self.path, self.study, self.runs, self.version = path, study, runs, version
 
     @classmethod
     @contextmanager
     def open(
-        cls, path: Path, study: str, *, runs: Sequence[str] = (), force: bool = False
+        cls,
+        path: Path,
+        study: str,
+        *,
+        runs: Sequence[str] = (),
+        force: bool = False,
+        version: str | None = None,
     ) -> Iterator[StudyFolder]:
         """Make or continue the directory; with `force` what the study left there goes first.
 
-        `runs` are run directories inside it; starting those anew is their own business.
+        `runs` are run directories inside it; starting those anew is their own business. Cells of
+        another `version` of the study stay where they are and are not used.
         """
-        folder = cls(path, study, runs)
+        folder = cls(path, study, runs, version)
         with disk(path):
             path.mkdir(parents=True, exist_ok=True)
         folder._check_owner()
@@ -95,7 +105,7 @@ class StudyFolder:
 
     def cell(self, id_: str) -> pa.Table | None:
         """A complete cell, or None."""
-        return _read(self.path / CELLS / f"{id_}.parquet")
+        return _read(self._cell(id_))
 
     def part(self, id_: str, number: int) -> pa.Table | None:
         """A finished block of a cell, or None."""
@@ -107,12 +117,21 @@ class StudyFolder:
 
     def complete(self, id_: str, table: pa.Table) -> None:
         """Put a whole cell in place; its blocks go only then."""
-        write_parquet(self.path / CELLS / f"{id_}.parquet", table)
-        for part in (self.path / PARTS).glob(f"{id_}-*.parquet"):
+        write_parquet(self._cell(id_), table)
+        for part in (self.path / PARTS).glob(f"{self._own(id_)}-*.parquet"):
             part.unlink()
 
+    def _cell(self, id_: str) -> Path:
+        return self.path / CELLS / f"{self._own(id_)}.parquet"
+
     def _part(self, id_: str, number: int) -> Path:
-        return self.path / PARTS / f"{id_}-{number:05d}.parquet"
+        return self.path / PARTS / f"{self._own(id_)}-{number:05d}.parquet"
+
+    def _own(self, id_: str) -> str:
+        """The id as this version of the study has it; of a built-in one, the id itself."""
+        if self.version is None:
+            return id_
+        return hashlib.sha256(f"{id_}:{self.version}".encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------------ what came out
 
@@ -130,11 +149,10 @@ def study_result(folder: Path) -> dict[str, Any] | None:
     """What a study left in its directory; None if the directory is none of a study."""
     path = folder / RESULT
     try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
+        document = parsed(path)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _damaged(path, error) from None
     if not isinstance(document, dict) or "study" not in document:
         return None  # a training run has a result of its own

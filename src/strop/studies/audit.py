@@ -25,7 +25,7 @@ from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES, SAMPLERS, reads_as
 from strop.spec import SEED_LIMIT, MetricSpec, OperatingPoint
 from strop.studies import paper, parameters
-from strop.studies.frontier import measured_rows
+from strop.studies.beside import RowByRow
 from strop.studies.measure import (
     POINT_COLUMNS,
     TEMPERATURES,
@@ -38,7 +38,7 @@ from strop.studies.measure import (
     score,
     standard,
 )
-from strop.studies.paper import BUDGETS, OWN, PUBLIC, Item, beside
+from strop.studies.paper import BUDGETS, OWN, PUBLIC, Item
 from strop.studies.select import RULES, Candidate, Pick, Selection, select
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Pivot, Table
@@ -290,7 +290,8 @@ def _run(ask: Ask) -> Result:
     fresh: list[Measured] = []
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
-    metrics = [perplexity_metric(one, ask["span"]) for one in evaluators]
+    prompted = ask["prompts"] is not None
+    metrics = [perplexity_metric(one, ask["span"], prompted=prompted) for one in evaluators]
     gains = _gains(model.spec.family, selections, fresh, evaluators, metrics)
     audit = Audit(
         model.source,
@@ -466,13 +467,13 @@ def _yaml(selection: Selection, gains: Sequence[Gain]) -> bytes:
 
 
 def _beside(name: str) -> Any:
+    """The paper's cells of the checkpoint that this one stands for."""
+
     def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
-        printed = paper.table(name)
         role = roles.get(ask.sources[0], "public")
-        where = {"checkpoint": role} if "checkpoint" in printed.columns else {}
-        keys = ("steps", "temperature", "precision")
-        rows = measured_rows(result.table.rows, keys, printed.by(*keys, **where))
-        return beside(f"perplexity; paper: {role}", POINT_COLUMNS, rows)
+        where = {"checkpoint": role} if "checkpoint" in paper.table(name).columns else {}
+        shown = RowByRow(f"perplexity; paper: {role}", POINT_COLUMNS, name, where)
+        return shown(result, ask, roles)
 
     return table
 
@@ -533,6 +534,7 @@ STUDY = Study(
             shown="as many as -n",
         ),
         *parameters.POINTED,
+        *parameters.ANSWERING,
         *parameters.SCORED,
     ),
     run=_run,
@@ -542,6 +544,7 @@ STUDY = Study(
     examples=(
         "strop audit --steps 4,16 -n 32 -o runs/audit",
         "strop audit runs/duo --axis temperature=1,0.9 --axis top_p=1,0.9 -o runs/duo-audit",
+        "strop audit --prompts prompts.jsonl --length 64 --steps 16 -n 64 -o runs/answers-audit",
     ),
     items=(
         Item(

@@ -14,7 +14,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.studies import parameters
-from strop.studies.measure import check_groups, judge_texts, load, measure, texts_of
+from strop.studies.measure import check_groups, judge_texts, load, measure_cells, texts_of
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Table
 
@@ -48,7 +48,7 @@ def best_pair(
 
 
 def _run(ask: Ask) -> Result:
-    from strop.groupeval.result import score
+    from strop.groupeval.bootstrap import score
     from strop.records import default_sampler
     from strop.store import Cell
 
@@ -58,14 +58,14 @@ def _run(ask: Ask) -> Result:
         SamplerSpec(name=name, temperature=ask["temperature"], precision=ask["precision"])
     )
     cells = [(ask["steps"], point)]
-    [honest] = measure(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    [honest] = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     pair, rows = _scores(honest)
     texts = texts_of(Cell.open(honest.path), ask["n"])
     control = [texts[i] for i in pair] * (ask["n"] // 2)
     both = {"honest": texts, "control": control}
     judged = {
-        judge: score(verdicts)["cells"]
-        for judge, verdicts in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
+        judge: score(judgments)["cells"]
+        for judge, judgments in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
     }
     columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
     columns.append(Column("entropy", unit="nats"))

@@ -16,8 +16,9 @@ from strop.errors import StropError
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import CheckpointSpec, SamplerSpec, Spec
 from strop.studies import paper, parameters
+from strop.studies.beside import beside
 from strop.studies.measure import SHARPENED, budgets, load, named_points, points
-from strop.studies.paper import BUDGETS, PUBLIC, Item, beside
+from strop.studies.paper import BUDGETS, PUBLIC, Item
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Table
 

@@ -7,11 +7,11 @@ convention, which the result names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.records import FAMILIES, SAMPLERS
 from strop.studies import paper, parameters
+from strop.studies.beside import RowByRow
 from strop.studies.families import (
     CHECKPOINTS,
     MODELS,
@@ -20,9 +20,8 @@ from strop.studies.families import (
     run_folder,
     smoke_sources,
 )
-from strop.studies.frontier import measured_rows
-from strop.studies.measure import POINT_COLUMNS, guard_notes, load, measure, named_points
-from strop.studies.paper import Item, beside
+from strop.studies.measure import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
+from strop.studies.paper import Item
 from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
 from strop.table import Column, Pivot, Table
 
@@ -65,7 +64,7 @@ def _run(ask: Ask) -> Result:
         points, _ = named_points(model.spec.family, None, settings)
         budgets = (0,) if MODELS[name].reference else sorted(ask["steps"])
         cells = [(m, point) for point in points.values() for m in budgets]
-        scored = measure(ask, source, cells, ask.out / run_folder(name), model=model)
+        scored = measure_cells(ask, source, cells, ask.out / run_folder(name), model=model)
         found += scored
         rows += [_row(name, one) for one in scored]
     guards = dict.fromkeys((one.guard.threshold, one.guard.source) for one in found)
@@ -161,18 +160,6 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-    del roles
-    keys = ("model", "steps", "temperature", "precision", "finish")
-    printed = {tuple(row[k] for k in keys): _printed(row) for row in result.table.rows}
-    columns = (Column("model"), *POINT_COLUMNS, Column("finish"))
-    return beside("perplexity", columns, measured_rows(result.table.rows, keys, printed))
-
-
-def _printed(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {"perplexity": row["paper"], "entropy": row["paper_entropy"]}
-
-
 STUDY = Study(
     name=NAME,
     title="MDLM among its successors",
@@ -201,7 +188,7 @@ STUDY = Study(
             (NAME, "cross-model-entropy"),
             "MDLM, sharpened and not, among its successors, and GPT-2",
             "six public checkpoints, gpt2-large, a GPU",
-            _beside,
+            RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish"))),
             {name: one.source for name, one in MODELS.items()},
             named=True,
         ),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.studies import paper, parameters
+from strop.studies.beside import RowByRow
 from strop.studies.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
-from strop.studies.frontier import PRECISION, TEMPERATURE, measured_rows, sweep
-from strop.studies.measure import POINT_COLUMNS, cell_table, guard_notes, load, measure
-from strop.studies.paper import BUDGETS, Item, beside
+from strop.studies.frontier import PRECISION, TEMPERATURE, sweep
+from strop.studies.measure import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
+from strop.studies.paper import BUDGETS, Item
 from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study
-from strop.table import Column, Table
+from strop.table import Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def _run(ask: Ask) -> Result:
         told = swept.left_out
         ordered = sorted(swept.points, key=lambda p: p.sampler.precision != "float64")
         cells = [(m, point) for m in ask["steps"] for point in ordered]
-        scored = measure(ask, source, cells, ask.out / name, model=model)
+        scored = measure_cells(ask, source, cells, ask.out / name, model=model)
         printed = paper.table(f"grid-didi-{name}").by(*KEYS)
         for one in scored:
             row = one.row()
@@ -88,20 +88,6 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-    del roles
-    keys = ("sampler", *KEYS)
-    printed = {
-        tuple(row[key] for key in keys): {
-            "perplexity": row["paper"],
-            "entropy": row["paper_entropy"],
-        }
-        for row in result.table.rows
-    }
-    rows = measured_rows(result.table.rows, keys, printed)
-    return beside("perplexity", (Column("sampler"), *POINT_COLUMNS), rows)
-
-
 STUDY = Study(
     name=NAME,
     title="DiDi-Instruct with and without its reward",
@@ -129,7 +115,7 @@ STUDY = Study(
             ("grid-didi-guided", "grid-didi-ancestral"),
             "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
             "DiDi-Instruct's files, gpt2-large, a GPU",
-            _beside,
+            RowByRow("perplexity", (Column("sampler"), *POINT_COLUMNS)),
             {"DiDi-Instruct": SOURCE},
         ),
     ),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SpanPolicy
 from strop.studies import paper, parameters
+from strop.studies.beside import beside
 from strop.studies.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.studies.groupeval import PRIMARY, RUBRIC, contrast
 from strop.studies.measure import (
@@ -29,7 +30,7 @@ from strop.studies.measure import (
     named_points,
     texts_of,
 )
-from strop.studies.paper import Item, beside
+from strop.studies.paper import Item
 from strop.studies.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Table
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from strop.groupeval.verdicts import Verdicts
+    from strop.groupeval.judgments import Judgments
     from strop.metrics.bootstrap import Statistic
     from strop.store import Cell
 
@@ -204,7 +205,7 @@ def _comparisons(
     pools: Pools,
     names: Sequence[str],
     scored: Scores,
-    judged: Mapping[str, Verdicts],
+    judged: Mapping[str, Judgments],
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
     from strop.metrics.bootstrap import ratio
@@ -227,8 +228,8 @@ def _comparisons(
                 "setting": setting,
                 "ratios": ratios,
                 "judged": {
-                    judge: _judged(verdicts, pair, ask["seed"])
-                    for judge, verdicts in judged.items()
+                    judge: _judged(judgments, pair, ask["seed"])
+                    for judge, judgments in judged.items()
                 },
                 "paper": said or None,
             }
@@ -236,9 +237,9 @@ def _comparisons(
     return rows
 
 
-def _judged(verdicts: Verdicts, pair: Sequence[Place], seed: int) -> dict[str, Any]:
+def _judged(judgments: Judgments, pair: Sequence[Place], seed: int) -> dict[str, Any]:
     """GEQ of the first minus that of the second, blocked by partition."""
-    row = contrast(verdicts, str(pair[1]), str(pair[0]), seed=seed)
+    row = contrast(judgments, str(pair[1]), str(pair[0]), seed=seed)
     return {
         "geq": [row["geq_sharpened"], row["geq_standard"]],
         "ged": [row["ged_sharpened"], row["ged_standard"]],
@@ -271,7 +272,7 @@ def _agreement(
     primary: set[Place], evaluators: Sequence[str], scored: Scores
 ) -> list[dict[str, Any]]:
     """Rank correlation of two evaluators across cells, for every policy and aggregate."""
-    from strop.groupeval.agree import spearman
+    from strop.groupeval.trust import spearman
 
     def levels(name: str, policy: SpanPolicy, aggregate: str) -> list[float]:
         return [scored[place, name, policy][aggregate].value for place in sorted(primary)]
@@ -333,7 +334,7 @@ def _quality(
     quality: Quality,
 ) -> list[dict[str, Any]]:
     """Rank correlation of GEQ with log perplexity, within each generator and across both."""
-    from strop.groupeval.agree import spearman
+    from strop.groupeval.trust import spearman
 
     rows = []
     for judge, name, scope in product(quality, evaluators, (*names, "both")):

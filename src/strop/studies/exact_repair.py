@@ -5,11 +5,11 @@ Nothing is sampled: the numbers are exact, computed by the theory room.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from strop.studies import paper, parameters
-from strop.studies.paper import Item, beside
+from strop.studies.beside import RowByRow
+from strop.studies.paper import Item
 from strop.studies.study import Ask, Result, Sources, Study
 from strop.table import Column, Table
 
@@ -45,16 +45,6 @@ def _run(ask: Ask) -> Result:
     return Result(ask.said(), table, facts={"summary": found}, notes=(NOTE,))
 
 
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-    del roles
-    printed = paper.table(NAME).by("what")
-    rows = [
-        {"what": r["what"], "paper": printed[(r["what"],)]["value"], "measured": r["value"]}
-        for r in result.table.rows
-    ]
-    return beside("exact numbers, nothing sampled", (Column("what"),), rows)
-
-
 STUDY = Study(
     name=NAME,
     title="A perfect model whose best temperature is not 1",
@@ -71,7 +61,13 @@ STUDY = Study(
             (NAME,),
             "a perfect model of two bits, and of 280 random targets",
             "nothing; figures: strop theory figure -o DIR",
-            _beside,
+            RowByRow(
+                "exact numbers, nothing sampled",
+                (Column("what"),),
+                NAME,
+                paper={"paper": "value"},
+                measured={"measured": "value"},
+            ),
         ),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.studies import parameters
+from strop.studies.beside import RowByRow
 from strop.studies.measure import (
     POINT_COLUMNS,
     TEMPERATURES,
@@ -14,12 +14,11 @@ from strop.studies.measure import (
     cell_table,
     guard_notes,
     load,
-    measure,
+    measure_cells,
     points,
 )
-from strop.studies.paper import PUBLIC, Item, beside
+from strop.studies.paper import PUBLIC, Item
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
-from strop.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +47,7 @@ def _run(ask: Ask) -> Result:
     found = sweep(ask, model.spec.family, ask["sampler"])
     ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
     cells = [(m, point) for m in budgets(model, ask["steps"]) for point in ordered]
-    scored = measure(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    scored = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     guard = scored[0].guard
     title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = cell_table(title, [one.row() for one in scored], down="temperature")
@@ -90,37 +89,6 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def measured_rows(
-    rows: Any, keys: tuple[str, ...], printed: Mapping[Any, Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """A study's cells with the paper's numbers beside them."""
-    out = []
-    for row in rows:
-        said = printed.get(tuple(row[key] for key in keys), {})
-        out.append(
-            {
-                **{key: row[key] for key in keys},
-                "paper": said.get("perplexity"),
-                "paper_entropy": said.get("entropy"),
-                "measured": row["perplexity"],
-                "low": row["low"],
-                "high": row["high"],
-                "measured_entropy": row["entropy"],
-                "mark": row["mark"],
-            }
-        )
-    return out
-
-
-def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-    del roles
-    from strop.studies import paper
-
-    keys = ("steps", "temperature", "precision")
-    printed = paper.table("headline-full").by(*keys, checkpoint="public")
-    return beside("perplexity", POINT_COLUMNS, measured_rows(result.table.rows, keys, printed))
-
-
 STUDY = Study(
     name="frontier",
     title="Perplexity and entropy against temperature",
@@ -133,6 +101,7 @@ STUDY = Study(
         parameters.outputs(128, smoke=16),
         parameters.evaluator(),
         *parameters.POINTED,
+        *parameters.ANSWERING,
         *parameters.SCORED,
     ),
     run=_run,
@@ -145,7 +114,7 @@ STUDY = Study(
             ("frontier",),
             "perplexity and entropy against temperature (numbers at .85, .9 and 1 are printed)",
             f"{PUBLIC}, gpt2, a GPU",
-            _beside,
+            RowByRow("perplexity", POINT_COLUMNS, "headline-full", {"checkpoint": "public"}),
             {"public": PUBLIC},
             {"public": CHECKPOINT},
             values={"precision": ("float32",), "evaluator": "gpt2"},

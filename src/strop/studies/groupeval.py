@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import unknown_name
 from strop.studies import paper, parameters
+from strop.studies.beside import beside
 from strop.studies.families import MODELS
 from strop.studies.measure import (
     SHARPENED,
@@ -28,14 +29,14 @@ from strop.studies.measure import (
     named_points,
     texts_of,
 )
-from strop.studies.paper import PUBLIC, Item, beside
+from strop.studies.paper import PUBLIC, Item
 from strop.studies.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
 from strop.table import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.groupeval.verdicts import Verdicts
+    from strop.groupeval.judgments import Judgments
 
 __all__ = [
     "PRIMARY",
@@ -80,11 +81,11 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
     return paper.table(name).records()
 
 
-def contrast(verdicts: Verdicts, standard: str, sharpened: str, *, seed: int) -> dict[str, Any]:
+def contrast(judgments: Judgments, standard: str, sharpened: str, *, seed: int) -> dict[str, Any]:
     """GEQ and GED of two cells of one series, and the difference of GEQ with its interval."""
-    from strop.groupeval.compare import compare
+    from strop.groupeval.comparison import compare
 
-    pair = compare(verdicts.only(standard), verdicts.only(sharpened), seed=seed)["pairs"]
+    pair = compare(judgments.only(standard), judgments.only(sharpened), seed=seed)["pairs"]
     [row] = pair
     low, high = row["geq_interval"]
     return {
@@ -113,9 +114,9 @@ def _run(ask: Ask) -> Result:
         {
             "judge": judge,
             "steps": m,
-            **contrast(verdicts, f"standard {m}", f"sharpened {m}", seed=ask["seed"]),
+            **contrast(judgments, f"standard {m}", f"sharpened {m}", seed=ask["seed"]),
         }
-        for judge, verdicts in series.items()
+        for judge, judgments in series.items()
         for m in ask["steps"]
     ]
     facts = {"generator": ask.sources[0], "outputs_per_cell": ask["n"], **summary(rows)}
@@ -186,7 +187,7 @@ def judge_correlations(
     rows: Sequence[Contrast], *, judges: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """Spearman's correlation of two judges across the sampler-budget cells, for every pair."""
-    from strop.groupeval.agree import spearman
+    from strop.groupeval.trust import spearman
 
     def cells(judge: str, score: Score) -> list[float]:
         mine = [row for row in rows if row["judge"] == judge]

@@ -7,21 +7,21 @@ sharper samplers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EMBEDDED
-from strop.studies import paper, parameters
+from strop.studies import parameters
+from strop.studies.beside import RowByRow
 from strop.studies.measure import (
     SHARPENED,
     budgets,
     guard_notes,
     load,
-    measure,
+    measure_cells,
     named_points,
     points,
 )
-from strop.studies.paper import BUDGETS, OWN, Item, beside
+from strop.studies.paper import BUDGETS, OWN, Item
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
 from strop.table import Column, Pivot, Table
 
@@ -58,7 +58,7 @@ def _run(ask: Ask) -> Result:
     cells = [(m, point) for point in chosen.values() for m in counts]
     fewer = ask["n_less"] or ask["n"]
     above, below = (
-        measure(ask, source, cells, ask.out / name, n=n, model=model)
+        measure_cells(ask, source, cells, ask.out / name, n=n, model=model)
         for source, name, n, model in zip(
             ask.sources, RUNS, (ask["n"], fewer), (more, less), strict=True
         )
@@ -113,24 +113,15 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(comparison: str) -> Any:
-    def table(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
-        del roles
-        printed = paper.table("less-is-more").by("sampler", "steps", comparison=comparison)
-        rows = [
-            {
-                "sampler": row["sampler"],
-                "steps": row["steps"],
-                "paper": printed.get((row["sampler"], row["steps"]), {}).get("ratio"),
-                "measured": row["ratio"],
-                "low": row["low"],
-                "high": row["high"],
-            }
-            for row in result.table.rows
-        ]
-        return beside("perplexity, more over less", (Column("sampler"), Column("steps", "M")), rows)
-
-    return table
+def _beside(comparison: str) -> RowByRow:
+    return RowByRow(
+        "perplexity, more over less",
+        (Column("sampler"), Column("steps", "M")),
+        "less-is-more",
+        {"comparison": comparison},
+        paper={"paper": "ratio"},
+        measured={"measured": "ratio", "low": "low", "high": "high"},
+    )
 
 
 STUDY = Study(

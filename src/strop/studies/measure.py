@@ -16,10 +16,11 @@ from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.groupeval.verdicts import Verdicts
+    from strop.groupeval.judgments import Judgments
     from strop.metrics.causal import Evaluator
     from strop.metrics.guard import Guard
     from strop.metrics.measured import Measured
+    from strop.prompts import Canvases
     from strop.store import Cell
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
     "guard_notes",
     "judge_texts",
     "load",
-    "measure",
+    "measure_cells",
     "named_points",
     "points",
     "score",
@@ -234,11 +235,24 @@ def draw(
         n=ask["n"] if n is None else n,
         seed=ask["seed"] if seed is None else seed,
         length=ask.values.get("length"),
+        canvases=_canvases(ask, model),
         out=out,
         force=bool(ask.values.get("force")),
         progress=ask.progress,
     )
     return Run.open(out).cells()
+
+
+def _canvases(ask: Ask, model: Model) -> Canvases | None:
+    """What the outputs answer, where a study takes prompts and was given some."""
+    given = ask.values.get("prompts")
+    if given is None:
+        return None
+    from strop.denoisers.prompting import canvases_of
+
+    return canvases_of(
+        model, Path(given), length=ask.values.get("length"), chat=bool(ask.values.get("chat"))
+    )
 
 
 def score(
@@ -248,7 +262,7 @@ def score(
     evaluators: Sequence[Evaluator] | None = None,
 ) -> list[Measured]:
     """Score cells of one run, and read them under one guard."""
-    from strop.metrics.measured import measured
+    from strop.metrics.measured import measured_cell
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
     from strop.store import Run
@@ -258,7 +272,7 @@ def score(
         for one in [ask.evaluator] if evaluators is None else evaluators:
             score_perplexity(cell, one, ask["span"], progress=ask.progress)
     guard = _guard(ask, model, Run(cells[0].path.parents[1]), cells[0])
-    return [measured(cell, guard) for cell in cells]
+    return [measured_cell(cell, guard) for cell in cells]
 
 
 def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
@@ -275,7 +289,7 @@ def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
     return found
 
 
-def measure(
+def measure_cells(
     ask: Ask,
     source: str,
     cells: Sequence[tuple[int, OperatingPoint]],
@@ -326,29 +340,22 @@ def texts_of(cell: Cell, n: int | None = None) -> list[str]:
     return found
 
 
-def judge_texts(texts: Mapping[str, Sequence[str]], out: Path, *, seed: int) -> dict[str, Verdicts]:
+def judge_texts(
+    texts: Mapping[str, Sequence[str]], out: Path, *, seed: int
+) -> dict[str, Judgments]:
     """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
 
     The offline judge counts; it is no language model, and its series' name says so. Series of other
     judges that are there already are read too: `strop groupeval judge OUT --base-url URL`.
     """
-    from strop.groupeval.inputs import Source, check
-    from strop.groupeval.judge import pending
-    from strop.groupeval.offline import judge_offline, offline_judge
-    from strop.groupeval.plan import make_plan
-    from strop.groupeval.profile import Profile
-    from strop.groupeval.series import Series, list_series, write_plan
-    from strop.groupeval.verdicts import load as load_verdicts
-    from strop.metrics import embeddings
+    from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
+    from strop.groupeval.directory import write_plan
+    from strop.groupeval.inputs import check
 
     profile = Profile.load(PROFILE)
     sources = [Source(name, tuple(some), None, name) for name, some in texts.items()]
     check(sources, profile)
     plan, frozen = make_plan(sources, profile, seed=seed)
     write_plan(out, plan, profile, frozen)
-    dense = embeddings.available()
-    weights = embeddings.embedding_spec().sha256 if dense else None
-    series = Series.create(out, offline_judge("minilm" if dense else "ngrams", weights))
-    with series.writing():
-        judge_offline(series, pending(series), embeddings.embed if dense else None, lambda _: None)
-    return {one.name: load_verdicts(f"{out}@{one.id}") for one in list_series(out)}
+    judge_run(out)
+    return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}

@@ -18,11 +18,11 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
-from strop.table import Column, Table
 
 if TYPE_CHECKING:
     from strop.progress import Progress
     from strop.studies.study import Ask, Result, Study
+    from strop.table import Table
 
 __all__ = [
     "ELSEWHERE",
@@ -31,7 +31,6 @@ __all__ = [
     "Item",
     "PaperTable",
     "Reproduction",
-    "beside",
     "ids",
     "items",
     "reproduce",
@@ -186,22 +185,6 @@ class Reproduction:
     notes: tuple[str, ...]
 
 
-def beside(unit: str, keys: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table with `paper` and `measured`; rows may have more, which is kept."""
-    columns = [*keys, Column("paper", digits=None)]
-    columns.append(Column("measured", digits=4, ends=("low", "high"), mark="mark"))
-    extra = {
-        "paper_entropy": "paper H",
-        "measured_entropy": "measured H",
-        "paper_peak": "paper GiB",
-    }
-    extra |= {"peak": "measured GiB", "ged": "GED"}
-    for name, label in extra.items():
-        if any(row.get(name) is not None for row in rows):
-            columns.append(Column(name, label, digits=3))
-    return Table(unit, tuple(columns), rows)
-
-
 ELSEWHERE: dict[str, str] = {
     "overview": "its panels are cross-model, groupeval-mdlm and posterior",
     "tiny": "two columns of grid-tiny-late",
@@ -215,9 +198,10 @@ ELSEWHERE: dict[str, str] = {
 
 def items() -> dict[str, tuple[Study, Item]]:
     """Everything that can be reproduced, by id."""
-    from strop.studies.study import studies
+    from strop.studies.study import STUDIES
 
-    return {item.id: (one, item) for one in studies().values() for item in one.items}
+    # The paper's tables are measured by studies of this package: no other is loaded for them.
+    return {item.id: (one, item) for one in STUDIES.builtin.values() for item in one.items}
 
 
 def reproduce(

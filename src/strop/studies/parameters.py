@@ -9,7 +9,9 @@ from strop.spec import MOST_STEPS, SEED_LIMIT
 from strop.studies.study import SAME, Parameter
 
 __all__ = [
+    "ANSWERING",
     "AXES",
+    "CHAT",
     "DEVICE",
     "DRAWN",
     "DTYPE",
@@ -17,6 +19,7 @@ __all__ = [
     "HELD_OUT",
     "LENGTH",
     "POINTED",
+    "PROMPTS",
     "SAMPLER",
     "SCORED",
     "SEED",
@@ -66,6 +69,13 @@ AXES = Parameter(
     kind="axes",
 )
 
+PROMPTS = Parameter(
+    "prompts", "A .jsonl of prompts, or of texts with gaps such as [[12]].", kind="path"
+)
+CHAT = Parameter("chat", "Put prompts into the tokenizer's chat template.", False, "flag")
+
+ANSWERING = (PROMPTS, CHAT)
+"""What outputs answer."""
 POINTED = (SAMPLER, AXES, LENGTH)
 """What says where a generator operates."""
 DRAWN = (SEED, DEVICE, DTYPE, FORCE)

@@ -20,8 +20,9 @@ from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
 from strop.errors import UserError
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.studies import paper, parameters
+from strop.studies.beside import beside
 from strop.studies.measure import TEMPERATURES
-from strop.studies.paper import PUBLIC, Item, beside
+from strop.studies.paper import PUBLIC, Item
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.table import Column, Table
 

@@ -3,14 +3,14 @@
 The command line (flags, help, printing), `strop reproduce`, the report and the docs read the
 records; a study's `run` gets an `Ask` and returns a `Result`, which is a typed table and whatever
 else it found. A new file in this folder with a `STUDY` is a new study; a script adds one with
-`register`.
+`strop.register`, another package with an entry point of the group `strop.studies`.
 """
 
 from __future__ import annotations
 
 import pkgutil
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError, unknown_name, whole_number
 from strop.progress import Progress
+from strop.registry import Registry
 from strop.table import Table
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SMOKE_NOTE",
+    "STUDIES",
     "Ask",
     "Parameter",
     "Result",
     "Sources",
     "Study",
     "find",
-    "register",
     "run",
     "studies",
 ]
@@ -226,6 +227,8 @@ class Study:
     """Refuses what does not go together, before anything is loaded or written."""
     beside_cells: Callable[[Result, Sequence[Measured]], tuple[Table, Figure | None]] | None = None
     """What it says beside the cells of a run, for the page that shows both."""
+    version: str | None = None
+    """Of a study of your own: another one where it measures something else. None is built in."""
 
     def parameter(self, name: str) -> Parameter:
         """One by its name."""
@@ -295,36 +298,26 @@ def report_command(out: Path) -> str:
     return f"strop report {quoted(out)} -o {quoted(out)}.html"
 
 
-_STUDIES: dict[str, Study] = {}
-_loaded: list[str] = []
+def _builtin() -> Iterator[Study]:
+    package = import_module("strop.studies")
+    for module in pkgutil.iter_modules(package.__path__):
+        found = getattr(import_module(f"strop.studies.{module.name}"), "STUDY", None)
+        if isinstance(found, Study):
+            yield found
 
 
-def register(record: Study) -> Study:
-    """Make a study known: its flags, its place in the list, the report."""
-    if record.name in _STUDIES and _STUDIES[record.name] is not record:
-        raise UserError("Two studies have the same name.", where="Study.name", got=record.name)
-    _STUDIES[record.name] = record
-    return record
+STUDIES: Registry[Study] = Registry("study", Study, "strop.studies", _builtin)
+"""By name: those of this folder, a script's, those of other packages."""
 
 
 def studies() -> dict[str, Study]:
     """All studies by name."""
-    if not _loaded:
-        _loaded.append("built in")
-        package = import_module("strop.studies")
-        for module in pkgutil.iter_modules(package.__path__):
-            found = getattr(import_module(f"strop.studies.{module.name}"), "STUDY", None)
-            if isinstance(found, Study):
-                register(found)
-    return dict(sorted(_STUDIES.items()))
+    return dict(sorted(STUDIES.items()))
 
 
 def find(name: str) -> Study:
     """One by its name."""
-    found = studies()
-    if name not in found:
-        raise unknown_name("study", name, found)
-    return found[name]
+    return STUDIES.find(name)
 
 
 def run(
@@ -348,12 +341,14 @@ def carry_out(ask: Ask) -> Result:
     """Run what was asked, and write the result, its table and its figure."""
     record = ask.study
     if not record.own_folder:
-        return record.run(ask)
+        return _versioned(record, record.run(ask))
     from strop.store import StudyFolder
 
     force = bool(ask.values.get("force"))
-    with StudyFolder.open(ask.out, record.name, runs=record.runs, force=force) as folder:
-        result = record.run(replace(ask, folder=folder))
+    with StudyFolder.open(
+        ask.out, record.name, runs=record.runs, force=force, version=record.version
+    ) as folder:
+        result = _versioned(record, record.run(replace(ask, folder=folder)))
         if record.draw is not None:
             from strop.figures import write_figure
 
@@ -361,3 +356,10 @@ def carry_out(ask: Ask) -> Result:
             write_figure(lambda: draw(result), folder.figures())
         folder.finish(result.document(), result.table.csv())
     return result
+
+
+def _versioned(record: Study, result: Result) -> Result:
+    """Which version of a study of somebody else's was asked."""
+    if record.version is None:
+        return result
+    return replace(result, asked={**result.asked, "version": record.version})

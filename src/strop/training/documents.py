@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from strop.checkpoints.files import reading
+from strop.checkpoints.files import opening
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
 
@@ -103,7 +103,7 @@ def check_source(source: SourceSpec, root: Path) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    with reading(path):
+    with opening(path):
         if not path.is_dir():
             path.open("rb").close()
             return [path]
@@ -118,7 +118,7 @@ def _files(path: Path) -> list[Path]:
 def _texts(file: Path, separator: str | None) -> Iterator[str]:
     """The documents of one file, read line by line."""
     lines: list[str] = []
-    with reading(file), _open(file) as stream:
+    with opening(file), _open(file) as stream:
         try:
             for number, line in enumerate(stream, 1):
                 if "\x00" in line:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.checkpoints.files import read_json_object, reading, sha256_of
+from strop.checkpoints.files import opening, read_json_object, sha256_of
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 
@@ -93,7 +93,7 @@ class Rows:
             self._maps.append(np.memmap(path, dtype, "r", shape=(shard["rows"], length)))
         self._ends = np.cumsum([len(one) for one in self._maps])
         sources = directory / f"{split}-source.bin"
-        with reading(sources):
+        with opening(sources):
             self.source: NDArray[np.uint8] = np.fromfile(sources, np.uint8)
         index = directory / f"{split}-rows.npy"
         self._index = np.load(index, mmap_mode="r") if index.is_file() else None

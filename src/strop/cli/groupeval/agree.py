@@ -31,10 +31,10 @@ def agree(
             got=judges[0],
             expected="two or more, such as RUN@gpt-oss RUN@human or two files",
         )
-    from strop.groupeval.agree import agree as evaluate
-    from strop.groupeval.verdicts import load
+    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.trust import agree as evaluate
 
-    result = evaluate([load(name) for name in judges])
+    result = evaluate([load_judgments(name) for name in judges])
     if as_json:
         output.emit(result)
     else:

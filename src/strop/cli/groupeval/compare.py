@@ -35,10 +35,10 @@ def compare(
     Refuses different profiles, judges and group sizes. Without :CELL it pairs cells by name.
     """
     output.positive("--replicates", replicates)
-    from strop.groupeval.compare import compare as evaluate
-    from strop.groupeval.verdicts import load
+    from strop.groupeval.comparison import compare as evaluate
+    from strop.groupeval.judgments import load_judgments
 
-    result = evaluate(load(a), load(b), replicates=replicates, seed=seed)
+    result = evaluate(load_judgments(a), load_judgments(b), replicates=replicates, seed=seed)
     if result["unchecked"]:
         told = " and ".join(result["unchecked"])
         output.note(f"note: a file of judgments does not name its {told}: that they match is yours")

@@ -35,7 +35,7 @@ def import_human(
     from strop.groupeval.human import import_answers
 
     done = import_answers(run, file, name=name)
-    judged, asked = len(done.series.judgments()), done.series.asked
+    judged, asked = len(done.series.verdicts()), done.series.asked
     if as_json:
         output.emit(
             {

@@ -6,8 +6,7 @@ import os
 import shlex
 import signal
 import threading
-from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,18 +14,20 @@ import typer
 
 from strop.cli import output
 from strop.cli.examples import examples
-from strop.errors import UserError, unknown_name
+from strop.cli.groupeval.outcome import print_estimate, report
+from strop.errors import UserError
 
 if TYPE_CHECKING:
-    from strop.groupeval.budget import Price, Usage
-    from strop.groupeval.endpoint import Patience
-    from strop.groupeval.journal import Journal
-    from strop.groupeval.judge import Asked, Session
+    from strop.groupeval.cost import Price, Usage
+    from strop.groupeval.directory import Journal
+    from strop.groupeval.endpoint import Endpoint, Patience
+    from strop.groupeval.judges import Judge
     from strop.groupeval.series import Series
+    from strop.groupeval.session import Asked, Session
+    from strop.spec import JudgeSpec
 
 __all__ = ["register"]
 
-FEATURES = ("auto", "minilm", "ngrams")
 EXCERPT = 160
 
 T = TypeVar("T")
@@ -50,9 +51,16 @@ def judge(
     key_env: Annotated[
         str, typer.Option(help="The environment variable that holds the key, if one is needed.")
     ] = "OPENAI_API_KEY",
+    judge: Annotated[
+        str | None,
+        typer.Option(help="Who judges: endpoint (the default), offline, or a plug-in's name."),
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="The counting judge offline-v1; no server, no model.")
     ] = False,
+    settings: Annotated[
+        str | None, typer.Option(help="Of a plug-in's judge, e.g. least=40,strict=1.")
+    ] = None,
     features: Annotated[
         str, typer.Option(help="Of the offline judge: auto, minilm or ngrams.")
     ] = "auto",
@@ -87,63 +95,110 @@ def judge(
     """
     for flag, value in (("--repeats", repeats), ("--concurrency", concurrency)):
         output.positive(flag, value)
-    if offline:
-        _judge_offline(run, base_url, model, features, repeats, dry_run, as_json)
+    record = _chosen(judge, offline)
+    own = _own_settings(record, settings)
+    if not record.served:
+        given = {"base_url": base_url, "model": model, **own}
+        if record.name == "offline":
+            given = {"features": features, **_nothing_served(base_url, model)}
+        _judge_here(run, record, given, repeats, dry_run, as_json)
         return
-    from strop.groupeval.budget import read_price
+    from strop.groupeval.cost import cost_estimate, read_price
+    from strop.groupeval.directory import probes, probing
     from strop.groupeval.endpoint import Patience
-    from strop.groupeval.estimate import estimate
     from strop.groupeval.form import settled_form
-    from strop.groupeval.series import Series, probes, probing
+    from strop.groupeval.series import Series
+    from strop.groupeval.session import pending
 
-    who = _endpoint_judge(run, base_url, model, max_tokens, response_format)
+    who = _served_judge(run, record, base_url, model, max_tokens, response_format, own)
     if not 0 < timeout < float("inf"):
         raise UserError("--timeout is out of range.", where="--timeout", got=timeout)
-    price = read_price(prices, who["model"])
-    _check_caps(max_calls, max_cost, price, prices, who["model"])
+    price = read_price(prices, who.title)
+    _check_caps(max_calls, max_cost, price, prices, who.title)
     if dry_run:
         known = settled_form(who, probes(run, who))
         series = Series.planned(run, known or who)
-        told = {**estimate(series, repeats, price), "probe": known is None}
-        _print_estimate(run, series, told, as_json)
+        told = {**cost_estimate(series, pending(series, repeats), price), "probe": known is None}
+        print_estimate(run, series, told, as_json)
         return
     caps = {"max_calls": max_calls, "max_cost": max_cost, "price": price}
-    key, patience = os.environ.get(key_env), Patience(timeout=timeout)
+    connect = _connection(run, record, os.environ.get(key_env), Patience(timeout=timeout))
     with probing(run, who) as probe:
-        series = Series.create(run, _settled(run, who, key, patience, caps, probe))
+        series = Series.create(run, _settled(run, who, connect, caps, probe))
     _note_form(who, series)
     with series.writing():
-        session = _ask(series, probe, key, patience, concurrency, repeats, caps)
-    _report(run, series, repeats, price, session, as_json, usage_of(probe, series))
+        session = _ask(series, probe, connect, concurrency, repeats, caps)
+    report(run, series, repeats, price, session, as_json, usage_of(probe, series))
 
 
-def _endpoint_judge(
-    run: Path, base_url: str | None, model: str | None, max_tokens: int | None, form: str
-) -> dict[str, Any]:
+def _chosen(judge: str | None, offline: bool) -> Judge:
+    from strop.groupeval import JUDGES
+
+    if offline and judge not in (None, "offline"):
+        raise UserError("Two judges are named.", where="--judge and --offline", fix="leave one out")
+    return JUDGES.find("offline" if offline else judge or "endpoint", where="--judge")
+
+
+def _own_settings(record: Judge, settings: str | None) -> dict[str, Any]:
+    from strop.cli.values import named
+    from strop.groupeval import JUDGES
+
+    if settings is not None and record.name in JUDGES.builtin:
+        raise UserError(
+            f"The judge {record.name!r} has flags of its own.",
+            where="--settings",
+            got=settings,
+            fix="strop groupeval judge --help",
+        )
+    return named("--settings", settings)
+
+
+def _nothing_served(base_url: str | None, model: str | None) -> dict[str, Any]:
+    if base_url or model:
+        raise UserError(
+            "The offline judge has neither a model nor an address.",
+            where="--offline",
+            fix="leave --offline out to ask a server, or leave --base-url and --model out",
+        )
+    return {}
+
+
+def _served_judge(
+    run: Path,
+    record: Judge,
+    base_url: str | None,
+    model: str | None,
+    max_tokens: int | None,
+    form: str,
+    own: dict[str, Any],
+) -> JudgeSpec:
     """Who judges: the model, where it is, and how it is asked."""
-    from strop.groupeval.endpoint import FORMATS, check_url
-    from strop.groupeval.series import open_plan
+    from strop.groupeval import judge_spec, open_plan
 
-    if not base_url or not model:
+    if record.name == "endpoint" and not (base_url and model):
         raise UserError(
             "Which judge? There is no default model.",
             where="--base-url and --model",
             fix=f"strop groupeval judge {shlex.quote(str(run))} --base-url http://HOST:8000/v1 "
             "--model NAME, or --offline for the judge that only counts",
         )
-    if form not in FORMATS:
-        raise unknown_name("response format", form, FORMATS, where="--response-format")
-    decoding = open_plan(run)[1].decoding
     if max_tokens is not None:
         output.positive("--max-tokens", max_tokens)
-        decoding["max_tokens"] = max_tokens
-    return {
-        "kind": "endpoint",
-        "model": model,
-        "base_url": check_url(base_url),
-        "decoding": decoding,
-        "response_format": form,
-    }
+    asked = {"base_url": base_url, "model": model, "max_tokens": max_tokens, **own}
+    _, profile = open_plan(run)
+    return judge_spec(record.name, profile, **asked, response_format=form)
+
+
+def _connection(
+    run: Path, record: Judge, key: str | None, patience: Patience
+) -> Callable[[JudgeSpec], Endpoint]:
+    """How the judge's server is reached."""
+    from strop.groupeval import open_plan
+    from strop.registry import resolve
+
+    client = resolve(record.client or "")
+    _, profile = open_plan(run)
+    return lambda judge: client(judge, profile, key, patience)
 
 
 def _check_caps(
@@ -168,14 +223,13 @@ def _check_caps(
 
 def _settled(
     run: Path,
-    who: dict[str, Any],
-    key: str | None,
-    patience: Patience,
+    who: JudgeSpec,
+    connect: Callable[[JudgeSpec], Endpoint],
     caps: dict[str, Any],
     probe: Journal,
-) -> dict[str, Any]:
+) -> JudgeSpec:
     """The judge as the server takes it: known from before, or found out now."""
-    from strop.groupeval.budget import Budget, usage
+    from strop.groupeval.cost import Budget, usage
     from strop.groupeval.form import settle_form, settled_form
     from strop.groupeval.series import Series
 
@@ -185,25 +239,24 @@ def _settled(
     series = Series.planned(run, who)
     spent = usage([*probe.entries(), *series.journal.entries()])
 
-    async def work() -> dict[str, Any]:
-        budget = Budget(spent, **caps)
-        return await settle_form(who, series.profile, key, patience, budget, probe)
+    async def work() -> JudgeSpec:
+        return await settle_form(who, connect, Budget(spent, **caps), probe)
 
     return _run(work())
 
 
-def _note_form(asked: dict[str, Any], series: Series) -> None:
+def _note_form(asked: JudgeSpec, series: Series) -> None:
     """Say how the judge is asked, and where that is not what was wanted."""
     from strop.groupeval.form import form_words
 
     judge = series.judge
     output.note(f"{series.name} is asked with {form_words(judge)}")
-    lost = [name for name in asked["decoding"] if name not in judge["decoding"]]
-    if asked["response_format"] != judge["response_format"]:
-        lost.append(asked["response_format"])
+    lost = [name for name in asked.decoding or {} if name not in (judge.decoding or {})]
+    if asked.response_format != judge.response_format:
+        lost.append(str(asked.response_format))
     if lost:
         output.note(f"note: the server does not take {', '.join(lost)}; this is a judge of its own")
-    form = {"format": judge["response_format"]}
+    form = {"format": judge.response_format}
     others = sum(entry.get("request", form) != form for entry in series.journal.entries())
     if others:
         output.note(f"warning: {others} earlier replies of this series were asked for otherwise")
@@ -242,7 +295,7 @@ def _shown(asked: Asked) -> None:
 
 def usage_of(probe: Journal, series: Series) -> Usage:
     """What a judge has used, the requests included that found out how to ask it."""
-    from strop.groupeval.budget import usage
+    from strop.groupeval.cost import usage
 
     return usage([*probe.entries(), *series.journal.entries()])
 
@@ -250,19 +303,17 @@ def usage_of(probe: Journal, series: Series) -> Usage:
 def _ask(
     series: Series,
     probe: Journal,
-    key: str | None,
-    patience: Patience,
+    connect: Callable[[JudgeSpec], Endpoint],
     concurrency: int,
     repeats: int,
     caps: dict[str, Any],
 ) -> Session:
     from strop.cli.groupeval.progress import reporter
-    from strop.groupeval.budget import Budget
-    from strop.groupeval.endpoint import Endpoint
-    from strop.groupeval.judge import judge_series, pending
+    from strop.groupeval.cost import Budget
+    from strop.groupeval.session import judge_series, pending
 
     async def work() -> Session:
-        endpoint = Endpoint(series.judge, series.profile, key, patience)
+        endpoint = connect(series.judge)
         budget = Budget(usage_of(probe, series), **caps)
         options = {"concurrency": concurrency, "repeats": repeats}
         with reporter(series.name, len(pending(series, repeats))) as told:
@@ -271,130 +322,30 @@ def _ask(
     return _run(work())
 
 
-def _judge_offline(
+def _judge_here(
     run: Path,
-    base_url: str | None,
-    model: str | None,
-    features: str,
+    record: Judge,
+    settings: dict[str, Any],
     repeats: int,
     dry_run: bool,
     as_json: bool,
 ) -> None:
+    """A judge that answers in this process: no requests, no cost."""
     from strop.cli.groupeval.progress import reporter
-    from strop.groupeval.judge import pending
-    from strop.groupeval.offline import judge_offline, offline_judge
-    from strop.groupeval.series import Series, open_plan
-    from strop.metrics import embeddings
+    from strop.groupeval import Series, judge_client, judge_spec, open_plan
+    from strop.groupeval.session import answer_series, pending
 
-    if base_url or model:
-        raise UserError(
-            "The offline judge has neither a model nor an address.",
-            where="--offline",
-            fix="leave --offline out to ask a server, or leave --base-url and --model out",
-        )
-    if features not in FEATURES:
-        raise unknown_name("kind of features", features, FEATURES, where="--features")
-    open_plan(run)
-    if features == "auto":
-        features = "minilm" if embeddings.available() else "ngrams"
-    dense = features == "minilm"
-    who = offline_judge(features, embeddings.embedding_spec().sha256 if dense else None)
+    _, profile = open_plan(run)
+    who = judge_spec(record.name, profile, **settings)
+    client = judge_client(who, profile)
     if dry_run:
         series = Series.planned(run, who)
         free = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
-        _print_estimate(run, series, {**free, "basis": "counted here"}, as_json)
+        print_estimate(run, series, {**free, "basis": "counted here"}, as_json)
         return
     series = Series.create(run, who)
     with series.writing():
         questions = pending(series, repeats)
         with reporter(series.name, len(questions)) as told:
-            judge_offline(series, questions, embeddings.embed if dense else None, told)
-    _report(run, series, repeats, None, None, as_json, None)
-
-
-def _print_estimate(run: Path, series: Series, document: dict[str, Any], as_json: bool) -> None:
-    probe = document.get("probe")
-    if as_json:
-        output.emit({"run": str(run), "series": series.id, "judge": series.judge, **document})
-    else:
-        cost = document["cost"]
-        output.say(
-            f"{document['calls']} calls, about {document['prompt_tokens']:,} tokens in and "
-            f"{document['completion_tokens']:,} out ({document['basis']}); "
-            + ("first a short one to find out which settings are taken; " if probe else "")
-            + ("no price is known: --prices FILE" if cost is None else f"about {cost:.4f}")
-        )
-    output.next_command("the same without --dry-run")
-
-
-def _report(
-    run: Path,
-    series: Series,
-    repeats: int,
-    price: Price | None,
-    session: Session | None,
-    as_json: bool,
-    used: Usage | None,
-) -> None:
-    from strop.groupeval.budget import Usage
-    from strop.groupeval.series import list_series
-
-    failures = [f for repeat in range(repeats) for f in series.failures("plan", repeat)]
-    failures += series.failures("control")
-    done = sum(len(series.judgments("plan", repeat)) for repeat in range(repeats))
-    asked = series.asked * repeats
-    controls = len(series.judgments("control"))
-    used = used or Usage()
-    tokens = {"prompt": used.prompt, "completion": used.completion}
-    document = {
-        "run": str(run),
-        "series": series.id,
-        "name": series.name,
-        "judge": series.judge,
-        "judgments": done,
-        "asked": asked,
-        "controls": {"judgments": controls, "asked": len(series.plan.controls)},
-        "complete": done == asked and controls == len(series.plan.controls),
-        "failures": dict(Counter(failure.reason for failure in failures)),
-        "stopped": None if session is None else session.stopped,
-        "calls": used.calls,
-        "tokens": {**tokens, "replies_not_counted_by_the_server": used.uncounted},
-        "requests_without_a_count": used.unseen,
-        "cost": None if price is None else used.cost(price),
-    }
-    if as_json:
-        output.emit(document)
-    else:
-        _say(document)
-    where = shlex.quote(str(run))
-    if document["complete"]:
-        alone = len(list_series(run)) == 1
-        named = where if alone else shlex.quote(f"{run}@{series.id}")
-        output.next_command(f"strop groupeval score {named}")
-        return
-    if document["stopped"]:
-        output.note(f"stopped: {document['stopped']}")
-    output.note("incomplete: run the same command again to ask for what is missing")
-    output.next_command(f"strop groupeval show {where} --series {series.id} --failures")
-    raise typer.Exit(2)
-
-
-def _say(document: dict[str, Any]) -> None:
-    output.say(f"{document['name']} ({document['series']})")
-    planted = document["controls"]
-    rows = [["judgments", f"{document['judgments']} of {document['asked']}"]]
-    if planted["asked"]:
-        rows.append(["controls", f"{planted['judgments']} of {planted['asked']}"])
-    rows += [[f"failed: {reason}", str(n)] for reason, n in document["failures"].items()]
-    if document["judge"]["kind"] == "endpoint":
-        tokens = document["tokens"]
-        rows.append(["calls", f"{document['calls']:,}"])
-        rows.append(["tokens in, out", f"{tokens['prompt']:,}, {tokens['completion']:,}"])
-        if tokens["replies_not_counted_by_the_server"]:
-            rows.append(["replies not counted", str(tokens["replies_not_counted_by_the_server"])])
-        cost, unseen = document["cost"], document["requests_without_a_count"]
-        if unseen:
-            rows.append(["requests that nobody counted", f"{unseen:,}"])
-        most = "at most " if unseen else ""
-        rows.append(["cost", "no price known" if cost is None else f"{most}{cost:.4f}"])
-    output.table(["what", "how much"], rows)
+            session = answer_series(series, questions, client, told)
+    report(run, series, repeats, None, session, as_json, None)

@@ -61,10 +61,10 @@ def plan(
 ) -> None:
     """Freeze which texts are judged together, in which order, under which profile."""
     from strop.errors import whole_number
+    from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import check, read_inputs
     from strop.groupeval.plan import make_plan
     from strop.groupeval.profile import Profile
-    from strop.groupeval.series import write_plan
 
     whole_number("seed", seed, 0, 2**63)
     whole_number("controls", controls, 0, 2**10)

@@ -28,8 +28,8 @@ def reliability(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Repeated judgments, planted controls, position effects and length, from the journal alone."""
-    from strop.groupeval.reliability import reliability as evaluate
-    from strop.groupeval.verdicts import open_series
+    from strop.groupeval.judgments import open_series
+    from strop.groupeval.trust import reliability as evaluate
 
     judged = open_series(run, series)
     result = evaluate(judged, seed=seed)

@@ -13,7 +13,7 @@ from strop.cli.examples import examples
 from strop.errors import UserError
 
 if TYPE_CHECKING:
-    from strop.groupeval.verdicts import Verdicts
+    from strop.groupeval.judgments import Judgments
 
 __all__ = ["JUDGED", "REPLICATES", "SEED", "beside", "number", "register", "span"]
 
@@ -51,22 +51,22 @@ def score(
     """
     output.positive("--replicates", replicates)
     from strop.cli.groupeval.progress import counter
-    from strop.groupeval.result import score as evaluate
-    from strop.groupeval.verdicts import load
+    from strop.groupeval.bootstrap import score as evaluate
+    from strop.groupeval.judgments import load_judgments
 
     judged = judged if series is None else f"{judged}@{series}"
-    verdicts = load(judged)
-    with counter(f"scoring {judged}", replicates * len(verdicts.cells)) as told:
-        result = evaluate(verdicts, replicates=replicates, seed=seed, told=told)
+    judgments = load_judgments(judged)
+    with counter(f"scoring {judged}", replicates * len(judgments.cells)) as told:
+        result = evaluate(judgments, replicates=replicates, seed=seed, told=told)
     if labels is not None:
-        from strop.groupeval.conditional import conditional, label, read_labels
+        from strop.groupeval.comparison import conditional, label, read_labels
 
-        data = label(verdicts, read_labels(labels))
+        data = label(judgments, read_labels(labels))
         result["conditional"] = conditional(data, replicates=replicates, seed=seed)
-    _keep(judged, verdicts, result, portable)
-    if not verdicts.modes:
+    _keep(judged, judgments, result, portable)
+    if not judgments.modes:
         output.note("note: these judgments have no modes, so there is no GED")
-    if len({cell.size for cell in verdicts.cells.values()}) > 1:
+    if len({cell.size for cell in judgments.cells.values()}) > 1:
         output.note("note: the cells have different group sizes; their GED are not comparable")
     if as_json:
         output.emit(result)
@@ -81,16 +81,16 @@ def score(
     )
 
 
-def _keep(judged: str, verdicts: Verdicts, result: dict[str, Any], portable: str | None) -> None:
+def _keep(judged: str, judgments: Judgments, result: dict[str, Any], portable: str | None) -> None:
     """The result beside the journal that it follows from; the judgments where they are wanted."""
     from strop.disk import write
+    from strop.groupeval.judgments import open_series
     from strop.groupeval.portable import text
-    from strop.groupeval.verdicts import open_series
 
     if portable is not None:
-        write(Path(portable), text(verdicts.judgments).encode())
-        output.note(f"wrote {len(verdicts.judgments)} judgments to {portable}")
-    if verdicts.from_plan and verdicts.source == judged:  # all cells of a run
+        write(Path(portable), text(judgments.verdicts).encode())
+        output.note(f"wrote {len(judgments.verdicts)} judgments to {portable}")
+    if judgments.from_plan and judgments.source == judged:  # all cells of a run
         try:
             open_series(judged).write_result(result)
         except UserError as error:  # a run that may only be read is scored all the same

@@ -38,7 +38,8 @@ def show(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Say what is planned, who judged how much of it, and what went wrong."""
-    from strop.groupeval.series import Series, list_series, open_plan
+    from strop.groupeval.directory import open_plan
+    from strop.groupeval.series import Series, list_series
 
     plan, profile = open_plan(run)
     chosen = list_series(run) if series is None else [Series.open(run, series)]
@@ -90,8 +91,8 @@ def _document(series: Series) -> dict[str, Any]:
     return {
         "series": series.id,
         "name": series.name,
-        "judge": series.judge,
-        "judgments": len(series.judgments()),
+        "judge": series.judge.document(),
+        "judgments": len(series.verdicts()),
         "asked": series.asked,
         "repeats": series.repeats,
         "reasons": dict(Counter(failure.reason for failure in found)),

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from strop.disk import reading
 from strop.errors import UserError
-from strop.groupeval.payload import Messages
+from strop.groupeval.payload import Messages, messages
+
+if TYPE_CHECKING:
+    from strop.groupeval.plan import Sheet
+    from strop.groupeval.series import Series
 
 __all__ = [
     "SENT",
@@ -28,6 +32,7 @@ __all__ = [
     "Price",
     "Tab",
     "Usage",
+    "cost_estimate",
     "guessed_tokens",
     "read_price",
     "usage",
@@ -247,3 +252,34 @@ class Tab:
         reserve = {key: self._unseen * tokens for key, tokens in self._most.items()}
         unseen = {"requests": self._unseen, **reserve} if self._unseen else None
         return {"calls": self.calls, "unsent": self._unsent, "unseen": unseen}
+
+
+REPLY_BYTES_PER_OUTPUT = 150
+"""Of an entry of the frozen schema; judges that think write many times more."""
+
+
+def cost_estimate(
+    series: Series, questions: Sequence[tuple[Sheet, int]], price: Price | None
+) -> dict[str, Any]:
+    """Calls, tokens and cost of these questions, if every reply is a verdict."""
+    used = usage(series.journal.entries())
+    counted = used.replies - used.uncounted
+    if counted:
+        basis = f"the mean of {counted} replies that the server counted"
+        prompt = round(len(questions) * used.prompt / counted)
+        completion = round(len(questions) * used.completion / counted)
+    else:
+        basis = "guessed from bytes; thinking, if the judge does any, comes on top"
+        prompt, completion = 0, 0
+        for sheet, _ in questions:
+            texts, task = series.sheet_texts(sheet)
+            prompt += guessed_tokens(messages(series.profile, sheet.labels, texts, task))
+            completion += round(len(texts) * REPLY_BYTES_PER_OUTPUT / BYTES_PER_TOKEN)
+    tokens = {"prompt": prompt, "completion": completion}
+    return {
+        "calls": len(questions),
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "cost": None if price is None else price.of(tokens),
+        "basis": basis,
+    }

@@ -9,35 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strop.errors import unknown_name
 from strop.groupeval import portable
-from strop.groupeval.cells import Cell, by_cell
-from strop.groupeval.judgment import Failure, Judgment
+from strop.groupeval.scores import Cell, Planned, by_cell
+from strop.groupeval.verdict import Failure, Verdict
+from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
 
-__all__ = ["Planned", "Verdicts", "load", "open_series"]
+__all__ = ["Judgments", "load_judgments", "open_series"]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """What was asked about one cell."""
-
-    outputs: int
-    groups: int
-    partitions: int
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """Judgments with what they depend on."""
+class Judgments:
+    """What a judge said of every group, verdicts and failures, with what they depend on."""
 
     source: str
     """The name under which the user knows them."""
-    judgments: list[Judgment]
+    verdicts: list[Verdict]
     failures: list[Failure]
     planned: dict[str, Planned]
     """By cell. From the plan, or from the file itself: each of its outputs once per partition."""
@@ -47,30 +39,30 @@ class Verdicts:
     """Whether the profile asks for modes; without them there is no GED."""
     profile: str | None = None
     """The profile's hash; None for a file, which does not carry it."""
-    judge: dict[str, Any] | None = None
-    """What was asked to judge; None for a file."""
+    judge: JudgeSpec | None = None
+    """Who was asked to judge; None for a file."""
     dimensions: tuple[str, ...] = ("dimension 1", "dimension 2", "dimension 3", "dimension 4")
     """What the four grades are called; a file does not say."""
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """The cells with at least one accepted judgment, as arrays."""
-        return by_cell(self.judgments)
+        """The cells with at least one verdict, as arrays."""
+        return by_cell(self.verdicts)
 
-    def only(self, cell: str) -> Verdicts:
+    def only(self, cell: str) -> Judgments:
         """The same for one cell."""
         if cell not in self.planned:
             raise unknown_name("cell", cell, self.planned, where=self.source)
         return replace(
             self,
-            judgments=[one for one in self.judgments if one.cell == cell],
+            verdicts=[one for one in self.verdicts if one.cell == cell],
             failures=[one for one in self.failures if one.cell == cell],
             planned={cell: self.planned[cell]},
         )
 
 
-def load(name: str) -> Verdicts:
-    """The judgments that a command-line argument names."""
+def load_judgments(name: str) -> Judgments:
+    """The judgments that a name means: a run, one of its series, a file, one cell of either."""
     path, cell = _split(name)
     where = path.rpartition("@")[0] or path
     is_run = Path(path).is_dir() or (Path(where).is_dir() and not Path(path).exists())
@@ -91,17 +83,17 @@ def _split(name: str) -> tuple[str, str | None]:
     return name, None
 
 
-def _file(path: str) -> Verdicts:
-    judgments = portable.read(path)
+def _file(path: str) -> Judgments:
+    verdicts = portable.read(path)
     planned = {
         name: Planned(
             len(cell.outputs),
             -(-len(cell.outputs) // cell.size) * len(cell.partitions),
             len(cell.partitions),
         )
-        for name, cell in by_cell(judgments).items()
+        for name, cell in by_cell(verdicts).items()
     }
-    return Verdicts(path, judgments, [], planned, False, portable.has_modes(judgments))
+    return Judgments(path, verdicts, [], planned, False, portable.has_modes(verdicts))
 
 
 def open_series(run: str, name: str | None = None) -> Series:
@@ -114,15 +106,15 @@ def open_series(run: str, name: str | None = None) -> Series:
     return Series.open(where, name or behind or None)
 
 
-def _series(run: str) -> Verdicts:
+def _series(run: str) -> Judgments:
     series = open_series(run)
     plan = series.plan
     groups: dict[str, list[tuple[int, int]]] = {cell: [] for cell in plan.cells}
     for one in plan.groups:
         groups[one.cell].append((one.partition, one.group))
-    return Verdicts(
+    return Judgments(
         source=run,
-        judgments=series.judgments(),
+        verdicts=series.verdicts(),
         failures=series.failures(),
         planned={
             cell: Planned(plan.cells[cell], len(mine), len({partition for partition, _ in mine}))

@@ -12,20 +12,29 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.budget import SETTLED, Budget, Exhausted, Tab, guessed_tokens
+from strop.groupeval.cost import SETTLED, Budget, Exhausted, Tab, guessed_tokens
 from strop.groupeval.endpoint import Endpoint, Reply
 from strop.groupeval.form import reply_limit
 from strop.groupeval.payload import Messages, messages, prompt_hash
 from strop.groupeval.plan import Sheet
 from strop.groupeval.series import Series
-from strop.groupeval.validate import Problem, read_reply
+from strop.groupeval.verdict import NoVerdict, read_reply
 
-__all__ = ["CONTENT_RETRIES", "IN_A_ROW", "Asked", "Session", "judge_series", "pending"]
+__all__ = [
+    "CONTENT_RETRIES",
+    "IN_A_ROW",
+    "Answer",
+    "Asked",
+    "Session",
+    "answer_series",
+    "judge_series",
+    "pending",
+]
 
 CONTENT_RETRIES = 3
 """How often the same request is sent again after a reply that is no verdict."""
@@ -35,6 +44,13 @@ IN_A_ROW = 5
 
 Question = tuple[Sheet, int]
 """A sheet, and which repeat of it."""
+
+
+Answer = Callable[[Sequence[str], Sequence[str], str | None], str]
+"""A judge in this process: from ids, texts and their task, if any, to a reply in the schema's form.
+
+It may raise `NoVerdict`, with the reason, where it has none.
+"""
 
 
 @dataclass
@@ -47,6 +63,18 @@ class Session:
     stopped: str | None = None
     """Why it ended before its end: a cap, or a judge that gives no verdict."""
     unasked: list[Question] = field(default_factory=list)
+
+    def count(self, asked: Asked, in_a_row: int) -> int:
+        """Take note of one question; how many in a row now have no verdict."""
+        self.asked += 1
+        self.accepted += asked.outcome == "verdict"
+        in_a_row = 0 if asked.outcome == "verdict" else in_a_row + 1
+        if in_a_row >= IN_A_ROW and self.stopped is None:
+            self.stopped = (
+                f"{asked.outcome}: {in_a_row} groups in a row have no verdict; "
+                f"the last: {asked.detail or 'no detail'}"
+            )
+        return in_a_row
 
 
 @dataclass(frozen=True)
@@ -122,6 +150,47 @@ async def judge_series(
     return session
 
 
+def answer_series(
+    series: Series,
+    questions: Sequence[Question],
+    answer: Answer,
+    told: Callable[[str], None] = lambda _: None,
+) -> Session:
+    """The same for a judge in this process: one question after the other, each once.
+
+    Whoever calls holds the series. `told` hears each question's outcome.
+    """
+    session, in_a_row = Session(), series.in_a_row()
+    for place, (sheet, repeat) in enumerate(questions):
+        asked = _answered(answer, sheet, series)
+        line = {"sheet": sheet.id, "repeat": repeat, "attempt": 1, "outcome": asked.outcome}
+        detail = {"detail": asked.detail} if asked.detail else {}
+        series.append({**line, **detail, "reply": asked.reply, "model": series.judge.model})
+        in_a_row = session.count(asked, in_a_row)
+        told(asked.outcome)
+        if session.stopped is not None:
+            session.unasked += questions[place + 1 :]
+            break
+    return session
+
+
+def _answered(answer: Answer, sheet: Sheet, series: Series) -> Asked:
+    texts, task = series.sheet_texts(sheet)
+    reply = None
+    try:
+        reply = answer(sheet.labels, texts, task)
+        if not isinstance(reply, str):
+            raise UserError(
+                f"The judge {series.name!r} did not answer with a text.",
+                got=type(reply).__name__,
+                expected="JSON in the form of the profile's schema",
+            )
+        read_reply(reply, sheet.labels, series.profile)
+    except NoVerdict as error:
+        return Asked(error.reason, error.detail, reply)
+    return Asked("verdict", "", reply)
+
+
 async def _alone(work: _Work) -> None:
     while work.queue and work.session.stopped is None and not work.session.accepted:
         asked = await _next(work)
@@ -143,14 +212,7 @@ async def _next(work: _Work) -> Asked | None:
         session.stopped = f"budget_exhausted: {error}"
         session.unasked.append((sheet, repeat))
         return None
-    session.asked += 1
-    session.accepted += asked.outcome == "verdict"
-    work.in_a_row = 0 if asked.outcome == "verdict" else work.in_a_row + 1
-    if work.in_a_row >= IN_A_ROW and session.stopped is None:
-        session.stopped = (
-            f"{asked.outcome}: {work.in_a_row} groups in a row have no verdict; "
-            f"the last: {asked.detail or 'no detail'}"
-        )
+    work.in_a_row = session.count(asked, work.in_a_row)
     work.told(asked.outcome)
     return asked
 
@@ -197,7 +259,7 @@ def _asked(answer: Reply, sheet: Sheet, series: Series) -> Asked:
         return Asked(answer.failure, answer.detail, answer.reply)
     try:
         read_reply(answer.reply, sheet.labels, series.profile)
-    except Problem as problem:
+    except NoVerdict as problem:
         if answer.finish_reason == "length":
             limit = reply_limit(series.judge)
             told = f"the limit of {limit} tokens was reached ({problem.detail[:80]})"

@@ -1,24 +1,120 @@
-"""From a judge's reply to a verdict, or to the reason why there is none.
+"""What a judge said of one group: a verdict, or the reason why there is none.
 
-The frozen schema is checked first, then what a schema cannot say. Nothing is repaired: a reply
-that is nearly right is wrong, and is told so in words.
+A failure is not a score. It is kept, named, asked again and counted in every denominator. Which of
+the two a reply is follows from the frozen schema and then from what a schema cannot say. Nothing is
+repaired: a reply that is nearly right is wrong, and is told so in words.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from strop.groupeval.judgment import Failure, Grade, Judgment, Reason
-from strop.groupeval.plan import Plan, Sheet
 from strop.groupeval.profile import SCHEMA, Profile
 
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
     from jsonschema.protocols import Validator
 
-__all__ = ["Problem", "failures", "judgments", "read_reply"]
+    from strop.groupeval.plan import Plan, Sheet
+
+__all__ = [
+    "CONFIDENCES",
+    "REASONS",
+    "Confidence",
+    "Failure",
+    "Grade",
+    "Judgment",
+    "NoVerdict",
+    "Reason",
+    "Verdict",
+    "failures_of",
+    "read_reply",
+    "verdicts_of",
+]
+
+Confidence = Literal["high", "medium", "low"]
+CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
+
+Reason = Literal[
+    "refused",
+    "empty",
+    "truncated",
+    "not_json",
+    "schema_mismatch",
+    "rule_violation",
+    "rate_limited",
+    "timeout",
+    "server_error",
+    "budget_exhausted",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One output as the judge saw it."""
+
+    index: int
+    """The output's index in its cell."""
+    valid: bool
+    scores: tuple[int, ...]
+    """One of 0, 1, 2 per dimension; all zero where the output is invalid."""
+    mode: str | None
+    """The judge's name for its mode, local to the group; None where the output is invalid."""
+    hybrid: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one group, with the blinding undone."""
+
+    cell: str
+    partition: int
+    group: int
+    outputs: tuple[Grade, ...]
+    """In the order in which the judge read them."""
+    confidence: Confidence
+
+    def portable(self) -> dict[str, Any]:
+        """The exchange format: one JSON object a line."""
+        return {
+            "cell": self.cell,
+            "partition": self.partition,
+            "group": self.group,
+            "outputs": [
+                {
+                    "index": one.index,
+                    "valid": one.valid,
+                    "scores": list(one.scores),
+                    "mode": one.mode,
+                    "hybrid": one.hybrid,
+                }
+                for one in self.outputs
+            ],
+            "confidence": self.confidence,
+        }
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a group has no verdict (yet)."""
+
+    cell: str
+    partition: int
+    group: int
+    reason: Reason
+    detail: str
+    """What exactly was wrong, in words."""
+    raw: str | None
+    """The last reply as it came, if one came."""
+    attempts: int
+
+
+Judgment = Verdict | Failure
+"""What is known of a group that was asked."""
 
 SHOWN = 200
 QUOTED = 60
@@ -44,7 +140,7 @@ KNOWN = {
 }
 
 
-class Problem(Exception):
+class NoVerdict(Exception):
     """Why a reply is no verdict."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
@@ -54,20 +150,20 @@ class Problem(Exception):
 
 
 def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> dict[str, Any]:
-    """The reply as an object that holds a verdict on exactly these ids; else a `Problem`."""
+    """The reply as an object that holds a verdict on exactly these ids; else a `NoVerdict`."""
     if reply is None or not reply.strip():
-        raise Problem("empty", "the reply holds no text")
+        raise NoVerdict("empty", "the reply holds no text")
     try:
         document = json.loads(reply, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise Problem("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
+        raise NoVerdict("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
     schema = profile.schema
     error = None
     if not _surely_fits(document, schema):
         error = next(_validator(profile.files[SCHEMA]).iter_errors(document), None)
     if error is not None:
         place = "/".join(map(str, error.absolute_path)) or "the whole reply"
-        raise Problem("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
+        raise NoVerdict("schema_mismatch", f"{place}: {_told(error)}"[:SHOWN])
     _check_rules(document["outputs"], labels, profile)
     return document
 
@@ -138,7 +234,7 @@ def _check_rules(outputs: list[dict[str, Any]], labels: tuple[str, ...], profile
         unknown = sorted(set(found) - set(labels))
         told = {"missing": missing, "unknown": unknown, "repeated": repeated}
         words = "; ".join(f"{k} {', '.join(v)}" for k, v in told.items() if v)
-        raise Problem("rule_violation", f"each id must appear exactly once: {words}"[:SHOWN])
+        raise NoVerdict("rule_violation", f"each id must appear exactly once: {words}"[:SHOWN])
     for one in outputs:
         _check_output(one, profile)
 
@@ -148,23 +244,23 @@ def _check_output(one: dict[str, Any], profile: Profile) -> None:
     mode, hybrid = one.get("mode"), one.get("hybrid", False)
     if not one["valid"]:
         if any(scores):
-            raise Problem("rule_violation", f"{one['id']} is invalid but has grades above 0")
+            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has grades above 0")
         if mode is not None:
-            raise Problem("rule_violation", f"{one['id']} is invalid but has a mode")
+            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has a mode")
         if hybrid:
-            raise Problem("rule_violation", f"{one['id']} is invalid but has a hybrid mode")
+            raise NoVerdict("rule_violation", f"{one['id']} is invalid but has a hybrid mode")
     elif profile.modes and mode is None:
-        raise Problem("rule_violation", f"{one['id']} is valid but has no mode")
+        raise NoVerdict("rule_violation", f"{one['id']} is valid but has no mode")
 
 
-def judgments(
+def verdicts_of(
     document: dict[str, Any], sheet: Sheet, plan: Plan, profile: Profile
-) -> list[Judgment]:
-    """The verdict with the blinding undone: one judgment per generator on the sheet."""
+) -> list[Verdict]:
+    """The verdict with the blinding undone: one per generator on the sheet."""
     said = {one["id"]: one for one in document["outputs"]}
     rows = list(zip(sheet.pools, sheet.indices, sheet.labels, strict=True))
     return [
-        Judgment(
+        Verdict(
             cell=plan.blinding[code],
             partition=sheet.partition,
             group=sheet.group,
@@ -188,7 +284,7 @@ def _grade(index: int, one: dict[str, Any], profile: Profile) -> Grade:
     )
 
 
-def failures(
+def failures_of(
     reason: Reason, detail: str, raw: str | None, attempts: int, sheet: Sheet, plan: Plan
 ) -> list[Failure]:
     """The same for a sheet without a verdict: one failure per generator on it."""

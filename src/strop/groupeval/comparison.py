@@ -1,11 +1,16 @@
-"""Conditional GEQ against success that was checked elsewhere: does the judge see what works?
+"""Two generators against each other, and against success that was checked elsewhere.
 
-Two generators answer the same prompts; every response has a quality and a label, passed or not.
+`compare`: a difference with an interval for GEQ, without one for GED. A difference means something
+only if profile, judge and group size are the same on both sides. That its interval excludes zero is
+said only where both sides have a few outputs above zero (`FLOOR`).
+
+`conditional`: does the judge see what works? Two generators answer the same prompts; every response
+has a quality and a label, passed or not.
 
 - AUROC: the chance that a response that passed has the higher quality, ties counting half.
 - Discordant pairs: prompts where exactly one response passed, and how much higher that one scores.
 - Intervals: bootstrap over prompts (10,000 draws with replacement), because the two responses to
-  one prompt belong together. They hold given one judgment of each pair.
+  one prompt belong together. They hold given one verdict on each pair.
 
 "Apparent success" is a dimension of the rubric, so this checks a criterion; it is no proof that
 people would prefer the same responses.
@@ -22,11 +27,151 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.groupeval.bootstrap import REPLICATES, interval
-from strop.groupeval.verdicts import Verdicts
+from strop.groupeval.bootstrap import (
+    FLOOR,
+    REPLICATES,
+    interval,
+    mind,
+    partition_weights,
+    replicate,
+)
+from strop.groupeval.judgments import Judgments
+from strop.groupeval.scores import Cell, ged
 from strop.rng import derive_seed
 
-__all__ = ["Labelled", "conditional", "label", "read_labels"]
+__all__ = ["Labelled", "check_alike", "compare", "conditional", "label", "read_labels", "unchecked"]
+
+
+def compare(
+    a: Judgments, b: Judgments, *, replicates: int = REPLICATES, seed: int = 0
+) -> dict[str, Any]:
+    """B minus A, for the one cell of each, or for every cell that both have by name."""
+    check_alike(a, b)
+    pairs = _pairs(a, b)
+    cells = a.cells, b.cells
+    everywhere = [p for side in cells for cell in side.values() for p in cell.partitions]
+    shared = partition_weights(everywhere, replicates, seed)
+    rows = []
+    for names in pairs:
+        left, right = _cell(a, cells[0], names[0]), _cell(b, cells[1], names[1])
+        _check_sizes(left, right)
+        drawn = [
+            # The side belongs to the name of the stream: outputs of A and B are not paired.
+            replicate(cell, shared, seed=seed, modes=False, setting=f"{side}:{cell.name}").geq
+            for side, cell in (("a", left), ("b", right))
+        ]
+        between = interval(drawn[1] - drawn[0])
+        enough = min(left.nonzero, right.nonzero) >= FLOOR
+        rows.append(
+            {
+                "cell_a": names[0],
+                "cell_b": names[1],
+                "geq_a": left.geq(),
+                "geq_b": right.geq(),
+                "geq_difference": right.geq() - left.geq(),
+                "geq_interval": between,
+                "geq_interval_excludes_zero": enough and (between[0] > 0 or between[1] < 0),
+                "geq_interval_mind": mind(left, right),
+                "ged_a": ged(left) if a.modes else None,
+                "ged_b": ged(right) if a.modes else None,
+                "ged_difference": ged(right) - ged(left) if a.modes else None,
+                "n_outputs_a": len(left.outputs),
+                "n_outputs_b": len(right.outputs),
+                "n_outputs_above_0_a": left.nonzero,
+                "n_outputs_above_0_b": right.nonzero,
+                "n_groups_a": len(left.verdicts),
+                "n_groups_asked_a": a.planned[names[0]].groups,
+                "n_groups_b": len(right.verdicts),
+                "n_groups_asked_b": b.planned[names[1]].groups,
+            }
+        )
+    return {
+        "a": a.source,
+        "b": b.source,
+        "difference": "b minus a",
+        "unchecked": unchecked(a, b),
+        "replicates": replicates,
+        "seed": seed,
+        "pairs": rows,
+    }
+
+
+def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
+    """Refuse numbers of different kinds; `judges` off where judges are what is compared."""
+    if a.profile and b.profile and a.profile != b.profile:
+        raise _unlike("profiles", a.profile[:16], b.profile[:16], a, b)
+    if judges and a.judge and b.judge and a.judge != b.judge:
+        raise _unlike("judges", a.judge.title, b.judge.title, a, b)
+    if a.modes != b.modes:
+        one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
+        raise _unlike("profiles", one, other, a, b)
+
+
+def unchecked(a: Judgments, b: Judgments) -> list[str]:
+    """What could not be compared because a file does not carry it."""
+    if a.source == b.source:
+        return []
+    facts = {"profile": (a.profile, b.profile), "judge": (a.judge, b.judge)}
+    return [name for name, pair in facts.items() if None in pair]
+
+
+def _pairs(a: Judgments, b: Judgments) -> list[tuple[str, str]]:
+    if len(a.planned) == len(b.planned) == 1:
+        pairs = [(next(iter(a.planned)), next(iter(b.planned)))]
+    else:
+        pairs = [(name, name) for name in a.planned if name in b.planned]
+    if a.source == b.source and any(one == other for one, other in pairs):
+        raise UserError(
+            "Both sides are the same.",
+            where=a.source,
+            got=", ".join(one for one, _ in pairs[:3]),
+            fix="name two cells: " + " ".join(f"{a.source}:{name}" for name in list(a.planned)[:2]),
+        )
+    if not pairs:
+        raise UserError(
+            "The two have no cell in common.",
+            got=f"{_listed(a)} in {a.source}; {_listed(b)} in {b.source}",
+            expected="cells of the same names, or one cell on each side",
+            fix="name the cells, such as RUN:CELL",
+        )
+    return pairs
+
+
+def _cell(judgments: Judgments, cells: dict[str, Cell], name: str) -> Cell:
+    if name not in cells:
+        raise UserError(
+            "A cell has no accepted judgment.",
+            where=f"{judgments.source}:{name}",
+            got=f"0 of {judgments.planned[name].groups} groups",
+            fix="judge it first; strop groupeval show says what failed",
+        )
+    return cells[name]
+
+
+def _check_sizes(a: Cell, b: Cell) -> None:
+    if a.size != b.size:
+        raise UserError(
+            "The group sizes differ.",
+            got=f"{a.size} outputs per group in {a.name!r}, {b.size} in {b.name!r}",
+            expected="one size: GED depends on it, and a judge grades a text among its neighbours",
+        )
+
+
+def _unlike(what: str, one: str, other: str, a: Judgments, b: Judgments) -> UserError:
+    return UserError(
+        f"The {what} differ, so the numbers are different quantities.",
+        where=f"{a.source} and {b.source}",
+        got=f"{one} and {other}",
+        expected=f"one of the {what} on both sides",
+        fix="judge both sides in one plan with one judge"
+        if what == "profiles"
+        else "strop groupeval agree says how far two judges agree",
+    )
+
+
+def _listed(judgments: Judgments) -> str:
+    return ", ".join(list(judgments.planned)[:5])
+
 
 Floats = NDArray[np.float64]
 CHUNK = 1000
@@ -76,13 +221,13 @@ def read_labels(path: str | Path) -> dict[tuple[str, int], bool]:
     return labels
 
 
-def label(verdicts: Verdicts, labels: dict[tuple[str, int], bool]) -> Labelled:
+def label(judgments: Judgments, labels: dict[tuple[str, int], bool]) -> Labelled:
     """Put labels to the judged responses; every judged prompt needs both."""
-    cells = verdicts.cells
+    cells = judgments.cells
     if len(cells) != 2:
         raise UserError(
             "Conditional scores need the responses of two generators.",
-            where=verdicts.source,
+            where=judgments.source,
             got=f"{len(cells)} cells",
             expected="two cells whose indices are the prompts",
         )
@@ -92,7 +237,7 @@ def label(verdicts: Verdicts, labels: dict[tuple[str, int], bool]) -> Labelled:
         if (name, index) not in labels:
             raise UserError(
                 "A judged response has no label.",
-                where=verdicts.source,
+                where=judgments.source,
                 got=f"cell {name!r}, index {index}",
                 expected="a label for every response",
             )

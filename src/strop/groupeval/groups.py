@@ -1,20 +1,28 @@
-"""Two partitions of a pool into groups that share as few pairs of outputs as possible.
+"""A pool in groups: partitions that share as few pairs as possible, and planted controls.
 
 Let G groups of n outputs be given. A group of the second partition takes a_1, ..., a_G outputs
 from the G groups of the first; it reuses sum_j a_j (a_j - 1) / 2 pairs, least if the a_j differ
 by one at most. With n = qG + r the table a_ij = q + [(j - i) mod G < r] has all row and column
 sums n and such rows throughout, so the second partition built from it is optimal: no pair is
 reused from G >= n on (128 outputs in eights), and 15 are for 40 outputs.
+
+Controls are groups of their own whose right answer is known in part. Each holds originals of one
+pool, a second copy of one of them (it must share its mode and its grades), one with its words
+shuffled (it must not be more coherent) and an empty text (it must be invalid). They tell about the
+judge and never enter a score.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.rng import derive_seed
 
-__all__ = ["METHODS", "least_reuse", "partitions", "reused_pairs"]
+__all__ = ["METHODS", "PLANTED", "Control", "least_reuse", "partitions", "plant", "reused_pairs"]
 
 Partition = NDArray[np.int64]
 """Output indices [G, n], one row per group."""
@@ -75,3 +83,37 @@ def _minimum(first: Partition, rng: np.random.Generator) -> Partition:
 def _best(first: Partition, rng: np.random.Generator) -> Partition:
     candidates = (rng.permutation(first.size).reshape(first.shape) for _ in range(CANDIDATES))
     return min(candidates, key=lambda second: reused_pairs(first, second))
+
+
+PLANTED = ("duplicate", "shuffled", "empty")
+
+
+@dataclass(frozen=True)
+class Control:
+    """The texts of one control group."""
+
+    cell: str
+    group: int
+    first: int
+    """Index of its first text among the cell's control texts."""
+    texts: tuple[str, ...]
+    planted: tuple[str, ...]
+    """Of each text: `copied` (there is a duplicate of it), `ordered` (there is a shuffled form of
+    it), `original`, or one of `PLANTED`."""
+
+
+def plant(cell: str, texts: Sequence[str], size: int, seed: int, groups: int) -> list[Control]:
+    """Control groups from a pool; the copied and the shuffled text are the longest of each.
+
+    Long ones, because shuffling a few words, or copying an empty text, plants nothing.
+    """
+    rng = np.random.default_rng(derive_seed(seed, "groupeval control", len(texts)))
+    made = []
+    for group in range(groups):
+        picked = [texts[int(i)] for i in rng.choice(len(texts), size - len(PLANTED), replace=False)]
+        picked.sort(key=lambda text: len(text.split()), reverse=True)
+        words = picked[1].split()
+        shuffled = " ".join(words[i] for i in rng.permutation(len(words)))
+        kinds = ("copied", "ordered", *["original"] * (len(picked) - 2), *PLANTED)
+        made.append(Control(cell, group, group * size, (*picked, picked[0], shuffled, ""), kinds))
+    return made

@@ -7,7 +7,6 @@ is found by itself.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from strop.disk import reading
 from strop.errors import UserError
 from strop.metrics.measured import Measured, measured_cells
 from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
@@ -23,9 +21,10 @@ from strop.report.judged import judged_series
 from strop.report.text import listed, place
 from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
+from strop.store.documents import parsed
 from strop.store.layout import AUDIT, PLAN, RESULT, STUDY, TRAINING
 from strop.store.tables import token_ids
-from strop.studies.study import Result, studies
+from strop.studies.study import STUDIES, Result
 
 __all__ = ["gather"]
 
@@ -197,17 +196,16 @@ def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
     command = f"run `strop study {name}` again"
     result = _result(document, path / RESULT, command)
-    return StudyPart(name, path, result, studies().get(name))
+    return StudyPart(name, path, result, STUDIES.get(name))
 
 
 def _audit(run: Path) -> Audit | None:
     path = run / AUDIT
     try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
+        document = parsed(path)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise _unreadable(path, error, "run the same `strop audit` again") from None
     result = _result(document, path, "run the same `strop audit` again")
     rules = result.facts.get("selections", {})
@@ -265,6 +263,7 @@ def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
 def _origin_of_metric(metric: MetricSpec) -> Provenance:
     """Who measured, with which weights and settings."""
     said = dict(metric.evaluator or ()) | {"span policy": metric.span} | metric.settings
+    said |= {"version of the metric": metric.version}
     facts = [(k.replace("_", " "), _words(v)) for k, v in said.items() if v not in (None, ())]
     who = metric.evaluator.name if metric.evaluator is not None else "no network"
     return Provenance(f"{metric.name}, {who}", (("metric id", metric.id), *facts))

@@ -1,0 +1,362 @@
+"""How far judges can be trusted: each by its own journal, several by how far they agree.
+
+`reliability` of one judge:
+
+- Repeats: the same groups asked again. What changes is the judge's noise.
+- Controls: groups of their own with a copy of a text, a text with its words shuffled and an empty
+  text. A sound judge gives the copy the mode and the grades of its original, the shuffled text no
+  better coherence, and calls the empty one invalid.
+- Positions: the display order is random, so a position cannot earn a grade. The p-value is of a
+  permutation test within groups: the share of random orders whose position means differ as much.
+- Lengths: Spearman's correlation of characters and quality within a cell. It may be real (a longer
+  text can be better); compare it between judges.
+
+`agree` of two or more:
+
+- Grades: Krippendorff's alpha over outputs in their groups, per dimension (ordinal), for the
+  rubric total (interval) and for validity (nominal). 1 is agreement, 0 what chance gives.
+- Modes: their names are local to a group and to a judge, so only co-membership is compared: which
+  pairs of outputs of one group are of one mode. The adjusted Rand index of all groups together is
+  (T - E) / (M - E), T pairs together under both judges, M the mean of those together under either,
+  E what is expected if the judge's modes kept their sizes and were dealt out at random within each
+  group; T, M and E are summed over groups. Outputs that either judge calls invalid have no mode
+  and stand aside.
+- Order: Spearman's rank correlation of GEQ and of GED across the cells, from the same groups.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.groupeval.comparison import check_alike
+from strop.groupeval.judgments import Judgments
+from strop.groupeval.scores import by_cell, ged, quality
+from strop.groupeval.verdict import Grade, Verdict
+
+if TYPE_CHECKING:
+    from strop.groupeval.series import Series
+
+__all__ = [
+    "adjusted_rand",
+    "agree",
+    "alpha",
+    "control_results",
+    "length_effect",
+    "mode_agreement",
+    "position_effect",
+    "rank_correlation",
+    "reliability",
+    "repeat_noise",
+]
+
+PERMUTATIONS = 2000
+COHERENCE = 1
+"""Which dimension a text with its words shuffled must not gain in."""
+
+Floats = NDArray[np.float64]
+
+
+def reliability(series: Series, *, seed: int = 0) -> dict[str, Any]:
+    """All four reports about one judge."""
+    first = series.verdicts()
+    repeats = [series.verdicts(repeat=r) for r in range(1, series.repeats)]
+    return {
+        "judge": series.judge.document(),
+        "n_groups": len(first),
+        "n_groups_asked": series.asked,
+        "repeats": [repeat_noise(first, other, series.profile.modes) for other in repeats],
+        "controls": control_results(_controls(series)),
+        "n_controls_asked": len(series.plan.controls),
+        "positions": position_effect(_rows(series), seed=seed),
+        "lengths": {
+            name: length_effect(cell.outputs, cell.per_output, series.texts(name))
+            for name, cell in by_cell(first).items()
+        },
+    }
+
+
+def repeat_noise(first: Sequence[Verdict], again: Sequence[Verdict], modes: bool) -> dict[str, Any]:
+    """What changed when the same groups were asked again."""
+    old = {(j.cell, j.partition, j.group): j for j in first}
+    pairs = [(old[key], j) for j in again if (key := (j.cell, j.partition, j.group)) in old]
+    if not pairs:
+        return {"n_groups": 0}
+    grades = [
+        (a, b) for one, other in pairs for a, b in zip(one.outputs, other.outputs, strict=True)
+    ]
+    totals = np.array([[quality(a), quality(b)] for a, b in grades])
+    cells = [by_cell([pair[side] for pair in pairs]) for side in (0, 1)]
+    labels = [_shared_modes(one, other) for one, other in pairs]
+    return {
+        "n_groups": len(pairs),
+        "n_outputs": len(grades),
+        "grades_equal": float(np.mean([a.scores == b.scores for a, b in grades])),
+        "valid_equal": float(np.mean([a.valid == b.valid for a, b in grades])),
+        "quality_mean_abs_change": float(np.abs(totals[:, 1] - totals[:, 0]).mean()),
+        "quality_alpha": alpha(totals, "interval"),
+        "geq_change": {n: cells[1][n].geq() - cells[0][n].geq() for n in cells[0]},
+        "ged_change": {n: ged(cells[1][n]) - ged(cells[0][n]) for n in cells[0]} if modes else None,
+        "modes": mode_agreement(labels) if modes else None,
+    }
+
+
+def _shared_modes(one: Verdict, other: Verdict) -> tuple[list[Any], list[Any]]:
+    both = [
+        (a.mode, b.mode)
+        for a, b in zip(one.outputs, other.outputs, strict=True)
+        if a.valid and b.valid
+    ]
+    return [a for a, _ in both], [b for _, b in both]
+
+
+def control_results(groups: Sequence[dict[str, Grade]]) -> dict[str, Any]:
+    """How often the judge said what it must; each group by what was planted."""
+    copies = [(g["copied"], g["duplicate"]) for g in groups]
+    orders = [(g["ordered"], g["shuffled"]) for g in groups]
+    return {
+        "n_groups": len(groups),
+        "duplicate_same_mode": _rate([a.valid == b.valid and a.mode == b.mode for a, b in copies]),
+        "duplicate_same_grades": _rate([a.scores == b.scores for a, b in copies]),
+        "shuffled_not_more_coherent": _rate(
+            [b.scores[COHERENCE] <= a.scores[COHERENCE] for a, b in orders]
+        ),
+        "shuffled_lower_quality": _rate([quality(b) < quality(a) for a, b in orders]),
+        "shuffled_quality_change": float(np.mean([quality(b) - quality(a) for a, b in orders]))
+        if orders
+        else None,
+        "empty_invalid": _rate([not g["empty"].valid for g in groups]),
+    }
+
+
+def _rate(facts: Sequence[bool]) -> float | None:
+    return sum(facts) / len(facts) if facts else None
+
+
+def position_effect(rows: Floats, *, seed: int = 0) -> dict[str, Any] | None:
+    """Mean quality by display position, from `[groups, positions]`; None without any group."""
+    if not len(rows):
+        return None
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    place = np.arange(rows.shape[1]) - (rows.shape[1] - 1) / 2
+    rng = np.random.default_rng(seed)
+    spread = _spread(centred)
+    shuffled = [_spread(rng.permuted(centred, axis=1)) for _ in range(PERMUTATIONS)]
+    # The observed order is one of the possible ones; so a p-value is never zero.
+    extreme = 1 + sum(value >= spread - 1e-12 for value in shuffled)
+    return {
+        "n_groups": len(rows),
+        "mean_quality": [float(mean) for mean in rows.mean(axis=0)],
+        "slope_per_position": float((centred @ place).mean() / (place @ place)),
+        "p_value": extreme / (1 + PERMUTATIONS),
+    }
+
+
+def _spread(centred: Floats) -> float:
+    return float((centred.mean(axis=0) ** 2).sum())
+
+
+def length_effect(
+    outputs: Sequence[int], quality_of: Floats, texts: Sequence[str]
+) -> dict[str, Any]:
+    """Rank correlation of length and quality over the outputs of one cell."""
+    lengths = [float(len(texts[index])) for index in outputs]
+    return {"n_outputs": len(outputs), "spearman": spearman(lengths, list(quality_of))}
+
+
+def _rows(series: Series) -> Floats:
+    """Quality by position, for the sheets that have verdicts, `[sheets, positions]`."""
+    rows = []
+    for sheet, said in series.states():
+        grades = {
+            (one.cell, grade.index): grade
+            for one in said
+            if isinstance(one, Verdict)
+            for grade in one.outputs
+        }
+        if grades:
+            places = zip(sheet.pools, sheet.indices, strict=True)
+            rows.append(
+                [quality(grades[series.plan.blinding[code], index]) for code, index in places]
+            )
+    return np.array(rows, dtype=float)
+
+
+def _controls(series: Series) -> list[dict[str, Grade]]:
+    return [
+        dict(zip(sheet.planted, one.outputs, strict=True))
+        for sheet, said in series.states("control")
+        for one in said
+        if isinstance(one, Verdict)
+    ]
+
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+Key = tuple[str, int, int]
+"""Cell, partition and group."""
+
+Aligned = tuple[Grade, ...]
+"""One output in one group, as each judge graded it."""
+
+
+def agree(judges: Sequence[Judgments]) -> dict[str, Any]:
+    """Agreement of two or more judges on the groups that all of them judged."""
+    for other in judges[1:]:
+        check_alike(judges[0], other, judges=False)
+    tables = [{(j.cell, j.partition, j.group): j for j in one.verdicts} for one in judges]
+    keys = _common_keys(tables, judges)
+    groups = [_aligned([table[key] for table in tables], judges) for key in keys]
+    # What one judge graded and another has not yet would move the order of the cells.
+    alike = [
+        replace(one, verdicts=[table[key] for key in keys])
+        for one, table in zip(judges, tables, strict=True)
+    ]
+    outputs = [output for group in groups for output in group]
+    pairs = list(combinations(range(len(judges)), 2))
+    return {
+        "judges": [one.source for one in judges],
+        "n_groups": len(groups),
+        "n_groups_asked": max(sum(c.groups for c in one.planned.values()) for one in judges),
+        "n_outputs": len(outputs),
+        "alpha": _alphas(outputs, judges[0].dimensions),
+        "modes": [_pair(judges, i, j) | mode_agreement(_modes_of(groups, i, j)) for i, j in pairs]
+        if judges[0].modes
+        else None,
+        "rank_correlations": [
+            _pair(judges, i, j) | rank_correlation(alike[i], alike[j]) for i, j in pairs
+        ],
+    }
+
+
+def _pair(judges: Sequence[Judgments], i: int, j: int) -> dict[str, Any]:
+    return {"a": judges[i].source, "b": judges[j].source}
+
+
+def _common_keys(tables: Sequence[dict[Key, Verdict]], judges: Sequence[Judgments]) -> list[Key]:
+    keys = [key for key in tables[0] if all(key in table for table in tables)]
+    if not keys:
+        raise UserError(
+            "There is no group that all of these judges have judged.",
+            got="; ".join(f"{len(one.verdicts)} groups in {one.source}" for one in judges),
+            expected="judgments of one plan: the same cells, partitions and groups",
+        )
+    return keys
+
+
+def _aligned(verdicts: list[Verdict], judges: Sequence[Judgments]) -> list[Aligned]:
+    by_index = [{one.index: one for one in verdict.outputs} for verdict in verdicts]
+    first = verdicts[0]
+    for table, judgments in zip(by_index, judges, strict=True):
+        if table.keys() != by_index[0].keys():
+            raise UserError(
+                "The judges did not judge the same groups.",
+                where=f"cell {first.cell!r}, partition {first.partition}, group {first.group}",
+                got=f"outputs {sorted(by_index[0])} in {judges[0].source}, {sorted(table)} in "
+                f"{judgments.source}",
+                expected="judgments of one plan",
+            )
+    return [tuple(table[one.index] for table in by_index) for one in first.outputs]
+
+
+def _alphas(outputs: list[Aligned], dimensions: Sequence[str]) -> dict[str, float | None]:
+    grades = np.array([[one.scores for one in output] for output in outputs], dtype=float)
+    totals = [[quality(one) for one in output] for output in outputs]
+    valid = [[float(one.valid) for one in output] for output in outputs]
+    return {
+        **{
+            name: alpha(grades[:, :, d], "ordinal")
+            for d, name in enumerate(dimensions[: grades.shape[2]])
+        },
+        "quality": alpha(np.array(totals), "interval"),
+        "valid": alpha(np.array(valid), "nominal"),
+    }
+
+
+def alpha(values: Any, level: Level) -> float | None:
+    """Krippendorff's alpha of `[outputs, judges]`; None where all values are equal."""
+    import krippendorff
+
+    values = np.asarray(values, dtype=float)
+    if len(np.unique(values)) < 2:
+        return None
+    return float(krippendorff.alpha(reliability_data=values.T, level_of_measurement=level))
+
+
+def _modes_of(groups: list[list[Aligned]], i: int, j: int) -> list[tuple[list[Any], list[Any]]]:
+    labels = []
+    for group in groups:
+        both = [(output[i].mode, output[j].mode) for output in group]
+        both = [(a, b) for a, b in both if a is not None and b is not None]
+        labels.append(([a for a, _ in both], [b for _, b in both]))
+    return labels
+
+
+def mode_agreement(labels: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> dict[str, Any]:
+    """Co-membership of pairs, from the two judges' modes of each group."""
+    counts = [_pair_counts(a, b) for a, b in labels]
+    pairs = sum(c[3] for c in counts)
+    agreed = sum(n - a - b + 2 * both for both, a, b, n in counts)
+    return {
+        "adjusted_rand": adjusted_rand(labels),
+        "pairs_agreed": agreed / pairs if pairs else None,
+        "n_pairs": pairs,
+        "n_pairs_together_a": sum(c[1] for c in counts),
+        "n_pairs_together_b": sum(c[2] for c in counts),
+    }
+
+
+def adjusted_rand(labels: Sequence[tuple[Sequence[Any], Sequence[Any]]]) -> float | None:
+    """The adjusted Rand index of all groups together; None where nothing could disagree."""
+    together = expected = most = 0.0
+    for both, a, b, pairs in (_pair_counts(one, other) for one, other in labels):
+        if pairs:
+            together += both
+            expected += a * b / pairs
+            most += (a + b) / 2
+    return None if math.isclose(most, expected) else (together - expected) / (most - expected)
+
+
+def _pair_counts(a: Sequence[Any], b: Sequence[Any]) -> tuple[int, int, int, int]:
+    """Pairs of one group that are together under both, under a, under b; and all pairs."""
+    return (
+        _pairs(Counter(zip(a, b, strict=True)).values()),
+        _pairs(Counter(a).values()),
+        _pairs(Counter(b).values()),
+        math.comb(len(a), 2),
+    )
+
+
+def _pairs(counts: Any) -> int:
+    return sum(math.comb(count, 2) for count in counts)
+
+
+def rank_correlation(a: Judgments, b: Judgments) -> dict[str, Any]:
+    """Spearman's correlation of two judges' scores across the cells that both have."""
+    left, right = a.cells, b.cells
+    names = [name for name in left if name in right]
+    geq = [[side[name].geq() for name in names] for side in (left, right)]
+    diversity = [[ged(side[name]) for name in names] for side in (left, right)]
+    return {
+        "geq": spearman(*geq),
+        "ged": spearman(*diversity) if a.modes and b.modes else None,
+        "n_cells": len(names),
+    }
+
+
+def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Rank correlation; None for fewer than three points or where one side is constant."""
+    from scipy.stats import spearmanr
+
+    if len(x) < 3 or len(set(x)) < 2 or len(set(y)) < 2:
+        return None
+    found: Any = spearmanr(x, y)  # its type stubs do not know the result's names
+    return float(found.statistic)

@@ -1,0 +1,367 @@
+"""The blockwise decoders that users choose by name: records over one loop, in two forms.
+
+`dense` is a public code to the bit (`public_decoders`). `fast` has the same law for a single
+sequence, never leaves a mask, and gives each output the same tokens whatever its batch. Where the
+public code lets the sequences of a batch influence each other, each is taken by itself here; where
+it stops early or its network could draw the mask, this goes on and cannot.
+
+Temperature is not one thing. LLaDA draws from the tempered law and orders by the network's own, so
+that improbable draws wait: the output is colder than the temperature says. Dream orders by the law
+it draws from: near temperature 0 all positions look sure and the order decays to ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.base import Denoiser
+from strop.errors import UserError
+from strop.samplers.machinery.blocks import Canvas, Decoder, Watch, block_numbers, decode
+from strop.samplers.machinery.committing import (
+    Carried,
+    Coins,
+    Commit,
+    EntropyBound,
+    Factor,
+    Quota,
+    Schedule,
+    Threshold,
+)
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.drawing import AddressedDraws
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.reading import Cache, Reader
+from strop.samplers.machinery.scoring import Score
+from strop.samplers.public_decoders import ALGORITHMS, Task
+from strop.samplers.public_decoders import dream as public_dream
+from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
+from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_llada
+from strop.samplers.public_decoders import llada as public_llada
+from strop.settings import Value
+from strop.spec import Precision
+
+__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "fitting", "recipe"]
+
+Settings = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A decoder with everything but the model, the canvas and the seed."""
+
+    decoder: Decoder
+    block_length: int = 0
+    """Open positions per block; 0 is all in one."""
+    cache: Cache = "none"
+    guidance: float = 0.0
+    """LLaDA's `cfg_scale`."""
+    top_k: int = 0
+    """How many tokens may be drawn; 0 is all."""
+    end: str = "free"
+    """Of the tokens that end a text: `free`, `never` drawn, or `last` to be committed."""
+
+
+def fill(
+    denoiser: Denoiser,
+    recipe: Recipe,
+    ids: Tensor,
+    *,
+    seed: int,
+    outputs: NDArray[np.int64] | Sequence[int],
+    steps: int,
+    name: str = "blockwise",
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    precision: Precision = "float64",
+    starts: Tensor | None = None,
+    stops: Sequence[int] = (),
+    watch: Watch | None = None,
+    reading: Callable[..., Reader] = Reader,
+) -> Canvas:
+    """Fill every mask of `ids` [B, L]; the filled canvas, with its order and its calls.
+
+    Row b is output `outputs[b]` of the seed; tokens that are there stay. `starts` are the columns
+    at which rows begin that are padded on the left, `stops` the tokens that end a text; `reading`
+    makes the `Reader`, where it is not the plain one.
+    """
+    mask_id = _checked(denoiser)
+    ids = ids.to(denoiser.device, copy=True)
+    open_ = ids == mask_id
+    block = block_numbers(open_, recipe.block_length or ids.shape[1])
+    canvas = Canvas(ids, block, mask_id, watch)
+    reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
+    draws = AddressedDraws(
+        seed=seed,
+        name=name,
+        outputs=np.asarray(outputs, np.int64),
+        # Numbers lie at the places of a response, wherever its prompt ends.
+        places=np.maximum(open_.cumsum(1).cpu().numpy() - 1, 0),
+        mask_id=mask_id,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=recipe.top_k,
+        precision=precision,
+        forbid=stops[:1] if recipe.end == "never" else (),
+        hush=stops if recipe.end == "last" else (),
+    )
+    decode(fitting(recipe, denoiser), canvas, reader, draws, steps)
+    return canvas
+
+
+@lockstep
+def fast(run: LockstepRun) -> Tensor:
+    """The form for users, as a sampler."""
+    spec = run.spec
+    canvas = fill(
+        run.denoiser,
+        recipe(spec.name, spec.settings),
+        run.start(),
+        seed=run.seed,
+        outputs=run.outputs,
+        steps=spec.steps,
+        name=spec.name,
+        temperature=spec.temperature,
+        top_p=spec.top_p,
+        precision=spec.precision,
+        stops=_stops(run),
+        watch=_telling(run),
+    )
+    run.calls[:] = canvas.calls.cpu().numpy()
+    return canvas.ids
+
+
+def dense(run: DenseRun) -> Tensor:
+    """A public code to the bit, as a sampler; the precision of the draw is the code's own."""
+    _checked(run.denoiser)
+    ids = run.start()
+    given = (ids != run.denoiser.mask_id).all(0)
+    prompt = int(given.long().cumprod(0).sum())
+    task = Task(run.denoiser, ids, prompt, run.generator, watch=_telling(run))
+    canvas = LITERAL[run.spec.name](task, run)
+    run.calls += canvas.total
+    return canvas.ids
+
+
+def _telling(run: DenseRun | LockstepRun) -> Watch:
+    """Rounds are network calls: the order in which a pool keeps when tokens came."""
+    outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
+
+    def watch(canvas: Canvas, changed: Tensor) -> None:
+        slot, position = (part.cpu().numpy() for part in changed.nonzero(as_tuple=True))
+        call = canvas.calls.cpu().numpy()[slot] - 1
+        token = canvas.ids.cpu().numpy()[slot, position]
+        run.trace.note(outputs[slot], slot, call, run.begin.place[slot, position], token)
+
+    return watch
+
+
+def recipe(name: str, settings: Settings) -> Recipe:
+    """The recipe of a sampler's name and settings."""
+    return RECIPES[name](settings)
+
+
+def _checked(denoiser: Denoiser) -> int:
+    if denoiser.mask_id >= denoiser.vocab_size:
+        raise UserError(
+            "A blockwise decoder fills masks, and this model has none.",
+            where=denoiser.source,
+            got=f"a checkpoint of the family {denoiser.spec.family!r}",
+        )
+    return denoiser.mask_id
+
+
+def fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
+    """Through a window a shifted network cannot score its first column, so the opening must."""
+    shifted = denoiser.spec.family == "dream" and recipe.cache != "none"
+    if not shifted or recipe.decoder.opening:
+        return recipe.decoder
+    return Decoder(recipe.decoder.score, recipe.decoder.commit, opening=True)
+
+
+def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
+    """The tokens that end a text and a turn, where the model knows them and where it must."""
+    stops = tuple(getattr(run.denoiser, "stop_ids", ()))
+    end = run.spec.settings.get("end", "free")
+    if end != "free" and not stops:
+        raise UserError(
+            "Nothing says which tokens end a text of this model.",
+            where=run.denoiser.source,
+            got=f"end={end!r}",
+            expected="an end of text in the configuration, or an end of turn in the tokenizer",
+            fix="use `end=free`",
+        )
+    return stops
+
+
+def _llada(settings: Settings) -> Recipe:
+    return Recipe(
+        Decoder(_by_confidence(settings), Quota()),
+        block_length=_whole(settings, "block_length"),
+        guidance=_number(settings, "cfg_scale"),
+        end=str(settings["end"]),
+    )
+
+
+def _fast_dllm(settings: Settings) -> Recipe:
+    return Recipe(
+        Decoder(_by_confidence(settings), _commit(settings)),
+        block_length=_whole(settings, "block_length"),
+        cache=cast(Cache, settings["cache"]),
+    )
+
+
+def _by_confidence(settings: Settings) -> Score:
+    return Score("confidence" if settings["remasking"] == "low_confidence" else "random")
+
+
+def _dream(settings: Settings) -> Recipe:
+    kind = Coins if settings["alg"] == "origin" else Schedule
+    commit = kind(_number(settings, "eps"), _number(settings, "alg_temp"))
+    score = ALGORITHMS[str(settings["alg"])]
+    return Recipe(Decoder(score, commit), top_k=_whole(settings, "top_k"))
+
+
+def _fast_dllm_dream(settings: Settings) -> Recipe:
+    cache, alg = cast(Cache, settings["cache"]), str(settings["alg"])
+    level = _number(settings, "threshold")
+    commit: Commit
+    if alg == "confidence_threshold":
+        score, commit = ALGORITHMS["maskgit_plus"], Threshold(level)
+        if cache == "none":
+            commit = Carried(level)
+    elif cache == "none":
+        return _dream(settings)
+    else:  # whatever is asked for, the cached sampler orders by entropy
+        score = ALGORITHMS["entropy"]
+        commit = Schedule(_number(settings, "eps"), _number(settings, "alg_temp"), late=True)
+    return Recipe(
+        Decoder(score, commit, opening=cache != "none"),
+        block_length=_whole(settings, "block_length") if cache != "none" else 0,
+        cache=cache,
+        top_k=_whole(settings, "top_k"),
+    )
+
+
+def _blockwise(settings: Settings) -> Recipe:
+    """Ours: the parts by name."""
+    score = Score(str(settings["score"]), tempered=settings["score_law"] == "drawn")
+    if settings["commit"] == "entropy-bound" and score.kind != "entropy":
+        raise UserError(
+            "A bound on entropy needs positions scored by entropy.",
+            where="SamplerSpec.settings.score",
+            got=score.kind,
+            expected="entropy",
+        )
+    return Recipe(
+        Decoder(score, _commit(settings)),
+        block_length=_whole(settings, "block_length"),
+        cache=cast(Cache, settings["cache"]),
+        guidance=_number(settings, "cfg_scale"),
+        top_k=_whole(settings, "top_k"),
+        end=str(settings["end"]),
+    )
+
+
+def _commit(settings: Settings) -> Commit:
+    kind = settings["commit"]
+    if kind == "threshold":
+        return Threshold(_number(settings, "threshold"))
+    if kind == "factor":
+        return Factor(_number(settings, "factor"))
+    if kind == "entropy-bound":
+        return EntropyBound(_number(settings, "entropy_bound"))
+    return Quota()
+
+
+def _number(settings: Settings, name: str) -> float:
+    return float(settings[name])
+
+
+def _whole(settings: Settings, name: str) -> int:
+    return int(settings[name])
+
+
+RECIPES: dict[str, Callable[[Settings], Recipe]] = {
+    "llada": _llada,
+    "fast-dllm": _fast_dllm,
+    "dream": _dream,
+    "fast-dllm-dream": _fast_dllm_dream,
+    "blockwise": _blockwise,
+}
+"""By the name of the sampler; `strop.records.decoders` declares their settings."""
+
+
+def _literal_llada(task: Task, run: DenseRun) -> Canvas:
+    settings = run.spec.settings
+    return public_llada(
+        task,
+        steps=run.spec.steps,
+        block_length=_whole(settings, "block_length") or task.length,
+        temperature=run.spec.temperature,
+        cfg_scale=_number(settings, "cfg_scale"),
+        remasking=str(settings["remasking"]),
+        logits_eos_inf=settings["end"] == "never",
+        confidence_eos_eot_inf=settings["end"] == "last",
+        stops=_stops(run),
+    )
+
+
+def _literal_fast_dllm(task: Task, run: DenseRun) -> Canvas:
+    settings = run.spec.settings
+    commit = settings["commit"]
+    return public_fast_dllm_llada(
+        task,
+        cache=cast(Cache, settings["cache"]),
+        steps=run.spec.steps,
+        block_length=_whole(settings, "block_length") or task.length,
+        temperature=run.spec.temperature,
+        remasking=str(settings["remasking"]),
+        threshold=_number(settings, "threshold") if commit == "threshold" else None,
+        factor=_number(settings, "factor") if commit == "factor" else None,
+    )
+
+
+def _literal_dream(task: Task, run: DenseRun) -> Canvas:
+    settings = run.spec.settings
+    return public_dream(
+        task,
+        steps=run.spec.steps,
+        temperature=run.spec.temperature,
+        top_p=run.spec.top_p,
+        top_k=_whole(settings, "top_k") or None,
+        alg=str(settings["alg"]),
+        alg_temp=_number(settings, "alg_temp"),
+        eps=_number(settings, "eps"),
+    )
+
+
+def _literal_fast_dllm_dream(task: Task, run: DenseRun) -> Canvas:
+    settings = run.spec.settings
+    return public_fast_dllm_dream(
+        task,
+        cache=cast(Cache, settings["cache"]),
+        steps=run.spec.steps,
+        block_length=_whole(settings, "block_length") or None,
+        temperature=run.spec.temperature,
+        top_p=run.spec.top_p,
+        top_k=_whole(settings, "top_k") or None,
+        alg=str(settings["alg"]),
+        alg_temp=_number(settings, "alg_temp"),
+        eps=_number(settings, "eps"),
+        threshold=_number(settings, "threshold"),
+    )
+
+
+LITERAL: dict[str, Callable[[Task, DenseRun], Canvas]] = {
+    "llada": _literal_llada,
+    "fast-dllm": _literal_fast_dllm,
+    "dream": _literal_dream,
+    "fast-dllm-dream": _literal_fast_dllm_dream,
+}
+"""Those that have a public code to follow."""

@@ -1,0 +1,161 @@
+"""How a decoder draws its tokens for users: numbers with an address, and never the mask.
+
+A token is drawn from the network's law over clean tokens, tempered, then cut by top_p and top_k. In
+float64 by exact inversion; in float32 with the law of the float32 race on its lattice, as elsewhere
+in this package (the public codes of these decoders draw in float64 or in the logits' own dtype).
+Numbers are addressed by (output, the output's round, position), so that neither the batch nor the
+order of the work matters. The forms that follow a public code's generator are in `public_draws`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.base import NEG_INFINITY
+from strop.rng import Stream
+from strop.samplers.machinery.addressed import Address, Weights, addressed
+from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.reading import View
+from strop.samplers.machinery.scoring import NOT_OPEN, Score
+from strop.spec import Precision
+
+__all__ = ["AddressedDraws", "Draws"]
+
+TOKEN, ORDER, RACE = 0, 1, 2
+"""The purposes of random numbers: each has a stream of its own."""
+
+
+class Draws(Protocol):
+    """Random numbers, and tokens made from them."""
+
+    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+        """Tokens and scores at all open cells: two tables [R, W]."""
+        ...
+
+    def tokens(self, view: View, where: Tensor) -> Tensor:
+        """Tokens at the true cells of `where` [R, W]; anything elsewhere."""
+        ...
+
+    def numbers(self, view: View) -> Tensor:
+        """A random number in [0, 1) at every open cell, [R, W]."""
+        ...
+
+    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+        """`count` [R] cells of each row, drawn by weight [R, W] without replacement."""
+        ...
+
+
+class AddressedDraws:
+    """For users: the same law whatever the batch."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        name: str,
+        outputs: NDArray[np.int64],
+        places: NDArray[np.int64],
+        mask_id: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        precision: Precision = "float64",
+        forbid: Sequence[int] = (),
+        hush: Sequence[int] = (),
+    ) -> None:
+        self.outputs, self.mask_id = outputs, mask_id
+        self.places = places
+        """[B, L], the address of each column: its number among the open ones."""
+        self.temperature, self.top_p, self.top_k = temperature, top_p, top_k
+        self.forbid = list(forbid)
+        """Tokens that are never drawn."""
+        self.hush = list(hush)
+        """Tokens that count for nothing in a score of the network's own law."""
+        self._streams = [
+            Stream(seed, f"{name}/{purpose}") for purpose in ("token", "order", "race")
+        ]
+        self._draws = addressed(precision, self._streams[TOKEN])
+
+    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+        """A draw and a score wherever one is open, some rows of the head at a time."""
+        tokens = torch.full_like(view.open, self.mask_id, dtype=torch.long)
+        value = torch.full(view.open.shape, NOT_OPEN, dtype=torch.float64, device=tokens.device)
+        for sequence, column, logits in view.chunks(view.open):
+            drawn, scored = self._row(view, sequence, column, logits, score)
+            tokens[sequence, column] = drawn
+            if scored is not None:
+                value[sequence, column] = scored.double()
+        return tokens, value
+
+    def tokens(self, view: View, where: Tensor) -> Tensor:
+        """The head runs at these cells only."""
+        tokens = torch.full_like(where, self.mask_id, dtype=torch.long)
+        for sequence, column, logits in view.chunks(where):
+            tokens[sequence, column] = self._row(view, sequence, column, logits, None)[0]
+        return tokens
+
+    def numbers(self, view: View) -> Tensor:
+        """One number for each cell, from its address."""
+        return self._uniform(view, ORDER)
+
+    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+        """The earliest of exponential clocks; cells that are not open come last."""
+        clocks = -torch.log1p(-self._uniform(view, RACE).to(weights.device))
+        score = torch.where(view.open, weights.double() / clocks, NOT_OPEN)
+        order = torch.sort(score, dim=1, descending=True, stable=True).indices
+        first = torch.arange(score.shape[1], device=score.device) < count[:, None]
+        return torch.zeros_like(first).scatter(1, order, first) & view.open
+
+    def _row(
+        self, view: View, sequence: Tensor, column: Tensor, logits: Tensor, score: Score | None
+    ) -> tuple[Tensor, Tensor | None]:
+        logits[:, [self.mask_id, *self.forbid]] = -torch.inf
+        own = None if score is None or score.blind or score.tempered else logits.clone()
+        law = self._law(logits, self.temperature)
+        probs = None
+        if own is not None:
+            own[:, self.hush] = -torch.inf
+            probs = own.softmax(-1)
+        elif score is not None and not score.blind:
+            # At temperature 0 the public codes score by the untempered law, cut all the same.
+            probs = (law if self.temperature else self._law(logits, 1.0)).exp()
+        drawn = self._draw(view, sequence, column, law.clone())
+        if probs is None or score is None:
+            return drawn, None
+        return drawn, score(probs, drawn)
+
+    def _law(self, logits: Tensor, temperature: float) -> Tensor:
+        """Log-probabilities of the clean tokens: tempered, then cut."""
+        law = clean_log_probs(logits.clone(), self.mask_id, temperature, self.top_p)
+        if self.top_k and temperature:
+            kept = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
+            law = law.masked_fill(~kept, NEG_INFINITY)
+            law = law - law.logsumexp(-1, keepdim=True)
+        return law
+
+    def _draw(self, view: View, sequence: Tensor, column: Tensor, law: Tensor) -> Tensor:
+        """By address; a law that is certain needs no number, and none is wasted."""
+        where = self._address(view, sequence, column)
+        # Tokens have all the weight and the mask has none.
+        weights = Weights(np.ones(len(where.output)), np.zeros(len(where.output)))
+        drawn = self._draws.draw(law, where, weights, self.mask_id)
+        return torch.from_numpy(np.asarray(drawn)).to(law.device)
+
+    def _address(self, view: View, sequence: Tensor, column: Tensor) -> Address:
+        row, rounds = view.rows[sequence].cpu().numpy(), view.rounds[sequence].cpu().numpy()
+        place = self.places[row, (column + view.start).cpu().numpy()]
+        return Address(self.outputs[row], rounds, place)
+
+    def _uniform(self, view: View, purpose: int) -> Tensor:
+        output = self.outputs[view.rows.cpu().numpy()][:, None]
+        round_ = view.rounds.cpu().numpy()[:, None]
+        columns = slice(view.start, view.start + view.open.shape[1])
+        position = self.places[view.rows.cpu().numpy(), columns]
+        u = self._streams[purpose].uniform(output, round_, position, 0)
+        return torch.from_numpy(u).to(view.open.device)

@@ -1,0 +1,188 @@
+"""The draws of the public decoders, number for number from one generator.
+
+`PowerDraws` is LLaDA's and Fast-dLLM's for LLaDA, `CategoricalDraws` Dream's and Fast-dLLM's for
+Dream. What they draw in vain, they draw here as well: the next number of the generator is part of
+what the parity vectors hold.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from strop.samplers.machinery.reading import View
+from strop.samplers.machinery.scoring import NOT_OPEN, Score, scattered
+
+__all__ = ["CategoricalDraws", "PowerDraws"]
+
+SIMPLEX_TOLERANCE = 1e-6
+"""How far from one torch lets a row of probabilities sum before it refuses to draw."""
+
+
+def _scores(view: View, where: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """The network's scores, in the dtype that its head had."""
+    logits = view.logits(where)
+    return logits if dtype is None else logits.to(dtype)
+
+
+class PowerDraws:
+    """argmax of exp(l) / (-ln u)^T in float64, one u for each class and column of the window."""
+
+    def __init__(
+        self,
+        generator: torch.Generator,
+        temperature: float,
+        *,
+        score_dtype: torch.dtype | None = None,
+        number_dtype: torch.dtype = torch.float32,
+        network_dtype: torch.dtype | None = None,
+        twice: bool = False,
+        forbid: Sequence[int] = (),
+        hush: Sequence[int] = (),
+    ) -> None:
+        self.generator, self.temperature = generator, temperature
+        self.score_dtype = score_dtype
+        """In which the confidence is computed; None is the network's own."""
+        self.number_dtype = number_dtype
+        """Of the random order."""
+        self.network_dtype = network_dtype
+        self.twice = twice
+        """Whether a call through a cache draws once more in vain (Fast-dLLM's prefix cache)."""
+        self.forbid, self.hush = list(forbid), list(hush)
+
+    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+        """Tokens, and the untempered probability of each."""
+        logits = self._logits(view, view.open)
+        drawn = self._draw(view, view.open, logits)
+        tokens = scattered(drawn, view.open, 0)
+        if score.blind:
+            return tokens, tokens
+        logits[:, self.hush] = -torch.inf
+        probs = logits.softmax(-1, dtype=self.score_dtype)
+        return tokens, scattered(score(probs, drawn), view.open, NOT_OPEN)
+
+    def tokens(self, view: View, where: Tensor) -> Tensor:
+        """Tokens without scores."""
+        return scattered(self._draw(view, where, self._logits(view, where)), where, 0)
+
+    def numbers(self, view: View) -> Tensor:
+        """One for every column of the window."""
+        u = torch.rand(view.open.shape, dtype=self.number_dtype, generator=self.generator)
+        return u.to(view.open.device)
+
+    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+        """No public code of this kind has it."""
+        raise NotImplementedError
+
+    def _logits(self, view: View, where: Tensor) -> Tensor:
+        logits = _scores(view, where, self.network_dtype)
+        logits[:, self.forbid] = -torch.inf
+        return logits
+
+    def _draw(self, view: View, where: Tensor, logits: Tensor) -> Tensor:
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        shape = (*view.open.shape, view.vocab_size)
+        if self.twice and view.windowed:
+            torch.rand(shape, dtype=torch.float64, generator=self.generator)
+        u = torch.rand(shape, dtype=torch.float64, generator=self.generator)
+        clocks = (-torch.log(u.to(where.device)[where])) ** self.temperature
+        return (logits.double().exp() / clocks).argmax(-1)
+
+
+class CategoricalDraws:
+    """argmax of p / E with exponential clocks E, p tempered and cut, in the dtype of the network.
+
+    Where torch refuses a row because its probabilities do not sum to one, which rounding in half
+    precision brings about, the public code takes the best token at every row of the call and says
+    nothing. This says so.
+    """
+
+    def __init__(
+        self,
+        generator: torch.Generator,
+        temperature: float,
+        *,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        wide: bool = False,
+        network_dtype: torch.dtype | None = None,
+        forbid: Sequence[int] = (),
+    ) -> None:
+        self.generator, self.temperature = generator, temperature
+        self.top_p, self.top_k, self.forbid = top_p, top_k, list(forbid)
+        self.wide = wide
+        """Whether a draw is made at all masks that were read, the block's or not."""
+        self.network_dtype = network_dtype
+        self.greedy_calls = 0
+        """Calls in which a draw was refused."""
+
+    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+        """Tokens, and scores from the law that they were drawn from."""
+        probs, drawn = self._drawn(view, view.open)
+        tokens = scattered(drawn, view.open, 0)
+        return tokens, scattered(score(probs, drawn), view.open, NOT_OPEN)
+
+    def tokens(self, view: View, where: Tensor) -> Tensor:
+        """Tokens without scores."""
+        if view.extent is None:
+            view.extent = where
+        return scattered(self._drawn(view, where)[1], where, 0)
+
+    def numbers(self, view: View) -> Tensor:
+        """One for every open position of the batch, row by row."""
+        u = torch.rand(int(view.open.sum()), generator=self.generator)
+        return scattered(u.to(view.open.device), view.open, 1.0)
+
+    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+        """torch's own draw without replacement; one count for all rows."""
+        chosen = torch.multinomial(weights.cpu(), int(count[0]), generator=self.generator)
+        return torch.zeros_like(view.open).scatter(1, chosen.to(view.open.device), True)
+
+    def _drawn(self, view: View, where: Tensor) -> tuple[Tensor, Tensor]:
+        """The laws at the true cells of `where`, and a token from each."""
+        extent = view.extent
+        if extent is None:
+            extent = view.masked if self.wide else view.open
+        logits = _scores(view, extent, self.network_dtype)
+        logits[:, self.forbid] = -torch.inf
+        probs = self._law(logits)
+        drawn = probs.max(-1).indices if self.temperature == 0 else self._draw(probs)
+        mine = where[extent]
+        return probs[mine], drawn[mine]
+
+    def _law(self, logits: Tensor) -> Tensor:
+        if self.temperature > 0:
+            logits = logits / self.temperature
+        least = torch.finfo(logits.dtype).min
+        if self.top_p is not None and self.top_p < 1:
+            ordered, order = torch.sort(logits, descending=True)
+            over = ordered.softmax(-1).cumsum(-1) > self.top_p
+            over = over.roll(1, -1)  # a token goes if those before it already exceed top_p
+            over[..., 0] = False
+            gone = torch.zeros_like(logits, dtype=torch.bool).scatter_(-1, order, over)
+            logits = logits.masked_fill(gone, least)
+        if self.top_k is not None:
+            smallest = torch.topk(logits, min(self.top_k, logits.shape[-1])).values[..., -1:]
+            logits = logits.masked_fill(logits < smallest, least)
+        return logits.softmax(-1)
+
+    def _draw(self, probs: Tensor) -> Tensor:
+        normal = probs / probs.sum(-1, keepdim=True)
+        off = (normal.sum(-1) - 1).abs()
+        if not bool((off < SIMPLEX_TOLERANCE).all() & (normal >= 0).all()):
+            self.greedy_calls += 1
+            bad = int((off >= SIMPLEX_TOLERANCE).sum())
+            warnings.warn(
+                f"The public sampler draws nothing in this call: {bad} of {len(probs)} rows of "
+                f"{probs.dtype} probabilities do not sum to one, so it takes the best token "
+                "everywhere, and so does this literal form. `implementation=fast` draws.",
+                stacklevel=2,
+            )
+            return probs.max(-1).indices
+        clocks = torch.empty(probs.shape, dtype=probs.dtype)
+        clocks.exponential_(1, generator=self.generator)
+        return (normal / clocks.to(probs.device)).argmax(-1)
