@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from strop.denoisers.base import CausalModel, Denoiser, Model
+from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
@@ -49,6 +50,12 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
         got=f"a checkpoint of the family {model.spec.family!r}",
         fix=f"use `sampler={default_sampler(model.spec.family)}`",
     )
+
+
+def _pads(model: Model, spec: SamplerSpec) -> bool:
+    """Whether shorter sequences may join a batch; a plug-in may not expect it."""
+    built_in = SAMPLERS[spec.name].version is None
+    return built_in and isinstance(model, PaddingDenoiser) and not model.time_conditioned
 
 
 def _check(model: Model, spec: SamplerSpec, canvases: Canvases | None) -> None:
@@ -136,8 +143,8 @@ def fast(
 ) -> Iterator[Output]:
     """The given outputs, in the order in which they are finished.
 
-    With `canvases` they answer prompts, those of one shape together; `length` counts for nothing
-    then.
+    With `canvases` they answer prompts, those of one shape together, or of like lengths where the
+    network can tell padding from text; `length` counts for nothing then.
     """
     _check(denoiser, spec, canvases)
     sampler: FastSampler = resolve(SAMPLERS[spec.name].form("fast"))
@@ -145,7 +152,7 @@ def fast(
         return sampler(Job(denoiser, spec, seed, outputs, slots, length, on_step))
     return (
         one
-        for positions, group in by_shape(canvases, outputs)
+        for positions, group in by_shape(canvases, outputs, padding=_pads(denoiser, spec))
         for one in sampler(
             Job(
                 denoiser,

@@ -129,6 +129,7 @@ def fast(run: LockstepRun) -> Tensor:
         temperature=spec.temperature,
         top_p=spec.top_p,
         precision=spec.precision,
+        starts=run.begin.columns(slice(None), run.denoiser.device),
         stops=_stops(run),
         watch=_telling(run),
     )

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.rng import Stream
@@ -74,6 +75,9 @@ class LockstepRun:
         if len(slots) > 1 and bool((mine == self.denoiser.mask_id).all()):
             state = self._network(mine[:1], sigma)
             return state.expand(len(slots), *state.shape[1:])
+        starts = self.begin.columns(slots, ids.device)
+        if starts is not None:
+            return cast(PaddingDenoiser, self.denoiser).padded(mine, starts)
         return self._network(mine, sigma)
 
     def _network(self, ids: Tensor, sigma: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
@@ -155,7 +156,9 @@ class Packed:
         self._think_once(slots[blank])
         seen = slots[~blank]
         if seen.size:
-            self._store(seen, self._network(self.ids[torch.from_numpy(seen)], self.round[seen]))
+            ids = self.ids[torch.from_numpy(seen)]
+            starts = self.begin.columns(seen, ids.device)
+            self._store(seen, self._network(ids, self.round[seen], starts))
         self.fresh[slots] = True
         self.nfe[slots] += 1
 
@@ -175,9 +178,13 @@ class Packed:
             same = slots[levels == level]
             self._store(same, state.expand(len(same), *state.shape))
 
-    def _network(self, ids: Tensor, rounds: NDArray[np.int64]) -> Tensor:
+    def _network(
+        self, ids: Tensor, rounds: NDArray[np.int64], starts: Tensor | None = None
+    ) -> Tensor:
         self.network_calls += 1
         self.network_rows += len(ids)
+        if starts is not None:
+            return cast(PaddingDenoiser, self.denoiser).padded(ids, starts)
         timed = self.denoiser.time_conditioned
         return self.denoiser.hidden(ids, self.sigmas[torch.from_numpy(rounds)] if timed else None)
 

@@ -17,6 +17,8 @@ __all__ = ["Start", "by_shape"]
 
 Numbers = NDArray[np.int64]
 OPEN = -1
+FULLEST = 0.8
+"""Sequences shorter than this share of the longest do not join its batch: padding costs as much."""
 
 
 class Start:
@@ -29,6 +31,8 @@ class Start:
 
     def __init__(self, slots: int, length: int, canvases: Canvases | None = None) -> None:
         self.canvases = canvases
+        self.starts = np.zeros(slots, np.int64)
+        """The column at which each sequence begins: rows that are shorter end with the others."""
         self.given = np.full((slots, length), OPEN, np.int64)
         self.open = np.ones((slots, length), bool)
         self.place = np.broadcast_to(np.arange(length), (slots, length)).copy()
@@ -49,7 +53,9 @@ class Start:
             return
         for slot, output in zip(slots.tolist(), outputs, strict=True):
             row = self.canvases.prompt_of(int(output)).given
-            self.given[slot] = [OPEN if token is None else token for token in row]
+            self.starts[slot] = start = self.given.shape[1] - len(row)
+            self.given[slot, :start] = 0  # any token: the network does not see it
+            self.given[slot, start:] = [OPEN if token is None else token for token in row]
         self.open[slots] = self.given[slots] == OPEN
         # What is given has no place; zero is as good as any number there.
         self.place[slots] = np.maximum(self.open[slots].cumsum(1) - 1, 0)
@@ -57,6 +63,11 @@ class Start:
     def ids(self, fill: int, slots: Numbers | slice = slice(None)) -> Tensor:
         """Given tokens, and `fill` at open positions."""
         return torch.from_numpy(np.where(self.open[slots], fill, self.given[slots]))
+
+    def columns(self, slots: Numbers | slice, device: torch.device) -> Tensor | None:
+        """Where these sequences begin; None if nothing is before any of them."""
+        starts = self.starts[slots]
+        return torch.from_numpy(starts).to(device) if starts.any() else None
 
     def hold(self, ids: Tensor) -> Tensor:
         """Given tokens in their places again, for a law that does not leave them there."""
@@ -100,13 +111,28 @@ class Start:
         )
 
 
-def by_shape(canvases: Canvases, outputs: Iterable[int]) -> list[tuple[int, list[int]]]:
+def by_shape(
+    canvases: Canvases, outputs: Iterable[int], *, padding: bool = False
+) -> list[tuple[int, list[int]]]:
     """What can share a batch: outputs with as many positions, and as many of them open.
 
-    Each group with its number of positions, in the order of the groups' first outputs.
+    Each group with its number of positions, in the order of the groups' first outputs. With
+    `padding` rows may have different numbers of positions, as long as little of a batch is padding.
     """
+    longest = _longest(canvases) if padding else {}
     groups: dict[tuple[int, int], list[int]] = {}
     for output in outputs:
         canvas = canvases.prompt_of(output)
-        groups.setdefault((len(canvas.given), len(canvas.open)), []).append(output)
+        positions = longest.get(len(canvas.given), len(canvas.given))
+        groups.setdefault((positions, len(canvas.open)), []).append(output)
     return [(positions, group) for (positions, _), group in groups.items()]
+
+
+def _longest(canvases: Canvases) -> dict[int, int]:
+    """For every number of positions, that of the batch it goes into."""
+    found: dict[int, int] = {}
+    width = 0
+    for positions in sorted({len(one.given) for one in canvases.prompts}, reverse=True):
+        width = width if width and positions >= FULLEST * width else positions
+        found[positions] = width
+    return found
