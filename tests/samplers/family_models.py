@@ -62,8 +62,9 @@ class Judge:
     def scores(self, embedded, sigma, dtype, *, frugal=False):  # noqa: ARG002
         return (embedded * self._weight).sum(-1)
 
-    def reward(self, ids, sigma, dtype):
-        return self.scores(self.vocab_embed.embedding[ids], sigma, dtype).sum(-1)
+    def reward(self, ids, sigma, dtype, counted=None):
+        scores = self.scores(self.vocab_embed.embedding[ids], sigma, dtype)
+        return (scores if counted is None else scores * counted).sum(-1)
 
     def gradient(self, embedded, masked, sigma, dtype):  # noqa: ARG002
         return masked[..., None] * self._weight.expand(embedded.shape)

@@ -13,6 +13,7 @@ import torch
 from scipy import stats
 
 from strop import SamplerSpec
+from strop.prompts import Canvas, Canvases
 from strop.samplers import dense_batch, fast
 from strop.samplers.machinery import dense, lattice
 from strop.samplers.machinery.lattice import exact_law
@@ -83,14 +84,17 @@ def output_law(
     temperature: float = 1.0,
     top_p: float = 1.0,
     finish: str = "draw",
+    start: Context | None = None,
 ) -> np.ndarray:
     """The law of what comes out, over (V + 1)^L (index V is a mask that was left).
+
+    It begins with nothing but masks, or with `start`, whose tokens stay.
 
     `rounds` updates by `outcome`, then the finish: a draw (outcome of round `rounds`, given that
     the mask is ruled out), the best token, or nothing.
     """
     vocab, length = target.shape[0], target.ndim
-    state: dict[Context, float] = {(vocab,) * length: 1.0}
+    state: dict[Context, float] = {start or (vocab,) * length: 1.0}
     for k in range(rounds + 1):
         last = k == rounds
         if last and finish == "none":
@@ -160,17 +164,28 @@ def coarse(bits: int) -> Iterator[None]:
 
 
 def draw(
-    model: Any, spec: SamplerSpec, seed: int, *, n: int, bits: int = 24, slots: int = 4096
+    model: Any,
+    spec: SamplerSpec,
+    seed: int,
+    *,
+    n: int,
+    bits: int = 24,
+    slots: int = 4096,
+    given: tuple[int | None, ...] | None = None,
 ) -> np.ndarray:
-    """Ids [n, L] of n outputs by either implementation."""
-    length = model.length
+    """Ids [n, L] of n outputs by either implementation; after a prompt, with what is `given`."""
+    canvas = None if given is None else Canvas("0", given)
+    length = model.length if canvas is None else len(canvas.given)
+    where: dict[str, Any] = {"length": length}
+    if canvas is not None:
+        where["canvases"] = Canvases((canvas,))
     with coarse(bits):
         if spec.implementation == "dense":
-            done = dense_batch(model, spec, seed=seed, first=0, count=n, length=length)
+            done = dense_batch(model, spec, seed=seed, first=0, count=n, **where)
         else:
-            job = {"seed": seed, "outputs": range(n), "slots": slots, "length": length}
-            done = list(fast(model, spec, **job))
+            job = {"seed": seed, "outputs": range(n), "slots": slots}
+            done = list(fast(model, spec, **job, **where))
     ids = np.empty((n, length), np.int64)
     for one in done:
-        ids[one.index] = one.ids
+        ids[one.index] = one.ids if canvas is None else canvas.filled(one.ids)
     return ids

@@ -98,15 +98,20 @@ def revising_law(
     finish: str = "greedy",
     masked_first: bool = False,
     alike: bool = False,
+    given: tuple[int | None, ...] = (),
+    let_go: bool = False,
 ) -> np.ndarray:
     """The law over (V + 1)^L (index V: masked) after the updates and the finish.
 
     `bits` draws on a float32 lattice. `masked_first` is a wrong sampler, for control: it predicts
     from what is left after the update has taken tokens back. `alike` is another one: it shares
-    what is taken back evenly instead of by confidence.
+    what is taken back evenly instead of by confidence. Tokens that are `given` stay, unless the
+    sampler is wrong and would `let_go` of them.
     """
     vocab, length = predictions.shape[-1], predictions.shape[-2]
-    blank = ((vocab,) * length, (0.0,) * length)
+    held = set() if let_go else {i for i, token in enumerate(given) if token is not None}
+    first = tuple(vocab if token is None else token for token in given) or (vocab,) * length
+    blank = (first, (0.0,) * length)
     states: dict[Any, float] = {blank: 1.0}
 
     def race(weights: list[float]) -> np.ndarray:
@@ -118,7 +123,7 @@ def revising_law(
         return within(predictions[*context, i], temperature, top_p)
 
     def taken(context: Any, sure: Any, back: float) -> list[float]:
-        seen = [i for i in range(length) if context[i] != vocab]
+        seen = [i for i in range(length) if context[i] != vocab and i not in held]
         if not confidence:
             return [back] * length
         share = [
@@ -128,6 +133,8 @@ def revising_law(
 
     def outcomes(context: Any, sure: Any, i: int, reveal: Any, chance: float) -> list[Any]:
         """(value, confidence, probability) at one position."""
+        if i in held:
+            return [(context[i], 0.0, 1.0)]
         if context[i] != vocab:
             keep, lose = race([1 - chance, chance])
             return [(context[i], sure[i], keep), (vocab, 0.0, lose)]
