@@ -28,6 +28,7 @@ KINDS = (
     "strop.metrics.metric",
     "strop.studies.study",
     "strop.groupeval.judges",
+    "strop.tasks.task",
 )
 """Where the registries are: every module that makes one."""
 
