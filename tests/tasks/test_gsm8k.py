@@ -56,6 +56,8 @@ def test_filters(response: str, by_strict: str | None, by_flexible: str | None) 
         ("#### 18 on day 2", "passed", "wrong"),
         ("#### 18.0", "wrong", "wrong"),
         ("  \n", "empty", "empty"),
+        ("#### 18\n\nQuestion: and 7 more? #### 25", "passed", "passed"),
+        ("<|im_end|>#### 18", "invalid", "invalid"),
     ],
 )
 def test_verdicts(response: str, by_strict: str, by_flexible: str) -> None:

@@ -101,9 +101,15 @@ class Task:
         """The problems."""
         return _items(self)
 
+    def cut(self, response: str) -> str:
+        """A response up to where the task says that it ends; diffusion models write on."""
+        ends = [response.find(mark) for mark in self.stop if mark in response]
+        return response[: min(ends)] if ends else response
+
     def answers(self, item: Item, response: str) -> dict[str, str | None]:
         """What each filter finds in a response."""
-        return {one.name: resolve(one.extract)(item, response) for one in self.filters}
+        text = self.cut(response)
+        return {one.name: resolve(one.extract)(item, text) for one in self.filters}
 
     def judge(self, item: Item, answer: str | None, box: Box | None) -> Verdict:
         """The verdict on an answer that a filter found."""

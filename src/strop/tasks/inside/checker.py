@@ -75,8 +75,10 @@ def _value(line: bytes) -> Any:
         if "value" in reply:
             return unpack(reply["value"])
         error, message = str(reply["error"])[:100], str(reply["message"])[:300]
-    except (NotPlain, ValueError, TypeError, LookupError, RecursionError) as wrong:
+    except (NotPlain, RecursionError) as wrong:
         raise Broken("error", str(wrong)[:300]) from None
+    except (ValueError, TypeError, LookupError):
+        raise Broken("error", "what the program sent is no answer") from None
     if error == "MemoryError":
         raise Broken("memory", "the program wanted more memory than it may have")
     raise Raised(f"{error}: {message}" if message else error)
