@@ -111,7 +111,13 @@ class Box:
         """The command line of bubblewrap, up to what it is to run; nothing where there is none."""
         if self.bubblewrap is None:
             return []
-        walls = [self.bubblewrap, "--unshare-all", "--die-with-parent", "--new-session"]
+        walls = [
+            self.bubblewrap,
+            "--unshare-all",
+            "--unshare-user",
+            "--die-with-parent",
+            "--new-session",
+        ]
         walls += ["--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL", "--hostname", "sandbox"]
         walls += ["--clearenv", *(w for k, v in environment.items() for w in ("--setenv", k, v))]
         walls += ["--dev", "/dev", "--size", str(self.limits.scratch), "--tmpfs", "/tmp"]
