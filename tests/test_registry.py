@@ -335,7 +335,7 @@ def installed(tmp_path: Path) -> Path:
     """One good study, and everything that can be wrong with the rest."""
     place = tmp_path / "packages"
     loud = "import sys\nprint('loaded', __name__, file=sys.stderr)\n"
-    groups = ("samplers", "families", "metrics", "studies", "judges")
+    groups = ("samplers", "families", "metrics", "studies", "judges", "tasks")
     install(
         place, "letter-study", loud + STUDY, {"strop.studies": {"letters": "letter_study:LETTERS"}}
     )
@@ -399,7 +399,7 @@ def test_the_doctor_tells_what_was_found(installed: Path) -> None:
     told = {(one["group"], one["name"]): one["error"] for one in report["plugin_problems"]}
     assert "taken by strop" in told["strop.metrics", "entropy"]
     assert "AttributeError" in told["strop.studies", "crooked"]
-    for group in ("samplers", "families", "metrics", "studies", "judges"):
+    for group in ("samplers", "families", "metrics", "studies", "judges", "tasks"):
         assert told[f"strop.{group}", "broken"]
     ended = strop_with(installed, "doctor")
     assert "letter-study" in ended.stdout

@@ -2,9 +2,9 @@
 
 A `Registry` is a mapping from names to records. The built-in ones come first; `strop.register` adds
 a script's; a package's arrive through its entry points (`strop.samplers`, `strop.families`,
-`strop.metrics`, `strop.studies`, `strop.judges`), which are read only when a name is asked for that
-is not built in, or when all are listed. A plug-in that cannot be loaded, or whose name is taken, is
-left out and remembered: `strop doctor` tells why, and no other command suffers.
+`strop.metrics`, `strop.studies`, `strop.judges`, `strop.tasks`), read only when a name is asked for
+that is not built in, or when all are listed. A plug-in that cannot be loaded, or whose name is
+taken, is left out and remembered: `strop doctor` tells why, and no other command suffers.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ _REGISTRIES: list[Registry[Any]] = []
 
 
 def register(record: Record, *, replace: bool = False) -> None:
-    """Add a sampler, family, metric, study or judge of your own for this process."""
+    """Add a sampler, family, metric, study, judge or task of your own for this process."""
     for registry in _REGISTRIES:
         if isinstance(record, registry.record):
             registry.add(record, replace=replace)

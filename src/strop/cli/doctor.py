@@ -15,7 +15,7 @@ from strop.assets import EMBEDDED, EVALUATOR, embedded_names
 from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.study import plugged
-from strop.errors import ALONE, EXTRA_OF, to_get
+from strop.errors import ALONE, EXTRA_OF, UserError, to_get
 from strop.registry import plugins, problems, strays
 from strop.version import __version__
 
@@ -28,6 +28,7 @@ KINDS = (
     "strop.metrics.metric",
     "strop.studies.study",
     "strop.groupeval.judges",
+    "strop.tasks.task",
 )
 """Where the registries are: every module that makes one."""
 
@@ -52,6 +53,7 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         "devices": _devices(),
         "embedded": embedded_names(),
         "evaluators": _evaluators(),
+        "sandbox": _sandbox(),
         **_plugins(),
     }
     if as_json:
@@ -69,6 +71,8 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
     for name, lacking in report["evaluators"].items():
         state = f"missing: {lacking}" if lacking else "ready"
         output.say(f"evaluator {name}: {state}")
+    lacking = report["sandbox"]
+    output.say(f"sandbox for programs: {'ready' if lacking is None else 'missing: ' + lacking}")
     _say_plugins(report)
     first = "strop sample -n 4 -o runs/first"
     output.next_command(to_get("torch") or "" if lacking_torch else first)
@@ -85,6 +89,18 @@ def _version(package: str) -> str | None:
         return metadata.version(package.replace("_", "-"))
     except metadata.PackageNotFoundError:
         return "installed"
+
+
+def _sandbox() -> str | None:
+    """What it takes to run a model's programs here; None where nothing is missing."""
+    from strop.tasks import find_box
+    from strop.tasks.trial import probe
+
+    try:
+        probe(find_box())
+    except UserError as error:
+        return f"{error.what} {(error.fix or error.got or '').partition(', or ')[0]}".strip()
+    return None
 
 
 def _plugins() -> dict[str, Any]:

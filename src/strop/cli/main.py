@@ -41,6 +41,7 @@ VERBS: tuple[str, ...] = (
     "precision",
     "theory",
     "train",
+    "task",
     "models",
     "doctor",
 )

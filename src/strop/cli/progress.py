@@ -78,7 +78,8 @@ class Bar:
         assert self._task is not None
         self._tokens += tokens
         speed = self._tokens / max(time.monotonic() - self._since, 1e-9)
-        self._progress.update(self._task, advance=outputs, speed=f"{speed:,.0f} tok/s")
+        told = f"{speed:,.0f} tok/s" if self._tokens else ""  # not all work makes tokens
+        self._progress.update(self._task, advance=outputs, speed=told)
 
     def waiting(self, cell: CellSpec) -> None:
         """Say why nothing moves."""
@@ -112,9 +113,9 @@ class Lines:
         if self._done == self._total or now - self._told > LINE_SECONDS:
             self._told = now
             elapsed = max(now - self._since, 1e-9)
-            speed = self._tokens / elapsed
+            speed = f"{self._tokens / elapsed:,.0f} tokens/s, " if self._tokens else ""
             print(
-                f"{self._name}: {self._done}/{self._total}, {speed:,.0f} tokens/s, {elapsed:.0f} s",
+                f"{self._name}: {self._done}/{self._total}, {speed}{elapsed:.0f} s",
                 file=sys.stderr,
             )
 

@@ -1,0 +1,85 @@
+"""strop task: problems with answers that can be checked."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strop.cli import output
+from strop.cli.examples import examples
+from strop.cli.progress import reporter
+
+__all__ = ["register"]
+
+UNSAFE = (
+    "warning: programs run without a sandbox, as you: they can read and delete your files. "
+    "The limits on time and memory hold still."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb and its commands."""
+    task = typer.Typer(
+        no_args_is_help=True,
+        help="Problems with answers that can be checked: GSM8K, HumanEval.",
+        epilog=examples("strop task list", "strop task check humaneval"),
+    )
+    task.command("list", epilog=examples("strop task list", "strop task list --json"))(listing)
+    task.command(
+        "check", epilog=examples("strop task check gsm8k", "strop task check humaneval --limit 8")
+    )(check)
+    app.add_typer(task, name="task")
+
+
+def listing(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
+    """List the tasks: how many problems, how an answer is found, where it is checked."""
+    from strop.tasks import TASKS
+
+    found = [task.as_dict() for task in TASKS.values()]
+    if as_json:
+        output.emit({"tasks": found})
+        return
+    output.table(
+        ["task", "problems", "shots", "filters", "checked", "source", "what"],
+        [
+            [
+                one["name"],
+                str(one["items"]),
+                str(one["shots"]),
+                ", ".join(one["filters"]),
+                "in a sandbox" if one["sandboxed"] else "as text",
+                one["source"],
+                one["summary"],
+            ]
+            for one in found
+        ],
+    )
+    output.next_command("strop task check gsm8k")
+
+
+def check(
+    name: Annotated[str, typer.Argument(metavar="TASK", help="One of `strop task list`.")],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Only so many problems, from the first.")
+    ] = None,
+    unsafe_run: Annotated[
+        bool, typer.Option("--unsafe-run", help="Run programs without a sandbox, as yourself.")
+    ] = False,
+    as_json: Annotated[bool, output.JSON_FLAG] = False,
+) -> None:
+    """Send reference answers and wrong ones through the whole pipeline; exit 3 if it fails."""
+    from strop.tasks import TASKS, check_task, find_box
+
+    task = TASKS.find(name, where="TASK")
+    box = find_box(unsafe_run=unsafe_run) if task.sandboxed else None
+    if task.sandboxed and unsafe_run:
+        output.note(UNSAFE)
+    with reporter() as bar:
+        report = check_task(task, box, limit=limit, progress=bar)
+    report.raise_if_failed()
+    if as_json:
+        output.emit(report.as_dict())
+        return
+    output.say(report.line)
+    output.next_command("strop task list")

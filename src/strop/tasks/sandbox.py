@@ -1,0 +1,167 @@
+"""The sandbox: where a model's program may run, and what it may use up there.
+
+Bubblewrap gives every process its own namespaces: no network, no files of this machine but the
+system's and Python's, read-only, a private /tmp, no /proc, no environment. A filter of system calls
+keeps it to one process; hard limits hold for memory, time, files and output.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from strop.errors import UserError
+from strop.tasks.seccomp import seccomp_filter
+
+__all__ = ["Box", "Limits", "find_box"]
+
+INSIDE = Path(__file__).parent / "inside"
+NOBODY = "65534"
+SYSTEM = ("lib", "lib64", "bin")
+"""Directories that most systems keep in /usr."""
+
+# Nothing of strop is in the sandbox but `inside`; empty packages stand for those above it.
+START = """
+import sys, types
+for name, path in (("strop", []), ("strop.tasks", []), ("strop.tasks.inside", [{place!r}])):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = path
+from strop.tasks.inside.{module} import main
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one program may use up."""
+
+    seconds: float = 10.0
+    """From its start to the verdict, whatever it does meanwhile."""
+    memory: int = 1 << 30
+    """Bytes of address space."""
+    file: int = 1 << 20
+    """Bytes of one file it writes."""
+    scratch: int = 1 << 24
+    """Bytes of its private /tmp."""
+    output: int = 1 << 20
+    """Bytes it may print before it is stopped."""
+    open_files: int = 64
+    processes: int = 64
+    """Only where the filter is not in force; with it there is one."""
+
+    def as_json(self) -> str:
+        """For the process that sets them."""
+        told = {"memory": self.memory, "cpu": math.ceil(self.seconds) + 1, "file": self.file}
+        return json.dumps({**told, "open_files": self.open_files, "processes": self.processes})
+
+
+@dataclass(frozen=True)
+class Box:
+    """A way to start processes: in bubblewrap, or, where asked for, without protection."""
+
+    bubblewrap: str | None
+    """The program; None runs what a model wrote as the user who runs strop."""
+    limits: Limits = Limits()
+
+    @property
+    def level(self) -> str:
+        """What stood between the programs and this machine; belongs to the results."""
+        return "bubblewrap" if self.bubblewrap else "none"
+
+    def start(
+        self,
+        module: str,
+        arguments: Sequence[str] = (),
+        *,
+        stdin: IO[bytes] | int,
+        stdout: int,
+        keep: Sequence[int] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start one of the modules inside; only the named descriptors go with it."""
+        place = "/inside" if self.bubblewrap else str(INSIDE)
+        python = [os.path.realpath(sys.executable), "-P", "-s", "-S", "-B", "-c"]
+        command = [*python, START.format(module=module, place=place)]
+        command += [self.limits.as_json(), *arguments]
+        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+        rules = _filter_descriptor()
+        try:
+            return subprocess.Popen(
+                [*self._walls(rules, environment), *command],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=tempfile.gettempdir(),
+                pass_fds=(*keep, rules) if self.bubblewrap else keep,
+                start_new_session=True,
+            )
+        finally:
+            os.close(rules)
+
+    def _walls(self, rules: int, environment: dict[str, str]) -> list[str]:
+        """The command line of bubblewrap, up to what it is to run; nothing where there is none."""
+        if self.bubblewrap is None:
+            return []
+        walls = [
+            self.bubblewrap,
+            "--unshare-all",
+            "--unshare-user",
+            "--die-with-parent",
+            "--new-session",
+        ]
+        walls += ["--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL", "--hostname", "sandbox"]
+        walls += ["--clearenv", *(w for k, v in environment.items() for w in ("--setenv", k, v))]
+        walls += ["--dev", "/dev", "--size", str(self.limits.scratch), "--tmpfs", "/tmp"]
+        walls += ["--ro-bind", "/usr", "/usr"]
+        for name in SYSTEM:
+            if os.path.islink(f"/{name}"):
+                walls += ["--symlink", f"usr/{name}", f"/{name}"]
+            elif os.path.isdir(f"/{name}"):
+                walls += ["--ro-bind", f"/{name}", f"/{name}"]
+        prefix = os.path.realpath(sys.base_prefix)
+        if not Path(prefix).is_relative_to("/usr"):
+            walls += ["--ro-bind", prefix, prefix]
+        walls += ["--ro-bind", str(INSIDE), "/inside"]
+        # /dev has a directory for shared memory, which no limit of ours would count. There is no
+        # /proc: where root starts the sandbox, the kernel's settings in it could be written.
+        walls += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
+        return [*walls, "--seccomp", str(rules), "--"]
+
+
+def _filter_descriptor() -> int:
+    """The filter of system calls as something that bubblewrap can read."""
+    reader, writer = os.pipe()
+    os.write(writer, seccomp_filter() or b"")
+    os.close(writer)
+    return reader
+
+
+def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
+    """The sandbox of this machine, or the reason why there is none."""
+    limits = limits or Limits()
+    if unsafe_run:
+        return Box(None, limits)
+    found = shutil.which("bwrap")
+    if found is None:
+        raise UserError(
+            "There is no sandbox to run programs in: bubblewrap is not installed.",
+            expected="the program `bwrap`, on Linux",
+            fix="apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), "
+            "or say `unsafe_run` where the programs are known to be harmless",
+        )
+    if seccomp_filter() is None:
+        raise UserError(
+            "The sandbox does not know the system calls of this machine.",
+            got=os.uname().machine,
+            expected="x86_64 or aarch64",
+        )
+    return Box(found, limits)

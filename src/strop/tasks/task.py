@@ -1,0 +1,154 @@
+"""What a task is: one record with prompts, how an answer is found in a response, and its check.
+
+Adding a task is adding a record: `strop.register(Task(...))`, or an entry point of the group
+`strop.tasks`. A record knows nothing of models: a response is a text, wherever it came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, cast, get_args
+
+from strop.registry import Reference, Registry, resolve
+from strop.tasks.sandbox import Box
+
+__all__ = ["OUTCOMES", "TASKS", "Filter", "Item", "Outcome", "Task", "Verdict"]
+
+Outcome = Literal[
+    "passed", "wrong", "error", "ended", "time", "memory", "output", "empty", "invalid", "lost"
+]
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
+"""`wrong`: the tests say no. `error`: the program raised. `ended`: its process went away. `time`,
+`memory`, `output`: a limit. `empty`: no response. `invalid`: no answer in it. `lost`: nobody can
+say, because the checker gave no verdict."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the check says of one answer."""
+
+    outcome: Outcome
+    detail: str = ""
+    """In a few words, for people; may quote the program."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the answer is right."""
+        return self.outcome == "passed"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One problem."""
+
+    id: str
+    question: str
+    """What is asked, without the shots."""
+    reference: str
+    """A response that is right."""
+    shots: tuple[str, ...] = ()
+    """Solved problems that stand before the question, as they stand there."""
+    case: Mapping[str, str] = field(default_factory=dict)
+    """What the check needs besides the answer, such as a problem's tests."""
+
+    @property
+    def prompt(self) -> str:
+        """The whole text that a model is given, before any chat template."""
+        return "".join(self.shots) + self.question
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A named way to find the answer in a response."""
+
+    name: str
+    extract: Reference
+    """`(item, response) -> str | None`; None where there is no answer."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A set of problems whose answers can be checked."""
+
+    name: str
+    summary: str
+    """One line."""
+    source: str
+    """Where the problems come from, and under which licence."""
+    items: Reference
+    """`() -> Sequence[Item]`, in an order that never changes."""
+    filters: tuple[Filter, ...]
+    """Every one is reported; the first is the one to compare by."""
+    check: Reference
+    """`(item, answer, box) -> Verdict`."""
+    wrong: Reference
+    """`(item, other) -> Mapping[str, str]`: responses that must not pass, by how they are wrong;
+    `other` is another item of the same task."""
+    stop: tuple[str, ...] = ()
+    """Where a response ends, if one of these is in it."""
+    length: int = 256
+    """Tokens of a response."""
+    sandboxed: bool = False
+    """Whether answers are programs, which run in a sandbox only."""
+    version: str | None = None
+    """Another one where the same response may get another verdict."""
+
+    def all_items(self) -> Sequence[Item]:
+        """The problems."""
+        return _items(self)
+
+    def cut(self, response: str) -> str:
+        """A response up to where the task says that it ends; diffusion models write on."""
+        ends = [response.find(mark) for mark in self.stop if mark in response]
+        return response[: min(ends)] if ends else response
+
+    def answers(self, item: Item, response: str) -> dict[str, str | None]:
+        """What each filter finds in a response."""
+        text = self.cut(response)
+        return {one.name: resolve(one.extract)(item, text) for one in self.filters}
+
+    def judge(self, item: Item, answer: str | None, box: Box | None) -> Verdict:
+        """The verdict on an answer that a filter found."""
+        if answer is None:
+            return Verdict("invalid", "there is no answer in the response")
+        return cast(Verdict, resolve(self.check)(item, answer, box))
+
+    @property
+    def fingerprint(self) -> str:
+        """What the results depend on besides the responses: the problems and the rules."""
+        told = [self.name, self.version, [one.name for one in self.filters], self.stop, self.length]
+        told += [[one.id, one.prompt, one.reference, dict(one.case)] for one in self.all_items()]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name,
+            "summary": self.summary,
+            "source": self.source,
+            "items": len(self.all_items()),
+            "shots": len(self.all_items()[0].shots),
+            "filters": [one.name for one in self.filters],
+            "sandboxed": self.sandboxed,
+            "version": self.version,
+            "fingerprint": self.fingerprint,
+        }
+
+
+@cache
+def _items(task: Task) -> Sequence[Item]:
+    return tuple(resolve(task.items)())
+
+
+def _builtin() -> Iterable[Task]:
+    from strop.tasks.gsm8k import GSM8K
+    from strop.tasks.humaneval import HUMANEVAL
+
+    return (GSM8K, HUMANEVAL)
+
+
+TASKS = Registry("task", Task, "strop.tasks", _builtin)
