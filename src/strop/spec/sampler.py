@@ -1,0 +1,291 @@
+"""How a denoiser becomes a generator: the sampler's settings, and where it operates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from strop.errors import UserError
+from strop.records import (
+    SAMPLERS,
+    Finish,
+    Implementation,
+    Precision,
+    Sampler,
+    default_sampler,
+)
+from strop.settings import Value, filled
+from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
+
+__all__ = ["EPSILON", "OperatingPoint", "SamplerSpec", "plain_baseline"]
+
+EPSILON = 1e-5
+"""Mass that the public samplers leave to their finish: they stop at t = 1e-5, not at 0."""
+
+GRID_TOLERANCE = 1e-6
+"""Masses written or stored in float32 sum to one only about this well; they are renormalised."""
+
+
+class SamplerSpec(Spec):
+    """How a denoiser becomes a generator of token sequences."""
+
+    name: str = "ancestral"
+    """Which algorithm; `strop.spec.SAMPLERS` lists the known ones."""
+    steps: int = 64
+    """Configured updates, the paper's M; with a grid of your own, its number of masses.
+
+    A causal sampler has one per token: left out it is 0, and the length decides.
+    """
+    temperature: float = 1.0
+    """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token."""
+    precision: Precision = "float64"
+    """Precision of the random numbers behind the categorical draw, not of the network."""
+    top_p: float = 1.0
+    """Keep the smallest set of clean tokens whose mass reaches this; 1 keeps all."""
+    grid: Literal["uniform"] | tuple[float, ...] = "uniform"
+    """Reveal masses, one per round, summing to one; or the public uniform grid."""
+    finish: Finish = "greedy"
+    """What happens to the last mass: best token, a draw like any other, or left masked.
+
+    Unset, it is the public one on the uniform grid (whose last mass is 1e-5) and `draw` on a grid
+    of your own.
+    """
+    implementation: Implementation = "fast"
+    """`dense` follows the public code step by step; `fast` has the same law at a lower cost."""
+    settings: dict[str, Value] = Field(default_factory=dict)
+    """What only this sampler has, e.g. ReMDM's `eta`; `SAMPLERS[name].settings` declares them.
+
+    They may be given by name like any other field; what is left out is filled in.
+    """
+
+    version: str | None = None
+    """Of a sampler that another package or a script brings: as its record says, filled in."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return left_out(dump(self), "settings", "version")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, data: Any) -> Any:
+        """Make what depends on other fields explicit, so that equal settings have equal ids."""
+        if not isinstance(data, dict):
+            return data
+        data = dict(data)
+        name = data.get("name", "ancestral")
+        facts = SAMPLERS.find(name if isinstance(name, str) else str(name), "SamplerSpec.name")
+        data = _in_our_names(facts, data)
+        grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
+        own_grid = grid != "uniform"
+        if data.get("finish") is None:
+            data["finish"] = "draw" if own_grid else facts.finish
+        if own_grid and data.get("steps") is None:
+            data["steps"] = len(grid)
+        if data.get("version") is None:
+            data["version"] = facts.version
+        if facts.causal and data.get("steps") is None:
+            data["steps"] = 0
+        by_name = {key: data.pop(key) for key in facts.settings if key in data}
+        data["settings"] = filled(name, facts.settings, data.get("settings", {}), by_name)
+        return data
+
+    @field_validator("steps", "temperature", "top_p", mode="before")
+    @classmethod
+    def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool):
+            raise out_of_range(cls, str(info.field_name), value)
+        return value
+
+    @field_validator("temperature")
+    @classmethod
+    def _one_zero(cls, value: float) -> float:
+        return value + 0.0  # -0.0 and 0.0 are one temperature and must have one id
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        facts = SAMPLERS[self.name]
+        require(self, (0 if facts.causal else 1) <= self.steps <= MOST_STEPS, "steps")
+        require(self, self.temperature >= 0, "temperature")
+        require(self, 0 < self.top_p <= 1, "top_p")
+        if self.grid != "uniform" and self.steps != len(self.grid):
+            raise UserError(
+                "The reveal grid and the number of steps disagree.",
+                where="SamplerSpec",
+                got=f"{len(self.grid)} masses and steps={self.steps}",
+                expected="one mass per step; leave `steps` out and the grid decides",
+            )
+        if not facts.grid and (self.grid != "uniform" or self.finish != facts.finish):
+            raise UserError(
+                f"The sampler {self.name!r} has neither a reveal grid nor a finish.",
+                where="SamplerSpec",
+                got=f"grid={shown(self.grid)}, finish={self.finish!r}",
+                fix="leave both out",
+            )
+        if facts.check is not None:
+            facts.check(self.settings)
+        _check_offered(self, facts)
+        facts.form(self.implementation)
+        return self
+
+
+LIFTED = ("steps", "temperature", "top_p")
+"""Fields of every sampler that the public codes have among their options."""
+
+
+def _in_our_names(facts: Sampler, data: dict[str, Any]) -> dict[str, Any]:
+    """What came under a public code's names, as fields or among `settings`, under ours.
+
+    Among `settings`, what is a field of every sampler becomes that field.
+    """
+    inner = data.get("settings", {})
+    if facts.public_names is None or not isinstance(inner, Mapping):
+        return data
+    outer = {key: value for key, value in data.items() if key != "settings"}
+    alone, fields = facts.public_names(inner), facts.public_names(outer)
+    for key in LIFTED:
+        if key in alone and fields.get(key, alone[key]) != alone[key]:
+            raise UserError(
+                f"`{key}` is given twice.",
+                where="SamplerSpec.settings",
+                got=f"{shown(alone[key])} in `settings` and {shown(fields[key])} beside it",
+                fix="leave one out",
+            )
+    own = {key: value for key, value in alone.items() if key not in LIFTED}
+    lifted = {key: value for key, value in alone.items() if key in LIFTED}
+    return {**lifted, **fields, "settings": own}
+
+
+def _check_offered(spec: SamplerSpec, facts: Sampler) -> None:
+    """Refuse a finish or a fast precision that the sampler does not have."""
+    if spec.finish not in facts.finishes:
+        raise UserError(
+            f"The sampler {spec.name!r} has no finish {spec.finish!r}.",
+            where="SamplerSpec.finish",
+            got=spec.finish,
+            expected="one of " + ", ".join(facts.finishes),
+        )
+    if (
+        spec.implementation == "fast"
+        and facts.fast is not None
+        and spec.precision not in facts.fast_precisions
+    ):
+        raise UserError(
+            f"The sampler {spec.name!r} has no fast implementation with {spec.precision} draws.",
+            where="SamplerSpec.implementation",
+            got="fast",
+            expected="dense, or draws in " + " or ".join(facts.fast_precisions),
+            fix="use `implementation=dense`",
+        )
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A sampler without its number of steps: what a column of a table stands for."""
+
+    sampler: SamplerSpec
+    """With the fewest steps it can have; `of` makes it so, and equal points are equal."""
+
+    @classmethod
+    def of(cls, spec: SamplerSpec) -> OperatingPoint:
+        """Where a sampler operates, whatever its number of steps."""
+        least = 0 if SAMPLERS[spec.name].causal else 1
+        return cls(spec if spec.grid != "uniform" else spec.model_copy(update={"steps": least}))
+
+    def at(self, steps: int) -> SamplerSpec:
+        """The sampler at a budget; a causal one, and one with a grid of its own, has no choice."""
+        fixed = SAMPLERS[self.sampler.name].causal or self.sampler.grid != "uniform"
+        return self.sampler if fixed else self.sampler.model_copy(update={"steps": steps})
+
+    def fields(self) -> dict[str, Any]:
+        """Every field but the steps, what only this sampler has among them."""
+        shown = self.sampler.model_dump(mode="json")
+        return {k: v for k, v in shown.items() if k not in ("steps", "settings", "version")} | dict(
+            self.sampler.settings
+        )
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """For tables: temperatures descending, float64 first, then by name."""
+        return (-self.sampler.temperature, self.sampler.precision != "float64", str(self))
+
+    def __str__(self) -> str:
+        """`(0.9, float32)`, and whatever else is not the default of its family."""
+        spec, facts = self.sampler, SAMPLERS[self.sampler.name]
+        words = [f"{spec.temperature:g}", spec.precision]
+        words += [f"top_p {spec.top_p:g}"] if spec.top_p != 1 else []
+        words += ["own grid"] if spec.grid != "uniform" else []
+        usual = facts.finish if spec.grid == "uniform" else "draw"
+        words += [f"finish {spec.finish}"] if spec.finish != usual else []
+        words += [spec.implementation] if spec.implementation != "fast" else []
+        words += [f"{k} {v}" for k, v in spec.settings.items() if v != facts.settings[k].default]
+        name = "" if spec.name == default_sampler(facts.family) else f"{spec.name} "
+        return f"{name}({', '.join(words)})"
+
+
+def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
+    """The sampler that reveals as this one does and takes nothing back; None for a plain one.
+
+    Steps, temperature, top_p (and its rule), precision and finish are the same, so that what is
+    left between the two is the revising.
+    """
+    name = SAMPLERS[spec.name].baseline
+    if name is None:
+        return None
+    shared = ("steps", "temperature", "precision", "top_p", "grid", "finish")
+    return SamplerSpec(name=name, **{field: getattr(spec, field) for field in shared})
+
+
+def _word_or_masses(value: Any) -> str | tuple[float, ...]:
+    if isinstance(value, str) and value == "uniform":
+        return value
+    # Bytes iterate as numbers, and sets and mappings have no order to speak of.
+    if not isinstance(value, (str, bytes, bytearray, Set, Mapping)):
+        try:
+            return _masses(tuple(value))
+        except TypeError:
+            pass  # a number, None, an array without axes
+    raise UserError(
+        "The reveal grid is neither 'uniform' nor a list of masses.",
+        where="SamplerSpec.grid",
+        got=shown(value),
+        expected="'uniform', or masses that sum to one such as [0.25, 0.25, 0.5]",
+    )
+
+
+def _masses(value: tuple[Any, ...]) -> tuple[float, ...]:
+    try:
+        # Adding zero makes one zero of 0.0 and -0.0: equal grids must have equal ids.
+        masses = tuple(float(mass) + 0.0 for mass in value)
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(
+            "The reveal grid holds something that is not a number.",
+            where="SamplerSpec.grid",
+            got=shown(value),
+        ) from None
+    if not masses or not all(mass >= 0 and math.isfinite(mass) for mass in masses):
+        raise UserError(
+            "A reveal grid needs masses of at least zero.",
+            where="SamplerSpec.grid",
+            got=shown(list(masses)),
+            expected="one or more finite numbers, none of them negative",
+        )
+    total = math.fsum(masses) if max(masses) < 2 else max(masses)  # fsum refuses to overflow
+    if abs(total - 1) > GRID_TOLERANCE:
+        raise UserError(
+            "The reveal grid does not sum to one.",
+            where="SamplerSpec.grid",
+            got=f"a sum of {total!r}" if max(masses) < 2 else f"a mass of {total!r}",
+            expected="reveal masses (not cumulative times) that sum to 1",
+        )
+    return masses

@@ -1,0 +1,123 @@
+"""A frozen value with one canonical spelling and an id, and how wrong ones are told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from strop.errors import UserError, unknown_name
+
+__all__ = [
+    "EXPECTED",
+    "MOST_STEPS",
+    "OUTPUT_LIMIT",
+    "SEED_LIMIT",
+    "Spec",
+    "left_out",
+    "out_of_range",
+    "require",
+    "shown",
+]
+
+MOST_STEPS = 2**20
+"""Beyond about a million the public grid's float32 times run out of distinct values."""
+SEED_LIMIT = 2**63
+"""Seeds are stored as 64-bit integers and given to torch's generator."""
+OUTPUT_LIMIT = 2**32
+"""An output's index is one word of the random numbers' address."""
+
+EXPECTED = {
+    "steps": f"a whole number from 1 to {MOST_STEPS:,}",
+    "temperature": "0 (greedy) or a positive number",
+    "top_p": "a number above 0 and up to 1",
+    "length": "a whole number of at least 1",
+    "size": "a whole number of at least 1",
+    "count": "a whole number of at least 1",
+    "seed": "a whole number from 0 to 2**63 - 1",
+}
+"""What a field's value may be; the error messages quote it."""
+
+
+class Spec(BaseModel):
+    """A frozen value with one canonical spelling; equal content has an equal id."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise _readable(type(self), error) from None
+
+    def canonical(self) -> str:
+        """JSON with sorted keys and no blanks: the text that is hashed."""
+        return json.dumps(
+            self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False
+        )
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
+        """A copy with some fields changed, checked like any other (pydantic's own is not)."""
+        return type(self)(**{**dict(self), **(update or {})})
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def id(self) -> str:
+        """The first 16 hex digits of the SHA-256 of the canonical text."""
+        text = f"{type(self).__name__}:{self.canonical()}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _readable(model: type[Spec], error: ValidationError) -> UserError:
+    """Pydantic's first complaint in the house's words."""
+    owner, first = model.__name__, error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or None
+    if first["type"] == "literal_error":
+        return unknown_name(
+            str(field), str(first["input"]), _literals(first), where=f"{owner}.{field}"
+        )
+    if first["type"] == "extra_forbidden":
+        return unknown_name("field", str(field), model.model_fields, where=owner)
+    if first["type"] == "missing":
+        return UserError(f"{owner} needs the field {field!r}.", where=owner)
+    return UserError(
+        f"{owner}.{field} is not valid: {first['msg'].lower()}.",
+        where=f"{owner}.{field}",
+        got=shown(first["input"]),
+        expected=EXPECTED.get(str(field)),
+    )
+
+
+def shown(value: Any) -> str:
+    """A value of any size in one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _literals(complaint: Any) -> list[str]:
+    expected = complaint["ctx"]["expected"].replace(" or ", ", ")
+    return [name.strip().strip("'") for name in expected.split(",")]
+
+
+def left_out(fields: dict[str, Any], *later: str) -> dict[str, Any]:
+    """Without fields that are empty and younger than the ids of those that lack them."""
+    return {name: value for name, value in fields.items() if name not in later or value}
+
+
+def require(spec: Spec, holds: bool, field: str) -> None:
+    """Refuse a value whose field is out of range."""
+    if not holds:
+        raise out_of_range(type(spec), field, getattr(spec, field))
+
+
+def out_of_range(owner: type[Spec], field: str, got: object) -> UserError:
+    """What to raise for it."""
+    place = f"{owner.__name__}.{field}"
+    return UserError(
+        f"{place} is out of range.", where=place, got=shown(got), expected=EXPECTED[field]
+    )
