@@ -4,19 +4,11 @@ disk, continued where it stopped.
 
 from __future__ import annotations
 
-import datetime
 import os
-import platform
-import subprocess
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
@@ -27,6 +19,7 @@ from strop.progress import Progress, Silent
 from strop.prompts import Bos, Canvas, Canvases, PromptSet
 from strop.records import default_sampler
 from strop.samplers import check_model, dense_batch, fast
+from strop.session import new_session
 from strop.spec import (
     OUTPUT_LIMIT,
     SAMPLERS,
@@ -38,13 +31,11 @@ from strop.spec import (
     SamplerSpec,
 )
 from strop.store import Cell, Run
-from strop.version import __version__
 
 __all__ = [
     "UNSAID",
     "Progress",
     "cell_spec",
-    "new_session",
     "outputs_of",
     "sample",
     "sample_cells",
@@ -55,7 +46,6 @@ UNSAID: Any = object()
 FLUSH_SECONDS = 2.0
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
 DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
-PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 
 def sample(
@@ -397,41 +387,3 @@ def _dense_draws(
         ):
             if one.index in wanted:
                 yield one
-
-
-def new_session(denoiser: Model) -> dict[str, Any]:
-    """Where and with what the outputs of this session are drawn."""
-    device = denoiser.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
-    return {
-        "session": uuid.uuid4().hex[:12],
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "checkpoint": denoiser.source,
-        "device": str(device),
-        "device_name": name or platform.machine(),
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "code": _commit(),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str:
-    """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return __version__
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return __version__
-    return f"{__version__}+{answer.stdout.strip()}"

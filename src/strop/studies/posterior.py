@@ -58,9 +58,9 @@ class Cells:
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
-    from strop.generate import new_session
     from strop.metrics.heldout import read_rows
     from strop.metrics.posterior_cells import measured_cell
+    from strop.session import new_session
 
     file = Path(ask["held_out"] or HELD_OUT)
     taus = tuple(float(tau) for tau in ask["temperature"])
