@@ -1,0 +1,1 @@
+"""Tasks with right and wrong answers."""
