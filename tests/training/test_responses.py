@@ -1,6 +1,9 @@
 """Learning responses to prompts: rows, noise, LLaDA's network and layout, the causal control."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +183,33 @@ def test_corpora_without_responses_keep_their_spelling():
     assert "response" not in DataSpec().canonical()
     assert DataSpec(rows="pairs", response=8, length=16).model_dump()["response"] == 8
     assert {"sums", "sums-ar"} <= set(config_names())
+
+
+@pytest.mark.slow
+def test_the_script_makes_trains_scores_and_packs(tmp_path):
+    root = Path(__file__).parents[2]
+    small = {**SMALL, "steps": 2, "model.hidden_dim": 16, "data.held_out": "{every: 10}"}
+    flags = [part for key, value in small.items() for part in ("--set", f"{key}={value or 'null'}")]
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "RUNS": str(tmp_path / "runs"),
+        "MODELS": str(tmp_path / "models"),
+        "COUNT": "100",
+        "TESTS": "3",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [str(root / "scripts" / "train-sums.sh"), *flags],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    for name, family in (("sums", "llada"), ("sums-ar", "ar")):
+        model = strop.denoisers.load.load_model(tmp_path / "models" / name, device="cpu")
+        assert model.spec.family == family
+        card = (tmp_path / "models" / name / "README.md").read_text()
+        assert "of 3 test problems right" in card
+        assert str(tmp_path) not in card
