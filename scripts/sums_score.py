@@ -1,8 +1,8 @@
 """How many test problems of `sums` a checkpoint gets right by greedy decoding.
 
-    python scripts/sums_score.py CHECKPOINT... [--count 500] [--steps 32] [--temperature 0]
+    python scripts/sums_score.py CHECKPOINT... [--count 500] [--steps 24] [--temperature 0]
 
-A diffusion model fills 32 positions after the prompt by LLaDA's decoder, by default one token per
+A diffusion model fills 24 positions after the prompt by LLaDA's decoder, by default one token per
 call; a causal model writes as many from left to right.
 """
 

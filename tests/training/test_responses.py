@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 import strop
 from strop.errors import UserError
+from strop.tasks.sums import RESPONSE as R
 from strop.tasks.sums import problems, tokenizer
 from strop.training.batches import Batches
 from strop.training.model import build
@@ -89,14 +90,14 @@ def test_rows_are_prompt_response_and_ends(data, both_ways):
 def test_prompts_are_never_masked_and_responses_are(both_ways):
     rows = both_ways[1].train
     batches = Batches(rows, batch=16, seed=1, objective="llada")
-    masked = torch.zeros(32)
+    masked = torch.zeros(R)
     for step in range(40):
         numbers, noise = batches.numbers(step), batches.noise(step)
         assert noise is not None
         for hidden, prompt in zip(noise.hidden, rows.prompts(numbers).tolist(), strict=True):
             assert not hidden[:prompt].any()
-            assert not hidden[prompt + 32 :].any()
-            masked += hidden[prompt : prompt + 32]
+            assert not hidden[prompt + R :].any()
+            masked += hidden[prompt : prompt + R]
     # 640 rows, a half on average: 320, with a standard deviation of about 9 by strata.
     assert (masked / 640 - 0.5).abs().max() < 0.1
 
@@ -110,12 +111,12 @@ def test_the_run_loads_as_llada_and_has_the_loss_of_the_dense_formula(both_ways)
     module.network.load_state_dict(model.network.state_dict())
     numbers = np.arange(6)
     ids, prompts = torch.from_numpy(shards.train[numbers]), shards.train.prompts(numbers)
-    noise = llada_noise(6, 32, torch.Generator().manual_seed(2))
+    noise = llada_noise(6, R, torch.Generator().manual_seed(2))
     in_rows = placed(noise, torch.from_numpy(prompts), 96)
     losses = module(ids, *in_rows.tensors()).detach()
     for row, prompt in enumerate(prompts.tolist()):  # each alone and without filling
-        alone = placed(noise.part(slice(row, row + 1)), torch.tensor([prompt]), prompt + 32)
-        dense = loss_per_token(model, ids[row : row + 1, : prompt + 32], noise=alone)
+        alone = placed(noise.part(slice(row, row + 1)), torch.tensor([prompt]), prompt + R)
+        dense = loss_per_token(model, ids[row : row + 1, : prompt + R], noise=alone)
         assert float(losses[row]) == pytest.approx(float(dense.mean()), rel=1e-4)
     assert in_rows.text is not None
     again = module(torch.where(in_rows.text, ids, 5), *in_rows.tensors())
@@ -137,8 +138,8 @@ def test_a_causal_model_predicts_the_response_only(causal):
     for number, loss in zip(numbers, losses, strict=True):
         ids = torch.from_numpy(shards.train[np.array([number])])
         prompt = int(shards.train.prompts(np.array([number]))[0])
-        logits = model.network(input_ids=ids[:, : prompt + 32]).logits[0, prompt - 1 : -1]
-        exact = F.cross_entropy(logits, ids[0, prompt : prompt + 32])
+        logits = model.network(input_ids=ids[:, : prompt + R]).logits[0, prompt - 1 : -1]
+        exact = F.cross_entropy(logits, ids[0, prompt : prompt + R])
         assert float(loss) == pytest.approx(float(exact), rel=1e-5)
 
 

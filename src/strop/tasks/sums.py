@@ -6,6 +6,10 @@ or to something else. So two or three steps count, each needs the result of the 
 numbers alone do not say which: they are drawn from the same small range whatever happens to them.
 `best_by_numbers` has the exact accuracy of the best guess that sees the numbers and no words.
 
+The response goes on from each result on the next line ("7+5=12", then "*2=24"), and the last result
+is the answer. No number is written twice: where a result has a copy, a model that fills in masked
+tokens mostly sees the copy, and learns to copy long before it learns to count.
+
 The split goes by a hash of the skeleton (the first number, then what happens and by how much),
 before any wording: a test problem's chain of steps occurs in no training problem under any names.
 """
@@ -58,7 +62,7 @@ MOST, MOST_TESTS = 10_000_000, 2_000
 """Problems that can be asked for: of the test less than half of the skeletons."""
 BLOCK, DRAWS = 1_000, 2 + 4 + EVENTS
 """Problems whose random numbers are drawn at once, and numbers per problem."""
-RESPONSE = 32
+RESPONSE = 24
 """Tokens that any worked answer fits in, with an end of text."""
 
 KINDS: tuple[Kind, ...] = ("add", "take", "times", "aside")
@@ -99,9 +103,7 @@ QUESTION = "How many {things} does {name} have now?"
 WOMAN = {"She": "She", "she": "she"}
 MAN = {"She": "He", "she": "he"}
 END, UNKNOWN = "<|endoftext|>", "<|unknown|>"
-MARK = "####"
-"""Stands before the answer."""
-_ANSWER = re.compile(r"#### (\d+)")
+_RESULT = re.compile(r"=(\d+)")
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class Problem:
 
     @property
     def answer(self) -> int:
-        """The number after the mark."""
+        """The last result."""
         return self.skeleton.answer
 
 
@@ -190,14 +192,14 @@ def problems(split: Split, count: int, *, seed: int = 0) -> list[Problem]:
 
 
 def answer_of(text: str) -> int | None:
-    """The number after the last mark of a response, if there is one."""
-    found = _ANSWER.findall(text)
+    """The last result of a response, if there is one."""
+    found = _RESULT.findall(text)
     return int(found[-1]) if found else None
 
 
 def words() -> list[str]:
     """Every word of a problem, with the space before it where it has one, sorted."""
-    found = {MARK, *WOMEN, *MEN, *(f" {word}" for word in (*WOMEN, *MEN, *THINGS))}
+    found = {*WOMEN, *MEN, *(f" {word}" for word in (*WOMEN, *MEN, *THINGS))}
     for text in (QUESTION, *itertools.chain.from_iterable(SAYINGS.values())):
         for who in (WOMAN, MAN):
             said = text.format(n=0, things="", name="", Other="", **who)
@@ -279,5 +281,5 @@ def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> Problem:
     for (kind, n), draw in zip(skeleton.events, draws[4:], strict=True):
         texts.append(_chosen(SAYINGS[kind], draw).format(n=n, **said))
     prompt = " ".join([*texts, QUESTION.format(**said)]) + "\n"
-    steps = [f"{before}{sign}{n}={after}\n" for before, sign, n, after in skeleton.steps or ()]
-    return Problem(prompt, "".join(steps) + f"{MARK} {skeleton.answer}", skeleton)
+    steps = [f"{sign}{n}={after}" for _, sign, n, after in skeleton.steps or ()]
+    return Problem(prompt, f"{skeleton.first}" + "\n".join(steps), skeleton)
