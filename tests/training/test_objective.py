@@ -19,7 +19,9 @@ from strop.training.objective import (
     Noise,
     any_order_noise,
     causal_surprise,
+    llada_noise,
     loss_per_token,
+    placed,
     public_noise,
 )
 
@@ -75,6 +77,18 @@ def clipped(law, model):
     return quad(at, 1e-3, 1, epsabs=1e-12)[0] / (1 - 1e-3)
 
 
+def llada(law, model, prompt=0):
+    """LLaDA's: t from 1e-3, masking at t, weight 1/t, over what follows a prompt of that length."""
+    response = L - prompt
+    sums = {h[prompt:]: s for h, s in surprise_sums(law, model).items() if not any(h[:prompt])}
+
+    def at(t):
+        chance = {h: t ** sum(h) * (1 - t) ** (response - sum(h)) for h in sums}
+        return sum(chance[h] * s for h, s in sums.items()) / (t * response)
+
+    return quad(at, 1e-3, 1, epsabs=1e-12)[0] / (1 - 1e-3)
+
+
 def draws(law, model, noise_of, seed):
     """Losses per sequence of many independent batches of 64 (stratified inside a batch)."""
     generator = torch.Generator().manual_seed(seed)
@@ -98,7 +112,9 @@ def test_the_area_of_the_exact_denoiser_is_the_entropy(law):
     assert area(law, TabularDenoiser(law)) == pytest.approx(entropy / L, abs=1e-10)
 
 
-@pytest.mark.parametrize(("form", "exact"), [("any-order", area), ("public", clipped)])
+@pytest.mark.parametrize(
+    ("form", "exact"), [("any-order", area), ("public", clipped), ("llada", llada)]
+)
 def test_the_forms_are_unbiased(law, model, form, exact):
     # 6,250 independent batches. The standard error is below 1% of the value (asserted), so a bias
     # of 5% would be more than five standard errors and fail; by chance this fails once in 16,000.
@@ -115,6 +131,40 @@ def test_a_wrong_weight_is_caught(law, model):
         return Noise(noise.hidden, noise.weight * (length + 1) / length, None)
 
     assert abs(z_score(draws(law, model, wrong, seed=11), area(law, model))) > 8
+
+
+def after_a_token(noise_of):
+    """The same form over the three tokens after a prompt of one."""
+
+    def noise(batch, length, generator):
+        drawn = noise_of(batch, length - 1, generator)
+        return placed(drawn, torch.ones(batch, dtype=torch.long), length)
+
+    return noise
+
+
+def test_after_a_prompt_the_loss_is_that_of_the_response(law, model):
+    value = llada(law, model, prompt=1)
+    assert abs(z_score(draws(law, model, after_a_token(llada_noise), seed=12), value)) < 4
+    # Negative controls: the prompt masked like the rest, and masked tokens that all count the same.
+    assert abs(z_score(draws(law, model, llada_noise, seed=12), value)) > 8
+
+    def unweighted(batch, length, generator):
+        noise = llada_noise(batch, length, generator)
+        return Noise(noise.hidden, torch.ones(batch), None)
+
+    assert abs(z_score(draws(law, model, after_a_token(unweighted), seed=12), value)) > 8
+
+
+def test_placed_noise_lies_in_the_responses():
+    noise = llada_noise(64, 5, torch.Generator().manual_seed(1))
+    prompts = torch.arange(64) % 7
+    moved = placed(noise, prompts, 12)
+    for row, prompt in enumerate(prompts.tolist()):
+        assert torch.equal(moved.hidden[row, prompt : prompt + 5], noise.hidden[row])
+        assert moved.hidden[row].sum() == noise.hidden[row].sum()
+        assert moved.text is not None
+        assert moved.text[row].tolist() == [True] * (prompt + 5) + [False] * (7 - prompt)
 
 
 def test_the_clipped_bound_is_not_the_bound(law, model):

@@ -15,7 +15,7 @@ from strop.denoisers.bidirectional_layout import transformer_layout
 from strop.denoisers.bidirectional_load import Release, load_bidirectional
 from strop.denoisers.loading import Loading
 
-__all__ = ["CHAT_TEMPLATE", "LLaDA", "layout", "load_llada"]
+__all__ = ["CHAT_TEMPLATE", "LLaDA", "config_of", "layout", "load_llada", "stored_name"]
 
 CHAT_TEMPLATE = (
     "{{ '<|startoftext|>' }}"
@@ -80,10 +80,20 @@ def load_llada(found: Located, loading: Loading) -> Bidirectional:
 
 def layout(shape: DiTShape) -> Layout:
     """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    return transformer_layout(shape, RELEASE, _config, SPECIAL, CHAT_TEMPLATE)
+    return transformer_layout(shape, RELEASE, config_of, SPECIAL, CHAT_TEMPLATE)
 
 
-def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
+def stored_name(name: str) -> str:
+    """What LLaDA's files call a tensor of transformers' Llama."""
+    for old, new in _ENDS.items():
+        if name == f"{new}.weight":
+            return f"{_ROOT}{old}.weight"
+    layer, part = name.removeprefix("model.layers.").removesuffix(".weight").split(".", 1)
+    old = next(old for old, new in _PARTS.items() if new == part)
+    return f"{_ROOT}blocks.{layer}.{old}.weight"
+
+
+def config_of(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as LLaDA writes it."""
     return {
         "architectures": list(RELEASE.architectures),

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import derive_seed
-from strop.training.objective import NOISES, Noise
+from strop.training.objective import Noise
+from strop.training.responses import row_noise
 from strop.training.shards import Rows
 
 __all__ = ["Batches"]
@@ -39,11 +40,11 @@ class Batches:
         return torch.from_numpy(self.rows[numbers])
 
     def noise(self, step: int) -> Noise | None:
-        """Which tokens of the global batch are hidden; a causal model hides none."""
-        if self.objective == "causal":
-            return None
+        """Which tokens of the global batch are hidden; see `row_noise`."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "noise", step))
-        return NOISES[self.objective](self.batch, self.rows.length, generator)
+        return row_noise(
+            self.rows, lambda: self.numbers(step), self.batch, self.objective, generator
+        )
 
     def _epoch(self, epoch: int) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:

@@ -20,6 +20,7 @@ from strop.disk import disk, locked, write
 from strop.errors import UserError
 from strop.training.clean import CLEANERS
 from strop.training.documents import Census, check_source, read_source
+from strop.training.responses import make_pairs
 from strop.training.rows import make_rows
 from strop.training.shards import (
     MANIFEST,
@@ -125,6 +126,7 @@ def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
             "tokens": writer.rows * spec.length,
             "dtype": writer.dtype.name,
             "shards": writer.files,
+            **({} if spec.response is None else {"response": spec.response}),
         }
         for split, writer in writers.items()
     }
@@ -235,6 +237,10 @@ def _tokenise(
 
     # Held-out documents are few: they wait until the training ones are through.
     for split, documents in (("train", training()), ("held_out", held)):
+        if spec.response is not None:
+            for rows, prompts in make_pairs(documents, codec, end, spec.length, spec.response):
+                writers[split].add(rows, number, prompts)
+            continue
         for rows in make_rows(documents, spec.rows, codec, end, spec.length):
             writers[split].add(rows, number)
 

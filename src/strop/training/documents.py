@@ -123,7 +123,9 @@ def _texts(file: Path, separator: str | None) -> Iterator[str]:
             for number, line in enumerate(stream, 1):
                 if "\x00" in line:
                     raise _not_text(file, f"a zero byte in line {number}")
-                if separator is not None and line.strip() == separator:
+                if separator == "\n":
+                    yield line
+                elif separator is not None and line.strip() == separator:
                     yield "".join(lines)
                     lines = []
                 else:

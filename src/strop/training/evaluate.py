@@ -14,7 +14,8 @@ from torch import Tensor
 
 from strop.denoisers.tokenizer import TextCodec
 from strop.rng import derive_seed
-from strop.training.objective import NOISES, Noise
+from strop.training.objective import Noise
+from strop.training.responses import row_noise
 from strop.training.shards import Rows
 
 __all__ = ["HeldOutLoss", "held_out_losses", "summary"]
@@ -67,14 +68,13 @@ def held_out_losses(
     """
     count = min(count, len(rows))
     numbers = np.linspace(0, len(rows) - 1, count).round().astype(np.int64)
-    noise = None
-    if form != "causal":
-        generator = torch.Generator().manual_seed(derive_seed(seed, "held-out"))
-        # Strata follow each other along the rows; shuffled, no part of the corpus is favoured.
-        order = torch.randperm(count, generator=generator)
-        drawn = NOISES[form](count, rows.length, generator)
-        sigma = None if drawn.sigma is None else drawn.sigma[order]
-        noise = Noise(drawn.hidden[order], drawn.weight[order], sigma)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "held-out"))
+    # Strata follow each other along the rows; shuffled, no part of the corpus is favoured.
+    order = torch.randperm(count, generator=generator)
+    # Row i of the noise is for the row whose place in the order is i.
+    back = order.argsort().numpy()
+    noise = row_noise(rows, lambda: numbers[back], count, form, generator)
+    noise = None if noise is None else noise.part(order)
     out = np.zeros(count)
     for first in range(share[0] * batch, count, share[1] * batch):
         part = slice(first, min(first + batch, count))
@@ -92,7 +92,7 @@ def summary(
     means = [losses[generator.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
     mean, (low, high) = float(losses.mean()), np.quantile(means, [0.025, 0.975])
     per_character = None
-    if codec is not None:
+    if codec is not None and rows.response is None:
         numbers = np.linspace(0, len(rows) - 1, n).round().astype(np.int64)
         characters = sum(len(codec.decode(row)) for row in rows[numbers])
         per_character = mean * n * rows.length / characters

@@ -30,8 +30,7 @@ from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
 from strop.training.model import (
-    Causal,
-    Diffusion,
+    Trainable,
     attend_plainly,
     build,
     check_compiler,
@@ -42,7 +41,7 @@ from strop.training.optimizers import optimizers_of
 from strop.training.parallel import Parts, make_fabric, network_dtype
 from strop.training.plot import plot_losses
 from strop.training.run import PLOT, TrainingRun
-from strop.training.save import save_causal, save_diffusion
+from strop.training.save import save_network
 from strop.training.schedule import is_kept, is_over, learning_rate, share_done
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
@@ -165,14 +164,14 @@ def _corpus(
     else:
         fabric.barrier()
         corpus = Shards(directory)
-    needed = corpus.vocabulary + (spec.model.family == "mdlm")
+    masked = spec.model.family != "ar"
+    needed = corpus.vocabulary + masked
     if spec.model.vocab_size not in (None, needed):
         raise UserError(
             "Tokenizer and model have different sizes.",
             where="model.vocab_size",
             got=spec.model.vocab_size,
-            expected=f"{needed}: {corpus.vocabulary} tokens"
-            + (" and the mask" if spec.model.family == "mdlm" else ""),
+            expected=f"{needed}: {corpus.vocabulary} tokens" + (" and the mask" if masked else ""),
             fix="leave model.vocab_size out, or use the tokenizer that the model was made for",
         )
     return corpus
@@ -227,8 +226,8 @@ class Session:
             self.fabric_optimizers = [self.fabric_optimizers]
         self.parts = Parts(self.module, self.optimizers)
         self.mean_parts = Parts(self.average.module)
-        self.network: Diffusion | Causal = module
-        self.form = "any-order" if spec.objective == "public" else spec.objective
+        self.network: Trainable = module
+        self.form = "causal" if spec.objective == "causal" else "any-order"
         if spec.model.time_conditioning:
             self.form = "public"
         self._resume(resume)
@@ -324,8 +323,7 @@ class Session:
         device = self.fabric.device
         if noise is None:
             return module(ids.to(device))
-        noise = noise.to(device)
-        return module(ids.to(device), noise.hidden, noise.weight, noise.sigma)
+        return module(ids.to(device), *noise.to(device).tensors())
 
     def _log(self, rate: float, norm: float) -> None:
         state = self.state
@@ -397,10 +395,7 @@ class Session:
     def _write_checkpoint(self, directory: Path, mean: dict[str, Any], kept: bool) -> None:
         tensors = {key.removeprefix("network."): value for key, value in mean.items()}
         tokenizer = self.corpus.tokenizer_json
-        if isinstance(self.network, Diffusion):
-            save_diffusion(directory, self.network.network.shape, tensors, tokenizer)
-        else:
-            save_causal(directory, self.network.network.config, tensors, tokenizer)
+        save_network(directory, self.network, tensors, tokenizer, self.corpus.end_of_text)
         if kept:
             (directory / "kept").touch()
 

@@ -20,12 +20,14 @@ from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.training.attention import plain_attention
 from strop.training.init import local_init
-from strop.training.objective import Noise, causal_surprise, hidden_surprise, loss_of
+from strop.training.objective import Noise, causal_surprise, hidden_surprise, loss_of, surprise_of
 from strop.training.spec import TrainSpec
 
 __all__ = [
+    "BothWays",
     "Causal",
     "Diffusion",
+    "Trainable",
     "attend_plainly",
     "build",
     "check_compiler",
@@ -43,9 +45,15 @@ class Diffusion(nn.Module):
         self.dtype = dtype
 
     def forward(
-        self, ids: Tensor, hidden: Tensor, weight: Tensor, sigma: Tensor | None = None
+        self,
+        ids: Tensor,
+        hidden: Tensor,
+        weight: Tensor,
+        sigma: Tensor | None = None,
+        text: Tensor | None = None,
     ) -> Tensor:
         """Loss per token of every sequence, [B], under the noise given by its parts."""
+        assert text is None  # the spec refuses responses for this family
         noise = Noise(hidden, weight, sigma)
         shape = self.network.shape
         surprise = hidden_surprise(
@@ -67,11 +75,56 @@ class Causal(nn.Module):
         self.network = network
         self.dtype = dtype
 
-    def forward(self, ids: Tensor, *_noise: Tensor | None) -> Tensor:
-        """Loss per predicted token of every sequence, [B]."""
+    def forward(
+        self,
+        ids: Tensor,
+        predicted: Tensor | None = None,
+        weight: Tensor | None = None,
+        *_noise: Tensor | None,
+    ) -> Tensor:
+        """Loss per predicted token of every sequence, [B]: all of them, or those of a response.
+
+        What fills a row after its response comes too late for a causal model to see.
+        """
         with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             logits = self.network(input_ids=ids, use_cache=False).logits
-        return causal_surprise(logits, ids).mean(-1)
+        surprise = causal_surprise(logits, ids)
+        if predicted is None or weight is None:
+            return surprise.mean(-1)
+        return (surprise * predicted[:, 1:]).sum(-1) * weight / ids.shape[1]
+
+
+class BothWays(nn.Module):
+    """A Llama that looks both ways, LLaDA's network, with the loss of masked diffusion."""
+
+    def __init__(self, network: Any, mask_id: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.network = network
+        self.mask_id = mask_id
+        self.dtype = dtype
+
+    def forward(
+        self,
+        ids: Tensor,
+        hidden: Tensor,
+        weight: Tensor,
+        sigma: Tensor | None = None,
+        text: Tensor | None = None,
+    ) -> Tensor:
+        """Loss per token of every sequence, [B]; what lies outside `text` is not looked at."""
+        width = ids.shape[1] if text is None else int(text.sum(1).max())
+        noisy = torch.where(hidden, self.mask_id, ids)[:, :width]
+        shown = None if text is None else text[:, :width].long()
+        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            states = self.network.model(
+                input_ids=noisy, attention_mask=shown, use_cache=False
+            ).last_hidden_state
+            logits = self.network.lm_head(states[hidden[:, :width]]).float()
+        return loss_of(surprise_of(logits, ids[hidden], self.mask_id), Noise(hidden, weight, sigma))
+
+
+Trainable = Diffusion | BothWays | Causal
+"""What is trained."""
 
 
 def build(
@@ -80,7 +133,7 @@ def build(
     end_of_text: int,
     dtype: torch.dtype,
     frequencies: Callable[[], np.ndarray],
-) -> Diffusion | Causal:
+) -> Trainable:
     """A new network for a tokenizer of `vocabulary` tokens, initialised by the spec's seed.
 
     `frequencies` counts the training tokens; it is called only where the initialisation asks.
@@ -89,13 +142,15 @@ def build(
         torch.manual_seed(derive_seed(spec.seed, "init"))
         if spec.model.family == "ar":
             return Causal(_causal(spec, vocabulary, end_of_text), dtype)
+        if spec.model.family == "llada":
+            return BothWays(_both_ways(spec, vocabulary + 1), vocabulary, dtype)
         network = DiT(shape_of(spec, vocabulary))
         if spec.model.init == "local":
             local_init(network, frequencies())
         return Diffusion(network, dtype)
 
 
-def attend_plainly(module: Diffusion | Causal) -> None:
+def attend_plainly(module: Trainable) -> None:
     """Let the blocks of a diffusion network attend by plain products; transformers' own stay."""
     if isinstance(module, Diffusion):
         for block in module.network.blocks:
@@ -103,7 +158,7 @@ def attend_plainly(module: Diffusion | Causal) -> None:
             block.mix = plain_attention
 
 
-def compile_blocks(module: Diffusion | Causal, device: torch.device) -> None:
+def compile_blocks(module: Trainable, device: torch.device) -> None:
     """Let torch compile what runs before the head: its shapes are the same in every step.
 
     Only this object's call is replaced: names of weights, and so checkpoints, stay as they are.
@@ -144,11 +199,31 @@ def shape_of(spec: TrainSpec, vocabulary: int) -> DiTShape:
 
 
 def _causal(spec: TrainSpec, vocabulary: int, end_of_text: int) -> Any:
+    return _llama(
+        spec,
+        vocab_size=vocabulary,
+        bos_token_id=end_of_text,
+        eos_token_id=end_of_text,
+        tie_word_embeddings=True,
+    )
+
+
+def _both_ways(spec: TrainSpec, classes: int) -> Any:
+    return _llama(
+        spec,
+        vocab_size=classes,
+        bos_token_id=None,
+        eos_token_id=None,
+        is_causal=False,
+        tie_word_embeddings=False,
+    )
+
+
+def _llama(spec: TrainSpec, **more: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model = spec.model
     config = LlamaConfig(
-        vocab_size=vocabulary,
         hidden_size=model.hidden_dim,
         # Three matrices of this width cost what two of four times the width do.
         intermediate_size=-(-8 * model.hidden_dim // 3 // 32) * 32,
@@ -156,8 +231,6 @@ def _causal(spec: TrainSpec, vocabulary: int, end_of_text: int) -> Any:
         num_attention_heads=model.n_heads,
         max_position_embeddings=spec.data.length,
         attention_dropout=model.dropout,
-        bos_token_id=end_of_text,
-        eos_token_id=end_of_text,
-        tie_word_embeddings=True,
+        **more,
     )
     return LlamaForCausalLM(config)

@@ -9,6 +9,12 @@ those times, not the whole of it.
 token costs -log p(token | visible) L / k, so that a sequence costs, per token, the mean over the
 masked ones. It is unbiased for the bound itself: the area under the loss profile.
 
+`llada`, as LLaDA is trained: t uniform on [1e-3, 1] (stratified here), every token masked with
+probability t itself; a masked token costs -log p(token | visible) / t.
+
+In rows of prompt and response, each form is drawn over the response alone and put where it lies
+(`placed`): nothing of a prompt is ever masked, and the loss is per token of the response.
+
 Visible tokens cost nothing, so the head is asked at masked positions only; the numbers are those
 of the dense formula (`loss_per_token`).
 """
@@ -32,10 +38,13 @@ __all__ = [
     "any_order_noise",
     "causal_surprise",
     "hidden_surprise",
+    "llada_noise",
     "loss_of",
     "loss_per_token",
+    "placed",
     "public_noise",
     "stratified_times",
+    "surprise_of",
 ]
 
 TIME_EPSILON = 1e-3
@@ -58,17 +67,22 @@ class Noise:
     weight: Tensor
     """[B]: the factor of a masked token's surprise in the loss per token."""
     sigma: Tensor | None
-    """[B], the noise level; the any-order form has none."""
+    """[B], the noise level; forms without one have none."""
+    text: Tensor | None = None
+    """[B, L], true up to the response's end, in rows of prompt and response: the rest is filling
+    that no token may look at. None: every row is text to its end."""
 
-    def part(self, rows: slice) -> Noise:
+    def part(self, rows: slice | Tensor) -> Noise:
         """Some of the sequences."""
-        sigma = None if self.sigma is None else self.sigma[rows]
-        return Noise(self.hidden[rows], self.weight[rows], sigma)
+        return Noise(*(None if one is None else one[rows] for one in self.tensors()))  # pyright: ignore[reportArgumentType]
 
     def to(self, device: torch.device) -> Noise:
         """The same elsewhere."""
-        sigma = None if self.sigma is None else self.sigma.to(device)
-        return Noise(self.hidden.to(device), self.weight.to(device), sigma)
+        return Noise(*(None if one is None else one.to(device) for one in self.tensors()))  # pyright: ignore[reportArgumentType]
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """The fields, in order: what a module's `forward` takes after the ids."""
+        return self.hidden, self.weight, self.sigma, self.text
 
 
 def public_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:
@@ -94,9 +108,28 @@ def any_order_noise(batch: int, length: int, generator: torch.Generator | None =
     return Noise(order < count[:, None], length / count.float(), None)
 
 
+def llada_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:
+    """LLaDA's form: stratified times, masked with probability t, weight 1/t."""
+    t = stratified_times(batch, generator)
+    return Noise(torch.rand(batch, length, generator=generator) < t[:, None], 1 / t, None)
+
+
+def placed(noise: Noise, prompts: Tensor, length: int) -> Noise:
+    """Noise over responses alone, moved into rows of `length` behind prompts of these lengths.
+
+    The weights are scaled so that a loss per token of the row is one per token of the response.
+    """
+    response = noise.hidden.shape[1]
+    within = torch.arange(length) - prompts[:, None]
+    inside = (within >= 0) & (within < response)
+    hidden = noise.hidden.gather(1, within.clamp(0, response - 1)) & inside
+    return Noise(hidden, noise.weight * (length / response), noise.sigma, within < response)
+
+
 NOISES: dict[str, Callable[[int, int, torch.Generator | None], Noise]] = {
     "public": public_noise,
     "any-order": any_order_noise,
+    "llada": llada_noise,
 }
 """The forms by name."""
 
@@ -129,9 +162,14 @@ def hidden_surprise(
     assert sigma is not None  # the spec refuses the combination
     features = network.features(noisy, sigma, dtype)
     logits = network.head(features[noise.hidden], dtype).float()
+    return surprise_of(logits, ids[noise.hidden], mask_id)
+
+
+def surprise_of(logits: Tensor, tokens: Tensor, mask_id: int) -> Tensor:
+    """-log p(token) of each row of scores [n, V], the mask ruled out; the scores are changed."""
     with torch.no_grad():  # a constant: its gradient is the identity, which needs no graph
         logits[:, mask_id] += NEG_INFINITY  # the mask is no clean token (SUBS)
-    return F.cross_entropy(logits, ids[noise.hidden], reduction="none")
+    return F.cross_entropy(logits, tokens, reduction="none")
 
 
 def loss_of(surprise: Tensor, noise: Noise) -> Tensor:

@@ -16,13 +16,15 @@ from strop.checkpoints.checkpoint import read_checkpoint
 from strop.checkpoints.config import infer_shape
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.dit import DiT
+from strop.denoisers.llada import RELEASE
+from strop.denoisers.load import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk
 from strop.errors import CheckFailed
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import Causal, Diffusion
+from strop.training.model import BothWays, Causal, Diffusion, Trainable
 from strop.training.objective import Noise
-from strop.training.save import save_causal, save_diffusion
+from strop.training.save import save_network
 from strop.training.shards import Rows, Shards
 
 __all__ = ["TOLERANCE", "Packed", "measure", "pack"]
@@ -55,11 +57,10 @@ def pack(
     tokenizer = (checkpoint / "tokenizer.json").read_bytes()
     with disk(out):
         out.mkdir(parents=True, exist_ok=True)
-    network = _module(checkpoint).network
-    if isinstance(network, DiT):
-        save_diffusion(out, network.shape, network.state_dict(), tokenizer, dtype=torch.float16)
-    else:
-        save_causal(out, network.config, network.state_dict(), tokenizer, dtype=torch.float16)
+    module = _module(checkpoint)
+    network: Any = module.network
+    weights, end = network.state_dict(), shards.end_of_text
+    save_network(out, module, weights, tokenizer, end, dtype=torch.float16)
     after = measure(out, shards, seed=seed, rows=rows, batch=batch)
     parameters = sum(p.numel() for p in network.parameters())
     packed = Packed(before, after, parameters, (out / "model.safetensors").stat().st_size)
@@ -96,14 +97,18 @@ def _caller(module: Any) -> Callable[[Tensor, Noise | None], Tensor]:
     def losses(ids: Tensor, noise: Noise | None) -> Tensor:
         if noise is None:
             return module(ids)
-        return module(ids, noise.hidden, noise.weight, noise.sigma)
+        return module(ids, *noise.tensors())
 
     return losses
 
 
-def _module(checkpoint: Path) -> Diffusion | Causal:
+def _module(checkpoint: Path) -> Trainable:
     """The network of a checkpoint in float32, as a module with a loss."""
-    if "model_type" in read_json_object(checkpoint / "config.json"):
+    kind = read_json_object(checkpoint / "config.json").get("model_type")
+    if kind == RELEASE.model_type:
+        model: Any = load_model(checkpoint, device="cpu", dtype="float32")
+        return BothWays(model.network, model.mask_id, torch.float32)
+    if kind is not None:
         from transformers import AutoModelForCausalLM
 
         return Causal(AutoModelForCausalLM.from_pretrained(checkpoint), torch.float32)

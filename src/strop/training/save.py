@@ -1,4 +1,4 @@
-"""Loadable checkpoints: the hub layout for diffusion, transformers' own for causal models."""
+"""Loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for causal models."""
 
 from __future__ import annotations
 
@@ -13,9 +13,31 @@ from safetensors.torch import save
 from torch import Tensor
 
 from strop.checkpoints.config import DiTShape
+from strop.checkpoints.transformer import TransformerShape
+from strop.denoisers.llada import config_of, stored_name
 from strop.disk import write
+from strop.training.model import BothWays, Diffusion, Trainable
 
-__all__ = ["save_causal", "save_diffusion"]
+__all__ = ["save_causal", "save_diffusion", "save_llada", "save_network"]
+
+
+def save_network(
+    directory: Path,
+    module: Trainable,
+    tensors: Mapping[str, Tensor],
+    tokenizer: bytes,
+    end_of_text: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """The weights `tensors` of a module's network in the layout of its family."""
+    if isinstance(module, Diffusion):
+        save_diffusion(directory, module.network.shape, tensors, tokenizer, dtype=dtype)
+    elif isinstance(module, BothWays):
+        shape = _shape(module)
+        save_llada(directory, shape, tensors, tokenizer, end_of_text, dtype=dtype)
+    else:
+        save_causal(directory, module.network.config, tensors, tokenizer, dtype=dtype)
 
 
 def save_diffusion(
@@ -30,6 +52,36 @@ def save_diffusion(
     config = {("model_length" if k == "length" else k): v for k, v in asdict(shape).items()}
     stored = {f"backbone.{key}": value for key, value in tensors.items()}
     _write_all(directory, config, stored, tokenizer, dtype)
+
+
+def save_llada(
+    directory: Path,
+    shape: TransformerShape,
+    tensors: Mapping[str, Tensor],
+    tokenizer: bytes,
+    end_of_text: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """What the LLaDA family reads: its configuration, its names, tokenizer.json."""
+    stored = {stored_name(key): value for key, value in tensors.items()}
+    _write_all(directory, config_of(shape, end_of_text), stored, tokenizer, dtype)
+
+
+def _shape(module: BothWays) -> TransformerShape:
+    config = module.network.config
+    return TransformerShape(
+        vocab_size=config.vocab_size,
+        length=config.max_position_embeddings,
+        width=config.hidden_size,
+        n_blocks=config.num_hidden_layers,
+        n_heads=config.num_attention_heads,
+        n_kv_heads=config.num_key_value_heads,
+        mlp_width=config.intermediate_size,
+        norm_eps=config.rms_norm_eps,
+        rope_theta=float(config.rope_parameters["rope_theta"]),
+        mask_id=module.mask_id,
+    )
 
 
 def save_causal(

@@ -5,6 +5,7 @@
       tokenizer.json
       train-00000.bin ...      rows, uint16 or uint32
       train-source.bin         the source's number of every row, uint8
+      train-prompts.bin        the length of every row's prompt, uint16 (only with responses)
       train-rows.npy           which rows count, and how often (only with a filter or repeats)
       held_out-...             the same for documents that nothing above has seen
 
@@ -46,15 +47,20 @@ class ShardWriter:
         self._waiting: list[NDArray[Any]] = []
         self._waiting_rows = 0
         self._sources: list[NDArray[np.uint8]] = []
+        self._prompts: list[NDArray[np.uint16]] = []
         self._per_shard = max(1, SHARD_TOKENS // length)
 
-    def add(self, rows: NDArray[np.int64], source: int) -> None:
-        """Take some rows of one source."""
+    def add(
+        self, rows: NDArray[np.int64], source: int, prompts: NDArray[np.int64] | None = None
+    ) -> None:
+        """Take some rows of one source, with the lengths of their prompts if they have any."""
         if not len(rows):
             return
         self._waiting.append(rows.astype(self.dtype))
         self._waiting_rows += len(rows)
         self._sources.append(np.full(len(rows), source, np.uint8))
+        if prompts is not None:
+            self._prompts.append(prompts.astype(np.uint16))
         self.rows += len(rows)
         while self._waiting_rows >= self._per_shard:
             self._flush(self._per_shard)
@@ -65,6 +71,9 @@ class ShardWriter:
             self._flush(self._waiting_rows)
         sources = np.concatenate(self._sources) if self._sources else np.zeros(0, np.uint8)
         write(self.directory / f"{self.split}-source.bin", sources.tobytes())
+        if self._prompts:
+            prompts = np.concatenate(self._prompts)
+            write(self.directory / f"{self.split}-prompts.bin", prompts.tobytes())
 
     def _flush(self, count: int) -> None:
         stacked = np.concatenate(self._waiting)
@@ -95,6 +104,12 @@ class Rows:
         sources = directory / f"{split}-source.bin"
         with opening(sources):
             self.source: NDArray[np.uint8] = np.fromfile(sources, np.uint8)
+        self.response: int | None = entry.get("response")
+        """Tokens of every row's response; None: rows are text without prompts."""
+        if self.response is not None:
+            prompts = directory / f"{split}-prompts.bin"
+            with opening(prompts):
+                self._prompts = np.fromfile(prompts, np.uint16)
         index = directory / f"{split}-rows.npy"
         self._index = np.load(index, mmap_mode="r") if index.is_file() else None
 
@@ -110,6 +125,10 @@ class Rows:
             first = 0 if which == 0 else self._ends[which - 1]
             out[i] = self._maps[which][place - first]
         return out
+
+    def prompts(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The lengths of the prompts of some rows."""
+        return self._prompts[self.places(numbers)].astype(np.int64)
 
     def places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where on disk the rows of these numbers lie."""
@@ -185,7 +204,8 @@ def write_index(path: Path, rows: NDArray[np.int64]) -> None:
 
 def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     """The last file of a preparation: what is here, with the hashes that nobody has taken yet."""
-    beside = [f"{split}-{part}" for split in SPLITS for part in ("source.bin", "rows.npy")]
+    parts = ("source.bin", "prompts.bin", "rows.npy")
+    beside = [f"{split}-{part}" for split in SPLITS for part in parts]
     files = {n: sha256_of(directory / n) for n in beside if (directory / n).is_file()}
     whole = {"format": FORMAT, **manifest, "files": files}
     text = json.dumps({**whole, "sha256": _own_hash(whole)}, indent=2, allow_nan=False) + "\n"

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from strop.errors import UserError, unknown_name
 from strop.spec import Spec
@@ -31,6 +31,10 @@ CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
 
 MOST_TOKENS = 1_000_000
 """The tokenizer's library sets memory aside for all of them at once, and aborts if it cannot."""
+
+
+OWN_OBJECTIVE = {"ar": "causal", "llada": "llada"}
+"""What a family learns by when nothing is said."""
 
 
 def _at_least(spec: Spec, field: str, least: float) -> None:
@@ -79,7 +83,8 @@ class SourceSpec(Spec):
     licence: str
     """Recorded in the manifest and in every model card."""
     separator: str | None = "<|endoftext|>"
-    """A line that stands between two documents of a file; null: every file is one document."""
+    """A line that stands between two documents of a file; a line break: every line is a document;
+    null: every file is one."""
     skip: tuple[str, ...] = ()
     """Regular expressions; a document whose beginning matches one is left out."""
     repeat: int = 1
@@ -132,8 +137,11 @@ class DataSpec(Spec):
     """`gpt2`, `bpe` (trained here, on training documents), or a directory with a tokenizer."""
     bpe_size: int = 4096
     """Tokens of `bpe`, end-of-text included, the mask not."""
-    rows: Literal["wrapped", "packed", "sentences"] = "wrapped"
-    """`wrapped` as in the public code, `packed` end to end, `sentences` from sentence starts."""
+    rows: Literal["wrapped", "packed", "sentences", "pairs"] = "wrapped"
+    """`wrapped` as in the public code, `packed` end to end, `sentences` from sentence starts;
+    `pairs`: every document is a JSON object with `prompt` and `response`."""
+    response: int | None = None
+    """Tokens of the response in a row of `pairs`; end-of-texts fill it up, and count."""
     length: int = 1024
     """Tokens in a row."""
     keep: float = 1.0
@@ -152,14 +160,31 @@ class DataSpec(Spec):
         for name in self.keep_all_of:
             if name not in names:
                 raise unknown_name("source", name, names, where="data.keep_all_of")
+        if (self.rows == "pairs") != (self.response is not None):
+            raise UserError(
+                "A response's length goes with rows of pairs, and they with it.",
+                where="data.response",
+                got=f"rows: {self.rows}, response: {self.response}",
+            )
+        if self.response is not None:
+            _within(self, "response", 1, self.length - 1)
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what does not apply: corpora that have no responses keep their old spelling."""
+        tree = handler(self)
+        if self.response is None:
+            del tree["response"]
+        return tree
 
 
 class ModelSpec(Spec):
-    """The network; its vocabulary is the tokenizer's, plus the mask for `mdlm`."""
+    """The network; its vocabulary is the tokenizer's, plus the mask for diffusion."""
 
-    family: Literal["mdlm", "ar"] = "mdlm"
-    """`mdlm`: masked diffusion. `ar`: a causal language model that transformers loads."""
+    family: Literal["mdlm", "llada", "ar"] = "mdlm"
+    """`mdlm`: masked diffusion. `llada`: the same with a Llama that looks both ways, in LLaDA's
+    layout. `ar`: a causal language model that transformers loads."""
     hidden_dim: int = 768
     n_blocks: int = 12
     n_heads: int = 12
@@ -169,7 +194,7 @@ class ModelSpec(Spec):
     init: Literal["public", "local"] = "public"
     """`local`: gates open, output bias at unigram frequencies, heads at the nearest neighbours."""
     vocab_size: int | None = None
-    """Classes, the mask of `mdlm` included. Left out, the tokenizer decides; given, it must fit."""
+    """Classes, the mask included. Left out, the tokenizer decides; given, it must fit."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -183,9 +208,9 @@ class ModelSpec(Spec):
                 got=f"{self.n_heads} heads, width {self.hidden_dim}",
                 expected="a width that splits into heads of an even size",
             )
-        if self.family == "ar" and (self.time_conditioning or self.init != "public"):
+        if self.family != "mdlm" and (self.time_conditioning or self.init != "public"):
             raise UserError(
-                "A causal model has no noise level and one initialisation.",
+                "A Llama has no noise level and one initialisation.",
                 where="model",
                 expected="time_conditioning: false and init: public",
             )
@@ -203,8 +228,9 @@ class TrainSpec(Spec):
     """A checkpoint to begin with instead of new weights, as `strop sample` takes it: a directory,
     `embedded:NAME`, a hub id. Family, shape and tokenizer must be the run's; optimiser and schedule
     begin anew."""
-    objective: Literal["public", "any-order", "causal"] = "public"
-    """`public`: t uniform on [1e-3, 1], weight 1/t. `any-order`: mask count uniform, weight 1/k."""
+    objective: Literal["public", "any-order", "llada", "causal"] = "public"
+    """`public`: t uniform on [1e-3, 1], weight 1/t. `any-order`: mask count uniform, weight 1/k.
+    `llada`: as `public`, with LLaDA's masking; see `strop.training.objective`."""
     steps: int | None = None
     """Optimizer steps; may be left out if `minutes` says when to end."""
     minutes: float | None = None
@@ -260,8 +286,8 @@ class TrainSpec(Spec):
         if isinstance(data, dict) and "objective" not in data:
             model = data.get("model", {})
             family = model.get("family") if isinstance(model, dict) else model.family
-            if family == "ar":
-                data = {**data, "objective": "causal"}
+            if family in OWN_OBJECTIVE:
+                data = {**data, "objective": OWN_OBJECTIVE[family]}
         return data
 
     @model_validator(mode="after")
@@ -293,11 +319,18 @@ class TrainSpec(Spec):
                 "Objective and family do not go together.",
                 where="TrainSpec.objective",
                 got=f"{self.objective!r} for {self.model.family!r}",
-                expected="causal for ar; public or any-order for mdlm",
+                expected="causal for ar; public, any-order or llada for the others",
             )
-        if self.objective == "any-order" and self.model.time_conditioning:
+        if self.data.response is not None and self.model.family == "mdlm":
             raise UserError(
-                "The any-order form has no noise level to condition on.",
+                "This family learns from text without prompts.",
+                where="model.family",
+                got=self.model.family,
+                expected="llada or ar, with rows: pairs",
+            )
+        if self.objective in ("any-order", "llada") and self.model.time_conditioning:
+            raise UserError(
+                f"The {self.objective} form has no noise level to condition on.",
                 where="TrainSpec.objective",
                 expected="objective: public, or model.time_conditioning: false",
             )

@@ -8,19 +8,19 @@ from strop.denoisers.dit import DiT
 from strop.denoisers.load import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.training.model import Causal, Diffusion
+from strop.training.model import BothWays, Diffusion, Trainable
 
 __all__ = ["begin_with"]
 
 
-def begin_with(module: Diffusion | Causal, source: str, codec: TextCodec) -> str:
+def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
     """Fill a new module with the weights of `source`; returns their SHA-256.
 
     The checkpoint must be of the run's family, shape and tokenizer. Its optimiser is not taken
     over: checkpoints do not have it, and a run after one whose rate has fallen wants a new one.
     """
     model = load_model(source, device="cpu", dtype="float32")
-    family = "mdlm" if isinstance(module, Diffusion) else "ar"
+    family = {Diffusion: "mdlm", BothWays: "llada"}.get(type(module), "ar")
     if model.spec.family != family:
         raise _unfit("family", source, model.spec.family, family)
     if model.codec is None or model.codec.to_json() != codec.to_json():

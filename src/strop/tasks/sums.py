@@ -1,0 +1,285 @@
+"""Sums: small word problems whose answers are written out step by step.
+
+A problem is a number of things that somebody has, then three events. Each adds, takes away or
+multiplies, or (one of them, in half of the problems) does not matter: it happens to somebody else,
+or to something else. So two or three steps count, each needs the result of the one before, and the
+numbers alone do not say which: they are drawn from the same small range whatever happens to them.
+`best_by_numbers` has the exact accuracy of the best guess that sees the numbers and no words.
+
+The response goes on from each result on the next line ("7+5=12", then "*2=24"), and the last result
+is the answer. No number is written twice: where a result has a copy, a model that fills in masked
+tokens mostly sees the copy, and learns to copy long before it learns to count.
+
+The split goes by a hash of the skeleton (the first number, then what happens and by how much),
+before any wording: a test problem's chain of steps occurs in no training problem under any names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.rng import Stream
+
+__all__ = [
+    "RESPONSE",
+    "Kind",
+    "Problem",
+    "Skeleton",
+    "Split",
+    "answer_of",
+    "best_by_numbers",
+    "commonest_answer",
+    "problems",
+    "split_of",
+    "tokenizer",
+    "words",
+]
+
+Kind = Literal["add", "take", "times", "aside"]
+Split = Literal["train", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+T = TypeVar("T")
+
+LARGEST = 99
+"""No step goes beyond it, none below 1."""
+FIRSTS = range(2, 21)
+AMOUNTS = range(2, 6)
+EVENTS = 3
+TEST_SHARE = 10
+"""One skeleton in so many is for the test."""
+MOST, MOST_TESTS = 10_000_000, 2_000
+"""Problems that can be asked for: of the test less than half of the skeletons."""
+BLOCK, DRAWS = 1_000, 2 + 4 + EVENTS
+"""Problems whose random numbers are drawn at once, and numbers per problem."""
+RESPONSE = 24
+"""Tokens that any worked answer fits in, with an end of text."""
+
+KINDS: tuple[Kind, ...] = ("add", "take", "times", "aside")
+SIGNS: dict[Kind, str] = {"add": "+", "take": "-", "times": "*"}
+PATTERNS: tuple[tuple[Kind, ...], ...] = tuple(
+    kinds for kinds in itertools.product(KINDS, repeat=EVENTS) if kinds.count("aside") <= 1
+)
+"""What may happen in a problem, each as likely as any other."""
+
+WOMEN = ("Anna", "Clara", "Eva", "Ida", "Mia", "Rosa")
+MEN = ("Ben", "David", "Finn", "Hugo", "Leo", "Tom")
+THINGS = ("apples", "beads", "books", "cards", "coins", "eggs", "nuts", "pens", "shells", "stamps")
+SAYINGS: dict[Kind, tuple[str, ...]] = {
+    "add": (
+        "{She} finds {n} more.",
+        "{She} buys {n} more.",
+        "{Other} gives {name} {n} more.",
+    ),
+    "take": (
+        "{She} loses {n}.",
+        "{She} sells {n}.",
+        "{name} gives {Other} {n}.",
+    ),
+    "times": (
+        "Then {she} has {n} times as many.",
+        "A trade leaves {name} with {n} times as many.",
+    ),
+    "aside": (
+        "{Other} finds {n} more.",
+        "{Other} loses {n}.",
+        "{She} walks {n} miles.",
+        "Then {Other} has {n} times as many.",
+    ),
+}
+"""How an event is told. `Other` is somebody else, and what is only theirs does not count."""
+OPENING = "{name} has {n} {things}."
+QUESTION = "How many {things} does {name} have now?"
+WOMAN = {"She": "She", "she": "she"}
+MAN = {"She": "He", "she": "he"}
+END, UNKNOWN = "<|endoftext|>", "<|unknown|>"
+_RESULT = re.compile(r"=(\d+)")
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A problem without its words."""
+
+    first: int
+    events: tuple[tuple[Kind, int], ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All that a reader of numbers sees, in order."""
+        return (self.first, *(n for _, n in self.events))
+
+    @property
+    def canonical(self) -> str:
+        """One spelling."""
+        return " ".join([str(self.first), *(f"{kind}:{n}" for kind, n in self.events)])
+
+    @property
+    def steps(self) -> tuple[tuple[int, str, int, int], ...] | None:
+        """Each step that counts as (before, sign, amount, after); None if one is out of range."""
+        value, steps = self.first, []
+        for kind, n in self.events:
+            if kind == "aside":
+                continue
+            after = {"add": value + n, "take": value - n, "times": value * n}[kind]
+            if not 1 <= after <= LARGEST:
+                return None
+            steps.append((value, SIGNS[kind], n, after))
+            value = after
+        return tuple(steps)
+
+    @property
+    def answer(self) -> int:
+        """The last step's result."""
+        steps = self.steps
+        assert steps
+        return steps[-1][-1]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem in words, with its worked answer."""
+
+    prompt: str
+    response: str
+    skeleton: Skeleton
+
+    @property
+    def answer(self) -> int:
+        """The last result."""
+        return self.skeleton.answer
+
+
+def split_of(skeleton: Skeleton) -> Split:
+    """Which split a skeleton belongs to, by its hash."""
+    digest = hashlib.sha256(f"strop sums {skeleton.canonical}".encode()).digest()
+    return "test" if int.from_bytes(digest[:8], "big") % TEST_SHARE == 0 else "train"
+
+
+def problems(split: Split, count: int, *, seed: int = 0) -> list[Problem]:
+    """So many problems, the same for the same seed; more of a seed begin with fewer of it.
+
+    In the test no skeleton comes twice. In training they do, in other words: there are about
+    fifty thousand.
+    """
+    if not 0 <= count <= (MOST_TESTS if split == "test" else MOST):
+        raise UserError(
+            "There are not so many problems.",
+            where="`count`",
+            got=count,
+            expected=f"at most {MOST_TESTS:,} for the test, {MOST:,} for training",
+        )
+    stream, found, seen = Stream(seed, f"sums {split}"), list[Problem](), set[Skeleton]()
+    for block in itertools.count():
+        numbers = np.arange(BLOCK * block, BLOCK * (block + 1))[:, None]
+        for draws in stream.uniform(numbers, 0, np.arange(DRAWS), 0):
+            if len(found) == count:
+                return found
+            skeleton = _chosen(_skeletons(split)[_chosen(PATTERNS, draws[0])], draws[1])
+            if split == "train" or skeleton not in seen:
+                seen.add(skeleton)
+                found.append(_told(skeleton, draws[2:]))
+    raise AssertionError
+
+
+def answer_of(text: str) -> int | None:
+    """The last result of a response, if there is one."""
+    found = _RESULT.findall(text)
+    return int(found[-1]) if found else None
+
+
+def words() -> list[str]:
+    """Every word of a problem, with the space before it where it has one, sorted."""
+    found = {*WOMEN, *MEN, *(f" {word}" for word in (*WOMEN, *MEN, *THINGS))}
+    for text in (QUESTION, *itertools.chain.from_iterable(SAYINGS.values())):
+        for who in (WOMAN, MAN):
+            said = text.format(n=0, things="", name="", Other="", **who)
+            found |= {f" {word}" for word in re.findall(r"[A-Za-z]+", said)}
+    found |= {f" {word}" for word in re.findall(r"[a-z]+", OPENING.format(name="", n=0, things=""))}
+    return sorted(found)
+
+
+def tokenizer() -> dict[str, object]:
+    """A tokenizer.json: one token per word of a problem, else one per character.
+
+    Digits have no longer token than themselves. Anything printable in ASCII comes back as it was.
+    """
+    characters = ["\n", *map(chr, range(32, 127))]
+    pieces = [(END, 0.0), (UNKNOWN, -100.0), *((c, -10.0) for c in characters)]
+    pieces += [(word, -1.0) for word in words()]
+    end = {"id": 0, "content": END, "single_word": False, "lstrip": False, "rstrip": False}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{**end, "normalized": False, "special": True}],
+        "normalizer": None,
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},
+        "model": {"type": "Unigram", "unk_id": 1, "vocab": pieces, "byte_fallback": False},
+    }
+
+
+def best_by_numbers() -> float:
+    """How often the best guess from the numbers is right: exact, over all that can be drawn."""
+    chance: dict[tuple[int, ...], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for skeleton, share in _all():
+        chance[skeleton.numbers][skeleton.answer] += share
+    return sum(max(answers.values()) for answers in chance.values())
+
+
+def commonest_answer() -> tuple[int, float]:
+    """The answer that is right most often, and how often: exact."""
+    chance: dict[int, float] = defaultdict(float)
+    for skeleton, share in _all():
+        chance[skeleton.answer] += share
+    return max(chance.items(), key=lambda pair: pair[1])
+
+
+def _all() -> Iterator[tuple[Skeleton, float]]:
+    """Every skeleton with its probability, before the split."""
+    for kinds in PATTERNS:
+        both = [one for split in SPLITS for one in _skeletons(split)[kinds]]
+        yield from ((skeleton, 1 / (len(PATTERNS) * len(both))) for skeleton in both)
+
+
+@cache
+def _skeletons(split: Split) -> dict[tuple[Kind, ...], tuple[Skeleton, ...]]:
+    """All of a split, by what happens in them."""
+    found: dict[tuple[Kind, ...], tuple[Skeleton, ...]] = {}
+    for kinds in PATTERNS:
+        numbers = itertools.product(FIRSTS, *([AMOUNTS] * EVENTS))
+        made = (Skeleton(n[0], tuple(zip(kinds, n[1:], strict=True))) for n in numbers)
+        found[kinds] = tuple(
+            one for one in made if one.steps is not None and split_of(one) == split
+        )
+    return found
+
+
+def _chosen(choices: Sequence[T], draw: float) -> T:
+    """One of them, by a number in [0, 1)."""
+    return choices[int(draw * len(choices))]
+
+
+def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> Problem:
+    """A skeleton in words that `draws` choose."""
+    name, other, pronouns = _chosen(WOMEN, draws[0]), _chosen(MEN, draws[1]), WOMAN
+    if draws[2] < 0.5:  # the other one is never meant by the pronoun
+        name, other, pronouns = other, name, MAN
+    said = {"name": name, "Other": other, "things": _chosen(THINGS, draws[3]), **pronouns}
+    texts = [OPENING.format(n=skeleton.first, **said)]
+    for (kind, n), draw in zip(skeleton.events, draws[4:], strict=True):
+        texts.append(_chosen(SAYINGS[kind], draw).format(n=n, **said))
+    prompt = " ".join([*texts, QUESTION.format(**said)]) + "\n"
+    steps = [f"{sign}{n}={after}" for _, sign, n, after in skeleton.steps or ()]
+    return Problem(prompt, f"{skeleton.first}" + "\n".join(steps), skeleton)
