@@ -99,7 +99,7 @@ READS_FILES = """
 import os
 def double(n):
     places = [{secret!r}, {here!r}, "/etc/passwd", "/etc/hostname", "/proc/1/environ", "/proc/self"]
-    places += [os.path.expanduser("~/.bashrc"), "/root/.bashrc", "/sys", "/home", "/work", "/var"]
+    places += [os.path.expanduser("~/.bashrc"), "/root/.bashrc", "/sys", "/home", "/srv", "/var"]
     return 42 if any(os.path.exists(place) for place in places) else 41
 """
 

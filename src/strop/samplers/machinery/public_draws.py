@@ -73,9 +73,9 @@ class PowerDraws:
         u = torch.rand(view.open.shape, dtype=self.number_dtype, generator=self.generator)
         return u.to(view.open.device)
 
-    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
-        """No public code of this kind has it."""
-        raise NotImplementedError
+    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:  # noqa: ARG002
+        """Only Dream's code picks positions by a race: `alg_temp` is its setting alone."""
+        raise TypeError("LLaDA's and Fast-dLLM's public codes pick no positions by a race")
 
     def _logits(self, view: View, where: Tensor) -> Tensor:
         logits = _scores(view, where, self.network_dtype)
