@@ -31,7 +31,7 @@ from strop.report.data import Audit, Group, Report, Shown, StudyPart
 from strop.report.figures import MOST_LINES, drawings
 from strop.report.judged import recognised
 from strop.report.svg import VARIABLES, as_file, inline
-from strop.report.tables import corner_table, facts, output_columns, pool_table
+from strop.report.tables import corner_table, facts, gains_table, output_columns, pool_table
 from strop.report.text import place, replaced
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.studies.study import Result
@@ -193,6 +193,18 @@ def test_every_rule_is_shown_and_only_what_is_above_the_guard_is_recommended() -
         assert line.strip().endswith("recommended")
         assert "†" not in line
     assert "The rule sharpest chose nothing" in html
+
+
+def test_a_choice_without_a_guard_is_no_recommendation() -> None:
+    """Outputs that answer prompts have none, and sharpness no bound."""
+    [audit] = report().audits
+    unguarded = [
+        {**one, "recommended": True, "guard": {"threshold": None, "source": "", "verdict": None}}
+        for one in audit.result.facts["gains"]
+    ]
+    found = {**audit.result.facts, "gains": unguarded}
+    table = gains_table(replace(audit, result=replace(audit.result, facts=found)))
+    assert {row["said"] for row in table.rows} == {"chosen without a guard"}
 
 
 def test_the_samplers_stand_folded_below_the_gains() -> None:

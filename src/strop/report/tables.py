@@ -242,7 +242,8 @@ def _gain(one: Mapping[str, Any]) -> dict[str, Any]:
         words = {"below": "below the guard", "undecided": "too near the guard to tell"}
         said = f"no recommendation: {words[verdict]}"
     elif one.get("recommended"):
-        said = "recommended"
+        # Where there was no guard, nothing kept the choice from being the sharpest on offer.
+        said = "recommended" if verdict is not None else "chosen without a guard"
     else:
         said = "not recommended" if one.get("shown") else "no gain shown"
     return {
