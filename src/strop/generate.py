@@ -131,12 +131,14 @@ def sample_cells(
     canvases: Canvases | None = None,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
+    grow: bool = False,
     progress: Progress | None = None,
     on_step: OnStep | None = None,
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
 
-    With `canvases` outputs answer prompts, and these say how many tokens they have.
+    With `canvases` outputs answer prompts, and these say how many tokens they have. A run that may
+    `grow` keeps the cells that it has beside these.
     """
     progress = Silent() if progress is None else progress
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
@@ -168,12 +170,13 @@ def sample_cells(
         asked["outputs"] = counts
     if prompts is not None:
         asked["prompts"] = prompts.model_dump(mode="json")
-    run = Run.prepare(out, asked, cells, force=force)
+    run = Run.prepare(out, asked, cells, force=force, grow=grow)
     if canvases is not None:
         # Rows of the same ids under other names keep the names that outputs here have already.
         kept = run.keep_prompts(canvases, pieces_of(denoiser, canvases))
         work = replace(work, canvases=kept.canvases)
-    on_disk = list(zip(run.cells(), counts, sizes, strict=True))
+    mine = [run.cell(cell.id) for cell in cells]
+    on_disk = list(zip(mine, counts, sizes, strict=True))
     # Another process may be at work here: take what is free first, then wait for the rest.
     waiting = on_disk
     for wait in (False, True):

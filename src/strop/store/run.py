@@ -52,11 +52,14 @@ class Run:
         cells: Sequence[CellSpec],
         *,
         force: bool = False,
+        grow: bool = False,
     ) -> Run:
         """Make a new run, or open one that was made for the same cells.
 
         `asked` is written to study.yaml for people; the cells' ids decide what is the same. Its
-        `n` is the number of outputs of every cell, or `outputs` has one number per cell.
+        `n` is the number of outputs of every cell, or `outputs` has one number per cell. A run that
+        may `grow` gets the cells that it lacks and keeps those that it has; what was asked of it
+        first stays written.
         """
         cls.refuse_strangers(path)  # before a lock file is left in somebody's directory
         run = cls(path)
@@ -68,8 +71,17 @@ class Run:
             if force:
                 run._clear()
             ids = [cell.id for cell in cells]
+            each = asked.get("outputs") or [int(asked.get("n", 0))] * len(ids)
+            if grow:
+                wanted = dict(zip(ids, each, strict=True))
+                ids = list(dict.fromkeys([*run._held(), *ids]))
+                each = [wanted.get(one, 0) for one in ids]
             study = run._study_of(ids)
-            if study is not None and set(study["cells"]) != set(ids):
+            other = study is not None and set(study["cells"]) != set(ids)
+            if grow:  # by other settings of the same checkpoint
+                first = {} if study is None else study["asked"]
+                other = first.get("weights", asked.get("weights")) != asked.get("weights")
+            if study is not None and other:
                 raise UserError(
                     "This run directory was made by another spec.",
                     where=run.path,
@@ -79,9 +91,9 @@ class Run:
                     fix="choose another `out`, or start this one anew with `force`",
                 )
             before = run._counts(study) if study is not None else {}
-            each = asked.get("outputs") or [int(asked.get("n", 0))] * len(ids)
             counts = [max(n, before.get(cell, 0)) for cell, n in zip(ids, each, strict=True)]
-            said = {**asked, "n": max(counts, default=0)}
+            said = {**asked, **(study["asked"] if study is not None and grow else {})}
+            said["n"] = max(counts, default=0)
             said.pop("outputs", None)
             if len(set(counts)) > 1:
                 said["outputs"] = counts
@@ -239,6 +251,15 @@ class Run:
                 continue
             return True
         return False
+
+    def _held(self) -> list[str]:
+        """The ids of the cells that are here, those of the study first, in their order."""
+        try:
+            study = self._read_study()
+        except _DamagedStudy:  # the cells describe themselves
+            study = None
+        here = [folder.name for folder in self._cell_folders() if (folder / SPEC).exists()]
+        return list(dict.fromkeys([*(study["cells"] if study else ()), *here]))
 
     def _study_of(self, ids: list[str]) -> dict[str, Any] | None:
         """The study; where it is lost or damaged, that of these cells if they are what is here.
