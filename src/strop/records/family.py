@@ -135,7 +135,7 @@ _BUILT_IN = (
         load="strop.denoisers.causal:load_causal",
         noise=None,
         time_conditioned=False,
-        architectures=("ForCausalLM", "LMHeadModel"),
+        architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
         precision="float32",
         colour="#222222",
     ),
