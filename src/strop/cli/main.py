@@ -42,6 +42,7 @@ VERBS: tuple[str, ...] = (
     "theory",
     "train",
     "task",
+    "lm_eval",
     "models",
     "doctor",
 )
