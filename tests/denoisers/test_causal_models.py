@@ -17,7 +17,7 @@ import torch
 import strop
 from strop import SamplerSpec, UserError
 from strop.denoisers import CausalModel
-from strop.denoisers.stops import up_to_stop
+from strop.denoisers.stops import end_ids, up_to_end
 
 VOCAB, END, LENGTH = 64, 2, 6
 PROMPTS = [{"ids": [3, 4, 5]}, {"ids": list(range(20, 32))}, {"ids": [60, 9, 41]}]
@@ -172,7 +172,7 @@ def test_smollm2_answers_as_transformers_does(tmp_path: Path) -> None:
     spec = SamplerSpec(name="autoregressive", temperature=0.0)
     pool = strop.sample(model, spec, prompts=questions, length=12, chat=True)
 
-    place = smollm2.converted()
+    place, ends = smollm2.converted(), end_ids(model)
     tokenizer = AutoTokenizer.from_pretrained(place)
     network: Any = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32)
     for question, ids in zip(questions, pool.ids.tolist(), strict=True):
@@ -182,5 +182,5 @@ def test_smollm2_answers_as_transformers_does(tmp_path: Path) -> None:
         )
         whole = network.generate(**given, do_sample=False, max_new_tokens=12)
         theirs = whole[0, given["input_ids"].shape[1] :].tolist()
-        assert up_to_stop(model, ids) == up_to_stop(model, theirs)
+        assert up_to_end(ids, ends) == up_to_end(theirs, ends)
     assert "Paris" in (pool.texts or [""])[0]

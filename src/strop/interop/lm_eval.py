@@ -18,7 +18,7 @@ from lm_eval.api.registry import register_model
 
 from strop.denoisers import CausalModel, Denoiser, load_model
 from strop.denoisers.prompting import reader_of
-from strop.denoisers.stops import up_to_stop
+from strop.denoisers.stops import end_ids, up_to_end
 from strop.errors import UserError, unknown_name, whole_number
 from strop.generate import sample_cells
 from strop.interop.harness_settings import Generation, Settings
@@ -96,6 +96,7 @@ class StropLM(LM):
         self._device = self.model.device
         self._rendered: set[str] = set()
         self._own = uuid4().hex
+        self._ends = end_ids(self.model)
 
     @classmethod
     def create_from_arg_obj(
@@ -230,7 +231,7 @@ class StropLM(LM):
         return resolve(rows, self._reader, template, wanted.length).prompts[0]
 
     def _text(self, ids: list[int]) -> str:
-        return self.codec.decode(up_to_stop(self.model, ids), mask_id=self.model.mask_id)
+        return self.codec.decode(up_to_end(ids, self._ends), mask_id=self.model.mask_id)
 
     @cached_property
     def _reader(self) -> Reader:

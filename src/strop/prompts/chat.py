@@ -41,6 +41,9 @@ class ChatTemplate:
     source: str
     tokens: tuple[tuple[str, str], ...] = ()
     """`bos_token`, `eos_token`, ... with their texts."""
+    switches: tuple[tuple[str, bool], ...] = ()
+    """What a template may be asked for besides, such as `enable_thinking`; unknown ones say nothing
+    to it."""
     where: str = field(default="the chat template", compare=False)
     """The file it was read from, for messages."""
 
@@ -53,11 +56,11 @@ class ChatTemplate:
         content = _mapping(config)
         tokens = tuple(sorted(_tokens(content).items()))
         if (text := _read(alone)) is not None:
-            return cls(text, tokens, str(alone))
+            return cls(text, tokens, where=str(alone))
         text = _default(content.get(KEY))
         if text is None:
             raise _none_there(Path(directory))
-        return cls(text, tokens, str(config))
+        return cls(text, tokens, where=str(config))
 
     def render(self, text: str, variables: Mapping[str, Any] | None = None) -> str:
         """One message of the user, and the beginning of the answer to it.
@@ -78,7 +81,7 @@ class ChatTemplate:
 
         Without `open_answer` the last message is an answer's own beginning: it is left open.
         """
-        given = {**self._switches(), **(variables or {})}
+        given = {**self._off(), **dict(self.switches), **(variables or {})}
         if open_answer and not given.get(THINKING):
             self._check_thought(given)
         text = self._run(messages, given, open_answer)
@@ -87,7 +90,7 @@ class ChatTemplate:
         last = messages[-1]["content"].strip()
         return text[: text.rindex(last) + len(last)] if last in text else text
 
-    def _switches(self) -> dict[str, Any]:
+    def _off(self) -> dict[str, Any]:
         """The thinking switch, for a template that has one."""
         return {THINKING: False} if THINKING in self.source else {}
 
