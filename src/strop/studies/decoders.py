@@ -31,6 +31,7 @@ SHARES = (1.0, 0.5, 1 / 3, 0.25, 1 / 6, 1 / 12)
 SURE = (0.99, 0.95, 0.9, 0.7, 0.5)
 FACTORS = (0.1, 0.5, 1.0, 1.5)
 BOUNDS = (0.01, 0.1, 0.5, 1.5)
+TICKS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 BLOCKS = 3
 """Blocks of a response, for the decoders with a cache: without blocks there is nothing to keep."""
 TASK_NOTE = (
@@ -89,8 +90,10 @@ CURVES = (
         {"commit": "entropy-bound", "score": "entropy"},
     ),
     Curve("threshold, in blocks", "fast-dllm", "threshold", SURE, blocks=True),
-    Curve("... prefix cache", "fast-dllm", "threshold", SURE, {"cache": "prefix"}, blocks=True),
-    Curve("... dual cache", "fast-dllm", "threshold", SURE, {"cache": "dual"}, blocks=True),
+    *(
+        Curve(f"the same, {cache} cache", "fast-dllm", "threshold", SURE, {"cache": cache}, True)
+        for cache in ("prefix", "dual")
+    ),
 )
 """Where a cache is named, the curve before it is the same without one."""
 
@@ -123,11 +126,12 @@ def _run(ask: Ask) -> Result:
     from strop.studies.measure import load
     from strop.tasks import TASKS
 
-    model = load(ask, ask.sources[0])
+    checkpoint, *control = ask.sources
+    model = load(ask, checkpoint)
     if model.mask_id is None:
         raise UserError(
             "A causal model has one order and one token per call.",
-            where=ask.sources[0],
+            where=checkpoint,
             expected="a model that fills in masks; a causal one is the second",
         )
     task = TASKS.find(ask["task"], where="`task`")
@@ -135,9 +139,9 @@ def _run(ask: Ask) -> Result:
     places = list(_places(length, isinstance(model, CachingDenoiser)))
     for number, place in enumerate(places):
         ask.note(f"{number + 1} of {len(places)}: {place.curve.title}, {_said(place)}")
-        _answer(ask, model, length, place)
-    if len(ask.sources) > 1:
-        _answer(ask, load(ask, ask.sources[1]), length, None)
+        _answer(ask, model, length, place, anew=ask["force"] and number == 0)
+    for source in control:
+        _answer(ask, load(ask, source), length, None)
     found = results(_folder(ask))
     name, label = found.filters[0], found.labels[0]
     mine = [(place, _setting(found.of_label(label), place)) for place in places]
@@ -148,7 +152,7 @@ def _run(ask: Ask) -> Result:
         for one in found.settings
         if one.label != label and one.temperature == 0
     ]
-    title = f"{ask.sources[0]} at {task.name}: {len(first.index)} problems, greedy"
+    title = f"{checkpoint} at {task.name}: {len(first.index)} problems, greedy"
     return Result(ask.said(length=length), Table(title, COLUMNS, rows), notes=(TASK_NOTE,))
 
 
@@ -157,7 +161,9 @@ def _folder(ask: Ask) -> Path:
     return ask.out / TASK_RUN
 
 
-def _answer(ask: Ask, model: Model, length: int, place: _Place | None) -> None:
+def _answer(
+    ask: Ask, model: Model, length: int, place: _Place | None, *, anew: bool = False
+) -> None:
     """Let a model answer the problems greedily, at one place of a decoder's dial."""
     from strop.exam import run_task
 
@@ -178,6 +184,7 @@ def _answer(ask: Ask, model: Model, length: int, place: _Place | None) -> None:
         limit=ask["n"],
         length=length,
         unsafe_run=ask["unsafe_run"],
+        force=anew,
         progress=ask.progress,
         **how,
     )
@@ -213,12 +220,12 @@ def _numbers(one: Setting, first: Setting, name: str) -> dict[str, Any]:
     from strop.exam import paired
 
     right = one.accuracy(name)
-    row = {"accuracy": right.value, "low": right.low, "high": right.high}
+    row = {"accuracy": right.mean, "low": right.low, "high": right.high}
     row |= {"tokens_per_call": one.tokens_per_call, "calls": one.calls, "seconds": one.seconds}
     row |= {"difference": None, "difference_low": None, "difference_high": None}
     against = None if one is first else paired(one, first, name)
     if against is not None:
-        row["difference"] = against.value
+        row["difference"] = against.mean
         row |= {"difference_low": against.low, "difference_high": against.high}
     return row
 
@@ -248,8 +255,7 @@ def _draw(result: Result) -> Figure:
     control = [row for row in result.table.rows if not row.get("dial")]
     figure, axes = panels(2, 5.4)
     for axis, blocks in zip(axes, (False, True), strict=True):
-        mine = [curve for curve in CURVES if curve.blocks == blocks]
-        for colour, curve in zip(PALETTE * len(mine), mine, strict=False):
+        for place, curve in enumerate(one for one in CURVES if one.blocks == blocks):
             own = [row for row in rows if row["decoder"] == curve.title]
             own.sort(key=lambda row: row["tokens_per_call"])
             if not own:
@@ -259,8 +265,13 @@ def _draw(result: Result) -> Figure:
                 [100 * (r["accuracy"] - r["low"]) for r in own],
                 [100 * (r["high"] - r["accuracy"]) for r in own],
             ]
-            look: dict[str, Any] = {"color": colour, "lw": 1.1, "marker": "o", "ms": 3}
-            axis.errorbar(x, y, yerr=spread, label=curve.title, elinewidth=0.6, **look)
+            turned = place >= len(PALETTE)  # colours come again, with other lines
+            look: dict[str, Any] = {
+                "color": PALETTE[place % len(PALETTE)],
+                "ls": (0, (3, 1.5)) if turned else "-",
+                "marker": "D" if turned else "o",
+            }
+            axis.errorbar(x, y, spread, label=curve.title, lw=1.1, ms=3, elinewidth=0.4, **look)
         for row in control:
             axis.axhline(100 * row["accuracy"], color=GREY, lw=0.8, ls=(0, (4, 2)))
             axis.annotate(
@@ -272,7 +283,10 @@ def _draw(result: Result) -> Figure:
                 fontsize=7,
                 color=GREY,
             )
-        axis.set(ylabel="right answers, %", ylim=(0, 105))
+        axis.set(ylabel="right answers, %", ylim=(0, 108), xscale="log")
+        seen = [one for one in TICKS if one <= 1.1 * max(r["tokens_per_call"] for r in rows)]
+        axis.set_xticks(seen, [f"{one:g}" for one in seen])
+        axis.minorticks_off()
         axis.legend(fontsize=6, loc="lower left", ncol=2)
         tidy(axis)
     axes[1].set(xlabel="tokens per network call")
@@ -306,6 +320,7 @@ STUDY = Study(
     ),
     run=_run,
     draw=_draw,
+    runs=(TASK_RUN,),
     examples=(
         "strop study decoders -o runs/decoders",
         "strop study decoders --smoke -o runs/decoders-smoke",
