@@ -1,0 +1,195 @@
+"""Conditional GEQ of two task runs: pairing, labels, judges, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strop.errors import UserError
+from strop.groupeval import Series, judge_spec, list_series
+from strop.groupeval.session import answer_series, pending
+from strop.studies.answers import Answers, paired
+from strop.studies.conditional import judged, told_by
+
+ONE = Answers(
+    "one",
+    "toy",
+    "f0",
+    ("q/0", "q/1", "q/2", "q/3"),
+    tuple(f"What is {i} plus 1?" for i in range(4)),
+    ("1", "7", "3", "9"),
+    (True, False, True, False),
+    "runs/one",
+)
+OTHER = replace(
+    ONE,
+    name="other",
+    texts=("1", "2", "8", "8"),
+    passed=(True, True, False, False),
+    origin="runs/b",
+)
+
+
+def test_answers_pair_by_problem() -> None:
+    assert paired(ONE, OTHER) == (ONE, OTHER)
+    for change, words in (
+        ({"task": "sums"}, "different tasks"),
+        ({"fingerprint": "f1"}, "different problems"),
+        ({"items": ONE.items[:3]}, "same problems"),
+        ({"items": ONE.items[::-1]}, "same problems"),
+        ({"name": "one"}, "same name"),
+    ):
+        with pytest.raises(UserError, match=words):
+            paired(ONE, replace(OTHER, **change))
+
+
+def test_labels_reach_the_score_and_never_the_judge(tmp_path: Path) -> None:
+    """A judge that knows the sums is right about all labels, in either order of the two."""
+    for pair in ((ONE, OTHER), (OTHER, ONE)):
+        out = tmp_path / pair[0].name
+        judged(pair, out, seed=3)
+        [offline] = list_series(out)
+        spec = judge_spec("offline", offline.profile).model_copy(update={"name": "knows"})
+        series = Series.create(out, spec)
+        seen = []
+
+        def answer(labels, texts, task, seen=seen):
+            seen.append((tuple(texts), task))
+            right = str(int(task.split()[2]) + 1)
+            outputs = [
+                {"id": name, "valid": True, "readability": 2, "reasoning": 2,
+                 "success": 2 * (text == right), "nondegeneration": 2}
+                for name, text in zip(labels, texts, strict=True)
+            ]  # fmt: skip
+            return json.dumps({"outputs": outputs, "confidence": "high"})
+
+        with series.writing():
+            answer_series(series, pending(series), answer)
+        assert sorted(task for _, task in seen) == sorted(ONE.questions)
+        found = judged(pair, out, seed=3)  # again: from the journals, nothing is asked twice
+        assert set(found) == {"knows", "offline-v1/counts"}
+        told = told_by(pair, "knows", found["knows"], seed=0)
+        assert told["generators"] == [one.name for one in pair]
+        assert told["auroc"] == 1
+        assert told["success"] == [0.5, 0.5]
+        assert told["n_pairs"] == {"both": 1, "only_first": 1, "only_second": 1, "neither": 1}
+        assert told["n_preferred"] == {"right": 2, "tied": 0, "wrong": 0}
+        frozen = json.dumps(json.loads((out / "plan.json").read_text()))
+        assert "one" not in frozen.split('"')
+        assert "passed" not in frozen
+
+
+# ---------------------------------------------------------------- from end to end
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sums of the causal model and of a worse one, in one run and in two."""
+    place = tmp_path_factory.mktemp("runs")
+    bad = worse(place / "worse")
+    run_task("sums", [CAUSAL, bad], place / "both", temperatures=(0,), limit=8)
+    run_task("sums", [bad], place / "worse-run", temperatures=(0,), limit=8)
+    return place
+
+
+def test_two_checkpoints_of_one_run(runs: Path, call: Called) -> None:
+    out = runs / "judged"
+    code, document, err = call("study", "conditional", runs / "both", "-o", out)
+    assert code == 0
+    [row] = document["rows"]
+    assert (row["judge"], row["task"], row["judged"]) == ("offline-v1/counts", "sums", 8)
+    found = results(runs / "both")
+    rates = [found.greedy(label).accuracy("last").mean for label in ("sums-ar", "worse")]
+    assert row["success"] == rates
+    pairs = document["tables"]["pairs"]["rows"][0]
+    assert sum(pairs[k] for k in ("both", "only_first", "only_second", "neither")) == 8
+    assert pairs["both"] + pairs["only_first"] == round(8 * rates[0])
+    assert pairs["right"] + pairs["tied"] + pairs["wrong"] == row["discordant"]
+    assert [r["task"] for r in document["tables"]["paper"]["rows"]] == ["gsm8k", "humaneval"]
+    assert any("cannot check an answer" in note for note in document["notes"])
+    assert f"strop groupeval judge {out / 'groupeval/sums'}" in err
+    # What was judged: questions and responses, cut at their ends, nothing of labels or names.
+    [series] = list_series(out / "groupeval/sums")
+    texts = series.texts("sums-ar")
+    answered = found.greedy("sums-ar").answered()
+    assert texts == [one.response for one in answered]
+    sheet = series.plan.sheets[0]
+    assert series.sheet_texts(sheet)[1] in [one.item.question for one in answered]
+    # Again: the journal answers, nothing is asked twice.
+    journal = (out / "groupeval/sums/series" / series.id / "calls.jsonl").read_bytes()
+    assert call("study", "conditional", runs / "both", "-o", out)[1] == document
+    assert (out / "groupeval/sums/series" / series.id / "calls.jsonl").read_bytes() == journal
+
+
+def test_a_torn_journal_goes_on(runs: Path, call: Called) -> None:
+    """As a kill in the middle of judging leaves it: half of the verdicts, and a torn line."""
+    out, words = runs / "torn", ("study", "conditional", runs / "both", "-o", runs / "torn")
+    whole = call(*words)[1]
+    [series] = list_series(out / "groupeval/sums")
+    lines = series.journal.path.read_bytes().splitlines(keepends=True)
+    series.journal.path.write_bytes(b"".join(lines[:4]) + lines[4][:20])
+    assert call(*words)[1] == whole
+    assert len(series.journal.path.read_bytes().splitlines()) == len(lines)
+
+
+def test_sides_of_two_runs(runs: Path, call: Called) -> None:
+    words = ("study", "conditional", f"{runs / 'both'}:worse", runs / "worse-run")
+    code, document, _ = call(*words, "-o", runs / "same")
+    assert code == 0
+    assert document["models"] == ["both:worse", "worse-run:worse"]
+    [row] = document["rows"]
+    assert row["difference"] == 0
+    assert row["discordant"] == 0
+    assert row["lead"] is None
+
+
+def test_checkpoints_answer_first(runs: Path, call: Called) -> None:
+    words = ("study", "conditional", CAUSAL, runs / "worse", "--task", "sums", "--limit", 8)
+    code, document, _ = call(*words, "-o", runs / "fresh")
+    assert code == 0
+    before = json.loads((runs / "judged/result.json").read_text())
+    assert [row["cgeq"] for row in document["rows"]] == [row["cgeq"] for row in before["rows"]]
+    item = conditional.STUDY.items[0]
+    ask = conditional.STUDY.ask(runs / "x", [CAUSAL, str(runs / "worse")], task=("sums",))
+    found = item.beside(Result.read(before), ask, {})
+    told = {(r["task"], r["what"], r["judge"]): (r["paper"], r["measured"]) for r in found.rows}
+    assert told["gsm8k", "right, A", "none"] == (207, None)
+    assert told["humaneval", "right, only B", "none"] == (30, None)
+    assert told["gsm8k", "AUROC", "gpt-oss-120b (paper)"] == (0.91, None)
+    assert told["sums", "cGEQ, A", "offline-v1/counts"][0] is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "code", "words"),
+    [
+        ((), 1, "Two sides"),
+        (("both", "worse-run"), 1, "3 checkpoints"),
+        (("both:nobody", "worse-run"), 1, "nobody"),
+        (("worse-run",), 1, "1 checkpoints"),
+        (("both:worse", "warm"), 2, "greedy"),
+        (("both:worse", "shorter"), 1, "same `limit`"),
+        (("both:worse", "begun"), 2, "5 of 8"),
+        (("both:worse", "other"), 1, "different tasks"),
+        (("both:worse", CAUSAL), 1, "a checkpoint"),
+    ],
+)
+def test_what_does_not_pair(
+    runs: Path, call: Called, sources: tuple[str, ...], code: int, words: str
+) -> None:
+    if "warm" in sources and not (runs / "warm").exists():
+        run_task("sums", CAUSAL, runs / "warm", temperatures=(1,), seeds=1, limit=8)
+    if "shorter" in sources:
+        run_task("sums", CAUSAL, runs / "shorter", temperatures=(0,), limit=2)
+    if "begun" in sources:
+        _begun(runs)
+    if "other" in sources:
+        shutil.copytree(runs / "both", runs / "other")
+        _as_another_task(runs / "other")
+    places = [one if ":" in one and not one.startswith("both") else runs / one for one in sources]
+    found, document, _ = call("study", "conditional", *places, "-o", runs / "refused")
+    assert found == code
+    assert words in json.dumps(document)
+    assert not (runs / "refused").exists()
