@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_tasks import CAUSAL, worse
 
+import strop
+from conftest import Called
 from strop.errors import UserError
+from strop.exam import Answered, Exam, Results, run_task
 from strop.groupeval import Series, judge_spec, list_series
 from strop.groupeval.session import answer_series, pending
-from strop.studies.answers import Answers, paired
+from strop.store import Run
+from strop.studies import conditional
+from strop.studies.answers import Answers, _text, paired
 from strop.studies.conditional import judged, told_by
+from strop.studies.study import Result
+from strop.tasks import TASKS
+from strop.tasks.humaneval import HUMANEVAL
+from strop.tasks.sums_task import SUMS
 
 ONE = Answers(
     "one",
@@ -101,7 +112,7 @@ def test_two_checkpoints_of_one_run(runs: Path, call: Called) -> None:
     assert code == 0
     [row] = document["rows"]
     assert (row["judge"], row["task"], row["judged"]) == ("offline-v1/counts", "sums", 8)
-    found = results(runs / "both")
+    found = Results.of(Exam.open(runs / "both"))
     rates = [found.greedy(label).accuracy("last").mean for label in ("sums-ar", "worse")]
     assert row["success"] == rates
     pairs = document["tables"]["pairs"]["rows"][0]
@@ -162,6 +173,22 @@ def test_checkpoints_answer_first(runs: Path, call: Called) -> None:
     assert told["sums", "cGEQ, A", "offline-v1/counts"][0] is None
 
 
+@pytest.fixture(scope="module")
+def odd(runs: Path) -> Iterator[Path]:
+    """Runs that cannot be compared: warm, short, begun, of another task."""
+    run_task("sums", CAUSAL, runs / "warm", temperatures=(1,), seeds=1, limit=2)
+    run_task("sums", CAUSAL, runs / "short", temperatures=(0,), limit=2)
+    run_task("sums", CAUSAL, runs / "begun", temperatures=(0,), limit=3)
+    begun = Run.open(runs / "begun/sums-ar")
+    # As a kill leaves it: eight were asked for, three are there.
+    specs = [cell.spec for cell in begun.cells()]
+    Run.prepare(begun.path, {**begun.asked, "n": 8}, specs, grow=True)
+    strop.register(replace(SUMS, name="other-sums"))
+    run_task("other-sums", CAUSAL, runs / "other", temperatures=(0,), limit=8)
+    yield runs
+    TASKS.forget("other-sums")
+
+
 @pytest.mark.parametrize(
     ("sources", "code", "words"),
     [
@@ -169,27 +196,39 @@ def test_checkpoints_answer_first(runs: Path, call: Called) -> None:
         (("both", "worse-run"), 1, "3 checkpoints"),
         (("both:nobody", "worse-run"), 1, "nobody"),
         (("worse-run",), 1, "1 checkpoints"),
-        (("both:worse", "warm"), 2, "greedy"),
-        (("both:worse", "shorter"), 1, "same `limit`"),
-        (("both:worse", "begun"), 2, "5 of 8"),
+        (("both:worse", "warm"), 2, "no graded greedy answers of sums-ar"),
+        (("both:worse", "short"), 1, "did not answer the same problems"),
+        (("both:worse", "begun"), 2, "5 of 8 greedy answers of sums-ar are missing"),
         (("both:worse", "other"), 1, "different tasks"),
         (("both:worse", CAUSAL), 1, "a checkpoint"),
+        (("both:worse", "odd"), 1, "no task run"),
     ],
 )
 def test_what_does_not_pair(
-    runs: Path, call: Called, sources: tuple[str, ...], code: int, words: str
+    odd: Path, call: Called, sources: tuple[str, ...], code: int, words: str
 ) -> None:
-    if "warm" in sources and not (runs / "warm").exists():
-        run_task("sums", CAUSAL, runs / "warm", temperatures=(1,), seeds=1, limit=8)
-    if "shorter" in sources:
-        run_task("sums", CAUSAL, runs / "shorter", temperatures=(0,), limit=2)
-    if "begun" in sources:
-        _begun(runs)
-    if "other" in sources:
-        shutil.copytree(runs / "both", runs / "other")
-        _as_another_task(runs / "other")
-    places = [one if ":" in one and not one.startswith("both") else runs / one for one in sources]
-    found, document, _ = call("study", "conditional", *places, "-o", runs / "refused")
+    (odd / "odd").mkdir(exist_ok=True)
+    places = [one if one == CAUSAL else odd / one for one in sources]
+    found, document, _ = call("study", "conditional", *places, "-o", odd / "refused")
     assert found == code
     assert words in json.dumps(document)
-    assert not (runs / "refused").exists()
+    assert not (odd / "refused").exists()
+
+
+def test_what_runs_have_already_is_not_asked(runs: Path, call: Called) -> None:
+    for flag, value in (("--limit", 4), ("--task", "sums"), ("--filter", "strict")):
+        words = ("study", "conditional", runs / "both", flag, value)
+        code, document, _ = call(*words, "-o", runs / "refused")
+        assert code == 1
+        assert flag in json.dumps(document)
+
+
+def test_programs_are_judged_as_they_ran() -> None:
+    """The sanitised program; where there is none, what the model wrote."""
+    item = HUMANEVAL.all_items()[0]
+    good = Answered(item, "x", {"program": "def f(): return 1"}, {"program": "passed"})
+    none = Answered(item, "no <|startoftext|>code", {"program": None}, {"program": "invalid"})
+    assert _text(HUMANEVAL, good, "program") == "def f(): return 1"
+    assert _text(HUMANEVAL, none, "program") == "no code"
+    said = Answered(item, " 1 + 2<|pad|>\n", {"last": "3"}, {"last": "passed"})
+    assert _text(SUMS, said, "last") == "1 + 2"

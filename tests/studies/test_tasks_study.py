@@ -11,7 +11,7 @@ from small_tasks import CAUSAL, random_llada
 
 from conftest import Called
 from strop.errors import UserError
-from strop.exam import results
+from strop.exam import Exam, Results
 from strop.figures import write_figure
 from strop.studies import paper
 from strop.studies.sitting import DIFFUSION, MODES, PROTOCOLS, protocol
@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rows_are_those_of_the_exam(run: Path) -> None:
     document = json.loads((run / "out/result.json").read_text())
-    found = results(run / "out/tasks/sums")
+    found = Results.of(Exam.open(run / "out/tasks/sums"))
     rows = {(row["model"], row["temperature"]): row for row in document["rows"]}
     assert set(rows) == {(m, t) for m in ("random", "sums-ar") for t in (0.0, 1.0)}
     for one in found.settings:
@@ -68,9 +68,7 @@ def test_the_same_command_answers_from_disk(run: Path, call: Called) -> None:
 def test_modes_lie_apart_and_are_all_described(run: Path, call: Called) -> None:
     assert set(MODES) == set(PROTOCOLS)
     words = ("study", "tasks", run / "random", "--task", "sums", "--temperature", "0")
-    code, document, _ = call(
-        *words, "--limit", 2, "--protocol", "parallel", "-o", run / "out"
-    )
+    code, document, _ = call(*words, "--limit", 2, "--protocol", "parallel", "-o", run / "out")
     assert code == 0
     assert (run / "out/tasks/sums-parallel/task.json").exists()
     [row] = document["rows"]
@@ -136,7 +134,7 @@ def test_a_panel_per_task_and_a_line_per_model(tasks: tuple[str, ...], tmp_path:
     figure = curves(rows)
     assert len(figure.axes) == len(tasks)
     for axes in figure.axes:
-        lines = [one for one in axes.containers]
+        lines = list(axes.containers)
         assert len(lines) == 6
         assert lines[0].lines[0].get_ydata().tolist() == pytest.approx([80, 50, 20])
         assert [one.get_text() for one in axes.get_xticklabels()] == ["0", "1", "2"]

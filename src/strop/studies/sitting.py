@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.exam import Results
 
-__all__ = ["CAUSAL", "DIFFUSION", "FOLDER", "MODES", "PAPER_TASKS", "PROTOCOLS", "SITTING", "Sat", "sit"]
+__all__ = [
+    "CAUSAL",
+    "DIFFUSION",
+    "FOLDER",
+    "MODES",
+    "PAPER_TASKS",
+    "PROTOCOLS",
+    "SITTING",
+    "Sat",
+    "sit",
+]
 
 FOLDER = "tasks"
 PAPER_TASKS = ("gsm8k", "humaneval")
