@@ -134,7 +134,7 @@ def test_a_panel_per_task_and_a_line_per_model(tasks: tuple[str, ...], tmp_path:
     figure = curves(rows)
     assert len(figure.axes) == len(tasks)
     for axes in figure.axes:
-        lines = list(axes.containers)
+        lines: list[Any] = list(axes.containers)
         assert len(lines) == 6
         assert lines[0].lines[0].get_ydata().tolist() == pytest.approx([80, 50, 20])
         assert [one.get_text() for one in axes.get_xticklabels()] == ["0", "1", "2"]

@@ -166,7 +166,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
             look: dict[str, Any] = {**looks[model], "ms": 3.5, "lw": 1.2, "capsize": 2}
             axes.errorbar([r["temperature"] for r in mine], levels, bars, label=model, **look)
         letter = f"({chr(ord('a') + place)}) " if len(tasks) > 1 else ""
-        axes.set_title(letter + TITLES.get(task, task), loc="left")
+        axes.set_title(f"{letter}{TITLES.get(task, task)}", loc="left")
         shown = sorted({row["temperature"] for row in rows if row["task"] == task})
         axes.set_xticks(shown, [f"{one:g}" for one in shown])
         axes.set(xlabel="temperature", ylim=(0, None))
