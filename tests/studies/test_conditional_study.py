@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_tasks import CAUSAL, worse
+
+sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
+
+from scripted_server import Action, serving
 
 import strop
 from conftest import Called
@@ -23,7 +30,10 @@ from strop.studies.conditional import judged, told_by
 from strop.studies.study import Result
 from strop.tasks import TASKS
 from strop.tasks.humaneval import HUMANEVAL
+from strop.tasks.sums import answer_of
 from strop.tasks.sums_task import SUMS
+
+DATA = re.compile(r'^\{"(?:task|id)": .*\}$', re.MULTILINE)
 
 ONE = Answers(
     "one",
@@ -144,6 +154,40 @@ def test_a_torn_journal_goes_on(runs: Path, call: Called) -> None:
     series.journal.path.write_bytes(b"".join(lines[:4]) + lines[4][:20])
     assert call(*words)[1] == whole
     assert len(series.journal.path.read_bytes().splitlines()) == len(lines)
+
+
+def knows(body: dict[str, Any], _: int) -> Action:
+    """A judge that counts for itself, from the question and the response alone."""
+    lines = [json.loads(line) for line in DATA.findall(body["messages"][-1]["content"])]
+    answers = {one.question: one.case["answer"] for one in SUMS.all_items()}
+    right = int(answers[lines[0]["task"]])
+    outputs = [
+        {"id": one["id"], "valid": True, "readability": 2, "reasoning": 1,
+         "success": 2 * (answer_of(one["text"]) == right), "nondegeneration": 2}
+        for one in lines[1:]
+    ]  # fmt: skip
+    return Action(json.dumps({"outputs": outputs, "confidence": "high"}))
+
+
+def test_a_served_judge_takes_part_as_far_as_it_is(runs: Path, call: Called) -> None:
+    out, words = runs / "served", ("study", "conditional", runs / "both", "-o", runs / "served")
+    assert call(*words)[0] == 0
+    with serving(knows) as served:
+        judge = ["groupeval", "judge", out / "groupeval/sums", "--base-url", served.url]
+        judge += ["--model", "m"]
+        assert call(*judge, "--max-calls", 4)[0] == 2
+        rows = {row["judge"]: row for row in call(*words)[1]["rows"]}
+        assert 0 < rows["m"]["judged"] < rows["offline-v1/counts"]["judged"] == 8
+        assert any("m has judged" in note for note in call(*words)[1]["notes"])
+        assert call(*judge)[0] == 0
+        assert len(served.requests) == 8  # one per condition, none twice
+    document = call(*words)[1]
+    rows = {row["judge"]: row for row in document["rows"]}
+    assert rows["m"]["judged"] == 8
+    assert rows["m"]["discordant"] > 0, "the worse model is not worse"
+    assert (rows["m"]["auroc"], rows["m"]["lead"]) == (1, 2.5)
+    [pairs] = [row for row in document["tables"]["pairs"]["rows"] if row["judge"] == "m"]
+    assert pairs["right"] == rows["m"]["discordant"]
 
 
 def test_sides_of_two_runs(runs: Path, call: Called) -> None:
