@@ -15,7 +15,7 @@ from strop.cli.values import listed, named, options
 from strop.errors import UserError
 
 if TYPE_CHECKING:
-    from strop.exam.results import Results
+    from strop.exam.sittings import Results
 
 __all__ = ["UNSAFE", "UNSAFE_RUN", "run", "score"]
 

@@ -14,7 +14,7 @@ from strop.errors import UserError, unknown_name, whole_number
 from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
 from strop.exam.folder import Exam
 from strop.exam.grading import grade_cell
-from strop.exam.results import Results
+from strop.exam.sittings import Results
 from strop.generate import sample_cells
 from strop.progress import Progress
 from strop.prompts import Canvases

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.errors import UserError
-from strop.exam.results import results
+from strop.exam.sittings import results
 from strop.exam.tables import checkpoint_table, draw, notes, setting_table
 from strop.report.data import StudyPart
 from strop.studies.study import Ask, Result, Sources, Study

@@ -87,6 +87,7 @@ def sit(
     """Let every checkpoint answer every task; each is loaded once."""
     from strop.exam import run_task
 
+    _ready(ask, tasks)
     labels: dict[str, dict[str, str]] = {task: {} for task in tasks}
     found: dict[str, Results] = {}
     for place, source in enumerate(ask.sources):
@@ -109,6 +110,20 @@ def sit(
             labels[task][_label(found[task], model)] = source
         del model
     return {task: Sat(found[task], labels[task]) for task in tasks}
+
+
+def _ready(ask: Ask, tasks: Sequence[str]) -> None:
+    """Find every checkpoint, and a sandbox where one is needed, before hours of work."""
+    from strop.checkpoints.checkpoint import locate
+    from strop.tasks import TASKS, find_box
+    from strop.tasks.trial import probe
+
+    for source in ask.sources:
+        locate(source)
+    if any(TASKS.find(task, where="`task`").sandboxed for task in tasks):
+        probe(find_box(unsafe_run=ask["unsafe_run"]))
+        if ask["unsafe_run"]:
+            ask.note("warning: programs of the models run without a sandbox, as you")
 
 
 def _folder(ask: Ask, task: str) -> Path:
