@@ -24,10 +24,9 @@ from strop.exam import Answered, Exam, Results, run_task
 from strop.groupeval import Series, judge_spec, list_series
 from strop.groupeval.session import answer_series, pending
 from strop.store import Run
-from strop.studies import conditional
 from strop.studies.answers import Answers, _text, paired
 from strop.studies.conditional import judged, told_by
-from strop.studies.study import Result
+from strop.studies.sitting import DIFFUSION
 from strop.tasks import TASKS
 from strop.tasks.humaneval import HUMANEVAL
 from strop.tasks.sums import answer_of
@@ -207,11 +206,20 @@ def test_checkpoints_answer_first(runs: Path, call: Called) -> None:
     assert code == 0
     before = json.loads((runs / "judged/result.json").read_text())
     assert [row["cgeq"] for row in document["rows"]] == [row["cgeq"] for row in before["rows"]]
-    item = conditional.STUDY.items[0]
-    ask = conditional.STUDY.ask(runs / "x", [CAUSAL, str(runs / "worse")], task=("sums",))
-    found = item.beside(Result.read(before), ask, {})
-    told = {(r["task"], r["what"], r["judge"]): (r["paper"], r["measured"]) for r in found.rows}
+
+
+def test_the_paper_stands_beside(runs: Path, call: Called) -> None:
+    """The check's counts share a row; what a judge said stands in a row of that judge."""
+    names = zip(DIFFUSION, (CAUSAL, runs / "worse"), strict=True)
+    words = [one for name, source in names for one in ("--checkpoint", f"{name}={source}")]
+    words += ["--smoke", "--limit", 8, "-o", runs / "fresh"]
+    code, document, _ = call("reproduce", "conditional", *words)
+    assert code == 0
+    told = {
+        (r["task"], r["what"], r["judge"]): (r["paper"], r["measured"]) for r in document["rows"]
+    }
     assert told["gsm8k", "right, A", "none"] == (207, None)
+    assert told["sums", "right, A", "none"][1] in range(9)
     assert told["humaneval", "right, only B", "none"] == (30, None)
     assert told["gsm8k", "AUROC", "gpt-oss-120b (paper)"] == (0.91, None)
     assert told["sums", "cGEQ, A", "offline-v1/counts"][0] is None

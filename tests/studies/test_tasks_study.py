@@ -118,6 +118,20 @@ def test_the_control_has_the_ends_of_its_range(run: Path) -> None:
     assert list(item.sources) == settings["models"]
 
 
+def test_the_control_in_small(call: Called, tmp_path: Path) -> None:
+    words = ("reproduce", "large-models-control", "--smoke", "--limit", 1, "-o", tmp_path / "out")
+    code, document, _ = call(*words)
+    assert code == 0
+    told = [(row["task"], row["model"], row["temperature"]) for row in document["rows"]]
+    assert told[:2] == [
+        ("humaneval", "lowest of the four", 0.0),
+        ("humaneval", "highest of the four", 0.0),
+    ]
+    assert told[2:] == [("sums", "sums-ar", t) for t in (0.0, 0.5, 1.0, 1.5)]
+    assert any("Chosen here" in note for note in document["result"]["notes"])
+    assert (tmp_path / "out/tasks.png").exists()
+
+
 def synthetic(tasks: tuple[str, ...], models: tuple[str, ...]) -> list[dict[str, Any]]:
     return [
         {"task": task, "model": model, "temperature": t, "accuracy": 0.8 - 0.3 * t,

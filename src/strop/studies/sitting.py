@@ -119,7 +119,7 @@ def _ready(ask: Ask, tasks: Sequence[str]) -> None:
     from strop.tasks.trial import probe
 
     for source in ask.sources:
-        locate(source)
+        locate(source, None)
     if any(TASKS.find(task, where="`task`").sandboxed for task in tasks):
         probe(find_box(unsafe_run=ask["unsafe_run"]))
         if ask["unsafe_run"]:
