@@ -222,6 +222,8 @@ def test_the_paper_stands_beside(runs: Path, call: Called) -> None:
     assert told["sums", "right, A", "none"][1] in range(9)
     assert told["humaneval", "right, only B", "none"] == (30, None)
     assert told["gsm8k", "AUROC", "gpt-oss-120b (paper)"] == (0.91, None)
+    assert told["humaneval", "AUROC, B", "gpt-oss-120b (paper)"] == ("above 0.85", None)
+    assert ("sums", "AUROC, B", "offline-v1/counts") in told
     assert told["sums", "cGEQ, A", "offline-v1/counts"][0] is None
 
 

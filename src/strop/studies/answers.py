@@ -147,7 +147,7 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
         raise Incomplete(
             f"The task run has no graded greedy answers of {label}.",
             where=path,
-            fix=f"strop task run {task.name} CHECKPOINT --temperature 0 -o {path}",
+            fix="strop task run TASK CHECKPOINT --temperature 0 -o RUN",
         )
     if len(greedy) > 1:
         raise UserError(

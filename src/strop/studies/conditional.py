@@ -274,9 +274,17 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     for row in _paper_rows():
         for what, value, _ in _quality(row):
             rows.setdefault((row["task"], what, row["judge"]), {})["paper"] = value
+        for side in "AB":
+            least = paper.table(NAME).claims["auroc_of_each_model_above"]
+            rows[row["task"], f"AUROC, {side}", row["judge"]] = {"paper": f"above {least}"}
     for row in result.table.rows:
         for what, value, ends in _quality(row):
             rows.setdefault((row["task"], what, row["judge"]), {}).update(measured=value, **ends)
+    for one in result.facts["judged"]:
+        for side, row in zip("AB", _by_model(one), strict=True):
+            ends = {end: row[f"auroc_{end}"] for end in ("low", "high")}
+            told = {"measured": row["auroc"], **ends}
+            rows[one["task"], f"AUROC, {side}", one["judge"]] = told
     keys = (Column("task"), Column("what"), Column("judge"))
     filled = [
         {**dict(zip(("task", "what", "judge"), key, strict=True)), **NEITHER, **row}
