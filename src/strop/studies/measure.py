@@ -341,21 +341,28 @@ def texts_of(cell: Cell, n: int | None = None) -> list[str]:
 
 
 def judge_texts(
-    texts: Mapping[str, Sequence[str]], out: Path, *, seed: int
+    texts: Mapping[str, Sequence[str]],
+    out: Path,
+    *,
+    seed: int,
+    profile: str = PROFILE,
+    prompts: Sequence[str] | None = None,
 ) -> dict[str, Judgments]:
     """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
 
     The offline judge counts; it is no language model, and its series' name says so. Series of other
     judges that are there already are read too: `strop groupeval judge OUT --base-url URL`.
+    `prompts` are what the texts answer, under a profile that shows them.
     """
     from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
     from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import check
 
-    profile = Profile.load(PROFILE)
-    sources = [Source(name, tuple(some), None, name) for name, some in texts.items()]
-    check(sources, profile)
-    plan, frozen = make_plan(sources, profile, seed=seed)
-    write_plan(out, plan, profile, frozen)
+    known = Profile.load(profile)
+    asked = None if prompts is None else tuple(prompts)
+    sources = [Source(name, tuple(some), asked, name) for name, some in texts.items()]
+    check(sources, known)
+    plan, frozen = make_plan(sources, known, seed=seed)
+    write_plan(out, plan, known, frozen)
     judge_run(out)
     return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}

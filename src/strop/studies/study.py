@@ -49,7 +49,7 @@ Kind = Literal[
 SAME: Any = object()
 """The smoke default that is the default."""
 SMOKE_NOTE = (
-    "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
+    "Measured on the embedded models: other data, another vocabulary, short outputs, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
 )
 
