@@ -32,6 +32,7 @@ __all__ = [
     "cell_table",
     "check_groups",
     "draw",
+    "fitting",
     "guard_notes",
     "judge_texts",
     "load",
@@ -127,7 +128,7 @@ def points(
         if key not in (*_shared(), *own):
             raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
     for name in names:
-        facts = _fitting(family, name)
+        facts = fitting(family, name)
         mine = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
         mine.pop("name", None)
         if "precision" not in axes:
@@ -147,7 +148,7 @@ def named_points(
 ) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
     """Operating points under names, each at the nearest precision that its sampler draws fast."""
     name = sampler or default_sampler(family)
-    _fitting(family, name)
+    fitting(family, name)
     told: dict[str, None] = {}
     found = {}
     for label, fields in named.items():
@@ -164,14 +165,14 @@ def _facts(name: str) -> Any:
     return SAMPLERS[name]
 
 
-def _fitting(family: str, name: str) -> Any:
+def fitting(family: str, name: str, where: str = "`sampler`") -> Any:
     """What is known of a sampler, if it can sample a checkpoint of the family."""
     facts = _facts(name)
     check_family(family, name)
     if facts.causal != SAMPLERS[default_sampler(family)].causal:
         raise UserError(
             f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
-            where="`sampler`",
+            where=where,
             fix=f"use `sampler={default_sampler(family)}`",
         )
     return facts
