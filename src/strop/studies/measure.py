@@ -29,6 +29,7 @@ __all__ = [
     "TEMPERATURES",
     "Points",
     "budgets",
+    "canvases_of_ask",
     "cell_table",
     "check_groups",
     "draw",
@@ -236,7 +237,7 @@ def draw(
         n=ask["n"] if n is None else n,
         seed=ask["seed"] if seed is None else seed,
         length=ask.values.get("length"),
-        canvases=_canvases(ask, model),
+        canvases=canvases_of_ask(ask, model),
         out=out,
         force=bool(ask.values.get("force")),
         progress=ask.progress,
@@ -244,7 +245,7 @@ def draw(
     return Run.open(out).cells()
 
 
-def _canvases(ask: Ask, model: Model) -> Canvases | None:
+def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     """What the outputs answer, where a study takes prompts and was given some."""
     given = ask.values.get("prompts")
     if given is None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strop.errors import UserError
 from strop.metrics.metric import ENTROPY
 from strop.records import SAMPLERS, default_sampler
-from strop.spec import SamplerSpec
+from strop.spec import GeneratorSpec, SamplerSpec
 from strop.studies.goals import Goal, Reader, limit
 from strop.studies.measure import fitting
 from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
@@ -35,7 +35,17 @@ if TYPE_CHECKING:
     from strop.prompts import Canvases
     from strop.spec import SpanPolicy
 
-__all__ = ["BUDGET", "USUAL", "Bench", "Search", "Tried", "Tuned", "side_space", "tuned"]
+__all__ = [
+    "BUDGET",
+    "USUAL",
+    "Bench",
+    "Search",
+    "Tried",
+    "Tuned",
+    "plain_generator",
+    "side_space",
+    "tuned",
+]
 
 BUDGET = 512
 USUAL = ("temperature=0.6:1.1", "precision=float64,float32")
@@ -280,16 +290,19 @@ def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
 
 
 def _guard(model: Model, length: int | None, canvases: Canvases | None) -> Guard:
-    from strop.denoisers.base import usable_length
     from strop.metrics.guard import default_guard
-    from strop.spec import GeneratorSpec
+
+    return default_guard(plain_generator(model, length, canvases))
+
+
+def plain_generator(model: Model, length: int | None, canvases: Canvases | None) -> GeneratorSpec:
+    """A checkpoint with its family's sampler: what a guard depends on."""
+    from strop.denoisers.base import usable_length
 
     size = usable_length(model, length) if canvases is None else canvases.length
     sampler = SamplerSpec(name=default_sampler(model.spec.family))
     prompts = None if canvases is None else canvases.spec
-    return default_guard(
-        GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=size, prompts=prompts)
-    )
+    return GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=size, prompts=prompts)
 
 
 def _loads(evaluator: Any) -> bool:

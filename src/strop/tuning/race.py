@@ -50,6 +50,13 @@ class Limit:
         """How far a value is on the wrong side; negative inside."""
         return self.value - found if self.side == ">=" else found - self.value
 
+    def side_of(self, found: Bounds) -> bool | None:
+        """Whether a value is inside: for sure, surely not, or None."""
+        inside, outside = (found.low, found.high) if self.side == ">=" else (found.high, found.low)
+        if self.excess(inside) <= 0:
+            return True
+        return False if self.excess(outside) > 0 else None
+
     def __str__(self) -> str:
         return f"{self.name}{self.side}{self.value:.4g}"
 
@@ -247,20 +254,14 @@ class Race(Generic[C]):
 
     def _holds(self, arm: Arm[C]) -> bool | None:
         """Whether it is inside all limits: for sure, surely not, or None."""
-        ends = [self._side(limit, one) for limit, one in self._limits(arm)]
+        ends = [limit.side_of(bounds(one, self.rules.level)) for limit, one in self._limits(arm)]
         return False if False in ends else None if None in ends else True
 
-    def _side(self, limit: Limit, found: Statistic) -> bool | None:
-        within = bounds(found, self.rules.level)
-        inside, outside = within.low, within.high
-        if limit.side == "<=":
-            inside, outside = outside, inside
-        if limit.excess(inside) <= 0:
-            return True
-        return False if limit.excess(outside) > 0 else None
-
     def _broken(self, arm: Arm[C]) -> str:
-        sides = [(limit, self._side(limit, one)) for limit, one in self._limits(arm)]
+        sides = [
+            (limit, limit.side_of(bounds(one, self.rules.level)))
+            for limit, one in self._limits(arm)
+        ]
         return ", ".join(str(limit) for limit, side in sides if side is False)
 
     def _limits(self, arm: Arm[C]) -> Iterable[tuple[Limit, Statistic]]:
