@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -113,8 +114,6 @@ def bounds(
 
     With `log` of its logarithm, which is nearer to a mean where it is one's exponential.
     """
-    from scipy.stats import t
-
     n = len(found.columns) if minus is None else min(len(found.columns), len(minus.columns))
     value, left = _left_out(found, n, log)
     if minus is not None:
@@ -125,8 +124,16 @@ def bounds(
     spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
     if spread <= 1e-12 * abs(value) and n < CERTAIN:
         return Bounds(value, -math.inf, math.inf)
-    half = float(t.ppf((1 + level) / 2, n - 1)) * spread
+    half = _quantile(level, n - 1) * spread
     return Bounds(value, value - half, value + half)
+
+
+@lru_cache(maxsize=256)
+def _quantile(level: float, freedom: int) -> float:
+    """Student's t, from the part of scipy that loads at once."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def _left_out(one: Statistic, n: int, log: bool) -> tuple[float, NDArray[np.float64]]:
