@@ -16,7 +16,11 @@ SPREAD, SHARED = 0.3, 0.2
 """Of one output: in all, and what all candidates share, as common random numbers do."""
 
 
-def bank(seed: int, level: Callable[[float], float], entropy: Callable[[float], float]):
+def bank(
+    seed: int,
+    level: Callable[[float], float],
+    entropy: Callable[[float], float] | None = None,
+) -> Callable[[Wanted], list[Drawn]]:
     """Candidates are temperatures; outputs of all of them share a part of their noise."""
 
     def measure(wanted: Wanted) -> list[Drawn]:
@@ -28,7 +32,8 @@ def bank(seed: int, level: Callable[[float], float], entropy: Callable[[float], 
             noise = SHARED * common + math.sqrt(SPREAD**2 - SHARED**2) * own
             drawn = mean(level(x) + noise[0])
             logs = Statistic(drawn.columns, lambda total: np.exp(total[..., 0] / total[..., 1]))
-            found.append(Drawn(logs, (mean(entropy(x) + noise[1] / 3),)))
+            limits = () if entropy is None else (mean(entropy(x) + noise[1] / 3),)
+            found.append(Drawn(logs, limits))
         return found
 
     return measure
@@ -46,7 +51,7 @@ def test_the_best_is_found_with_few_outputs() -> None:
     """
     rules, hits, spent = Rules(log=True), 0, []
     for seed in range(40):
-        race = Race(bank(seed, lambda x: 20 * (x - 0.9) ** 2 + x, lambda _: 5.0), rules, 512)
+        race = Race(bank(seed, lambda x: 20 * (x - 0.9) ** 2 + x), rules, 512)
         race.run(GRID)
         assert race.leader is not None
         hits += race.leader.candidate in (0.85, 0.9)
@@ -82,7 +87,7 @@ def test_nobody_leads_where_nobody_holds_the_limit() -> None:
 
 
 def test_more_can_be_better() -> None:
-    race = Race(bank(1, lambda x: 3 * x, lambda _: 5.0), Rules(best="max"), 512)
+    race = Race(bank(1, lambda x: 3 * x), Rules(best="max"), 512)
     race.run(GRID)
     assert race.leader is not None
     assert race.leader.candidate == 1.1
@@ -90,13 +95,23 @@ def test_more_can_be_better() -> None:
 
 @pytest.mark.parametrize("budget", [8, 40, 56, 100, 300])
 def test_the_budget_is_never_exceeded(budget: int) -> None:
-    race = Race(bank(2, lambda x: x, lambda _: 5.0), Rules(), budget)
+    race = Race(bank(2, lambda x: x), Rules(), budget)
     race.run(GRID)
     assert 0 < race.spent <= budget
 
 
+def test_a_rival_with_all_its_outputs_and_no_money_for_the_leader_ends_the_race() -> None:
+    """The rival's limit stays in doubt, the leader has fewer outputs, and nothing can be paid."""
+    limits = (Limit("entropy", ">=", 4.2),)
+    for budget in range(16, 300, 7):
+        measure = bank(6, lambda x: 3 * x, lambda x: 4.2 + 2 * (x - 0.9))
+        race = Race(measure, Rules(limits=limits, most=32), budget)
+        race.run([0.9, 0.95, 1.0])
+        assert race.spent <= budget
+
+
 def test_what_was_decided_follows_from_the_outputs_alone() -> None:
-    races = [Race(bank(3, lambda x: x, lambda _: 5.0), Rules(), 256) for _ in range(2)]
+    races = [Race(bank(3, lambda x: x), Rules(), 256) for _ in range(2)]
     for race in races:
         race.run(GRID[:4])
         race.run(GRID[4:])
@@ -106,7 +121,7 @@ def test_what_was_decided_follows_from_the_outputs_alone() -> None:
 
 def test_candidates_that_join_late_do_not_unseat_a_leader_by_luck() -> None:
     """One with 8 outputs cannot lead before it has as many as the leader."""
-    race = Race(bank(4, lambda x: x, lambda _: 5.0), Rules(), 4096)
+    race = Race(bank(4, lambda x: x), Rules(), 4096)
     race.run([0.8, 0.85])
     led = race.leader
     assert led is not None

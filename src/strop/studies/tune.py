@@ -28,7 +28,7 @@ from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
 from strop.studies.tuned import BUDGET, USUAL, Bench, Search, Tuned, side_space, tuned
 from strop.table import Column, Table
-from strop.tuning.race import Bounds, bounds
+from strop.tuning.race import Bounds, Rules, bounds
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
@@ -551,7 +551,7 @@ STUDY = Study(
         Parameter(
             "first", "Outputs that a candidate starts with.", 8, "int", smoke=4, least=2, most=2**31
         ),
-        Parameter("tolerance", "A share that is not worth more outputs.", 0.01, "float"),
+        Parameter("tolerance", "A share that is not worth more outputs.", Rules.tolerance, "float"),
         Parameter(
             "fresh_n", "Fresh outputs of the choice.", 128, "int", smoke=32, least=2, most=2**31
         ),
