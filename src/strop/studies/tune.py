@@ -546,10 +546,22 @@ STUDY = Study(
         Parameter("guard", "Hold the entropy guard, where there is one.", True, "flag"),
         Parameter("budget", "Outputs per search.", BUDGET, "int", smoke=128, least=4, most=2**31),
         Parameter(
-            "n", "The most outputs of one candidate.", 128, "int", smoke=32, least=2, most=2**31
+            "n",
+            "The most outputs of one candidate.",
+            Rules.most,
+            "int",
+            smoke=32,
+            least=2,
+            most=2**31,
         ),
         Parameter(
-            "first", "Outputs that a candidate starts with.", 8, "int", smoke=4, least=2, most=2**31
+            "first",
+            "Outputs that a candidate starts with.",
+            Rules.first,
+            "int",
+            smoke=4,
+            least=2,
+            most=2**31,
         ),
         Parameter("tolerance", "A share that is not worth more outputs.", Rules.tolerance, "float"),
         Parameter(

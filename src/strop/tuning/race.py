@@ -83,7 +83,7 @@ class Rules:
     limits: tuple[Limit, ...] = ()
     first: int = 8
     """Outputs that a candidate starts with."""
-    most: int = 128
+    most: int = 64
     """Outputs at which nobody gets more."""
     sure: int = 32
     """Outputs that the choice has at least."""
