@@ -185,13 +185,14 @@ def test_axes_that_a_sampler_lacks_are_skipped_and_calls_are_a_budget(
         (["--space", "name=autoregressive"], "autoregressive"),
         (["--objective", "beauty"], "beauty"),
         (["--objective", "perplexity.beauty"], "beauty"),
-        (["--objective", "distinct"], "no interval"),
+        (["--objective", "distinct", "--steps", "1", "--space", "top_p=1,0.9"], "no interval"),
         (["--constraint", "entropy=4"], "--constraint"),
         (["--constraint", "entropy>=high"], "--constraint"),
         (["--constraint", "beauty>=1"], "beauty"),
         (["--best", "middle"], "middle"),
         (["--budget", "3"], "--budget"),
-        (["--first", "64"], "--budget"),
+        (["--first", "512"], "--budget"),
+        (["--first", "128"], "-n"),
         (["--tolerance", "2"], "--tolerance"),
         (["--steps", "4", "--calls", "4"], "--calls"),
         (["--steps", "4,8", "--space", "steps=2,4"], "--space"),
@@ -201,9 +202,7 @@ def test_axes_that_a_sampler_lacks_are_skipped_and_calls_are_a_budget(
 def test_wrong_input_is_told_in_words(
     words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = ["tune", "--length", "8", "--budget", "16", "--first", "4", "--steps", "2"]
-    used = [w for i, w in enumerate(line) if w not in words and line[i - 1] not in words]
-    code = run([*used, *words, "-o", str(tmp_path / "run")])
+    code = run(["tune", "--length", "8", *words, "-o", str(tmp_path / "run")])
     assert code == 1
     assert told in capsys.readouterr().err
 

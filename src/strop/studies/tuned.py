@@ -192,7 +192,7 @@ def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fix
     read = [one if isinstance(one, Axis) else parse([one])[0] for one in axes]
     own = fixed.pop("sampler", None) or default_sampler(family)
     named = any(one.name == "steps" for one in read)
-    if steps is not None and not named and not SAMPLERS[own].causal:
+    if steps is not None and not named and not SAMPLERS.find(own, "`sampler`").causal:
         fixed["steps"] = steps
     space = Space.of(read, own, fixed)
     for name in space.samplers:
