@@ -33,6 +33,7 @@ EXTRA_OF = {
     "accelerate": "evaluators",
     "gguf": "evaluators",
     "lightning_fabric": "train",
+    "optuna": "tune",
     "datasets": "train",
 }
 

@@ -29,9 +29,11 @@ __all__ = [
     "TEMPERATURES",
     "Points",
     "budgets",
+    "canvases_of_ask",
     "cell_table",
     "check_groups",
     "draw",
+    "fitting",
     "guard_notes",
     "judge_texts",
     "load",
@@ -127,7 +129,7 @@ def points(
         if key not in (*_shared(), *own):
             raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
     for name in names:
-        facts = _fitting(family, name)
+        facts = fitting(family, name)
         mine = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
         mine.pop("name", None)
         if "precision" not in axes:
@@ -147,7 +149,7 @@ def named_points(
 ) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
     """Operating points under names, each at the nearest precision that its sampler draws fast."""
     name = sampler or default_sampler(family)
-    _fitting(family, name)
+    fitting(family, name)
     told: dict[str, None] = {}
     found = {}
     for label, fields in named.items():
@@ -164,14 +166,14 @@ def _facts(name: str) -> Any:
     return SAMPLERS[name]
 
 
-def _fitting(family: str, name: str) -> Any:
+def fitting(family: str, name: str, where: str = "`sampler`") -> Any:
     """What is known of a sampler, if it can sample a checkpoint of the family."""
     facts = _facts(name)
     check_family(family, name)
     if facts.causal != SAMPLERS[default_sampler(family)].causal:
         raise UserError(
             f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
-            where="`sampler`",
+            where=where,
             fix=f"use `sampler={default_sampler(family)}`",
         )
     return facts
@@ -235,7 +237,7 @@ def draw(
         n=ask["n"] if n is None else n,
         seed=ask["seed"] if seed is None else seed,
         length=ask.values.get("length"),
-        canvases=_canvases(ask, model),
+        canvases=canvases_of_ask(ask, model),
         out=out,
         force=bool(ask.values.get("force")),
         progress=ask.progress,
@@ -243,7 +245,7 @@ def draw(
     return Run.open(out).cells()
 
 
-def _canvases(ask: Ask, model: Model) -> Canvases | None:
+def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     """What the outputs answer, where a study takes prompts and was given some."""
     given = ask.values.get("prompts")
     if given is None:
