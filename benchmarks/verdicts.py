@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import DIFFERENT, Comparison, Level, Sample, Side, compare, copies
+from strop.comparing import Comparison, Sample, Side, compare, copies
 from strop.metrics.entropy import entropy
 from strop.studies.collapse import best_pair
 from strop.studies.measure import TEMPERATURES

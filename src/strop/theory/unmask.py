@@ -81,11 +81,10 @@ def _block(
 
 def _distance(due: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
     """How far to the left the nearest token of an earlier round is; 0 where none is in reach."""
-    found = np.zeros_like(due)
-    for far in range(1, min(depth, due.shape[1] - 1) + 1):
-        earlier = due[:, :-far] < due[:, far:]
-        mine = found[:, far:]
-        mine[earlier & (mine == 0)] = far
+    found = np.zeros(due.shape, np.int64)
+    short = np.ascontiguousarray(due, np.int16)
+    for far in range(min(depth, due.shape[1] - 1), 0, -1):  # the nearest is written last
+        np.copyto(found[:, far:], far, where=short[:, :-far] < short[:, far:])
     return found
 
 
