@@ -199,7 +199,7 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
-    command = f"run `strop study {name}` again"
+    command = f"run the study `{name}` again"
     result = _result(document, path / RESULT, command)
     return StudyPart(name, path, result, STUDIES.get(name))
 

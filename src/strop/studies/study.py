@@ -218,6 +218,8 @@ class Study:
     """Run directories inside its own; empty where its cells are files."""
     own_folder: bool = True
     """Whether its directory is a study's; the audit's is a run's."""
+    verb: bool = False
+    """Whether it is `strop NAME` although its directory is a study's."""
     next: Callable[[Ask], str] = lambda ask: (
         f"strop report {quoted(ask.out)} -o {quoted(ask.out)}.html"
     )
