@@ -96,7 +96,7 @@ class Packed:
         self.begin = Start(slots, length, canvases)
         self.denoiser, self.spec, self.grid = denoiser, spec, grid
         self.done = grid.updates + 1  # the round after the finish
-        self.sigmas = grid.sigmas().to(denoiser.device)
+        self.sigmas = upload(grid.sigmas().numpy(), denoiser.device)
         self.ids = torch.full((slots, length), denoiser.mask_id, device=denoiser.device)
         self.masked = np.ones((slots, length), bool)
         self.output = np.full(slots, -1, np.int64)
