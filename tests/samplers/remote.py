@@ -29,7 +29,7 @@ LOOKS = (
 class Remote(torch.Tensor):
     """Numbers on the device."""
 
-    inner: torch.Tensor
+    held: torch.Tensor
 
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> Remote:
@@ -41,7 +41,7 @@ class Remote(torch.Tensor):
             dtype=inner.dtype,
             device=DEVICE,
         )
-        made.inner = inner
+        made.held = inner
         return made
 
     @classmethod
@@ -76,7 +76,7 @@ class Watch(TorchDispatchMode):
             there = False
         elif target is not None:
             kwargs["device"] = "cpu"
-        inner = tree_map(lambda x: x.inner if isinstance(x, Remote) else x, (args, kwargs))
+        inner = tree_map(lambda x: x.held if isinstance(x, Remote) else x, (args, kwargs))
         found = func(*inner[0], **inner[1])
         if name.endswith("_"):
             return args[0]

@@ -18,8 +18,8 @@ from strop.rng import Stream
 from strop.samplers import ancestral
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.grid import reveal_grid
-from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice
-from strop.samplers.machinery.skips import Skips
+from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers
+from strop.samplers.machinery.skips import Found, Skips
 
 PASS, FAIL = 1e-3, 1e-9
 BITS, N = 5, 100_000
@@ -31,7 +31,7 @@ MASK = np.array([0.9, 0.7, 0.7, 0.4, 0.05, 0.01, 0.0], np.float32)
 class Exponential(Skips):
     """The control: the mask's clock is taken for an exponential one, as long as it is skipped."""
 
-    def next(self, stream, start):
+    def next(self, stream, start):  # noqa: ARG002
         rng = np.random.default_rng(int(start.output.sum()) + 7 * int(start.round.sum()))
         rate, rounds = self._rate, len(self._rate)
         finite = np.where(np.isinf(rate), 1e12, rate)
@@ -41,10 +41,12 @@ class Exponential(Skips):
         at = finite[np.minimum(found, rounds - 1)]
         # Given that it is open the clock has the density e^-D (1 - e^-RD): the sum of two.
         clock = rng.exponential(size=len(at)) + rng.exponential(size=len(at)) / (1 + at)
-        k = np.minimum(
-            (np.exp(-clock) * self._lattice.size).astype(np.int64), self._lattice.size - 1
-        )
-        return found, k, 1 - rng.random(len(at)) * -np.expm1(-at * clock)
+        size = self._lattice.size
+        k = np.minimum((np.exp(-clock) * size).astype(np.int64), size - 1)
+        u = 1 - rng.random(len(at)) * -np.expm1(-at * clock)
+        on = np.minimum(found, rounds - 1)
+        offers = self._lattice.offers(*start, k, u, self._token[on], self._mask[on])
+        return Found(found, offers.mask_score, offers.points)
 
 
 def opened(bits: int) -> np.ndarray:
@@ -56,84 +58,90 @@ def opened(bits: int) -> np.ndarray:
 
 
 def first_law(bits: int) -> np.ndarray:
-    """The joint law of the first open offer's round and lattice point."""
+    """The joint law of the first open offer's round and lattice point.
+
+    In the last round the mask has no weight and its clock cannot be seen: all count as the first.
+    """
     chance = opened(bits) / (1 << bits)
     none = 1 - chance.sum(1)
-    return chance * np.append(1.0, np.cumprod(none)[:-1])[:, None]
+    law = chance * np.append(1.0, np.cumprod(none)[:-1])[:, None]
+    law[-1] = np.append(law[-1].sum(), np.zeros((1 << bits) - 1))
+    return law
 
 
-def skipped(kind: type[Skips], bits: int, seed: int) -> tuple[np.ndarray, ...]:
+def skipped(kind: type[Skips], bits: int, seed: int) -> Found:
     zero = np.zeros(N, np.int64)
     skips = kind(Lattice(bits), TOKEN, MASK)
     return skips.next(Stream(seed, "skips"), Address(np.arange(N), zero, zero))
 
 
-def table(rounds: np.ndarray, k: np.ndarray, size: int) -> np.ndarray:
-    found = np.zeros((len(MASK), size))
-    np.add.at(found, (rounds, k), 1)
-    return found
+def table(found: Found, bits: int) -> np.ndarray:
+    """How often each round and lattice point came out; scores tell the points apart."""
+    scores = MASK[:, None] / Lattice(bits).clock(np.arange(1 << bits))
+    assert (np.diff(scores[:-1]) > 0).all()
+    rows = [
+        np.searchsorted(scores[n], found.mask_score[found.round == n]) for n in range(len(MASK))
+    ]
+    return np.stack([np.bincount(k, minlength=1 << bits) for k in rows]).astype(float)
 
 
 @pytest.mark.parametrize("bits", [4, 5, 8])
 def test_first_open_offer(bits):
-    rounds, k, _ = skipped(Skips, bits, seed=bits)
-    assert chi_square(table(rounds, k, 1 << bits), first_law(bits)) > PASS
+    assert chi_square(table(skipped(Skips, bits, seed=bits), bits), first_law(bits)) > PASS
 
 
 def test_offers_made_round_by_round_have_the_same_law():
     """The test's own control: the enumeration is that of `Lattice.offer`."""
     lattice, stream = Lattice(BITS), Stream(3, "one by one")
-    found, going = np.zeros((len(MASK), 1 << BITS)), np.arange(N)
+    found, going = [], np.arange(N)
     for n in range(len(MASK)):
         full = np.ones(len(going), np.int64)
         where = going, n * full, 0 * full
         offers = lattice.offer(
             stream, *where, TOKEN[n] * full.astype("f4"), MASK[n] * full.astype("f4")
         )
-        k = (stream.words(*where, 0)[0] >> np.uint64(32 - BITS)).astype(np.int64)
-        np.add.at(found, (n, k[offers.open]), 1)
+        one = offers[offers.open]
+        found.append(Found(one.round, one.mask_score, one.points))
         going = going[~offers.open]
     assert not len(going)
-    assert chi_square(found, first_law(BITS)) > PASS
+    together = Found(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    assert chi_square(table(together, BITS), first_law(BITS)) > PASS
 
 
 def test_an_exponential_clock_is_noticed():
-    rounds, k, _ = skipped(Exponential, BITS, seed=0)
-    assert chi_square(table(rounds, k, 1 << BITS), first_law(BITS) + 1e-12) < FAIL
-    # By the rounds alone as well, which is what a skip is for.
-    law = first_law(BITS).sum(1)
-    assert chi_square(np.bincount(rounds, minlength=len(MASK)), law + 1e-12) < FAIL
-    rounds, _, _ = skipped(Skips, BITS, seed=0)
-    assert chi_square(np.bincount(rounds, minlength=len(MASK)), law) > PASS
+    """By the lattice points, and by the rounds alone, which is what a skip is for."""
+    law = first_law(BITS)
+    wrong, right = (table(skipped(kind, BITS, seed=0), BITS) for kind in (Exponential, Skips))
+    assert chi_square(wrong, law + 1e-12) < FAIL
+    assert chi_square(wrong.sum(1), law.sum(1) + 1e-12) < FAIL
+    assert chi_square(right.sum(1), law.sum(1)) > PASS
 
 
 def test_points_of_the_first_open_offer():
-    """u, too, is that of an open offer: Poisson points of its rate, at least one, or raised."""
-    lattice = Lattice(BITS)
-    rounds, k, u = skipped(Skips, BITS, seed=9)
+    """Poisson points of the offer's rate, at least one; or those of a raised threshold."""
+    rounds, score, points = skipped(Skips, BITS, seed=9)
     zero = np.zeros(N, np.int64)
-    offers = lattice.offers(zero, rounds, zero, k, u, TOKEN[rounds], MASK[rounds])
+    offers = Offers.known(zero, rounds, zero, score, points, TOKEN[rounds])
     assert offers.open.all()
     plain = ~offers.raised
     rate = (1 + CLOCK_SLACK) * offers.bound[plain] / offers.threshold[plain].astype(float)
     one = rate * np.exp(-rate) / -np.expm1(-rate)
-    seen = (offers.points[plain] == 1).sum()
+    seen = (points[plain] == 1).sum()
     assert abs(seen - one.sum()) < 4 * np.sqrt((one * (1 - one)).sum())
-    raised = offers.points[offers.raised]
-    spread = np.sqrt(CAP / len(raised))
-    assert abs(raised.mean() - CAP * (1 + CLOCK_SLACK)) < 4 * spread
+    raised = points[offers.raised]
+    assert abs(raised.mean() - CAP) < 4 * np.sqrt(CAP / len(raised))
 
 
 def test_a_skip_goes_on_from_where_it_is():
     """From round 3 on the law is that of the rounds from there."""
     zero = np.zeros(N, np.int64)
     skips = Skips(Lattice(BITS), TOKEN, MASK)
-    rounds, k, _ = skips.next(Stream(5, "on"), Address(np.arange(N), zero + 3, zero))
+    found = skips.next(Stream(5, "on"), Address(np.arange(N), zero + 3, zero))
     law = first_law(BITS)
     law[:3] = 0
-    assert chi_square(table(rounds, k, 1 << BITS), law / law.sum()) > PASS
-    rounds, _, _ = skips.next(Stream(5, "on"), Address(zero[:9], zero[:9] + len(MASK), zero[:9]))
-    assert (rounds == len(MASK)).all()
+    assert chi_square(table(found, BITS), law / law.sum()) > PASS
+    found = skips.next(Stream(5, "on"), Address(zero[:9], zero[:9] + len(MASK), zero[:9]))
+    assert (found.round == len(MASK)).all()
 
 
 @pytest.mark.parametrize("bits", [6, 12, 24])

@@ -15,8 +15,8 @@ from remote import DEVICE, Remote, Watch
 
 from strop.samplers import fast
 from strop.samplers.ancestral import RevealFirst
-from strop.samplers.machinery.packed import packed
 from strop.samplers.machinery.job import Job
+from strop.samplers.machinery.packed import packed
 from strop.spec import CheckpointSpec, SamplerSpec
 
 LENGTH, STEPS, OUTPUTS, SLOTS = 24, 40, 7, 3

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import Address, Weights, settled
+from strop.samplers.machinery.addressed import Address, settled
 from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.grid import sigma_of
-from strop.samplers.machinery.lattice import Lattice
+from strop.samplers.machinery.lattice import Lattice, Offers
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 from strop.samplers.machinery.skips import Skips
 
@@ -129,17 +129,17 @@ class LatticeRace(_Dated):
         super().__init__(packed)
         grid = packed.grid
         # The finish, where it draws, has the plain probabilities and leaves the mask no weight.
-        token = torch.cat([grid.t - grid.s, torch.ones(1)]).numpy()
+        self._token = torch.cat([grid.t - grid.s, torch.ones(1)]).numpy()
         mask = torch.cat([grid.s, torch.zeros(1)]).numpy()
         self._stream, self._lattice = Stream(seed, "lattice-race/2"), Lattice()
-        self._skips = Skips(self._lattice, token, mask)
-        self._weights, self._begin = Weights(token, mask), packed.begin
-        self._clock = np.zeros(self._due.shape, np.int64)
-        self._number = np.zeros(self._due.shape)
+        self._skips = Skips(self._lattice, self._token, mask)
+        self._begin, self._done = packed.begin, packed.done
+        self._score = np.zeros(self._due.shape, np.float32)
+        self._points = np.zeros(self._due.shape, np.int64)
 
     def enter(self, slots: Numbers, outputs: Numbers) -> None:
         """Draw the first open offer of every position."""
-        self._due[slots] = len(self._weights.mask)
+        self._due[slots] = self._done
         where, position = np.nonzero(self._begin.open[slots])
         self._skip(slots[where], position, outputs[where], np.zeros(len(where), np.int64))
 
@@ -148,9 +148,9 @@ class LatticeRace(_Dated):
         mask_id = packed.denoiser.mask_id
         law = shaped(logits, mask_id, packed.spec, packed.confirm)
         at, cell = packed.address(rows.slot, rows.position), (rows.slot, rows.position)
-        weights = self._weights.at(at.round)
-        offers = self._lattice.offers(*at, self._clock[cell], self._number[cell], *weights)
-        token = settled(self._lattice, offers, law, weights, mask_id, self._stream)
+        mass = self._token[at.round]
+        offers = Offers.known(*at, self._score[cell], self._points[cell], mass)
+        token = settled(self._lattice, offers, law, mass, mask_id, self._stream)
         out = np.flatnonzero(token == mask_id)
         if out.size:
             slot, position = rows.slot[out], rows.position[out]
@@ -160,9 +160,8 @@ class LatticeRace(_Dated):
     def _skip(self, slot: Numbers, position: Numbers, output: Numbers, start: Numbers) -> None:
         place = self._begin.place[slot, position]
         cell = slot, position
-        self._due[cell], self._clock[cell], self._number[cell] = self._skips.next(
-            self._stream, Address(output, start, place)
-        )
+        found = self._skips.next(self._stream, Address(output, start, place))
+        self._due[cell], self._score[cell], self._points[cell] = found
 
 
 def _law(packed: Packed, seed: int) -> Law:

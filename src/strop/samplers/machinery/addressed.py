@@ -117,7 +117,7 @@ class LatticeDraw:
     def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
         """Settle the open offers; a refused one leaves the mask."""
         offers = self._offers(where, weights)
-        return settled(self._lattice, offers, law, weights, mask_id, self._stream)
+        return settled(self._lattice, offers, law, weights.token, mask_id, self._stream)
 
     def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
         """Two clocks of the lattice against each other.
@@ -135,12 +135,17 @@ class LatticeDraw:
 
 
 def settled(
-    lattice: Lattice, offers: Offers, law: Tensor, weights: Weights, mask_id: int, stream: Stream
+    lattice: Lattice,
+    offers: Offers,
+    law: Tensor,
+    token_mass: NDArray[Any],
+    mask_id: int,
+    stream: Stream,
 ) -> Numbers:
-    """What comes of open offers, given log p [R, V], which is overwritten."""
+    """What comes of open offers, given log p [R, V], which is overwritten, and the weights a."""
     if mask_id < law.shape[-1]:
         law[..., mask_id] = -torch.inf
-    mass = upload(weights.token.astype(np.float32), law.device)
+    mass = upload(token_mass.astype(np.float32), law.device)
     scaled = law.float().exp_().mul_(mass[:, None])
     return told(*lattice.settle(offers, scaled, mask_id, stream))
 

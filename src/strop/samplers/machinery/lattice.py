@@ -68,6 +68,20 @@ class Offers:
     def __len__(self) -> int:
         return len(self.output)
 
+    @classmethod
+    def known(
+        cls,
+        output: NDArray[np.int64],
+        round_: NDArray[np.int64],
+        position: NDArray[np.int64],
+        mask_score: Floats,
+        points: NDArray[np.int64],
+        token_mass: Floats,
+    ) -> Offers:
+        """Offers whose random part has been drawn before."""
+        levels = _levels(mask_score, token_mass)
+        return cls(output, round_, position, mask_score, *levels, points)
+
     @property
     def open(self) -> NDArray[np.bool_]:
         """Which offers need the network: a point fell, or the threshold was not the last word."""
@@ -95,8 +109,7 @@ class Lattice:
         if np.any(strict):
             above = np.nextafter(threshold, np.float32(np.inf))
             threshold = np.where(strict, above, threshold)
-        with np.errstate(all="ignore"):
-            near = self.size * np.exp(-weight.astype(np.float64) / threshold)
+        near = self.size * np.exp(-weight.astype(np.float64) / np.maximum(threshold, 1e-45))
         low = np.fmin(np.fmax(np.ceil(near), NEAR), self.size + 1.0).astype(np.int64) - NEAR
         k = np.add.outer(np.arange(2 * NEAR), low)
         reached = weight / self.clock(np.minimum(k, self.size - 1)) >= threshold
@@ -148,11 +161,8 @@ class Lattice:
     ) -> Offers:
         """The same, given the lattice point of the mask's clock and the number for the points."""
         score = mask_weight / self.clock(k)
-        bound = token_mass.astype(np.float64) * (1 + WEIGHT_SLACK)
-        raised = bound > CAP * score.astype(np.float64)
-        threshold = np.where(raised, (bound / CAP).astype(np.float32), score)
-        rate = (1 + CLOCK_SLACK) * bound / threshold.astype(np.float64)
-        points = _poisson(rate, u)
+        threshold, raised, bound = _levels(score, token_mass)
+        points = _poisson((1 + CLOCK_SLACK) * bound / threshold.astype(np.float64), u)
         return Offers(output, round_, position, score, threshold, raised, bound, points)
 
     def settle(
@@ -223,6 +233,13 @@ class Lattice:
         return scores.argmax(-1)
 
 
+def _levels(score: Floats, token_mass: Floats) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
+    """The threshold of an offer, whether it is raised, and the bound W."""
+    bound = token_mass.astype(np.float64) * (1 + WEIGHT_SLACK)
+    raised = bound > CAP * score.astype(np.float64)
+    return np.where(raised, (bound / CAP).astype(np.float32), score), raised, bound
+
+
 def _poisson(rate: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.int64]:
     """Poisson counts by inversion; most are zero and cost one comparison."""
     count = np.zeros(rate.shape, np.int64)
@@ -263,11 +280,9 @@ def _fallen(
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     token = torch.searchsorted(cumulative, upload(level, weights.device), right=True)
     weight = weights.gather(1, token.clamp(max=weights.shape[1] - 1))
-    found = torch.stack([token.double(), weight.double()])
-    total = cumulative[:, -1:].expand(2, -1, -1)
-    told = torch.cat([found, total], 2).cpu().numpy()
-    tokens, heavy = told[:, row, point]
-    return tokens.astype(np.int64), heavy.astype(np.float32), told[0, :, -1]
+    told = torch.cat([token, weight, cumulative[:, -1:]], 1).cpu().numpy()  # all in float64
+    tokens, heavy = told[row, point], told[row, point + level.shape[1]]
+    return tokens.astype(np.int64), heavy.astype(np.float32), told[:, -1]
 
 
 def _distinct(row: NDArray[np.int64], token: NDArray[np.int64], classes: int) -> NDArray[np.int64]:

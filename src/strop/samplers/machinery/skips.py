@@ -20,6 +20,8 @@ coarseness of the mask's clock included; to treat that clock as exponential is n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +29,7 @@ from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.lattice import CLOCK_SLACK, WEIGHT_SLACK, Lattice
 
-__all__ = ["Skips"]
+__all__ = ["Found", "Skips"]
 
 STRETCH_BITS = 10
 SKIP = 2**31 + 1  # the address of a skip's numbers among those of a round
@@ -37,6 +39,15 @@ SMALLEST = 1e-30  # a mask weight below it has no room for `ROUNDING`
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+
+class Found(NamedTuple):
+    """Open offers, one entry each (see `Offers`)."""
+
+    round: Numbers
+    """The number of rounds where none is open any more."""
+    mask_score: NDArray[np.float32]
+    points: Numbers
 
 
 class Skips:
@@ -69,13 +80,10 @@ class Skips:
         safe = np.where(mask > SMALLEST, mask, 1.0)
         return np.where(token > 0, np.where(mask > SMALLEST, slack * token / safe, np.inf), 0.0)
 
-    def next(self, stream: Stream, start: Address) -> tuple[Numbers, Numbers, Floats]:
-        """The first open offer from the rounds of `start` on: its round, k and u.
-
-        Where there is none, the number of rounds.
-        """
+    def next(self, stream: Stream, start: Address) -> Found:
+        """The first open offer from the rounds of `start` on."""
         rounds = np.full(len(start.round), len(self.chance))
-        clock, number = np.zeros(len(rounds), np.int64), np.zeros(len(rounds))
+        score, points = np.zeros(len(rounds), np.float32), np.zeros(len(rounds), np.int64)
         going, at = np.arange(len(rounds)), start
         while going.size:
             high, low, high2, low2 = stream.words(*at, SKIP)
@@ -87,10 +95,11 @@ class Skips:
             offers = self._lattice.offers(*at, k, u, self._token[found], self._mask[found])
             opened = offers.open
             done = going[opened]
-            rounds[done], clock[done], number[done] = found[opened], k[opened], u[opened]
+            rounds[done], points[done] = found[opened], offers.points[opened]
+            score[done] = offers.mask_score[opened]
             going, at = going[~opened], at.at(~opened)
             at = at._replace(round=at.round + 1)
-        return rounds, clock, number
+        return Found(rounds, score, points)
 
     def _candidate(self, start: Numbers, u: Floats) -> Numbers:
         """The first round with a candidate, from `start` on."""
