@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strop.batches import AUTO, BatchSize, checked_batch, default_batch, halving, largest_batch
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
@@ -44,8 +45,6 @@ __all__ = [
 UNSAID: Any = object()
 """No number of outputs was asked for: what that means depends on whether there are prompts."""
 FLUSH_SECONDS = 2.0
-FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
-DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
 
 
 def sample(
@@ -54,7 +53,7 @@ def sample(
     *,
     n: int = UNSAID,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     length: int | None = None,
     prompts: Prompts | None = None,
     per_prompt: int | None = None,
@@ -126,7 +125,7 @@ def sample_cells(
     *,
     n: int | Sequence[int],
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     length: int | None = None,
     canvases: Canvases | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -143,15 +142,16 @@ def sample_cells(
     progress = Silent() if progress is None else progress
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
-    batch_size = (
-        None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
-    )
+    batch_size = checked_batch(batch_size, specs)
     length = usable_length(denoiser, length) if canvases is None else canvases.length
     for spec in specs:
         check_model(denoiser, spec)
     specs = [_with_steps(spec, length) for spec in specs]
     positions = length if canvases is None else canvases.positions
-    sizes = [batch_size or _default_batch(denoiser, spec, positions) for spec in specs]
+    auto = batch_size == AUTO
+    usual = largest_batch if auto else default_batch
+    given = None if auto else batch_size
+    sizes = [given or usual(denoiser, spec, positions) for spec in specs]
     prompts = None if canvases is None else canvases.spec
     cells = [
         cell_spec(
@@ -159,7 +159,7 @@ def sample_cells(
         )
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
-    work = _Work(denoiser, canvases, progress, on_step)
+    work = _Work(denoiser, canvases, progress, on_step, auto)
     if out is None:
         return [
             _in_memory(work, cell, count, size)
@@ -201,6 +201,8 @@ class _Work:
     canvases: Canvases | None
     progress: Progress
     on_step: OnStep | None
+    auto: bool
+    """Whether a batch that does not fit is halved."""
 
 
 def cell_spec(
@@ -250,19 +252,13 @@ def _not_a(name: str, value: Any, expected: str) -> UserError:
     return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
-def _default_batch(denoiser: Model, spec: SamplerSpec, length: int) -> int:
-    if spec.implementation == "dense":
-        return max(1, min(64, DENSE_ENTRIES // (length * denoiser.vocab_size)))
-    return max(1, min(1024, FAST_TOKENS // length))
-
-
 def _asked(
     denoiser: Model,
     specs: Sequence[SamplerSpec],
     n: int,
     seed: int,
     length: int,
-    batch_size: int | None,
+    batch_size: BatchSize | None,
 ) -> dict[str, Any]:
     return {
         "checkpoint": denoiser.source,
@@ -352,16 +348,20 @@ def _draws(
 ) -> Iterable[Output]:
     if cell.batch is not None:
         return _dense_draws(work, cell, cell.batch.size, set(indices), n)
-    return fast(
-        work.denoiser,
-        cell.generator.sampler,
-        seed=cell.seed,
-        outputs=indices,
-        slots=min(batch_size, len(indices)),
-        length=cell.generator.length,
-        on_step=work.on_step,
-        canvases=work.canvases,
-    )
+
+    def draw(some: Sequence[int], slots: int) -> Iterable[Output]:
+        return fast(
+            work.denoiser,
+            cell.generator.sampler,
+            seed=cell.seed,
+            outputs=some,
+            slots=slots,
+            length=cell.generator.length,
+            on_step=work.on_step,
+            canvases=work.canvases,
+        )
+
+    return halving(draw, indices, batch_size, auto=work.auto)
 
 
 def _dense_draws(

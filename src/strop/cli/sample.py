@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -90,6 +90,9 @@ def sample(
     implementation: Annotated[
         str, typer.Option(help="fast, or dense: the public code step by step.")
     ] = "fast",
+    noise: Annotated[
+        str, typer.Option(help="Of dense, drawn on: cpu (the same everywhere), or device.")
+    ] = "cpu",
     length: Annotated[
         int | None,
         typer.Option(
@@ -116,11 +119,18 @@ def sample(
         str, typer.Option(help="What opens a prompt: tokenizer (its own rule), always, never.")
     ] = "tokenizer",
     batch_size: Annotated[
-        int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
+        str | None,
+        typer.Option(
+            help="Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
     dtype: Annotated[
-        str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")
+        str,
+        typer.Option(
+            help="Of the network: auto (float32), float32, bfloat16, float16, or public: the "
+            "casts of the family's public code."
+        ),
     ] = "auto",
     revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
     weights: Annotated[
@@ -141,7 +151,8 @@ def sample(
 
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
-    _check_numbers(n, seed, length, batch_size)
+    batch = _batch(batch_size)
+    _check_numbers(n, seed, length, batch)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
     from strop.store import Run
@@ -153,6 +164,7 @@ def sample(
         "top_p": top_p,
         "finish": finish,
         "implementation": implementation,
+        "noise": noise,
         "settings": own if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
@@ -203,7 +215,7 @@ def sample(
             specs,
             n=outputs_of(canvases, UNSAID if n is None else n, per_prompt, default=16),
             seed=seed,
-            batch_size=batch_size,
+            batch_size=batch,
             length=length,
             canvases=canvases,
             out=out,
@@ -246,11 +258,28 @@ def _specs(
     ]
 
 
-def _check_numbers(n: int | None, seed: int, length: int | None, batch_size: int | None) -> None:
+def _batch(text: str | None) -> int | Literal["auto"] | None:
+    """A number of sequences, or the word."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(
+            "The batch size is no number.",
+            where="--batch-size",
+            got=text,
+            expected="a whole number of at least 1, or auto",
+        ) from None
+
+
+def _check_numbers(
+    n: int | None, seed: int, length: int | None, batch_size: int | Literal["auto"] | None
+) -> None:
     """What needs no model to be seen: it may be large, or far away."""
     whole_number("seed", seed, 0, SEED_LIMIT)
     for name, value in (("n", n), ("length", length), ("batch_size", batch_size)):
-        if value is not None:
+        if value is not None and value != "auto":
             whole_number(name, value, 1, OUTPUT_LIMIT)
 
 
