@@ -19,7 +19,7 @@ from strop.errors import UserError, out_of_memory, whole_number
 from strop.pool import Output
 from strop.spec import OUTPUT_LIMIT, SamplerSpec
 
-__all__ = ["AUTO", "BatchSize", "checked_batch", "default_batch", "halving", "largest_batch"]
+__all__ = ["AUTO", "BatchSize", "Fitting", "checked_batch", "default_batch", "largest_batch"]
 
 AUTO = "auto"
 BatchSize = int | Literal["auto"]
@@ -32,7 +32,9 @@ STATES, TABLES = 4, 3
 """Copies of a sequence's state, and of its table of scores, that are alive at a time, at most."""
 
 
-def checked_batch(batch_size: BatchSize | None, specs: Sequence[SamplerSpec]) -> BatchSize | None:
+def checked_batch(
+    batch_size: BatchSize | None, specs: Sequence[SamplerSpec], *, sharded: bool = False
+) -> BatchSize | None:
     """The batch size, if it is one and the samplers take it."""
     if batch_size is None:
         return None
@@ -45,6 +47,13 @@ def checked_batch(batch_size: BatchSize | None, specs: Sequence[SamplerSpec]) ->
             got=AUTO,
             expected="a whole number, the same on every machine",
             fix="say a number, or use `implementation=fast`",
+        )
+    if sharded:  # they cut the same plan without asking each other
+        raise UserError(
+            "Shards need batches of one size, and what fits differs from machine to machine.",
+            where="`batch_size`",
+            got=AUTO,
+            fix="say a number",
         )
     return AUTO
 
@@ -60,7 +69,7 @@ def largest_batch(model: Model, spec: SamplerSpec, length: int) -> int:
     """The most sequences that should fit into the memory that is free now.
 
     On a CPU no more than usual: there a larger batch is not faster. An estimate, from the state of
-    one sequence; `halving` corrects it downwards.
+    one sequence; `Fitting` corrects it downwards.
     """
     most = default_batch(model, spec, length) if model.device.type == "cpu" else MOST
     free = _free(model.device)
@@ -96,35 +105,35 @@ def _free(device: torch.device) -> int | None:
         return None
 
 
-def halving(
-    draw: Callable[[Sequence[int], int], Iterable[Output]],
-    indices: Sequence[int],
-    size: int,
-    *,
-    auto: bool,
-) -> Iterator[Output]:
-    """The outputs of `draw(indices, size)`; where memory runs out, the rest in half the size.
+class Fitting:
+    """Draws in batches of a size, in half of it where memory runs out, and remembers what fits."""
 
-    What was drawn is kept. Without `auto` a refusal is told, for the size was asked for.
-    """
-    left = dict.fromkeys(indices)
-    while left:
-        size = min(size, len(left))
-        try:
-            for one in draw(list(left), size):
-                del left[one.index]
-                yield one
-        except Exception as error:
-            if not out_of_memory(error):
-                raise
-            if not auto or size == 1:
-                raise _refusal(error, size, auto) from error
-            refused = True
-        else:
-            refused = False
-        if refused:  # outside of the handler, which keeps the tensors of the failed call alive
-            size //= 2
-            warnings.warn(f"Out of memory: going on with batches of {size}.", stacklevel=2)
+    def __init__(self, size: int, *, auto: bool) -> None:
+        self.size, self.auto = size, auto
+
+    def draws(
+        self, draw: Callable[[Sequence[int], int], Iterable[Output]], indices: Sequence[int]
+    ) -> Iterator[Output]:
+        """The outputs of `draw(indices, size)`. What was drawn before a refusal is kept.
+
+        Without `auto` a refusal is told: the size was asked for.
+        """
+        left = dict.fromkeys(indices)
+        while left:
+            size = min(self.size, len(left))
+            try:
+                for one in draw(list(left), size):
+                    del left[one.index]
+                    yield one
+                continue
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                if not self.auto or size == 1:
+                    raise _refusal(error, size, self.auto) from error
+            # Outside of the handler, which keeps the tensors of the failed call alive.
+            self.size = size // 2
+            warnings.warn(f"Out of memory: going on with batches of {self.size}.", stacklevel=2)
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

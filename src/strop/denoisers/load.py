@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from strop.checkpoints.family import (
 )
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
-from strop.denoisers.loading import Loading
+from strop.denoisers.loading import Loading, Recipe
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
@@ -108,7 +109,10 @@ def load_model(
             got=", ".join(load),
             fix="leave `load` out",
         )
-    return resolve(record.load)(found, loading)
+    model = resolve(record.load)(found, loading)
+    with suppress(AttributeError):  # of a plug-in's, which may take no attributes
+        model.recipe = Recipe.of(found, weights, family, dtype, load or {})
+    return model
 
 
 def load_transformer(found: Located, loading: Loading) -> Model:

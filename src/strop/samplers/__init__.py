@@ -27,7 +27,7 @@ from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.start import by_shape
 from strop.spec import SamplerSpec, check_prompts
 
-__all__ = ["check_model", "dense_batch", "fast"]
+__all__ = ["batches", "check_model", "dense_batch", "fast"]
 
 
 def check_model(model: Model, spec: SamplerSpec) -> None:
@@ -56,6 +56,22 @@ def _pads(model: Model, spec: SamplerSpec) -> bool:
     """Whether shorter sequences may join a batch; a plug-in may not expect it."""
     built_in = SAMPLERS[spec.name].version is None
     return built_in and isinstance(model, PaddingDenoiser) and not model.time_conditioned
+
+
+def batches(
+    model: Model,
+    spec: SamplerSpec,
+    outputs: Sequence[int],
+    size: int,
+    *,
+    canvases: Canvases | None = None,
+) -> list[Sequence[int]]:
+    """The outputs in groups of up to `size` that a fast sampler can draw in one batch."""
+    groups: list[Sequence[int]] = [outputs]
+    if canvases is not None:
+        shapes = by_shape(canvases, outputs, padding=_pads(model, spec))
+        groups = [group for _, group in shapes]
+    return [one[k : k + size] for one in groups for k in range(0, len(one), size)]
 
 
 def _check(model: Model, spec: SamplerSpec, canvases: Canvases | None) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.disk import TEMPORARY, disk, locked, write
+from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, filler
 from strop.spec import CellSpec, MetricSpec
@@ -74,6 +74,30 @@ class Cell:
                             leftover.unlink(missing_ok=True)
             yield mine
 
+    @contextmanager
+    def drawing(self, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the cell together with others who draw: nobody starts it anew meanwhile.
+
+        Who draws which outputs is settled by `claim`. Yields False at once if somebody holds the
+        cell alone and `wait` is off.
+        """
+        with self.writing(wait=False):
+            """Whoever is alone here removes what a killed session left."""
+        with shared(self.path, wait=wait) as mine:
+            if mine:
+                self._still_here()
+            yield mine
+
+    @contextmanager
+    def claim(self, first: int) -> Iterator[bool]:
+        """Be the only one at work on the unit whose first output this is, if nobody is."""
+        with claimed(self.path / f"{CLAIM}{first:08d}") as mine:
+            yield mine
+
+    def _alone(self) -> AbstractContextManager[bool]:
+        """For the moment in which files are read and written anew."""
+        return claimed(self.path / f"{CLAIM}files", wait=True)
+
     def _still_here(self) -> None:
         if not (self.path / SPEC).exists():
             raise UserError(
@@ -86,22 +110,47 @@ class Cell:
         """Which outputs are on disk."""
         return set(self._read(["index"])["index"].to_pylist())
 
-    def add(self, rows: Iterable[Output]) -> None:
+    def indices_of(self, path: Path) -> set[int]:
+        """Which outputs are in one of its files."""
+        schema = output_table([], self.spec).schema
+        return set(read_parquet(path, schema, ["index"])["index"].to_pylist())
+
+    def files(self) -> list[Path]:
+        """Those that hold outputs now.
+
+        Parts first: one that is merged after they were listed is in the merged file.
+        """
+        parts = sorted((self.path / PARTS).glob("*.parquet"))
+        whole = self.path / OUTPUTS
+        return [whole, *parts] if whole.exists() else parts
+
+    def add(self, rows: Iterable[Output]) -> Path | None:
         """Make some outputs durable; they become part of `outputs.parquet` at `merge`."""
         rows = sorted(rows, key=lambda row: row.index)
-        if rows:
-            name = f"{rows[0].index:08d}-{rows[-1].index:08d}-{uuid.uuid4().hex[:8]}.parquet"
-            write_parquet(self.path / PARTS / name, output_table(rows, self.spec))
+        return self.add_table(output_table(rows, self.spec)) if rows else None
+
+    def add_table(self, table: pa.Table) -> Path:
+        """The same for rows of another cell of this spec; the file that holds them."""
+        index = table["index"].to_numpy()
+        name = f"{index.min():08d}-{index.max():08d}-{uuid.uuid4().hex[:8]}.parquet"
+        write_parquet(self.path / PARTS / name, table)
+        return self.path / PARTS / name
 
     def merge(self) -> None:
-        """Fold all parts into `outputs.parquet`; the parts go only when that is in place."""
-        parts = sorted((self.path / PARTS).glob("*.parquet"))
-        if not parts:
+        """Fold all parts into `outputs.parquet`; the parts go only when that is in place.
+
+        Others may add parts meanwhile; two who merge take turns.
+        """
+        if not any((self.path / PARTS).glob("*.parquet")):
             return
-        write_parquet(self.path / OUTPUTS, self.table())
-        with disk(self.path):
-            for part in parts:
-                part.unlink()
+        with self._alone():
+            parts = sorted((self.path / PARTS).glob("*.parquet"))
+            if not parts:
+                return
+            write_parquet(self.path / OUTPUTS, self.table())
+            with disk(self.path):
+                for part in parts:
+                    part.unlink()
 
     def table(self) -> pa.Table:
         """All outputs, by index, each once."""
@@ -155,8 +204,10 @@ class Cell:
 
     def record(self, session: Mapping[str, Any]) -> None:
         """Write or update one session's entry, known by its `session` id."""
-        others = [s for s in self.sessions() if s["session"] != session["session"]]
-        write(self.path / COST, as_json({"format": FORMAT, "sessions": [*others, dict(session)]}))
+        with self._alone():
+            others = [s for s in self.sessions() if s["session"] != session["session"]]
+            document = {"format": FORMAT, "sessions": [*others, dict(session)]}
+            write(self.path / COST, as_json(document))
 
     def prompts(self) -> KeptPrompts | None:
         """What the outputs answer; None without prompts."""
@@ -188,14 +239,9 @@ class Cell:
 
         empty = output_table([], self.spec)
         for _ in range(READ_ATTEMPTS):
-            # Parts first: one that is merged after this line is in the merged file, or gone when
-            # its turn comes, and then all is read again.
-            parts = sorted((self.path / PARTS).glob("*.parquet"))
-            whole = self.path / OUTPUTS
-            files = [whole, *parts] if whole.exists() else parts
             try:
-                tables = [read_parquet(path, empty.schema, columns) for path in files]
-            except FileNotFoundError:
+                tables = [read_parquet(path, empty.schema, columns) for path in self.files()]
+            except FileNotFoundError:  # a part was merged before its turn came
                 continue
             return pa.concat_tables([empty.select(columns or empty.column_names), *tables])
         raise UserError(
