@@ -12,6 +12,17 @@ import typer
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
+from strop.cli.drawing import (
+    BATCH_SIZE,
+    DEVICE,
+    DTYPE,
+    IMPLEMENTATION,
+    LOAD,
+    NOISE,
+    REVISION,
+    SETTINGS,
+    batch_of,
+)
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.prompted import Asked
@@ -83,16 +94,9 @@ def sample(
         Path | None,
         typer.Option(help="A YAML file of samplers, e.g. from `strop audit`; no other settings."),
     ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
-    ] = None,
-    implementation: Annotated[
-        str, typer.Option(help="fast, or dense: the public code step by step.")
-    ] = "fast",
-    noise: Annotated[
-        str, typer.Option(help="Of dense, drawn on: cpu (the same everywhere), or device.")
-    ] = "cpu",
+    settings: SETTINGS = None,
+    implementation: IMPLEMENTATION = "fast",
+    noise: NOISE = "cpu",
     length: Annotated[
         int | None,
         typer.Option(
@@ -118,32 +122,15 @@ def sample(
     bos: Annotated[
         str, typer.Option(help="What opens a prompt: tokenizer (its own rule), always, never.")
     ] = "tokenizer",
-    batch_size: Annotated[
-        str | None,
-        typer.Option(
-            help="Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(
-            help="Of the network: auto (float32), float32, bfloat16, float16, or public: the "
-            "casts of the family's public code."
-        ),
-    ] = "auto",
-    revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
+    batch_size: BATCH_SIZE = None,
+    device: DEVICE = "auto",
+    dtype: DTYPE = "auto",
+    revision: REVISION = None,
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,
     family: Annotated[str | None, typer.Option(help=FAMILY_HELP)] = None,
-    load: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, "
-            "adapter=DIR; may be repeated."
-        ),
-    ] = None,
+    load: LOAD = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -151,7 +138,7 @@ def sample(
 
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
-    batch = _batch(batch_size)
+    batch = batch_of(batch_size)
     _check_numbers(n, seed, length, batch)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
@@ -256,21 +243,6 @@ def _specs(
         SamplerSpec(**{**common, **where, "temperature": tau, "precision": kappa})
         for where, tau, kappa in product
     ]
-
-
-def _batch(text: str | None) -> int | Literal["auto"] | None:
-    """A number of sequences, or the word."""
-    if text is None or text == "auto":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise UserError(
-            "The batch size is no number.",
-            where="--batch-size",
-            got=text,
-            expected="a whole number of at least 1, or auto",
-        ) from None
 
 
 def _check_numbers(
