@@ -65,7 +65,10 @@ def test_what_was_drawn_before_memory_ran_out_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_single_sequence_that_does_not_fit_is_told() -> None:
-    with pytest.raises(UserError, match="not enough memory"), pytest.warns(UserWarning, match="batches of 1"):
+    with (
+        pytest.raises(UserError, match="not enough memory"),
+        pytest.warns(UserWarning, match="batches of 1"),
+    ):
         strop.sample(Small(0, after=1), SPEC, n=4, batch_size="auto")
 
 

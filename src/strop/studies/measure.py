@@ -222,9 +222,10 @@ def draw(
     seed: int | None = None,
 ) -> list[Cell]:
     """One cell per budget and point; whatever is in `out` already is not drawn again."""
-    n, seed = ask["n"] if n is None else n, ask["seed"] if seed is None else seed
+    each: int | Sequence[int] = ask["n"] if n is None else n
+    root: int = ask["seed"] if seed is None else seed
     if isinstance(model, Late):
-        drawn = _finished(ask, model, cells, out, n, seed)
+        drawn = _finished(ask, model, cells, out, each, root)
         if drawn is not None:
             return drawn
         model = model.loaded
@@ -239,8 +240,8 @@ def draw(
     sample_cells(
         model,
         [point.at(steps) for steps, point in cells],
-        n=n,
-        seed=seed,
+        n=each,
+        seed=root,
         length=ask.values.get("length"),
         canvases=_canvases(ask, model),
         out=out,
