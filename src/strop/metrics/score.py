@@ -15,8 +15,7 @@ from strop.metrics.metric import leave_out_broken, metrics
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell
-from strop.store.stream import ROWS
-from strop.store.tables import PIECES, TOKENS, token_ids
+from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,9 +18,10 @@ from strop.store.documents import as_json, damaged, read_json
 from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
-from strop.store.stream import ROWS, in_order
+from strop.store.stream import in_order
 from strop.store.tables import (
     PROMPT,
+    ROWS,
     lists,
     output_table,
     read_batches,

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strop.store.documents import damaged
-from strop.store.tables import read_batches
+from strop.store.tables import ROWS, read_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ROWS", "in_order"]
-
-ROWS = 1024
-"""Rows that are read, merged or scored at a time, and that a row group of a file holds."""
+__all__ = ["in_order"]
 
 INDEX = "index"
 
