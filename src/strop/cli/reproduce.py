@@ -48,7 +48,10 @@ def reproduce(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Root seed; 0 by default.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:i.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of the generator's network.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Of the generator's network: float32, bfloat16, float16, public."),
+    ] = None,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """List the paper's tables and figures, or run one and print paper and measured side by side."""

@@ -24,7 +24,7 @@ from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
 from strop.store.documents import parsed
 from strop.store.layout import AUDIT, EXAM, PLAN, RESULT, STUDY, TRAINING
-from strop.store.tables import token_ids
+from strop.store.tables import CHANGED, token_ids
 from strop.studies.study import STUDIES, Result
 
 __all__ = ["gather"]
@@ -167,7 +167,7 @@ def _group(
 
 
 def _shown(measured: Measured, cell: Cell, label: str) -> Shown:
-    table = cell.table()
+    table = cell.table([name for name in cell.columns() if name != CHANGED])
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
     as_ids = None in texts
     if as_ids:

@@ -137,10 +137,10 @@ class Ask:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """The language model that scores, loaded once."""
-        from strop.metrics.evaluator import load_evaluator
+        """The language model that scores, loaded once and only if something is to be scored."""
+        from strop.metrics.known import known_evaluator
 
-        return load_evaluator(self["evaluator"], device=self["device"])
+        return known_evaluator(self["evaluator"], device=self["device"])
 
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
