@@ -29,6 +29,7 @@ __all__ = [
     "Checkpoint",
     "Located",
     "damaged",
+    "fingerprint",
     "has_tokenizer",
     "locate",
     "read_checkpoint",
@@ -37,6 +38,7 @@ __all__ = [
 
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
+_READ = (*_SUFFIXES, ".json", ".txt", ".model", ".bin")
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,15 @@ def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
     repo, revision = _hub_id(text, path, revision)
     snapshot = hub.fetch(repo, revision)
     return Located(text, snapshot.directory, snapshot.revision)
+
+
+def fingerprint(source: str, revision: str | None) -> str:
+    """One SHA-256 for all files of a checkpoint that could be read, to compare machines by."""
+    path = locate(source, revision).path
+    if not path.is_dir():
+        return sha256_of_all([path])
+    with opening(path):
+        return sha256_of_all([one for one in path.iterdir() if one.suffix in _READ])
 
 
 def refuse_mistyped(text: str) -> None:

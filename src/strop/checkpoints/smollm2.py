@@ -6,7 +6,6 @@ into a directory of the user's cache, named by the file's hash, and loads in a s
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 from strop.checkpoints.files import sha256_of
 from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
+from strop.remembered import cache_folder
 
 __all__ = ["NAME", "PACKAGES", "converted", "gguf_file", "missing", "sha256"]
 
@@ -65,7 +65,7 @@ def sha256() -> str:
 
 def converted() -> Path:
     """The directory of the converted copy, made if it is not there or not whole."""
-    place = _cache() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
+    place = cache_folder() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
     if _whole(place):
         return place
     with disk(place):
@@ -74,15 +74,6 @@ def converted() -> Path:
         if not _whole(place):  # another process may have made it while we waited
             _convert(place)
     return place
-
-
-def _cache() -> Path:
-    """Where copies lie: STROP_CACHE, else the user's cache folder."""
-    named = os.environ.get("STROP_CACHE")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "strop"
 
 
 def _whole(place: Path) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from strop.batches import BatchSize
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
 from strop.errors import UserError, unknown_name, whole_number
@@ -50,7 +51,7 @@ def run_task(
     implementation: Literal["fast", "dense"] = "fast",
     chat: bool | None = None,
     bos: Literal["tokenizer", "always", "never"] | None = None,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     device: str = "auto",
     dtype: str = "auto",
     revision: str | None = None,
@@ -135,7 +136,7 @@ class _Asked:
     sampling: Sampling
     seeds: int
     limit: int
-    batch_size: int | None
+    batch_size: BatchSize | None
     progress: Progress | None
 
 
