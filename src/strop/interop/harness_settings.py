@@ -142,7 +142,7 @@ def _settle_sampling(asked: dict[str, Any], said: Mapping[str, Any], task: str) 
             where=task,
             got=f"do_sample={str(drawn).lower()} and temperature={given}",
             expected="do_sample=false with temperature 0, or do_sample=true with one above 0",
-            fix="say both in --gen-kwargs, or say temperature in --model-args",
+            fix="say both as generation arguments, or say temperature as a model argument",
         )
 
 
