@@ -159,6 +159,8 @@ def test_of_a_task_it_counts_form_and_not_success() -> None:
     right, wrong = responses("7+5=12\n*2=24", "7+5=13\n*2=26")
     assert {**right, "id": 0} == {**wrong, "id": 0}  # it cannot check an answer
     assert (right["success"], right["reasoning"], right["readability"]) == (1, 2, 2)
+    fewer, _ = responses("7+5=12", "")
+    assert fewer["reasoning"] == 1  # a number of the task is not used
     loop, noise = responses("1=1=" * 40, "\ufffd\x00" * 9)
     assert not loop["valid"]
     assert not noise["valid"]

@@ -127,7 +127,7 @@ def test_the_control_in_small(call: Called, tmp_path: Path) -> None:
         ("humaneval", "lowest of the four", 0.0),
         ("humaneval", "highest of the four", 0.0),
     ]
-    assert told[2:] == [("sums", "sums-ar", t) for t in (0.0, 0.5, 1.0, 1.5)]
+    assert told[2:] == [("sums", "sums-ar", t) for t in (0.0, 0.5, 1.0, 1.5, 2.0)]
     assert any("Chosen here" in note for note in document["result"]["notes"])
     assert (tmp_path / "out/tasks.png").exists()
 

@@ -2,7 +2,8 @@
 
 It cannot check an answer. `success` is 1, "it cannot be told", for every valid response; the other
 grades see noise, loops, and whether a response speaks of what the task speaks of. A wrong answer in
-good form has the grades of a right one, so against labels it is near chance by construction.
+good form has the grades of a right one, and using a number that does not matter earns one more: so
+against labels it is near chance, or below.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class ResponseFeatures:
     """Share of sequences of four words, numbers or signs that stood before."""
     shared: float
     """Share of its numbers and longer words that the task has too."""
+    used: float
+    """Share of the task's numbers that it has; 1 where the task has none."""
 
 
 def response_features(text: str, task: str) -> ResponseFeatures:
@@ -43,12 +46,14 @@ def response_features(text: str, task: str) -> ResponseFeatures:
     visible = re.sub(r"\s", "", text)
     pieces = re.findall(r"[^\W\d_]+|\d+|[^\w\s]", text.lower())
     grams = [tuple(pieces[i : i + GRAM]) for i in range(len(pieces) - GRAM + 1)]
-    own = _subjects(text)
+    own, asked = _subjects(text), _subjects(task)
+    numbers = {one for one in asked if one.isdigit()}
     return ResponseFeatures(
         plain=_share(sum(c.isalnum() for c in visible), len(visible)),
         odd=_share(sum(not c.isprintable() or c == "\ufffd" for c in visible), len(visible)),
         repetition=_share(len(grams) - len(set(grams)), len(grams)),
-        shared=_share(len(own & _subjects(task)), len(own)),
+        shared=_share(len(own & asked), len(own)),
+        used=_share(len(own & numbers), len(numbers)) if numbers else 1.0,
     )
 
 
@@ -73,7 +78,7 @@ GRADES: dict[str, Callable[[ResponseFeatures], int]] = {
     "readability": lambda s: _grade(
         s.plain >= 0.4 and s.odd == 0, s.plain >= 0.25 and s.odd <= 0.05
     ),
-    "reasoning": lambda s: _grade(s.shared >= 0.3, s.shared >= 0.1),
+    "reasoning": lambda s: _grade(s.shared >= 0.3 and s.used >= 0.9, s.shared >= 0.1),
     "success": lambda _: 1,
     # Programs and written-out steps repeat themselves more than prose.
     "nondegeneration": lambda s: _grade(s.repetition <= 0.3, s.repetition <= 0.6),

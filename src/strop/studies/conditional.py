@@ -44,7 +44,7 @@ INTERVALS = (
 )
 OFFLINE = (
     "The offline judge counts words, numbers and loops; it cannot check an answer and grades every "
-    "response's success alike. AUROC near chance is what to expect of it."
+    "response's success alike. AUROC near chance, or below, is what to expect of it."
 )
 SMALL = (
     "The small models answer strop's own sums in a few signs, and the judge counts: this shows the "
