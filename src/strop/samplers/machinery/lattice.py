@@ -30,7 +30,7 @@ from strop.rng import Stream, unit53
 from strop.samplers.machinery.categorical import RACE_EPSILON
 from strop.samplers.machinery.device import upload
 
-__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order", "told"]
+__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order", "point_numbers", "told"]
 
 BITS = 24
 """Random bits in a float32 number of torch's CPU generator."""
@@ -61,9 +61,12 @@ class Offers:
     """W: at least the sum of the token weights."""
     points: NDArray[np.int64]
     """Poisson points above the threshold; none means that no token reached it."""
+    numbers: NDArray[np.float64] | None = None
+    """Where they were drawn ahead, those of the first point (see `point_numbers`)."""
 
     def __getitem__(self, chosen: Any) -> Offers:
-        return Offers(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+        parts: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Offers(**{name: x if x is None else x[chosen] for name, x in parts.items()})
 
     def __len__(self) -> int:
         return len(self.output)
@@ -77,10 +80,11 @@ class Offers:
         mask_score: Floats,
         points: NDArray[np.int64],
         token_mass: Floats,
+        numbers: NDArray[np.float64] | None = None,
     ) -> Offers:
         """Offers whose random part has been drawn before."""
         levels = _levels(mask_score, token_mass)
-        return cls(output, round_, position, mask_score, *levels, points)
+        return cls(output, round_, position, mask_score, *levels, points, numbers)
 
     @property
     def open(self) -> NDArray[np.bool_]:
@@ -174,11 +178,7 @@ class Lattice:
         `weights` [R, V] are float32 token weights with zero in the mask's column.
         """
         row, point = _points(offers)
-        # Two addresses for each point: which token it falls on; does it survive, with what clock.
-        there = offers.output[row], offers.round[row], offers.position[row]
-        numbers = stream.words(*there, 1 + 2 * point + PAIR)
-        chosen, survival = unit53(numbers[0], numbers[1])
-        clock = unit53(numbers[2][1], numbers[3][1])
+        chosen, survival, clock = _numbers(offers, row, point, stream).T
         token, weight, total = _fallen(offers, row, point, chosen, weights)
         broken = total > offers.bound
         kept = _distinct(row, token, weights.shape[1])
@@ -262,6 +262,35 @@ def _points(offers: Offers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All points, by row and number."""
     row = np.repeat(np.arange(len(offers)), offers.points)
     return row, np.arange(len(row)) - (np.cumsum(offers.points) - offers.points)[row]
+
+
+def point_numbers(
+    stream: Stream,
+    output: NDArray[np.int64],
+    round_: NDArray[np.int64],
+    position: NDArray[np.int64],
+    point: Any,
+) -> NDArray[np.float64]:
+    """The numbers of points [n, 3]: which token it falls on, does it survive, where is its clock."""
+    words = stream.words(output, round_, position, 1 + 2 * point + PAIR)
+    (chosen, survival), clock = unit53(words[0], words[1]), unit53(words[2][1], words[3][1])
+    return np.array([chosen, survival, clock]).T
+
+
+def _numbers(
+    offers: Offers, row: NDArray[np.int64], point: NDArray[np.int64], stream: Stream
+) -> NDArray[np.float64]:
+    """Those of all points; only what was not drawn ahead is drawn."""
+    if offers.numbers is None:
+        there = offers.output[row], offers.round[row], offers.position[row]
+        return point_numbers(stream, *there, point)
+    found = offers.numbers[row]
+    later = np.flatnonzero(point)
+    if later.size:
+        more = row[later]
+        there = offers.output[more], offers.round[more], offers.position[more]
+        found[later] = point_numbers(stream, *there, point[later])
+    return found
 
 
 def _fallen(
