@@ -29,7 +29,8 @@ from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.grid import sigma_of
-from strop.samplers.machinery.lattice import Lattice, Offers, point_numbers
+from strop.samplers.machinery.lattice import Lattice
+from strop.samplers.machinery.offers import Offers, point_numbers
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 from strop.samplers.machinery.skips import Skips
 
