@@ -29,7 +29,8 @@ from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.grid import sigma_of
-from strop.samplers.machinery.lattice import Lattice, Offers
+from strop.samplers.machinery.lattice import Lattice
+from strop.samplers.machinery.offers import Offers, point_numbers
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 from strop.samplers.machinery.skips import Skips
 
@@ -136,6 +137,7 @@ class LatticeRace(_Dated):
         self._begin, self._done = packed.begin, packed.done
         self._score = np.zeros(self._due.shape, np.float32)
         self._points = np.zeros(self._due.shape, np.int64)
+        self._numbers = np.zeros((*self._due.shape, 3))
 
     def enter(self, slots: Numbers, outputs: Numbers) -> None:
         """Draw the first open offer of every position."""
@@ -149,7 +151,8 @@ class LatticeRace(_Dated):
         law = shaped(logits, mask_id, packed.spec, packed.confirm)
         at, cell = packed.address(rows.slot, rows.position), (rows.slot, rows.position)
         mass = self._token[at.round]
-        offers = Offers.known(*at, self._score[cell], self._points[cell], mass)
+        known = self._score[cell], self._points[cell], mass, self._numbers[cell]
+        offers = Offers.known(*at, *known)
         token = settled(self._lattice, offers, law, mass, mask_id, self._stream)
         out = np.flatnonzero(token == mask_id)
         if out.size:
@@ -162,6 +165,7 @@ class LatticeRace(_Dated):
         cell = slot, position
         found = self._skips.next(self._stream, Address(output, start, place))
         self._due[cell], self._score[cell], self._points[cell] = found
+        self._numbers[cell] = point_numbers(self._stream, output, found.round, place, 0)
 
 
 def _law(packed: Packed, seed: int) -> Law:

@@ -19,7 +19,6 @@ that, the winner is among those; if none does, clocks are drawn for all classes 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,63 +28,36 @@ from numpy.typing import NDArray
 from strop.rng import Stream, unit53
 from strop.samplers.machinery.categorical import RACE_EPSILON
 from strop.samplers.machinery.device import upload
+from strop.samplers.machinery.offers import (
+    CAP,
+    CLOCK_SLACK,
+    WEIGHT_SLACK,
+    Offers,
+    levels,
+    numbers_of,
+    points_of,
+    poisson,
+)
 
-__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order", "told"]
+__all__ = [
+    "BITS",
+    "CAP",
+    "CLOCK_SLACK",
+    "WEIGHT_SLACK",
+    "Lattice",
+    "Offers",
+    "exact_law",
+    "first_order",
+    "told",
+]
 
 BITS = 24
 """Random bits in a float32 number of torch's CPU generator."""
 
-WEIGHT_SLACK = 1e-4  # rounded probabilities may sum to a little more than one
-CLOCK_SLACK = 1e-5  # rounded clocks may be a little shorter than exact ones; proven for y <= CAP
 LARGEST_TABLE = 2**17  # entries of a rows-by-classes table
-CAP = 8.0  # expected points above which the threshold is raised
-PAIR = np.array([[0], [1]])
 NEAR = 4  # lattice points on either side of where a score is reached in exact arithmetic
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Offers:
-    """Masked positions at one update each, before the network has been asked."""
-
-    output: NDArray[np.int64]
-    round: NDArray[np.int64]
-    position: NDArray[np.int64]
-    mask_score: Floats
-    """x: what a token must beat."""
-    threshold: Floats
-    """The same, or a higher one where many tokens would beat x."""
-    raised: NDArray[np.bool_]
-    bound: NDArray[np.float64]
-    """W: at least the sum of the token weights."""
-    points: NDArray[np.int64]
-    """Poisson points above the threshold; none means that no token reached it."""
-
-    def __getitem__(self, chosen: Any) -> Offers:
-        return Offers(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
-
-    def __len__(self) -> int:
-        return len(self.output)
-
-    @classmethod
-    def known(
-        cls,
-        output: NDArray[np.int64],
-        round_: NDArray[np.int64],
-        position: NDArray[np.int64],
-        mask_score: Floats,
-        points: NDArray[np.int64],
-        token_mass: Floats,
-    ) -> Offers:
-        """Offers whose random part has been drawn before."""
-        levels = _levels(mask_score, token_mass)
-        return cls(output, round_, position, mask_score, *levels, points)
-
-    @property
-    def open(self) -> NDArray[np.bool_]:
-        """Which offers need the network: a point fell, or the threshold was not the last word."""
-        return (self.points > 0) | self.raised
 
 
 class Lattice:
@@ -161,8 +133,8 @@ class Lattice:
     ) -> Offers:
         """The same, given the lattice point of the mask's clock and the number for the points."""
         score = mask_weight / self.clock(k)
-        threshold, raised, bound = _levels(score, token_mass)
-        points = _poisson((1 + CLOCK_SLACK) * bound / threshold.astype(np.float64), u)
+        threshold, raised, bound = levels(score, token_mass)
+        points = poisson((1 + CLOCK_SLACK) * bound / threshold.astype(np.float64), u)
         return Offers(output, round_, position, score, threshold, raised, bound, points)
 
     def settle(
@@ -173,12 +145,8 @@ class Lattice:
 
         `weights` [R, V] are float32 token weights with zero in the mask's column.
         """
-        row, point = _points(offers)
-        # Two addresses for each point: which token it falls on; does it survive, with what clock.
-        there = offers.output[row], offers.round[row], offers.position[row]
-        numbers = stream.words(*there, 1 + 2 * point + PAIR)
-        chosen, survival = unit53(numbers[0], numbers[1])
-        clock = unit53(numbers[2][1], numbers[3][1])
+        row, point = points_of(offers)
+        chosen, survival, clock = numbers_of(offers, row, point, stream).T
         token, weight, total = _fallen(offers, row, point, chosen, weights)
         broken = total > offers.bound
         kept = _distinct(row, token, weights.shape[1])
@@ -233,37 +201,6 @@ class Lattice:
         return scores.argmax(-1)
 
 
-def _levels(score: Floats, token_mass: Floats) -> tuple[Floats, NDArray[Any], NDArray[Any]]:
-    """The threshold of an offer, whether it is raised, and the bound W."""
-    bound = token_mass.astype(np.float64) * (1 + WEIGHT_SLACK)
-    raised = bound > CAP * score.astype(np.float64)
-    return np.where(raised, (bound / CAP).astype(np.float32), score), raised, bound
-
-
-def _poisson(rate: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Poisson counts by inversion; most are zero and cost one comparison."""
-    count = np.zeros(rate.shape, np.int64)
-    left = np.flatnonzero(u >= np.exp(-rate))
-    term = np.exp(-rate[left])
-    cumulative = term.copy()
-    n = 0
-    while len(left):
-        n += 1
-        count[left] = n
-        term = term * rate[left] / n
-        cumulative = cumulative + term
-        # The second condition ends the sum where u exceeds what float64 can add up to.
-        going = (u[left] >= cumulative) & (term > 1e-300)
-        left, term, cumulative = left[going], term[going], cumulative[going]
-    return count
-
-
-def _points(offers: Offers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All points, by row and number."""
-    row = np.repeat(np.arange(len(offers)), offers.points)
-    return row, np.arange(len(row)) - (np.cumsum(offers.points) - offers.points)[row]
-
-
 def _fallen(
     offers: Offers,
     row: NDArray[np.int64],
@@ -315,7 +252,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     score, owner, low, high = (
         np.concatenate(parts)
         for parts in zip(
-            *(_score_levels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
+            *(_scorelevels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
         )
     )
     # Walk all scores upwards; among equal ones the highest class first, so that when class v is
@@ -331,7 +268,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     return np.bincount(owner, weights=won, minlength=len(weights)).astype(np.float64)
 
 
-def _score_levels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
+def _scorelevels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
     """Distinct scores of one class with the lattice points below and up to each."""
     level, first = np.unique(scores, return_index=True)
     high = np.append(first[1:], len(scores))
