@@ -416,6 +416,7 @@ STUDY = Study(
         *parameters.SCORED,
     ),
     run=_run,
+    draw=draw_figure,
     check=_check,
     own_folder=False,
     next=lambda ask: (
