@@ -51,7 +51,9 @@ HEAVY = {
     "strop study exact-output --smoke -o runs/exact": MINUTES,
     "strop study tuned-against-tuned --smoke -o runs/tuned-against-tuned": MINUTES,
     "strop tune --smoke -o runs/tune": MINUTES,
-    "strop sample --spec runs/tune/sampler-tuned.yaml -n 2 -o runs/tuned-outputs": "needs the search above",
+    "strop sample --spec runs/tune/sampler-tuned.yaml -n 2 -o runs/tuned-outputs": (
+        "needs the search above"
+    ),
     "strop task run sums embedded:sums embedded:sums-ar --temperature 0,0.5,1,1.5 -o runs/sums": (
         MINUTES
     ),
