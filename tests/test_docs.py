@@ -50,6 +50,11 @@ HEAVY = {
     "strop audit --sampler remdm-cap --axis eta=0.01,0.02 -o runs/remdm": MINUTES,
     "strop audit --axis name=ancestral,remdm-cap --axis eta=0.008,0.02 -o runs/both": MINUTES,
     "strop study exact-output --smoke -o runs/exact": MINUTES,
+    "strop study tuned-against-tuned --smoke -o runs/tuned-against-tuned": MINUTES,
+    "strop tune --smoke -o runs/tune": MINUTES,
+    "strop sample --spec runs/tune/sampler-tuned.yaml -n 2 -o runs/tuned-outputs": (
+        "needs the search above"
+    ),
     "strop task run sums embedded:sums embedded:sums-ar --temperature 0,0.5,1,1.5 -o runs/sums": (
         MINUTES
     ),

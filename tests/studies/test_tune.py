@@ -115,11 +115,11 @@ def test_the_samplers_go_into_sample(tuned: Path, call: Called, tmp_path: Path) 
 def test_killed_at_any_moment_the_same_command_comes_to_the_same(
     tuned: Path, tmp_path: Path
 ) -> None:
-    """Killed three times, then run by two processes at once."""
+    """Killed twice, then run by two processes at once."""
     path = tmp_path / "run"
     line = command("tune", *WIDE, *SMALL, "-o", path, "--json")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment()}
-    for cells in (2, 6, 10):
+    for cells in (2, 8):
         process = subprocess.Popen(line, **quiet)
         wait_for(process, lambda n=cells: len(list(path.glob("cells/*/outputs.parquet"))) >= n)
         process.kill()
@@ -213,3 +213,53 @@ def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "holds files but no run" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_task_is_an_objective_and_fresh_problems_are_others(tmp_path: Path, call: Called) -> None:
+    words = ["--task", "sums", "--space", "temperature=0,2", "--steps", "8", "--budget", "24"]
+    words += ["--first", "4", "-n", "8", "--fresh-n", "8", "-o", tmp_path / "run"]
+    code, result, _ = call("tune", "embedded:sums", *words)
+    assert code == 0
+    assert (result["objective"], result["best"]) == ("task", "max")
+    [row] = result["rows"]
+    [fresh] = [one for one in (tmp_path / "run" / "fresh").iterdir() if one.is_dir()]
+    cell = next(
+        cell
+        for cell in Run.open(fresh).cells()
+        if cell.spec.generator.sampler.model_dump(mode="json") == row["sampler"]
+    )
+    [table] = [t for t in cell.scores().values() if t.metric.name == "task"]
+    right = next(v for k, v in table.columns.items() if k.startswith("passed_"))
+    assert row["objective"] == pytest.approx(right[8:16].mean())
+    assert len(right) == 16
+
+
+def test_a_judge_is_an_objective(tmp_path: Path, call: Called) -> None:
+    words = ["--objective", "geq", "--space", "temperature=0.5,1", "--steps", "2", "--length", "32"]
+    words += ["--budget", "16", "-n", "8", "--fresh-n", "8", "--no-guard", "-o", tmp_path / "run"]
+    code, result, _ = call("tune", *words)
+    assert code == 0
+    for row in result["tables"]["tried"]["rows"]:
+        assert 0 <= row["objective"] <= 10
+    for cell in Run.open(tmp_path / "run").cells():
+        [table] = [t for t in cell.scores().values() if t.metric.name == "geq"]
+        assert len(table) == 8
+    assert call("tune", *words, "--first", "4")[0] == 1
+    assert call("tune", *words, "--judge", "endpoint")[0] == 1
+
+
+def test_methods_are_compared_as_published_and_tuned(tmp_path: Path, call: Called) -> None:
+    words = ["--methods", "ancestral,top-p", "--steps", "2", "--length", "16", "--budget", "16"]
+    words += ["--first", "4", "-n", "8", "--fresh-n", "8", "-o", tmp_path / "run"]
+    code, result, _ = call("study", "tuned-against-tuned", *words)
+    assert code == 0
+    plain, nucleus = result["rows"]
+    assert plain["tuned_gain"] is plain["published_gain"] is None
+    ratio = plain["published"] / nucleus["published"]
+    assert nucleus["published_gain"] == pytest.approx(ratio, rel=1e-9)
+    assert nucleus["tuned_gain"] == pytest.approx(plain["tuned"] / nucleus["tuned"], rel=1e-9)
+    assert max(row["spent"] for row in result["rows"]) <= 16
+    assert {cell.spec.seed for cell in Run.open(tmp_path / "run" / "fresh").cells()} == {1}
+    code, told, _ = call("study", "tuned-against-tuned", "--methods", "top-p", "-o", tmp_path / "x")
+    assert code == 1
+    assert "plain sampler" in told["error"]["what"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from strop.store import Cell
     from strop.studies.goals import Scorer
 
-__all__ = ["GEQ", "TaskSide", "judge_scorer", "task_side"]
+__all__ = ["GEQ", "TaskSide", "check_judge", "judge_scorer", "task_side"]
 
 GEQ = Metric(
     "geq",
@@ -74,17 +74,29 @@ def task_side(
     return TaskSide(canvases, score, len(task.all_items()))
 
 
+def check_judge(name: str) -> None:
+    """Refuse a judge that does not answer in this process: a search waits for every answer."""
+    from strop.groupeval.judges import JUDGES
+
+    record = JUDGES.find(name, where="`judge`")
+    if record.served or record.client is None:
+        raise UserError(
+            f"The judge {name!r} does not answer in this process.",
+            where="`judge`",
+            expected=", ".join(o.name for o in JUDGES.values() if o.client and not o.served),
+        )
+
+
 def judge_scorer(folder: Path, judge: str, seed: int) -> Scorer:
     """A judge of this process; plans and verdicts lie in `folder`, a directory per group."""
     from strop.groupeval import Profile
-    from strop.groupeval.judges import JUDGES, judge_client, judge_spec
+    from strop.groupeval.judges import judge_spec
     from strop.metrics.score import score_outputs
     from strop.spec import MetricSpec
 
+    check_judge(judge)
     profile = Profile.load(PROFILE)
-    JUDGES.find(judge, where="`judge`")
     spec = judge_spec(judge, profile)
-    judge_client(spec, profile)  # one behind a server is refused now
     metric = MetricSpec(name=GEQ.name, settings={"profile": profile.hash, "judge": spec.id})
 
     def score(cell: Cell) -> MetricSpec:

@@ -22,7 +22,7 @@ from strop.studies import parameters
 from strop.studies.audit import write_selection
 from strop.studies.goals import Goal, Reader, limit
 from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, standard
-from strop.studies.scorers import GEQ, judge_scorer, task_side
+from strop.studies.scorers import GEQ, check_judge, judge_scorer, task_side
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
 from strop.studies.tune_result import Gain, as_result, as_yaml, selected
@@ -57,6 +57,8 @@ def _check(ask: Ask) -> None:
         TASKS.find(ask["task"], where="`task`")
         if ask["prompts"] is not None:
             raise UserError("A task brings its own prompts.", where="`prompts`", fix="leave it out")
+    if _asks_for(ask, GEQ.name):
+        check_judge(ask["judge"])
     if _asks_for(ask, GEQ.name) and any(ask[k] % GROUP for k in ("n", "first", "fresh_n")):
         raise UserError(
             "The judge reads groups of eight.",
@@ -416,6 +418,7 @@ STUDY = Study(
         *parameters.SCORED,
     ),
     run=_run,
+    draw=draw_figure,
     check=_check,
     own_folder=False,
     next=lambda ask: (
