@@ -278,7 +278,9 @@ def _run(ask: Ask) -> Result:
     model = load(ask, ask.sources[0])
     others = ask["second_evaluator"]
     evaluators = [ask.evaluator]
-    evaluators += [load_evaluator(others, device=ask["device"])] if others else []
+    evaluators += (
+        [load_evaluator(others, device=ask.engine.at_home(ask["device"]))] if others else []
+    )
     chosen = _points(ask, model.spec.family)
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]
