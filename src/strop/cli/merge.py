@@ -37,6 +37,7 @@ def merge(
     wanted = merged.wanted()
     found = [(cell, len(cell.indices()), len(cell.scores())) for cell in merged.cells()]
     if as_json:
+        refuse_gaps(merged)  # else stdout would carry two documents
         rows = [
             {"cell": cell.id, "outputs": n, "wanted": wanted[cell.id], "metrics": metrics}
             for cell, n, metrics in found
