@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
+    from strop.exam import run_task, score_task
     from strop.generate import sample
     from strop.pool import Pool
     from strop.registry import register
@@ -41,7 +42,9 @@ _HOME = {
     "load_denoiser": "strop.denoisers",
     "load_model": "strop.denoisers",
     "register": "strop.registry",
+    "run_task": "strop.exam",
     "sample": "strop.generate",
+    "score_task": "strop.exam",
     "train": "strop.training.loop",
 }
 
@@ -63,7 +66,9 @@ __all__ = [
     "load_denoiser",
     "load_model",
     "register",
+    "run_task",
     "sample",
+    "score_task",
     "train",
 ]
 

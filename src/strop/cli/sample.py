@@ -12,6 +12,7 @@ import typer
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
+from strop.cli.drawing import BATCH_SIZE, DEVICE, DTYPE, IMPLEMENTATION, LOAD, REVISION, SETTINGS
 from strop.cli.engine import with_engine
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
@@ -86,13 +87,8 @@ def sample(
         Path | None,
         typer.Option(help="A YAML file of samplers, e.g. from `strop audit`; no other settings."),
     ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
-    ] = None,
-    implementation: Annotated[
-        str, typer.Option(help="fast, or dense: the public code step by step.")
-    ] = "fast",
+    settings: SETTINGS = None,
+    implementation: IMPLEMENTATION = "fast",
     length: Annotated[
         int | None,
         typer.Option(
@@ -118,25 +114,15 @@ def sample(
     bos: Annotated[
         str, typer.Option(help="What opens a prompt: tokenizer (its own rule), always, never.")
     ] = "tokenizer",
-    batch_size: Annotated[
-        int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
-    dtype: Annotated[
-        str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")
-    ] = "auto",
-    revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
+    batch_size: BATCH_SIZE = None,
+    device: DEVICE = "auto",
+    dtype: DTYPE = "auto",
+    revision: REVISION = None,
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,
     family: Annotated[str | None, typer.Option(help=FAMILY_HELP)] = None,
-    load: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, "
-            "adapter=DIR; may be repeated."
-        ),
-    ] = None,
+    load: LOAD = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
     *,

@@ -23,6 +23,7 @@ __all__ = [
     "score_all",
     "score_cell",
     "score_embeddings",
+    "score_outputs",
     "score_records",
 ]
 
@@ -104,11 +105,33 @@ def score_cell(
     progress: Progress | None = None,
     what: str = "",
 ) -> None:
-    """Measure the outputs that the metric's file lacks, from texts and ids alone.
+    """As `score_outputs`, for what needs texts and ids alone."""
+    score_outputs(
+        cell,
+        metric,
+        lambda some: measure(some.texts, some.ids),
+        batch=batch,
+        needs_text=needs_text,
+        progress=progress,
+        what=what,
+    )
+
+
+def score_outputs(
+    cell: Cell,
+    metric: MetricSpec,
+    measure: Callable[[Outputs], Mapping[str, NDArray]],
+    *,
+    batch: int | None = None,
+    needs_text: bool = True,
+    progress: Progress | None = None,
+    what: str = "",
+) -> None:
+    """Measure the outputs that the metric's file lacks, making them durable every few seconds.
 
     `batch` is how many outputs go to `measure` at a time: all, by default.
     """
-    hand = Measuring(lambda _, some: measure(some.texts, some.ids))
+    hand = Measuring(lambda _, some: measure(some))
     score_all(
         [Scoring(cell, metric, batch, needs_text)], lambda: hand, progress=progress, what=what
     )

@@ -33,6 +33,9 @@ class ChatTemplate:
     source: str
     tokens: tuple[tuple[str, str], ...] = ()
     """`bos_token`, `eos_token`, ... with their texts."""
+    switches: tuple[tuple[str, bool], ...] = ()
+    """What a template may be asked for besides, such as `enable_thinking`; unknown ones say nothing
+    to it."""
     where: str = field(default="the chat template", compare=False)
     """The file it was read from, for messages."""
 
@@ -45,17 +48,18 @@ class ChatTemplate:
         content = _mapping(config)
         tokens = tuple(sorted(_tokens(content).items()))
         if (text := _read(alone)) is not None:
-            return cls(text, tokens, str(alone))
+            return cls(text, tokens, where=str(alone))
         text = _default(content.get(KEY))
         if text is None:
             raise _none_there(Path(directory))
-        return cls(text, tokens, str(config))
+        return cls(text, tokens, where=str(config))
 
     def render(self, text: str) -> str:
         """One message of the user, and the beginning of the answer to it."""
         try:
             return _compiled(self.source).render(
                 **{"tools": None, "documents": None, **dict(self.tokens)},
+                **dict(self.switches),
                 messages=[{"role": "user", "content": text}],
                 add_generation_prompt=True,
             )

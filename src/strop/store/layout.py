@@ -9,6 +9,7 @@ __all__ = [
     "CELLS",
     "CELL_ID",
     "COST",
+    "EXAM",
     "FORMAT",
     "FRESH",
     "GUARD",
@@ -48,6 +49,8 @@ AUDIT, SELECTION, FRESH = "audit.json", "selection.json", "fresh"
 """What the audit leaves in its run directory: result, choices, runs of fresh outputs."""
 PLAN = "plan.json"
 """What makes a directory one of GroupEval."""
+EXAM = "task.json"
+"""What makes a directory one of a task."""
 TRAINING = "train.json"
 """What makes a directory one of training."""
 CELL_ID = METRIC_ID = re.compile(r"[0-9a-f]{16}")
