@@ -49,6 +49,9 @@ HEAVY = {
     "strop audit --sampler remdm-cap --axis eta=0.01,0.02 -o runs/remdm": MINUTES,
     "strop audit --axis name=ancestral,remdm-cap --axis eta=0.008,0.02 -o runs/both": MINUTES,
     "strop study exact-output --smoke -o runs/exact": MINUTES,
+    "strop task run sums embedded:sums embedded:sums-ar --temperature 0,0.5,1,1.5 -o runs/sums": (
+        MINUTES
+    ),
     "strop score stories.jsonl --evaluator gpt2": HUB,
     "strop sample openai-community/gpt2 --sampler autoregressive -n 40 -o runs/gpt2": HUB,
     "strop score runs/x --evaluator gpt2,smollm2-135m --span first-document,full-stream": HUB,

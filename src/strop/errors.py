@@ -36,6 +36,7 @@ EXTRA_OF = {
     "gguf": "evaluators",
     "lightning_fabric": "train",
     "datasets": "train",
+    "ray": "scale",
 }
 
 # Packages of weights that ask for more than strop uses, so no extra brings them.

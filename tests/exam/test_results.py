@@ -12,7 +12,7 @@ import pytest
 
 from strop.exam import Candidate, Exam, paired
 from strop.exam.grading import grade_cell
-from strop.exam.results import Results
+from strop.exam.sittings import Results
 from strop.exam.tables import checkpoint_table, document, draw, setting_table
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
@@ -57,7 +57,7 @@ def task() -> Iterator[Task]:
 
 
 def _candidate(label: str) -> Candidate:
-    shape = {"vocab_size": 10, "mask_id": 8, "length": 64}
+    shape: dict[str, int | float | bool] = {"vocab_size": 10, "mask_id": 8, "length": 64}
     spec = CheckpointSpec(family="llada", sha256=f"{len(label):064x}", shape=shape)
     return Candidate(label, label, spec, False, "tokenizer", ("<end>",), (END,))
 
@@ -200,8 +200,8 @@ def test_the_document_is_json_with_every_number(found: Results) -> None:
 def test_the_figure_shows_every_row_of_both_filters(found: Results) -> None:
     figure = draw(setting_table(found))
     assert len(figure.axes) == 2
-    drawn = [len(one.lines[0].get_xdata()) for one in figure.axes[0].containers]
-    assert drawn == [3, 1]
+    bars: list[Any] = figure.axes[0].containers
+    assert [len(one.lines[0].get_xdata()) for one in bars] == [3, 1]
 
 
 def test_other_checkpoints_are_told(found: Results) -> None:

@@ -13,8 +13,8 @@ from strop.lazy import loader
 
 if TYPE_CHECKING:
     from strop.exam.folder import Candidate, Exam
-    from strop.exam.results import Answered, Results, Setting, Sitting, paired, results
     from strop.exam.run import TEMPERATURES, run_task, score_task
+    from strop.exam.sittings import Answered, Results, Setting, Sitting, paired, results
 
 __all__ = [
     "TEMPERATURES",
@@ -34,14 +34,14 @@ __getattr__ = loader(
     __name__,
     {
         "TEMPERATURES": "strop.exam.run",
-        "Answered": "strop.exam.results",
+        "Answered": "strop.exam.sittings",
         "Candidate": "strop.exam.folder",
         "Exam": "strop.exam.folder",
-        "Results": "strop.exam.results",
-        "Setting": "strop.exam.results",
-        "Sitting": "strop.exam.results",
-        "paired": "strop.exam.results",
-        "results": "strop.exam.results",
+        "Results": "strop.exam.sittings",
+        "Setting": "strop.exam.sittings",
+        "Sitting": "strop.exam.sittings",
+        "paired": "strop.exam.sittings",
+        "results": "strop.exam.sittings",
         "run_task": "strop.exam.run",
         "score_task": "strop.exam.run",
     },

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.exam.folder import Candidate
 from strop.metrics.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
-from strop.metrics.score import Outputs, score_outputs
+from strop.metrics.score import score_outputs
 from strop.progress import Progress
 from strop.spec import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
 from strop.tasks.task import OUTCOMES
 
-__all__ = ["grade_cell", "task_metric"]
+__all__ = ["Grader", "grade_cell", "task_metric"]
 
 BATCH = 32
 """Programs that are waited for together."""
@@ -38,40 +39,50 @@ def grade_cell(
     progress: Progress | None = None,
 ) -> None:
     """Grade the responses that have no verdict yet; a lost verdict is not kept."""
+    grader = Grader(task, candidate, box)
     score_outputs(
         cell,
         task_metric(task, candidate, box),
-        lambda some: _graded(task, candidate, box, some),
+        lambda some: grader.columns(some.index, some.texts, some.ids),
         batch=BATCH if task.sandboxed else None,
         progress=progress,
         what=f"grading {task.name}",
     )
 
 
-def _graded(
-    task: Task, candidate: Candidate, box: Box | None, some: Outputs
-) -> Mapping[str, NDArray]:
-    items = task.all_items()
-    pairs = [
-        (items[number % len(items)], candidate.cut(text))
-        for number, text in zip(some.index.tolist(), some.texts, strict=True)
-    ]
-    verdicts = {place: one.verdicts for place, one in grade_all(task, pairs, box)}
-    kept = [
-        place
-        for place in sorted(verdicts)
-        if all(one.outcome != "lost" for one in verdicts[place].values())
-    ]
-    columns: dict[str, NDArray] = {"index": some.index[kept]}
-    for name in (one.name for one in task.filters):
-        found = [OUTCOMES.index(verdicts[place][name].outcome) for place in kept]
-        columns[f"{PASSED}{name}"] = np.array([code == 0 for code in found], np.int64)
-        columns[f"{OUTCOME}{name}"] = np.array(found, np.int64)
-    ended, tokens = _ends(some.ids, candidate.end_ids)
-    stopped = [any(mark in text for mark in task.stop) for text in some.texts]
-    columns[ENDED] = (ended | np.array(stopped, bool))[kept].astype(np.int64)
-    columns[WRITTEN] = tokens[kept]
-    return columns
+@dataclass(frozen=True)
+class Grader:
+    """What turns responses to a task into columns of verdicts."""
+
+    task: Task
+    candidate: Candidate
+    box: Box | None
+
+    def columns(
+        self, index: NDArray[np.int64], texts: Sequence[str], ids: NDArray[np.int64]
+    ) -> dict[str, NDArray]:
+        """Of responses number `index`: verdicts, ends and tokens, and which have them (`index`)."""
+        task, items = self.task, self.task.all_items()
+        pairs = [
+            (items[number % len(items)], self.candidate.cut(text))
+            for number, text in zip(index.tolist(), texts, strict=True)
+        ]
+        verdicts = {place: one.verdicts for place, one in grade_all(task, pairs, self.box)}
+        kept = [
+            place
+            for place in sorted(verdicts)
+            if all(one.outcome != "lost" for one in verdicts[place].values())
+        ]
+        columns: dict[str, NDArray] = {"index": index[kept]}
+        for name in (one.name for one in task.filters):
+            found = [OUTCOMES.index(verdicts[place][name].outcome) for place in kept]
+            columns[f"{PASSED}{name}"] = np.array([code == 0 for code in found], np.int64)
+            columns[f"{OUTCOME}{name}"] = np.array(found, np.int64)
+        ended, tokens = _ends(ids, self.candidate.end_ids)
+        stopped = [any(mark in text for mark in task.stop) for text in texts]
+        columns[ENDED] = (ended | np.array(stopped, bool))[kept].astype(np.int64)
+        columns[WRITTEN] = tokens[kept]
+        return columns
 
 
 def _ends(

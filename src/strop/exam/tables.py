@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.exam.folder import FIGURE
-from strop.exam.results import Results, Setting, paired
+from strop.exam.sittings import Results, Setting, paired
 from strop.metrics.paired import Mean
 from strop.spec import OperatingPoint
 from strop.table import Column, Table

@@ -267,7 +267,7 @@ class Results:
             raise UserError(
                 f"The task run has no greedy responses of {label!r}.",
                 where=self.exam.path,
-                fix="add them: strop task run ... --temperature 0",
+                fix="add them: run the task at temperature 0, too",
             )
         return found[0]
 
