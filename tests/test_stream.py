@@ -110,7 +110,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     with pytest.raises(KeyboardInterrupt):
         score_outputs(cell, metric, measure, batch=4)
     score_outputs(cell, metric, measure, batch=4)
-    assert sizes[:3] == [4, 4, 4]
+    assert max(sizes) == 4
     assert sum(sizes[:2]) + sum(sizes[3:]) == len(index)
     table = cell.score(metric)
     assert table is not None
