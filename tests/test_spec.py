@@ -197,12 +197,13 @@ def test_a_change_of_one_field_of_the_default_changes_the_id() -> None:
         "grid": [0.5, 0.5],
         "finish": "draw",
         "implementation": "dense",
+        "noise": "device",
         "version": "1",
     }
     assert changes.keys() == SamplerSpec.model_fields.keys() - {"settings"}
     ids = {default.id}
     for field, value in changes.items():
-        more = {"implementation": "dense"} if field == "name" else {}
+        more = {"implementation": "dense"} if field in ("name", "noise") else {}
         ids.add(SamplerSpec(**{field: value, **more}).id)
     assert len(ids) == len(changes) + 1
 

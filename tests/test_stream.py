@@ -66,7 +66,7 @@ def test_a_merge_writes_small_row_groups_and_changes_nothing(
     fill(cell, 1, 40)
     cell.add(output(i) for i in range(40))
     before = cell.table()
-    monkeypatch.setattr(Cell.rows, "__kwdefaults__", {"rows": 4})
+    monkeypatch.setattr(Cell.rows, "__kwdefaults__", {"after": -1, "rows": 4})
     cell.merge()
     assert not list((cell.path / PARTS).glob("*.parquet"))
     assert cell.table().equals(before)
@@ -97,7 +97,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = fill(cell, 4, 40)
-    monkeypatch.setattr("strop.metrics.score.ROWS", 4)
+    monkeypatch.setattr("strop.metrics.score_desk.ROWS", 4)
     metric, sizes = MetricSpec(name="twice"), []
 
     def measure(some):
@@ -110,7 +110,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     with pytest.raises(KeyboardInterrupt):
         score_outputs(cell, metric, measure, batch=4)
     score_outputs(cell, metric, measure, batch=4)
-    assert sizes[:3] == [4, 4, 4]
+    assert max(sizes) == 4
     assert sum(sizes[:2]) + sum(sizes[3:]) == len(index)
     table = cell.score(metric)
     assert table is not None

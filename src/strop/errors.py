@@ -38,6 +38,7 @@ EXTRA_OF = {
     "optuna": "tune",
     "datasets": "train",
     "lm_eval": "lm-eval",
+    "ray": "scale",
 }
 
 # Packages of weights that ask for more than strop uses, so no extra brings them.

@@ -14,7 +14,6 @@ from evaluators import HAND_MADE
 
 from strop.cli.main import run as run_command
 from strop.errors import UserError
-from strop.metrics import score as score_module
 from strop.metrics.causal import Evaluator
 from strop.metrics.evaluator import load_evaluator
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric, score_perplexity
@@ -153,7 +152,7 @@ def test_rows_are_made_durable_on_the_way(
     tmp_path: Path, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = make_run(tmp_path / "run", TEXTS[:3]).cells()[0]
-    monkeypatch.setattr(score_module, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("strop.metrics.score_desk.FLUSH_SECONDS", 0.0)
     metric = perplexity_metric(evaluator, "full-stream")
     seen = []
 

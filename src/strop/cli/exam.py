@@ -19,8 +19,10 @@ from strop.cli.drawing import (
     SETTINGS,
     batch_of,
 )
+from strop.cli.engine import with_engine
 from strop.cli.progress import reporter
 from strop.cli.values import listed, named, options
+from strop.engine import Engine
 from strop.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ AGAINST = Annotated[
 ]
 
 
+@with_engine
 def run(
     task: Annotated[str, typer.Argument(metavar="TASK", help="One of `strop task list`.")],
     checkpoints: Annotated[
@@ -103,6 +106,8 @@ def run(
     against: AGAINST = None,
     force: Annotated[bool, typer.Option("--force", help="Start the directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
+    *,
+    engine: Engine,
 ) -> None:
     """Let every CHECKPOINT answer TASK at every temperature, and grade the responses.
 
@@ -145,6 +150,7 @@ def run(
             force=force,
             progress=bar,
             note=output.note,
+            engine=engine,
         )
     _tell(found, against, as_json)
 

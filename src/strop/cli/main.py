@@ -33,6 +33,7 @@ __all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 VERBS: tuple[str, ...] = (
     "sample",
     "score",
+    "merge",
     "study",
     "groupeval",
     "report",

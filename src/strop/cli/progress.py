@@ -90,7 +90,7 @@ class Lines:
     """One line per cell and every few seconds, for logs."""
 
     def __enter__(self) -> Lines:
-        self._name, self._total, self._done, self._tokens = "", 0, 0, 0
+        self._name, self._total, self._done, self._began, self._tokens = "", 0, 0, 0, 0
         self._since = self._told = time.monotonic()
         return self
 
@@ -100,7 +100,7 @@ class Lines:
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Say what begins."""
         self._name = _name(cell, what)
-        self._total, self._done = total, done
+        self._total, self._done, self._began = total, done, done
         self._tokens, self._since = 0, time.monotonic()
         already = f", {done} of {total} on disk" if done else ""
         print(f"{self._name}: {total} outputs{already}", file=sys.stderr)
@@ -114,8 +114,10 @@ class Lines:
             self._told = now
             elapsed = max(now - self._since, 1e-9)
             speed = f"{self._tokens / elapsed:,.0f} tokens/s, " if self._tokens else ""
+            fresh, left = self._done - self._began, self._total - self._done
+            to_go = f", {elapsed * left / fresh:.0f} s to go" if left and fresh else ""
             print(
-                f"{self._name}: {self._done}/{self._total}, {speed}{elapsed:.0f} s",
+                f"{self._name}: {self._done}/{self._total}, {speed}{elapsed:.0f} s{to_go}",
                 file=sys.stderr,
             )
 

@@ -23,11 +23,14 @@ from strop.cli.drawing import (
     SETTINGS,
     batch_of,
 )
+from strop.cli.engine import with_engine
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.prompted import Asked
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named, options
+from strop.engine import Engine
+from strop.engine.plan import Elsewhere
 from strop.errors import UserError, whole_number
 from strop.records import FAMILIES, default_sampler
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
@@ -50,7 +53,7 @@ def register(app: typer.Typer) -> None:
             "strop sample kuleshov-group/mdlm-owt --steps 16,64 --temperature 1,0.9 -o runs/owt",
             "strop sample --prompts prompts.jsonl --length 32 --per-prompt 4 -o runs/answers",
         ),
-    )(sample)
+    )(with_engine(sample))
 
 
 def sample(
@@ -133,6 +136,8 @@ def sample(
     load: LOAD = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
+    *,
+    engine: Engine,
 ) -> None:
     """Draw outputs of CHECKPOINT for every combination of --steps, --temperature and --precision.
 
@@ -140,6 +145,7 @@ def sample(
     """
     batch = batch_of(batch_size)
     _check_numbers(n, seed, length, batch)
+    engine.refuse_force(force)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
     from strop.store import Run
@@ -175,7 +181,7 @@ def sample(
             revision=revision,
             weights=checked_weights(weights),
             family=family,
-            device=device,
+            device=engine.at_home(device),
             dtype=dtype,
             load=options(load or [], "--load"),
         )
@@ -196,19 +202,24 @@ def sample(
             else ""
         )
     )
-    with reporter() as bar:
-        pools = sample_cells(
-            denoiser,
-            specs,
-            n=outputs_of(canvases, UNSAID if n is None else n, per_prompt, default=16),
-            seed=seed,
-            batch_size=batch,
-            length=length,
-            canvases=canvases,
-            out=out,
-            force=force,
-            progress=bar,
-        )
+    try:
+        with reporter() as bar:
+            pools = sample_cells(
+                denoiser,
+                specs,
+                n=outputs_of(canvases, UNSAID if n is None else n, per_prompt, default=16),
+                seed=seed,
+                batch_size=batch,
+                length=length,
+                canvases=canvases,
+                out=out,
+                force=force,
+                progress=bar,
+                engine=engine,
+            )
+    except Elsewhere as rest:  # a shard has done its part
+        _print_part(out, engine, rest, as_json)
+        return
     _print(out, pools, as_json)
     same = {"-n": n, "--seed": seed, "--length": length, "--finish": finish}
     same |= {
@@ -304,6 +315,14 @@ def _print(out: str, pools: list[Any], as_json: bool) -> None:
         for line, one in zip(lines, plain, strict=True):
             line.append("" if one is None else label(one))
     output.table(header, lines)
+
+
+def _print_part(out: str, engine: Engine, rest: Elsewhere, as_json: bool) -> None:
+    """A shard's part is drawn, and others' are not yet: nothing is wrong."""
+    if as_json:
+        output.emit({"run": out, "shard": str(engine.shard), "missing": rest.as_dict()})
+    output.note(f"shard {engine.shard} is done; {rest.what} {rest.got}")
+    output.next_command(f"strop show {shlex.quote(out)}")
 
 
 def _prompts(pool: Any) -> dict[str, Any]:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from strop.cli import output
+from strop.cli.engine import with_engine
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.values import listed
+from strop.engine import Engine
+from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name
 from strop.spec import SpanPolicy
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
     from strop.metrics.measured import Measured, Score
     from strop.progress import Progress
+    from strop.spec import MetricSpec
     from strop.store import Cell
     from strop.table import Column
 
@@ -31,7 +35,7 @@ VENDI = ("auto", "on", "off")
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     commands = ("strop score runs/first", "strop score stories.jsonl --evaluator gpt2")
-    app.command("score", epilog=examples(*commands))(score)
+    app.command("score", epilog=examples(*commands))(with_engine(score))
 
 
 def score(
@@ -76,6 +80,8 @@ def score(
         str, typer.Option(help="Of the evaluator: auto (float32), bfloat16, float16.")
     ] = "auto",
     as_json: Annotated[bool, output.JSON_FLAG] = False,
+    *,
+    engine: Engine,
 ) -> None:
     """Score every cell of RUN. The same command continues; nothing is scored twice.
 
@@ -92,6 +98,7 @@ def score(
 
     if holds_texts(run):
         alone = {"--own-ids": own_ids, "--held-out": held_out is not None}
+        alone |= {"--engine": engine.parallel, "--shard": engine.shard is not None}
         _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
         return
     from strop.metrics.heldout import check_file
@@ -106,14 +113,18 @@ def score(
     settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
     with output.warnings_noted():
         with reporter() as bar:
-            wanted = _measure(cells, names, policies, settings, device, dtype, bar)
-            _embed(cells, vendi, names, device, bar)
+            asked = (names, policies, settings, device, dtype)
+            wanted = _measure(cells, *asked, bar, engine)
+            _embed(cells, vendi, names, device, bar, engine)
+        if engine.shard is not None and not _complete(cells, wanted, engine, as_json):
+            return
         found = measured_cells(opened, held_out)
+    ids = [one.id for one in wanted]
     if as_json:
         documents = [one.document() for one in found]
-        output.emit({"run": str(run), "metrics": wanted, "cells": documents})
+        output.emit({"run": str(run), "metrics": ids, "cells": documents})
     else:
-        _print(found, wanted)
+        _print(found, ids)
     _remark(opened.asked.get("n", 0), found)
     output.next_command(f"strop report {shlex.quote(str(run))} -o report.html")
 
@@ -158,8 +169,9 @@ def _measure(
     device: str,
     dtype: str,
     bar: Progress,
-) -> list[str]:
-    """Score what is missing; the ids of the perplexities that were asked for."""
+    engine: Engine,
+) -> list[MetricSpec]:
+    """Score what is missing; the perplexities that were asked for."""
     from strop.metrics.score import score_records
 
     cells = [cell for cell in cells if cell.indices()]
@@ -169,25 +181,53 @@ def _measure(
         return []
     from strop.metrics.perplexity import score_perplexity
 
-    chosen: dict[str, None] = {}
+    chosen: list[MetricSpec] = []
     for name in names:
-        evaluator = _loaded(name, device, dtype)
+        evaluator = _loaded(name, engine.at_home(device), dtype)
         for policy in policies:
-            for cell in cells:
-                metric = score_perplexity(cell, evaluator, policy, progress=bar, **settings)
-                chosen[metric.id] = None
-    return list(chosen)
+            for some in _alike(cells):
+                metric = score_perplexity(
+                    some, evaluator, policy, progress=bar, engine=engine, **settings
+                )
+                chosen += [] if metric in chosen else [metric]
+    return chosen
 
 
-def _embed(cells: list[Cell], vendi: str, names: list[str], device: str, bar: Progress) -> None:
+def _alike(cells: list[Cell]) -> list[list[Cell]]:
+    """Cells whose outputs answer prompts have another metric than those that answer none."""
+    groups: dict[bool, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.spec.generator.prompts is None, []).append(cell)
+    return list(groups.values())
+
+
+def _complete(cells: list[Cell], wanted: list[MetricSpec], engine: Engine, as_json: bool) -> bool:
+    """Whether other shards have scored their parts too; if not, what is missing is told."""
+    from strop.metrics.score_desk import Scoring, refuse_unscored
+
+    try:
+        for some in _alike(cells):
+            for metric in wanted:
+                if ("context" in metric.settings) == (some[0].spec.generator.prompts is not None):
+                    refuse_unscored([Scoring(cell, metric) for cell in some])
+    except Elsewhere as rest:
+        if as_json:
+            output.emit({"shard": str(engine.shard), "missing": rest.as_dict()})
+        output.note(f"shard {engine.shard} is done; {rest.what} {rest.got}")
+        return False
+    return True
+
+
+def _embed(
+    cells: list[Cell], vendi: str, names: list[str], device: str, bar: Progress, engine: Engine
+) -> None:
     from strop.metrics.embeddings import available
     from strop.metrics.score import score_embeddings
 
     if vendi == "off" or (vendi == "auto" and (not names or not available())):
         return
-    for cell in cells:
-        if cell.indices():
-            score_embeddings(cell, device=device, progress=bar)
+    drawn = [cell for cell in cells if cell.indices()]
+    score_embeddings(drawn, device=device, progress=bar, engine=engine)
 
 
 def _outside(

@@ -68,24 +68,12 @@ class Engine:
         return "cpu" if self.parallel else device
 
     def places(self) -> list[str]:
-        """A device per worker of this machine."""
-        if self.devices in (None, "all"):
-            import torch
-
-            count = torch.cuda.device_count()
-            if not count:
-                raise UserError(
-                    "There is no CUDA device here.",
-                    where="`devices`",
-                    got=self.devices,
-                    fix="say how many processes share the processor: `devices=cpu:2`",
-                )
-            return [f"cuda:{i}" for i in range(count)]
+        """A device per worker; one place `all` where they are to be counted."""
         found: list[str] = []
-        for word in self.devices.split(","):
+        for word in (self.devices or "all").split(","):
             some = _SOME_CPUS.fullmatch(word)
             found += ["cpu"] * int(some[1]) if some else [word]
-        return found
+        return ["all"] if "all" in found else found
 
     def refuse_shard(self, verb: str) -> None:
         """For a verb whose next step depends on the results of all units before."""

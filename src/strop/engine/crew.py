@@ -23,8 +23,10 @@ POLL_SECONDS = 0.2
 class Hand(Protocol):
     """Somebody who has a model loaded."""
 
-    facts: Mapping[str, Any]
-    """Provenance: device, host, packages."""
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Provenance: device, host, packages."""
+        ...
 
     def work(self, order: Any) -> Iterator[Any]:
         """Do one unit; what it consists of, as it is finished."""
@@ -46,8 +48,10 @@ class Job(Protocol):
 class Desk(Protocol):
     """Hands out units and keeps what was made of them."""
 
-    units: Sequence[Unit]
-    """Those that this process may take."""
+    @property
+    def units(self) -> Sequence[Unit]:
+        """Those that this process may take."""
+        ...
 
     def take(self, unit: Unit) -> Any | None:
         """Claim a unit: the order for a worker, or None where another process has it.
@@ -87,7 +91,10 @@ class Event:
 class Crew(AbstractContextManager["Crew"], Protocol):
     """Workers, told apart by number; a worker that died comes back under its number."""
 
-    size: int
+    @property
+    def size(self) -> int:
+        """How many."""
+        ...
 
     def give(self, worker: int, order: Any) -> None:
         """Let a worker that is ready do a unit."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from strop.engine.crew import Event, Job, in_parts
-from strop.errors import StropError, missing_package
+from strop.errors import StropError, UserError, missing_package
 
-__all__ = ["REPLACEMENTS", "Processes", "failure", "serve", "source_path"]
+__all__ = ["REPLACEMENTS", "Processes", "counted", "failure", "serve", "source_path"]
 
 REPLACEMENTS = 3
 """How often a worker that died is started again; what kills it each time will do so again."""
@@ -101,6 +101,22 @@ class Processes:
             return  # it died at once: `events` hears of it
 
 
+def counted(places: list[str]) -> list[str]:
+    """All devices of this machine by name, where all are wanted."""
+    if places != ["all"]:
+        return places
+    import torch
+
+    count = torch.cuda.device_count()
+    if not count:
+        raise UserError(
+            "There is no CUDA device here.",
+            where="`devices`",
+            fix="say how many processes share the processor: `devices=cpu:2`",
+        )
+    return [f"cuda:{i}" for i in range(count)]
+
+
 def _share(places: list[str]) -> int:
     """Threads of each process that computes on the processor."""
     import torch
@@ -119,7 +135,7 @@ def _end(code: int) -> str:
 
 
 def failure(error: BaseException) -> BaseException:
-    """An error as it travels: the user's as it is, a bug with the traceback of where it happened."""
+    """An error as it travels: the user's as it is, a bug with its traceback."""
     if isinstance(error, StropError):
         return error
     if isinstance(error, ModuleNotFoundError) and (told := missing_package(error)) is not None:

@@ -14,6 +14,6 @@ def hire(engine: Engine, job: Job) -> Crew:
         from strop.engine.rays import Actors
 
         return Actors(job, engine)
-    from strop.engine.devices import Processes
+    from strop.engine.devices import Processes, counted
 
-    return Processes(job, engine.places())
+    return Processes(job, counted(engine.places()))

@@ -93,8 +93,8 @@ class MemoryDesk:
 class _Open:
     """A cell that is being drawn here."""
 
-    def __init__(self, cell: Cell, hold: ExitStack) -> None:
-        self.cell, self.hold = cell, hold
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.hold = cell, ExitStack()
         cell.sessions()  # a damaged record is better found before hours of work than after
         self.known = Known(cell)
         self.waiting: dict[int, list[Output]] = defaultdict(list)
@@ -171,9 +171,10 @@ class OutputDesk:
         with ExitStack() as stack:
             if not stack.enter_context(cell.drawing(wait=False)):
                 return None
-            place = self._open[number] = _Open(cell, stack)
+            place = _Open(cell)
             there = place.known.look()
-            stack.pop_all()
+            place.hold = stack.pop_all()
+        self._open[number] = place
         if not self._one_bar:
             wanted = self._wanted[number]
             self._progress.start(cell.spec, len(wanted), len(wanted & there))

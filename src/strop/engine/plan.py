@@ -51,12 +51,12 @@ class Elsewhere(Incomplete):
     """This process has done its part; what is missing is for others."""
 
 
-def refuse_missing(run: Path, missing: Mapping[str, Iterable[int]]) -> None:
+def refuse_missing(run: Path, missing: Mapping[str, Iterable[int]], what: str = "outputs") -> None:
     """Name the outputs that are missing, by cell, if any are."""
     said = [f"cell {cell[:8]}: {spelled(some)}" for cell, some in missing.items() if some]
     if said:
         raise Elsewhere(
-            f"Outputs are missing in {len(said)} of {len(missing)} cells.",
+            f"{len(said)} of {len(missing)} cells lack {what}.",
             where=run,
             got="; ".join(said[:8]) + (f"; and {len(said) - 8} more" if len(said) > 8 else ""),
             fix="run the other shards, then the same command again; or, if they write into runs of "

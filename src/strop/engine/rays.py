@@ -100,11 +100,12 @@ class Actors:
 
     def _hear(self, ref: Any) -> Iterator[Event]:
         import ray
+        from ray.exceptions import RayError
 
         worker = self._pending.pop(ref)
         try:
             kind, value = ray.get(ref)
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             yield self._replace(worker, error)
             return
         if kind == "done":
@@ -123,7 +124,7 @@ class Actors:
     def _start(self, worker: int) -> None:
         import ray
 
-        kind = ray.remote(Worker).options(scheduling_strategy="SPREAD", **self._asks)
+        kind: Any = ray.remote(Worker).options(scheduling_strategy="SPREAD", **self._asks)
         actor = self._actors[worker] = kind.remote(self._job, self._threads)
         # Units go to actors that have loaded: one for which no machine has room holds up nothing.
         self._pending[actor.open.remote(self._place)] = worker
@@ -131,9 +132,10 @@ class Actors:
 
 def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float], int | None]:
     """Device, number, needs and threads of the actors."""
-    words = (engine.devices or "all").split(",")
+    words = engine.places()
     gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
-    wanted = gpus if "all" in words else sum(word.startswith("cuda") for word in words)
+    every = words == ["all"]
+    wanted = gpus if every else sum(word.startswith("cuda") for word in words)
     if wanted > gpus:
         raise UserError(
             "The cluster has fewer GPUs.",
@@ -143,7 +145,7 @@ def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float
         )
     if wanted:
         return "cuda", wanted, {"num_gpus": 1}, None
-    count = len(nodes) if engine.devices in (None, "all") else len(engine.places())
+    count = len(nodes) if every else len(words)
     least = min(node["Resources"].get("CPU", 0) for node in nodes)
     share = int(least // math.ceil(count / len(nodes)))
     return "cpu", count, {"num_cpus": share}, max(1, share)
@@ -206,6 +208,7 @@ def _nodes() -> list[Any]:
 def _check(nodes: list[Any], job: bytes) -> None:
     """Refuse to begin where a machine lacks what the work needs, and say which lacks what."""
     import ray
+    from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     mine = __version__
@@ -238,7 +241,7 @@ def _check(nodes: list[Any], job: bytes) -> None:
     for ref, name in asked.items():
         try:
             fault = ray.get(ref)
-        except ray.exceptions.RayError as error:
+        except RayError as error:
             fault = str(error).strip().splitlines()[0]
         if fault:
             faults.append(f"{name}: {fault}")

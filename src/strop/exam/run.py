@@ -11,6 +11,8 @@ from typing import Any, Literal
 from strop.batches import BatchSize
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
+from strop.engine import LOCAL, Engine
+from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name, whole_number
 from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
 from strop.exam.folder import Exam
@@ -60,6 +62,7 @@ def run_task(
     force: bool = False,
     progress: Progress | None = None,
     note: Callable[[str], None] = lambda _: None,
+    engine: Engine | str = LOCAL,
 ) -> Results:
     """Let checkpoints answer a task, grade the responses, and return what came out.
 
@@ -69,8 +72,11 @@ def run_task(
 
     `sampler`, `steps` and `settings` are for diffusion models: by default the family's own sampler
     with one token per call. `chat` puts problems into the tokenizer's chat template; left out, it
-    does where there is one and the name does not say that the model is a base model.
+    does where there is one and the name does not say that the model is a base model. `engine` says
+    where responses are drawn (`strop.engine`).
     """
+    engine = Engine.of(engine)
+    engine.refuse_force(force)
     record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
     sources = _several(checkpoints)
     asked = _Asked(
@@ -81,6 +87,7 @@ def run_task(
         _limited(record, limit),
         batch_size,
         progress,
+        engine,
     )
     if bos not in (None, "tokenizer", "always", "never"):
         raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
@@ -92,7 +99,11 @@ def run_task(
         model = source
         if not isinstance(model, Model):
             model = load_model(
-                model, revision=revision, device=device, dtype=dtype, load=load or {}
+                model,
+                revision=revision,
+                device=engine.at_home(device),
+                dtype=dtype,
+                load=load or {},
             )
         named = model.source if isinstance(source, Model) else os.fspath(source)
         candidate = candidate_of(model, named, chat, bos)
@@ -138,29 +149,41 @@ class _Asked:
     limit: int
     batch_size: BatchSize | None
     progress: Progress | None
+    engine: Engine
 
 
 def _drawn(
     model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Path, asked: _Asked
 ) -> Iterable[list[Cell]]:
-    """The cells of one checkpoint, seed by seed; a greedy one has a single seed."""
+    """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
+
+    A shard draws its part of all seeds before it says what others have not drawn.
+    """
+    rest: Elsewhere | None = None
     for seed in range(asked.seeds):
         mine = [spec for spec in specs if seed == 0 or spec.temperature > 0]
         if not mine:
-            return
-        pools = sample_cells(
-            model,
-            mine,
-            n=asked.limit,
-            seed=seed,
-            batch_size=asked.batch_size,
-            canvases=canvases,
-            out=out,
-            grow=True,
-            progress=asked.progress,
-        )
+            break
+        try:
+            pools = sample_cells(
+                model,
+                mine,
+                n=asked.limit,
+                seed=seed,
+                batch_size=asked.batch_size,
+                canvases=canvases,
+                out=out,
+                grow=True,
+                progress=asked.progress,
+                engine=asked.engine,
+            )
+        except Elsewhere as error:
+            rest = error
+            continue
         run = Run.open(out)
         yield [run.cell(pool.spec.id) for pool in pools]
+    if rest is not None:
+        raise rest
 
 
 def _several(checkpoints: Source | Sequence[Source]) -> list[Source]:

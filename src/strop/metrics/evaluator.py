@@ -20,11 +20,11 @@ from strop.checkpoints.checkpoint import refuse_mistyped
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
-from strop.metrics.causal import Evaluator, head_comes_apart
+from strop.metrics.causal import Evaluator, EvaluatorRecipe, head_comes_apart
 from strop.metrics.spans import END_OF_TEXT
 from strop.spec import EvaluatorSpec
 
-__all__ = ["Evaluator", "load_evaluator"]
+__all__ = ["Evaluator", "check_evaluator", "load_evaluator"]
 
 TOKENIZER_FILES = (
     "tokenizer_config.json",
@@ -89,7 +89,29 @@ def load_evaluator(
         device=place,
         end_of_text=tokenizer.get_vocab().get(END_OF_TEXT, tokenizer.eos_token_id),
         sliced=head_comes_apart(network, place),
+        recipe=_recipe(os.fspath(name), files, dtype),
     )
+
+
+def _recipe(name: str, files: _Files, dtype: str) -> EvaluatorRecipe:
+    if files.revision is not None:
+        return EvaluatorRecipe(files.name, files.revision, dtype)
+    whole = str(files.directory.resolve()) if Path(name).expanduser().is_dir() else name
+    return EvaluatorRecipe(whole, None, dtype)
+
+
+def check_evaluator(recipe: EvaluatorRecipe, spec: EvaluatorSpec) -> None:
+    """Refuse a machine where an evaluator cannot be read or is another one."""
+    files = _find(recipe.name, recipe.revision)
+    found = files.sha256 or _weights_hash(files.directory)
+    if found != spec.sha256:
+        raise UserError(
+            "The evaluator's weights are other ones here.",
+            where=recipe.name,
+            got=f"sha256 {found[:16]}",
+            expected=f"sha256 {spec.sha256[:16]}, as where the command runs",
+            fix="copy the files, or name a place that all machines share",
+        )
 
 
 def _find(text: str, revision: str | None) -> _Files:

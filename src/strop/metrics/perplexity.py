@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.engine import LOCAL, Engine
 from strop.errors import UserError, unknown_name
 from strop.metrics.answers import answer_spans, check_policy
-from strop.metrics.score import Outputs, score_outputs
+from strop.metrics.score import Measuring, Outputs, score_all
+from strop.metrics.score_desk import Scoring
 from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
 from strop.progress import Progress
 from strop.spec import MetricSpec, SpanPolicy
@@ -25,10 +27,11 @@ from strop.store import Cell
 from strop.store.prompts import KeptPrompts
 
 if TYPE_CHECKING:
-    from strop.metrics.causal import Evaluator
+    from strop.metrics.causal import Evaluator, EvaluatorRecipe
 
 __all__ = [
     "BATCH_TOKENS",
+    "PerplexityJob",
     "perplexity_columns",
     "perplexity_metric",
     "score_perplexity",
@@ -190,8 +193,49 @@ def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
         yield Passage(text, ids, tuple(parts))
 
 
+@dataclass(frozen=True)
+class PerplexityJob:
+    """What a worker needs to score cells: the evaluator's name, and what outputs answer."""
+
+    recipe: EvaluatorRecipe | None
+    """None: no other process is to score."""
+    metrics: tuple[MetricSpec, ...]
+    """One per cell, of one evaluator."""
+    prompts: tuple[KeptPrompts | None, ...]
+    lengths: tuple[int, ...]
+
+    def check(self) -> None:
+        """The evaluator can be read here, and is the same."""
+        from strop.metrics.evaluator import check_evaluator
+
+        spec = self.metrics[0].evaluator
+        assert spec is not None
+        assert self.recipe is not None
+        check_evaluator(self.recipe, spec)
+
+    def open(self, device: str) -> Measuring:
+        """Load the evaluator."""
+        from strop.metrics.evaluator import load_evaluator
+
+        how = self.recipe
+        assert how is not None
+        evaluator = load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
+        return self.using(evaluator)
+
+    def using(self, evaluator: Evaluator) -> Measuring:
+        """With an evaluator that is loaded."""
+
+        def measure(number: int, some: Outputs) -> dict[str, NDArray]:
+            passages = list(_passages(some, self.prompts[number]))
+            return perplexity_columns(
+                evaluator, self.metrics[number], passages, self.lengths[number]
+            )
+
+        return Measuring(measure)
+
+
 def score_perplexity(
-    cell: Cell,
+    cells: Cell | Sequence[Cell],
     evaluator: Evaluator,
     span: SpanPolicy,
     *,
@@ -199,29 +243,33 @@ def score_perplexity(
     clean_up: bool | None = None,
     batch_size: int | None = None,
     progress: Progress | None = None,
+    engine: Engine = LOCAL,
 ) -> MetricSpec:
-    """Score a cell on disk; what is there already is not scored again. Returns the metric."""
-    prompts = cell.prompts()
-    if prompts is not None:
+    """Score cells on disk; what is there already is not scored again. Returns the metric.
+
+    All cells answer prompts, or none does.
+    """
+    cells = [cells] if isinstance(cells, Cell) else cells
+    prompts = tuple(cell.prompts() for cell in cells)
+    if any(one is not None for one in prompts):
         check_policy(span)
-    metric = perplexity_metric(
-        evaluator,
-        span,
-        retokenise=retokenise,
-        clean_up=clean_up,
-        prompted=prompts is not None,
+    settings = {"retokenise": retokenise, "clean_up": clean_up}
+    metrics = tuple(
+        perplexity_metric(evaluator, span, prompted=one is not None, **settings) for one in prompts
     )
-    length = cell.spec.generator.length
-
-    def measure(some: Outputs) -> dict[str, NDArray]:
-        return perplexity_columns(evaluator, metric, list(_passages(some, prompts)), length)
-
-    score_outputs(
-        cell,
-        metric,
-        measure,
-        batch=batch_size or max(1, OUTPUT_TOKENS // length),
+    lengths = tuple(cell.spec.generator.length for cell in cells)
+    # Whoever has nothing to score does not load an evaluator to know how others would.
+    recipe = evaluator.recipe if engine.parallel else None
+    job = PerplexityJob(recipe, metrics, prompts, lengths)
+    score_all(
+        [
+            Scoring(cell, metric, batch_size or max(1, OUTPUT_TOKENS // length))
+            for cell, metric, length in zip(cells, metrics, lengths, strict=True)
+        ],
+        lambda: job.using(evaluator),
+        None if recipe is None else job,
         progress=progress,
         what=f"{evaluator.spec.name} {span}",
+        engine=engine,
     )
-    return metric
+    return metrics[0]

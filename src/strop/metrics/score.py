@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.errors import UserError
+from strop.engine import LOCAL, Engine
+from strop.engine.crew import Job, drive, walk
+from strop.engine.hire import hire
 from strop.metrics.metric import leave_out_broken, metrics
+from strop.metrics.score_desk import Outputs, ScoreDesk, Scoring
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell
-from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = [
-    "FLUSH_SECONDS",
     "Measure",
+    "Measuring",
     "Outputs",
+    "score_all",
     "score_cell",
     "score_embeddings",
     "score_outputs",
     "score_records",
 ]
 
-FLUSH_SECONDS = 2.0
-FLUSH_SHARE = 20
-"""How much longer than a flush the work between two of them takes, at least."""
-
 Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
 """From some outputs' texts and ids [n, L] to columns; -1 behind an output that is shorter."""
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Some outputs of a cell."""
-
-    index: NDArray[np.int64]
-    texts: Sequence[str]
-    ids: NDArray[np.int64]
-    """[n, L], -1 behind an output that is shorter."""
-    pieces: Sequence[Sequence[str]] | None
-    """Per output, the texts of the gaps that it fills; None where prompts have no gaps."""
 
 
 def score_records(cell: Cell) -> None:
@@ -61,20 +42,55 @@ def score_records(cell: Cell) -> None:
             score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
 
 
+class Measuring:
+    """Measures units here: a cell's number and some of its outputs to columns."""
+
+    def __init__(self, measure: Callable[[int, Outputs], Mapping[str, NDArray]]) -> None:
+        self.facts: dict[str, object] = {}
+        self._measure = measure
+
+    def work(self, order: tuple[int, Outputs]) -> Iterator[tuple[dict[str, NDArray], int]]:
+        """The columns of a unit, and how many tokens it has."""
+        number, some = order
+        columns = {"index": some.index, **self._measure(number, some)}
+        yield columns, int((some.ids >= 0).sum())
+
+
+class EmbeddingJob:
+    """What a worker needs to embed texts."""
+
+    def check(self) -> None:
+        """The package is installed."""
+        from strop.metrics.embeddings import embedding_spec
+
+        embedding_spec()
+
+    def open(self, device: str) -> Measuring:
+        """The model loads with the first texts."""
+        from strop.metrics.embeddings import embed
+
+        return Measuring(lambda _, some: {"embedding": embed(some.texts, device=device)})
+
+
 def score_embeddings(
-    cell: Cell, *, device: str = "auto", progress: Progress | None = None
+    cells: Cell | Sequence[Cell],
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+    engine: Engine = LOCAL,
 ) -> MetricSpec:
     """Sentence embeddings of the outputs, from which the Vendi score follows."""
-    from strop.metrics.embeddings import embed, vendi_metric
+    from strop.metrics.embeddings import vendi_metric
 
-    metric = vendi_metric()
-    score_cell(
-        cell,
-        metric,
-        lambda texts, _: {"embedding": embed(texts, device=device)},
-        batch=32,
+    metric, job = vendi_metric(), EmbeddingJob()
+    work = [Scoring(one, metric, 32) for one in ([cells] if isinstance(cells, Cell) else cells)]
+    score_all(
+        work,
+        lambda: job.open(device),
+        job,
         progress=progress,
         what="embeddings",
+        engine=engine,
     )
     return metric
 
@@ -113,72 +129,35 @@ def score_outputs(
 ) -> None:
     """Measure the outputs that the metric's file lacks, making them durable every few seconds.
 
-    `batch` is how many outputs go to `measure` at a time.
+    `batch` is how many outputs go to `measure` at a time: a thousand or so, by default.
     """
+    hand = Measuring(lambda _, some: measure(some))
+    score_all(
+        [Scoring(cell, metric, batch, needs_text)], lambda: hand, progress=progress, what=what
+    )
+
+
+def score_all(
+    work: Sequence[Scoring],
+    here: Callable[[], Measuring],
+    job: Job | None = None,
+    *,
+    progress: Progress | None = None,
+    what: str = "",
+    engine: Engine = LOCAL,
+) -> None:
+    """Score what cells lack: `here`, or, where there is a `job`, by the workers of an engine."""
     progress = Silent() if progress is None else progress
-    index = np.array(sorted(cell.indices()), np.int64)
-    if len(index) == 0:
-        raise UserError(
-            "The cell has no outputs to score.",
-            where=cell.path,
-            fix="run the command that made the run again; it draws what is missing",
-        )
-    known = cell.score(metric)
-    missing = index if known is None else np.setdiff1d(index, known.index)
-    progress.start(cell.spec, len(index), len(index) - len(missing), what)
-    if not len(missing):
-        return
-    waiting: list[dict[str, NDArray]] = []
-    last, pause = time.monotonic(), FLUSH_SECONDS
-
-    def flush() -> None:
-        nonlocal last, pause
-        began = time.monotonic()
-        names = waiting[0]
-        cell.add_scores(metric, {k: np.concatenate([one[k] for one in waiting]) for k in names})
-        waiting.clear()
-        last = time.monotonic()
-        # The file is written whole: where that takes long, seldom, or time would grow as n squared.
-        pause = max(FLUSH_SECONDS, FLUSH_SHARE * (last - began))
-
+    crew = None
+    if job is not None and engine.parallel and any(one.missing() for one in work):
+        crew = hire(engine, job)
+    workers = None if crew is None else crew.size
+    desk = ScoreDesk(work, progress, what, engine, workers)
     try:
-        for some in _batches(cell, missing, batch or ROWS):
-            if needs_text and None in some.texts:
-                raise UserError(
-                    "The outputs have no text, only token ids.",
-                    where=cell.path,
-                    expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
-                    fix="sample with the tokenizer in place; or score what needs no text: "
-                    "`evaluator` none",
-                )
-            waiting.append({"index": some.index, **measure(some)})
-            progress.advance(len(some.index), int((some.ids >= 0).sum()))
-            if time.monotonic() - last > pause:
-                flush()
+        if crew is None:
+            walk(here(), desk)
+        else:
+            with crew:
+                drive(crew, desk)
     finally:
-        if waiting:  # also when interrupted: what is finished is kept
-            flush()
-
-
-def _batches(cell: Cell, wanted: NDArray[np.int64], size: int) -> Iterator[Outputs]:
-    """Some outputs of a cell, `size` at a time; few more than that are in memory."""
-    import pyarrow as pa
-
-    columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
-    waiting: list[pa.Table] = []
-    for table in cell.rows(columns, rows=max(size, ROWS)):
-        mine = np.isin(table["index"].to_numpy(), wanted)
-        waiting.append(table.filter(pa.array(mine)))
-        whole = pa.concat_tables(waiting)
-        full = len(whole) // size * size
-        for start in range(0, full, size):
-            yield _outputs(cell, whole.slice(start, size))
-        waiting = [whole.slice(full)]
-    if waiting and len(waiting[0]):
-        yield _outputs(cell, waiting[0])
-
-
-def _outputs(cell: Cell, table: pa.Table) -> Outputs:
-    pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
-    index, texts = table["index"].to_numpy(), table["text"].to_pylist()
-    return Outputs(index, texts, token_ids(table, cell.spec), pieces)
+        desk.flush()  # also when interrupted: what is finished is kept

@@ -167,12 +167,15 @@ class Cell:
         """What is known of an output, by the names of the table."""
         return output_table([], self.spec).column_names
 
-    def rows(self, columns: Sequence[str] | None = None, *, rows: int = ROWS) -> Iterator[pa.Table]:
-        """All outputs by index, each once, up to `rows` at a time: for cells of any size.
+    def rows(
+        self, columns: Sequence[str] | None = None, *, after: int = -1, rows: int = ROWS
+    ) -> Iterator[pa.Table]:
+        """All outputs beyond an index, in order, each once, up to `rows` at a time.
 
-        Where another process merges files that are being read, it goes on in the merged one.
+        For cells of any size. Where another process merges files that are being read, it goes on
+        in the merged one.
         """
-        schema, done = output_table([], self.spec).schema, -1
+        schema, done = output_table([], self.spec).schema, after
         for _ in range(READ_ATTEMPTS):
             try:
                 for table in in_order(

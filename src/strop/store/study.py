@@ -49,16 +49,21 @@ class StudyFolder:
         runs: Sequence[str] = (),
         force: bool = False,
         version: str | None = None,
+        together: bool = False,
     ) -> Iterator[StudyFolder]:
         """Make or continue the directory; with `force` what the study left there goes first.
 
         `runs` are run directories inside it; starting those anew is their own business. Cells of
-        another `version` of the study stay where they are and are not used.
+        another `version` of the study stay where they are and are not used. Those who work
+        `together` (shards) do not wait for each other: their runs see to that.
         """
         folder = cls(path, study, runs, version)
         with disk(path):
             path.mkdir(parents=True, exist_ok=True)
         folder._check_owner()
+        if together:
+            yield folder
+            return
         with locked(path):
             with disk(path):
                 folder._tidy(force)

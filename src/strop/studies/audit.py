@@ -274,10 +274,11 @@ def _run(ask: Ask) -> Result:
     from strop.metrics.perplexity import perplexity_metric
 
     counts = _counts(ask)
-    model = known_model(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
+    home = ask.engine.at_home(ask["device"])
+    model = known_model(ask.sources[0], device=home, dtype=ask["dtype"])
     others = ask["second_evaluator"]
     evaluators = [ask.evaluator]
-    evaluators += [known_evaluator(others, device=ask["device"])] if others else []
+    evaluators += [known_evaluator(others, device=home)] if others else []
     chosen = _points(ask, model.spec.family)
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]

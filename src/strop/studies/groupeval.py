@@ -326,6 +326,7 @@ STUDY = Study(
         parameters.SAMPLER,
         parameters.LENGTH,
         *parameters.DRAWN,
+        *parameters.ENGINE,
     ),
     run=_run,
     check=check_groups,

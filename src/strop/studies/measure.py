@@ -211,7 +211,8 @@ def load(ask: Ask, source: str) -> Model:
     """A checkpoint on the device and in the dtype that were asked for."""
     from strop.denoisers import load_model
 
-    return load_model(source, device=ask["device"], dtype=ask.values.get("dtype", "auto"))
+    device = ask.engine.at_home(ask["device"])
+    return load_model(source, device=device, dtype=ask.values.get("dtype", "auto"))
 
 
 def draw(
@@ -249,6 +250,7 @@ def draw(
         out=out,
         force=bool(ask.values.get("force")),
         progress=ask.progress,
+        engine=ask.engine,
     )
     return Run.open(out).cells()
 
@@ -314,12 +316,17 @@ def score(
     from strop.metrics.measured import measured_cell
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
+    from strop.metrics.score_desk import Scoring, refuse_unscored
     from strop.store import Run
 
     for cell in cells:
         score_records(cell)
-        for one in [ask.evaluator] if evaluators is None else evaluators:
-            score_perplexity(cell, one, ask["span"], progress=ask.progress)
+    metrics = [
+        score_perplexity(cells, one, ask["span"], progress=ask.progress, engine=ask.engine)
+        for one in ([ask.evaluator] if evaluators is None else evaluators)
+    ]
+    for metric in metrics:  # others may not have scored their part yet
+        refuse_unscored([Scoring(cell, metric) for cell in cells])
     guard = _guard(ask, model, Run(cells[0].path.parents[1]), cells[0])
     return [measured_cell(cell, guard) for cell in cells]
 

@@ -15,6 +15,7 @@ __all__ = [
     "DEVICE",
     "DRAWN",
     "DTYPE",
+    "ENGINE",
     "FORCE",
     "HELD_OUT",
     "LENGTH",
@@ -76,11 +77,22 @@ PROMPTS = Parameter(
 )
 CHAT = Parameter("chat", "Put prompts into the tokenizer's chat template.", False, "flag")
 
+ENGINE = (
+    Parameter(
+        "engine",
+        "Where work runs: local (the default), devices (a process per device), ray (an actor per "
+        "device).",
+    ),
+    Parameter("devices", "For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."),
+    Parameter("ray_address", "A Ray cluster to join, or auto; else one is started here."),
+    Parameter("shard", "Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."),
+)
+"""Where the work of a study runs; `Ask.engine` is the value."""
 ANSWERING = (PROMPTS, CHAT)
 """What outputs answer."""
 POINTED = (SAMPLER, AXES, LENGTH)
 """What says where a generator operates."""
 DRAWN = (SEED, DEVICE, DTYPE, FORCE)
 """What whoever runs a network takes."""
-SCORED = (SPAN, HELD_OUT, *DRAWN)
+SCORED = (SPAN, HELD_OUT, *DRAWN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""

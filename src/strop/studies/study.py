@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from strop.engine import Engine
 from strop.errors import UserError, unknown_name, whole_number
 from strop.progress import Progress
 from strop.registry import Registry
@@ -48,6 +49,8 @@ Kind = Literal[
 ]
 SAME: Any = object()
 """The smoke default that is the default."""
+ASIDE = ("force", "device", "engine", "devices", "ray_address", "shard")
+"""Parameters that no number depends on."""
 SMOKE_NOTE = (
     "Measured on the embedded models: other data, another vocabulary, short outputs, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
@@ -140,14 +143,19 @@ class Ask:
         """The language model that scores, loaded once and only if something is to be scored."""
         from strop.metrics.known import known_evaluator
 
-        return known_evaluator(self["evaluator"], device=self["device"])
+        return known_evaluator(self["evaluator"], device=self.engine.at_home(self["device"]))
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Where its work runs."""
+        return Engine.of(*(self.values.get(name) for name in ASIDE[2:]))
 
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
         shown = {
             name: str(value) if isinstance(value, Path) else value
             for name, value in self.values.items()
-            if name not in ("force", "device") and value is not None
+            if name not in ASIDE and value is not None
         }
         if "evaluator" in shown and isinstance(shown["evaluator"], str):
             shown["evaluator"] = self.evaluator.spec.model_dump(mode="json")
@@ -265,6 +273,7 @@ class Study:
             values[one.name] = one.checked(value)
         found = self._sources(sources, smoke)
         ask = Ask(self, Path(out), found, values, smoke, progress, note)
+        ask.engine.refuse_force(values.get("force"))
         self.check(ask)
         return ask
 
@@ -348,7 +357,12 @@ def carry_out(ask: Ask) -> Result:
 
     force = bool(ask.values.get("force"))
     with StudyFolder.open(
-        ask.out, record.name, runs=record.runs, force=force, version=record.version
+        ask.out,
+        record.name,
+        runs=record.runs,
+        force=force,
+        version=record.version,
+        together=ask.engine.shard is not None,
     ) as folder:
         result = _versioned(record, record.run(replace(ask, folder=folder)))
         if record.draw is not None:

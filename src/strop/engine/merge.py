@@ -1,0 +1,113 @@
+"""Several runs of the same cells made into one: what shards drew apart from each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from strop.engine.plan import refuse_missing, spelled
+from strop.errors import UserError
+from strop.store import Cell, Run
+from strop.store.differences import differences
+from strop.store.tables import token_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["merge_runs", "refuse_gaps"]
+
+
+def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Run:
+    """Bring outputs and scores of runs of the same cells together in `out`; calling again goes on.
+
+    Refuses runs of other cells, and outputs that two runs have differently. What is in `out`
+    already stays, and so does what was merged.
+    """
+    runs = [Run.open(one) for one in sources]
+    for one in runs:
+        if one.path.resolve() == Path(out).resolve():
+            raise UserError(
+                "A run cannot be merged into itself.", where=out, fix="choose another `out`"
+            )
+        _refuse_others(runs[0], one)
+    first = runs[0]
+    counts = {id_: max(run.wanted()[id_] for run in runs) for id_ in first.wanted()}
+    asked = {**first.asked, "n": max(counts.values()), "outputs": list(counts.values())}
+    merged = Run.prepare(out, asked, [cell.spec for cell in first.cells()])
+    for run in runs:
+        _take_in(run, merged)
+    for cell in merged.cells():
+        cell.merge()
+    return merged
+
+
+def refuse_gaps(run: Run) -> None:
+    """Name the outputs that are still missing, if any are."""
+    wanted = run.wanted()
+    missing = {cell.id: set(range(wanted[cell.id])) - cell.indices() for cell in run.cells()}
+    refuse_missing(run.path, missing)
+
+
+def _refuse_others(first: Run, other: Run) -> None:
+    if set(first.wanted()) != set(other.wanted()):
+        raise UserError(
+            "These runs do not belong together: they have other cells.",
+            where=other.path,
+            got=differences(first.asked, other.asked),
+            expected=f"the cells of {first.path}",
+        )
+
+
+def _take_in(run: Run, merged: Run) -> None:
+    """Everything that one run has."""
+    guard = run.guard()
+    if guard is not None and merged.guard() is None:
+        merged.keep_guard({key: value for key, value in guard.items() if key != "format"})
+    for cell in run.cells():
+        there = merged.cell(cell.id)
+        kept = cell.prompts()
+        if kept is not None:
+            merged.keep_prompts(kept.canvases, kept.pieces)
+        with there.drawing():
+            _take_outputs(cell, there)
+            known = {one["session"] for one in there.sessions()}
+            for session in cell.sessions():
+                if session["session"] not in known:
+                    there.record(session)
+        _take_scores(cell, there)
+
+
+def _take_outputs(cell: Cell, there: Cell) -> None:
+    new, old = cell.table(), there.table()
+    _refuse_conflicts(cell, new, old)
+    rows = np.flatnonzero(~np.isin(new["index"].to_numpy(), old["index"].to_numpy()))
+    if len(rows):
+        there.add_table(new.take(rows))
+
+
+def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
+    """Equal seeds give equal outputs: where they do not, one of the runs is not what it says."""
+    index, ours, theirs = np.intersect1d(
+        new["index"].to_numpy(), old["index"].to_numpy(), return_indices=True
+    )
+    differ = (token_ids(new, cell.spec)[ours] != token_ids(old, cell.spec)[theirs]).any(1)
+    if differ.any():
+        raise UserError(
+            "Two runs have different outputs under one number.",
+            where=cell.path,
+            got=f"outputs {spelled(index[differ].tolist())}",
+            expected="equal ones: the cell, the seed and the number are the same",
+            fix="find out which of them was drawn otherwise (other packages, another device, "
+            "another batch size), and merge without it",
+        )
+
+
+def _take_scores(cell: Cell, there: Cell) -> None:
+    for table in cell.scores().values():
+        known = there.score(table.metric)
+        if not np.isin(table.index, [] if known is None else known.index).all():
+            there.add_scores(table.metric, {"index": table.index, **table.columns})

@@ -1,0 +1,104 @@
+"""The plan is cut alike for everybody, and what cannot be meant is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strop.engine import Engine, Shard, cut, spelled
+from strop.engine.plan import Elsewhere, refuse_missing
+from strop.errors import UserError
+
+
+def test_units_are_numbered_over_all_cells() -> None:
+    units = cut([[range(3), range(3, 5)], [[0, 2], [1]]])
+    assert [(u.number, u.cell, u.indices) for u in units] == [
+        (0, 0, (0, 1, 2)),
+        (1, 0, (3, 4)),
+        (2, 1, (0, 2)),
+        (3, 1, (1,)),
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_share_the_plan(count: int) -> None:
+    units = cut([[range(k, k + 2) for k in range(0, 10, 2)]] * 3)
+    parts = [[u for u in units if Shard(i, count).has(u)] for i in range(count)]
+    assert sorted(u.number for part in parts for u in part) == list(range(15))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "shard"),
+    [
+        ({"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "5", "SLURM_ARRAY_TASK_COUNT": "4"},
+         "2/4"),
+        ({"SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_TASK_COUNT": "2"}, "0/2"),
+        ({"RANK": "1", "WORLD_SIZE": "3"}, "1/3"),
+    ],
+)  # fmt: skip
+def test_auto_reads_what_a_launcher_says(environment: dict[str, str], shard: str) -> None:
+    assert str(Shard.read("auto", environment)) == shard
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"SLURM_ARRAY_TASK_ID": "3"},
+        {"RANK": "3", "WORLD_SIZE": "3"},
+        # An array with gaps, 0,5: its last task has a number beyond the count.
+        {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_COUNT": "2"},
+    ],
+)
+def test_auto_never_guesses(environment: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="which shard"):
+        Shard.read("auto", environment)
+
+
+@pytest.mark.parametrize("text", ["", "2", "2/2", "-1/2", "1/0", "a/b", "1/2/3"])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="no shard"):
+        Shard.read(text)
+
+
+def test_indices_as_people_write_them() -> None:
+    assert spelled([5, 0, 1, 2, 9, 8]) == "0-2, 5, 8-9"
+    assert spelled([]) == ""
+
+
+def test_missing_outputs_are_named(tmp_path: Path) -> None:
+    refuse_missing(tmp_path, {"a" * 16: set()})
+    with pytest.raises(Elsewhere) as caught:
+        refuse_missing(tmp_path, {"a" * 16: set(), "b" * 16: {3, 4, 7}})
+    assert caught.value.exit_code == 2
+    assert caught.value.got == "cell bbbbbbbb: 3-4, 7"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"engine": "cloud"},
+        {"engine": "local", "devices": "cpu:2"},
+        {"engine": "devices", "devices": "gpu:0"},
+        {"engine": "devices", "devices": "cpu:0"},
+        {"engine": "devices", "ray_address": "auto"},
+    ],
+)
+def test_what_does_not_go_together_is_refused(said: dict[str, str]) -> None:
+    with pytest.raises(UserError):
+        Engine.of(**said)
+
+
+def test_places_and_refusals() -> None:
+    assert Engine.of(devices="cpu:2,cuda:1") == Engine("devices", "cpu:2,cuda:1")
+    assert Engine.of(devices="cpu:2,cuda:1").places() == ["cpu", "cpu", "cuda:1"]
+    assert Engine.of("devices").places() == ["all"]
+    shard = Engine.of(shard="0/2")
+    with pytest.raises(UserError, match="tune decides"):
+        shard.refuse_shard("tune")
+    with pytest.raises(UserError, match="start a run anew"):
+        shard.refuse_force(True)
+    Engine.of("devices").refuse_shard("tune")
+    shard.refuse_force(False)

@@ -1,0 +1,156 @@
+"""Ray actors draw what this process draws; nodes, actors and drivers may go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drills import (
+    LONG,
+    TOTAL,
+    N,
+    arguments,
+    clean,
+    drawn,
+    on_disk,
+    outcome,
+    sampled,
+    source,
+    started,
+    titled,
+)
+
+from tiny_models import environment, wait_for
+
+pytest.importorskip("ray")
+TWO = ("--engine", "ray", "--devices", "cpu:2")
+
+ALL = """
+import json, sys
+from dataclasses import replace
+from strop.cli.main import run
+code = run(json.loads(sys.argv[1]))
+assert code == 0, code
+
+import strop
+from strop.drawing import DrawJob, recipe_of
+from strop.checkpoints.checkpoint import fingerprint
+from strop.engine import rays
+from strop.errors import UserError
+import pickle
+
+model = strop.load_model(sys.argv[2])
+recipe = recipe_of(model)
+job = DrawJob(recipe, model.spec, fingerprint(recipe.source, None), (), None)
+told = []
+
+def refused(job):
+    try:
+        rays._check(rays._nodes(), pickle.dumps(job))
+    except UserError as error:
+        told.append(error.got)
+    else:
+        told.append(None)
+
+refused(job)
+refused(replace(job, fingerprint="0" * 64))
+refused(replace(job, recipe=replace(recipe, source="/nowhere/at/all")))
+rays.__version__ = "0.0"
+refused(job)
+print(json.dumps(told))
+"""
+
+
+def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
+    model: Path, local: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    end = subprocess.run(
+        [sys.executable, "-c", ALL, json.dumps(arguments(model, path, *TWO)), str(model)],
+        env=environment(PYTHONPATH=source()),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert end.returncode == 0, end.stderr
+    assert outcome(path) == outcome(local)
+    assert drawn(path) == [N] * 2
+    assert clean(path)
+    fine, other, missing, version = json.loads(end.stdout.splitlines()[-1])
+    assert fine is None
+    assert "files are other ones" in other
+    assert "/nowhere/at/all" in missing
+    assert "and 0.0 where the command runs" in version
+
+
+def middle(process: subprocess.Popen[str], path: Path) -> None:
+    assert wait_for(process, lambda: 3 <= on_disk(path) < TOTAL)
+
+
+@pytest.mark.slow
+def test_a_killed_actor_s_unit_is_drawn_again(model: Path, long_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    process = started(model, path, *TWO, plan=LONG)
+    middle(process, path)
+    os.kill(titled(process.pid, b"ray::Worker")[0], signal.SIGKILL)
+    assert on_disk(path) < TOTAL, "the kill came too late"
+    _, told = process.communicate(timeout=600)
+    assert process.returncode == 0, told
+    assert outcome(path) == outcome(long_run)
+    assert drawn(path) == [48, 48]
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_started_again(model: Path, long_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    process = started(model, path, *TWO, plan=LONG)
+    middle(process, path)
+    process.kill()
+    process.communicate()
+    process = started(model, path, *TWO, plan=LONG)
+    _, told = process.communicate(timeout=600)
+    assert process.returncode == 0, told
+    assert outcome(path) == outcome(long_run)
+    assert drawn(path) <= [48, 48]
+
+
+@pytest.mark.slow
+def test_a_removed_node_s_units_are_drawn_elsewhere(
+    model: Path, long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", source())
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    try:
+        other = cluster.add_node(**small)
+        cluster.wait_for_nodes()
+        path = tmp_path / "run"
+        where = ("--ray-address", cluster.address)
+        process = started(model, path, *TWO, *where, plan=LONG)
+        middle(process, path)
+        cluster.remove_node(other)
+        assert on_disk(path) < TOTAL, "the node went too late"
+        _, told = process.communicate(timeout=600)
+        assert process.returncode == 0, told
+    finally:
+        cluster.shutdown()
+    assert outcome(path) == outcome(long_run)
+    assert drawn(path) == [48, 48]
+
+
+def test_no_cluster_to_join_is_told(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = (*TWO, "--ray-address", "127.0.0.1:1")
+    assert sampled(model, tmp_path / "run", *line) == 1
+    assert "no Ray cluster to join" in capsys.readouterr().err
