@@ -2,13 +2,12 @@
 
 An offer (see `lattice`) is decided by two independent numbers: the lattice point k of the mask's
 clock and u, uniform on [0, 1), which opens it where 1 - u <= 1 - e^-r, r = R D(k), with a rate R of
-the round, and always where r is above `CAP`. What an open offer asks for in the probability of
-being open can be summed over the lattice only by enumerating it, but it is easily bounded. Let the
-lattice be cut into stretches of equal size, and D' be the longest clock of the one that k is in,
-that of its first point. The offer is a *candidate* where 1 - u < min(1, R D'). Since clocks do not
-grow along the lattice and 1 - e^-r <= r, every open offer is a candidate; and in round n one is
-with the probability Q_n, the mean of min(1, R_n D') over the stretches: exact, and known before
-anything is drawn.
+the round, and always where r is above `CAP`. How probable that is, is a sum over the whole lattice,
+too long to take for every round, but easily bounded. Let the lattice be cut into stretches of equal
+size, and D' be the longest clock of the one that k is in, that of its first point. The offer is a
+*candidate* where 1 - u < min(1, R D'). Clocks do not grow along the lattice and 1 - e^-r <= r, so
+every open offer is a candidate; and in round n one is with the probability Q_n, the mean of
+min(1, R_n D') over the stretches: exact, and known before anything is drawn.
 
 Rounds are independent, so the first candidate after a round is found by inverting the product of
 the 1 - Q_n. Given that an offer is a candidate, its stretch has a chance proportional to
