@@ -260,6 +260,7 @@ def test_ids_of_built_in_metrics_are_what_they_were() -> None:
         "pool-repetition": "51f66df69499524c",
         "distinct": "4f268026e3eadb9a",
         "vendi": "7fda36ede1946cfe",
+        "task": "125f1f09e19d8d26",
     }
 
 

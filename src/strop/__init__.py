@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from strop.threads import wait_asleep
 from strop.version import __version__
+
+wait_asleep()
 
 # As `typing` has it, which takes longer to load than everything else here.
 TYPE_CHECKING = False
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
+    from strop.exam import run_task, score_task
     from strop.generate import sample
     from strop.pool import Pool
     from strop.registry import register
@@ -41,7 +45,9 @@ _HOME = {
     "load_denoiser": "strop.denoisers",
     "load_model": "strop.denoisers",
     "register": "strop.registry",
+    "run_task": "strop.exam",
     "sample": "strop.generate",
+    "score_task": "strop.exam",
     "train": "strop.training.loop",
 }
 
@@ -63,7 +69,9 @@ __all__ = [
     "load_denoiser",
     "load_model",
     "register",
+    "run_task",
     "sample",
+    "score_task",
     "train",
 ]
 

@@ -1,4 +1,4 @@
-"""What lies in a directory: outputs, an audit, a study, a training run, GroupEval.
+"""What lies in a directory: outputs, an audit, a study, a task, a training run, GroupEval.
 
 Each of them is known by one file. What lies inside belongs to it and is not listed for itself.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from strop.disk import LOCK
 from strop.errors import UserError
-from strop.store.layout import AUDIT, FRESH, PLAN, RESULT, STUDY, TRAINING
+from strop.store.layout import AUDIT, EXAM, FRESH, PLAN, RESULT, STUDY, TRAINING
 
 __all__ = ["Entry", "entry_of", "find"]
 
@@ -27,7 +27,7 @@ class Entry:
     run: str
     """Where it lies."""
     kind: str
-    """`outputs`, `audit`, `training`, `study NAME`, `GroupEval`."""
+    """`outputs`, `audit`, `training`, `study NAME`, `task NAME`, `GroupEval`."""
     checkpoint: str | None
     cells: int
     state: str
@@ -38,6 +38,8 @@ class Entry:
         place = shlex.quote(self.run)
         if self.kind == "GroupEval":
             return f"strop groupeval show {place}"
+        if self.kind.startswith("task"):
+            return f"strop task score {place}"
         if self.kind.startswith("study"):
             return f"strop report {place} -o report.html"
         return f"strop show {place}"
@@ -61,6 +63,8 @@ def entry_of(path: Path, names: list[str] | None = None) -> Entry | None:
     names = [p.name for p in path.iterdir()] if names is None else names
     if STUDY in names:
         return _outputs(path)
+    if EXAM in names:
+        return _exam(path)
     if TRAINING in names:
         state = "finished" if RESULT in names else "not finished"
         return Entry(str(path), "training", None, 0, state)
@@ -87,6 +91,22 @@ def _outputs(path: Path) -> Entry:
     except UserError as error:  # one damaged run must not hide the others
         return Entry(str(path), kind, None, 0, error.what)
     return Entry(str(path), kind, asked.get("checkpoint"), len(cells), state)
+
+
+def _exam(path: Path) -> Entry:
+    """A task run: what its checkpoints' runs hold together."""
+    from strop.store.documents import read_json
+
+    try:
+        document = read_json(path / EXAM, "checkpoints", list)
+        runs = [_outputs(p.parent) for p in sorted(path.glob(f"*/{STUDY}"))]
+    except UserError as error:
+        return Entry(str(path), "task", None, 0, error.what)
+    named = ", ".join(one["label"] for one in document["checkpoints"])
+    state = "; ".join(one.state for one in runs) or "nothing drawn"
+    return Entry(
+        str(path), f"task {document['task']}", named, sum(one.cells for one in runs), state
+    )
 
 
 def _study(path: Path) -> Entry | None:

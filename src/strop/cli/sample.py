@@ -5,13 +5,24 @@ from __future__ import annotations
 import itertools
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
+from strop.cli.drawing import (
+    BATCH_SIZE,
+    DEVICE,
+    DTYPE,
+    IMPLEMENTATION,
+    LOAD,
+    NOISE,
+    REVISION,
+    SETTINGS,
+    batch_of,
+)
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.prompted import Asked
@@ -83,13 +94,9 @@ def sample(
         Path | None,
         typer.Option(help="A YAML file of samplers, e.g. from `strop audit`; no other settings."),
     ] = None,
-    settings: Annotated[
-        str | None,
-        typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
-    ] = None,
-    implementation: Annotated[
-        str, typer.Option(help="fast, or dense: the public code step by step.")
-    ] = "fast",
+    settings: SETTINGS = None,
+    implementation: IMPLEMENTATION = "fast",
+    noise: NOISE = "cpu",
     length: Annotated[
         int | None,
         typer.Option(
@@ -115,25 +122,15 @@ def sample(
     bos: Annotated[
         str, typer.Option(help="What opens a prompt: tokenizer (its own rule), always, never.")
     ] = "tokenizer",
-    batch_size: Annotated[
-        int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")] = "auto",
-    dtype: Annotated[
-        str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")
-    ] = "auto",
-    revision: Annotated[str | None, typer.Option(help="Of a hub id.")] = None,
+    batch_size: BATCH_SIZE = None,
+    device: DEVICE = "auto",
+    dtype: DTYPE = "auto",
+    revision: REVISION = None,
     weights: Annotated[
         str | None, typer.Option(help="Of a training file: ema (default) or raw.")
     ] = None,
     family: Annotated[str | None, typer.Option(help=FAMILY_HELP)] = None,
-    load: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, "
-            "adapter=DIR; may be repeated."
-        ),
-    ] = None,
+    load: LOAD = None,
     force: Annotated[bool, typer.Option("--force", help="Start the run directory anew.")] = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -141,7 +138,8 @@ def sample(
 
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
-    _check_numbers(n, seed, length, batch_size)
+    batch = batch_of(batch_size)
+    _check_numbers(n, seed, length, batch)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
     from strop.store import Run
@@ -153,6 +151,7 @@ def sample(
         "top_p": top_p,
         "finish": finish,
         "implementation": implementation,
+        "noise": noise,
         "settings": own if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
@@ -203,7 +202,7 @@ def sample(
             specs,
             n=outputs_of(canvases, UNSAID if n is None else n, per_prompt, default=16),
             seed=seed,
-            batch_size=batch_size,
+            batch_size=batch,
             length=length,
             canvases=canvases,
             out=out,
@@ -246,11 +245,13 @@ def _specs(
     ]
 
 
-def _check_numbers(n: int | None, seed: int, length: int | None, batch_size: int | None) -> None:
+def _check_numbers(
+    n: int | None, seed: int, length: int | None, batch_size: int | Literal["auto"] | None
+) -> None:
     """What needs no model to be seen: it may be large, or far away."""
     whole_number("seed", seed, 0, SEED_LIMIT)
     for name, value in (("n", n), ("length", length), ("batch_size", batch_size)):
-        if value is not None:
+        if value is not None and value != "auto":
             whole_number(name, value, 1, OUTPUT_LIMIT)
 
 

@@ -136,10 +136,12 @@ def _policies(text: str) -> list[SpanPolicy]:
 
 
 def _loaded(name: str, device: str, dtype: str) -> Evaluator:
-    from strop.metrics.evaluator import load_evaluator
+    from strop.metrics.known import Late, known_evaluator
 
     with output.warnings_noted():
-        evaluator = load_evaluator(name, device=device, dtype=dtype)
+        evaluator = known_evaluator(name, device=device, dtype=dtype)
+    if isinstance(evaluator, Late):  # nothing may have to be scored
+        return evaluator
     output.note(
         f"{evaluator.source}: context {evaluator.context}, on {evaluator.device}, in "
         f"{evaluator.spec.dtype}"

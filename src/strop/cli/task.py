@@ -7,28 +7,34 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.exam import UNSAFE, UNSAFE_RUN, run, score
 from strop.cli.examples import examples
 from strop.cli.progress import reporter
 
 __all__ = ["register"]
-
-UNSAFE = (
-    "warning: programs run without a sandbox, as you: they can read and delete your files. "
-    "The limits on time and memory hold still."
-)
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb and its commands."""
     task = typer.Typer(
         no_args_is_help=True,
-        help="Problems with answers that can be checked: GSM8K, HumanEval.",
-        epilog=examples("strop task list", "strop task check humaneval"),
+        help="Problems with answers that can be checked: GSM8K, HumanEval, sums.",
+        epilog=examples("strop task list", "strop task run sums embedded:sums-ar -o runs/sums"),
     )
     task.command("list", epilog=examples("strop task list", "strop task list --json"))(listing)
     task.command(
         "check", epilog=examples("strop task check gsm8k", "strop task check humaneval --limit 8")
     )(check)
+    task.command(
+        "run",
+        epilog=examples(
+            "strop task run sums embedded:sums-ar --limit 16 -o runs/sums",
+            "strop task run gsm8k GSAI-ML/LLaDA-8B-Instruct --precision float32 -o runs/gsm8k",
+        ),
+    )(run)
+    task.command(
+        "score", epilog=examples("strop task score runs/sums", "strop task score runs/sums --json")
+    )(score)
     app.add_typer(task, name="task")
 
 
@@ -63,9 +69,7 @@ def check(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Only so many problems, from the first.")
     ] = None,
-    unsafe_run: Annotated[
-        bool, typer.Option("--unsafe-run", help="Run programs without a sandbox, as yourself.")
-    ] = False,
+    unsafe_run: UNSAFE_RUN = False,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Send reference answers and wrong ones through the whole pipeline; exit 3 if it fails."""

@@ -28,12 +28,17 @@ from strop.table import Column
 
 __all__ = [
     "DISTINCT",
+    "ENDED",
     "ENTROPY",
     "METRICS",
+    "OUTCOME",
+    "PASSED",
     "PERPLEXITY",
     "REPETITION",
     "SHARED",
+    "TASK",
     "VENDI",
+    "WRITTEN",
     "Aggregate",
     "Columns",
     "Metric",
@@ -199,12 +204,37 @@ VENDI = Metric(
     ),
     needs_text=True,
 )
+PASSED, OUTCOME = "passed_", "outcome_"
+"""How a task's columns begin; the filter's name follows."""
+WRITTEN, ENDED = "written", "ended"
+"""Its other columns: tokens up to the end of the response, its end token included, and whether it
+ends at all."""
+
+
+def _accuracy(columns: Columns) -> NDArray[np.float64]:
+    """By the task's first filter, which is the one to compare by."""
+    return np.asarray(next(v for k, v in columns.items() if k.startswith(PASSED)), float)
+
+
+TASK = Metric(
+    "task",
+    (
+        Aggregate(
+            Column(
+                "accuracy", help="Share of the responses that are right.", digits=3, percent=True
+            ),
+            lambda columns, _: mean(_accuracy(columns)),
+        ),
+    ),
+    output=Column("right", help="Whether the response is right.", digits=1),
+    of_output=_accuracy,
+)
 
 METRICS: Registry[Metric] = Registry(
     "metric",
     Metric,
     "strop.metrics",
-    lambda: (PERPLEXITY, ENTROPY, REPETITION, SHARED, DISTINCT, VENDI),
+    lambda: (PERPLEXITY, ENTROPY, REPETITION, SHARED, DISTINCT, VENDI, TASK),
 )
 """By name: those above, a script's, those of other packages."""
 

@@ -1,8 +1,8 @@
 """From what a user names on the command line to a report.
 
-A run directory (`study.yaml`), a study's (`result.json`), one of GroupEval (`plan.json`) or a file
-of judgments (`.jsonl`). What lies one level inside a run's or a study's directory belongs to it and
-is found by itself.
+A run directory (`study.yaml`), a study's (`result.json`), a task's (`task.json`), one of GroupEval
+(`plan.json`) or a file of judgments (`.jsonl`). What lies one level inside one of the first three
+belongs to it and is found by itself.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any
 from strop.errors import UserError
 from strop.metrics.measured import Measured, measured_cells
 from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
+from strop.report.exam import exam_part
 from strop.report.judged import judged_series
 from strop.report.text import listed, place
 from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
 from strop.store.documents import parsed
-from strop.store.layout import AUDIT, PLAN, RESULT, STUDY, TRAINING
-from strop.store.tables import token_ids
+from strop.store.layout import AUDIT, EXAM, PLAN, RESULT, STUDY, TRAINING, TUNE
+from strop.store.tables import CHANGED, token_ids
 from strop.studies.study import STUDIES, Result
 
 __all__ = ["gather"]
@@ -41,6 +42,7 @@ class _Found:
 
     runs: list[Run] = field(default_factory=list)
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
+    exams: list[Path] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
 
 
@@ -50,6 +52,8 @@ def gather(sources: Sequence[str | Path], *, title: str | None = None) -> Report
     groups = _groups(found.runs)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
+    parts += tuple(filter(None, (_search(run.path) for run in found.runs)))
+    parts += tuple(exam_part(path) for path in found.exams)
     names = list(dict.fromkeys(group.name for group, _ in groups))
     names += [] if names else [part.name for part in parts]
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
@@ -92,6 +96,8 @@ def _inside(path: Path, run: bool) -> list[Path]:
 def _take(path: Path, found: _Found) -> bool:
     if (path / STUDY).is_file():
         found.runs.append(Run.open(path))
+    elif (path / EXAM).is_file():
+        found.exams.append(path)
     elif (path / PLAN).is_file() or (path.is_file() and path.suffix == ".jsonl"):
         found.judged.append(str(path))
     elif path.is_dir() and (document := study_result(path)) is not None:
@@ -162,7 +168,7 @@ def _group(
 
 
 def _shown(measured: Measured, cell: Cell, label: str) -> Shown:
-    table = cell.table()
+    table = cell.table([name for name in cell.columns() if name != CHANGED])
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
     as_ids = None in texts
     if as_ids:
@@ -197,6 +203,18 @@ def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     command = f"run the study `{name}` again"
     result = _result(document, path / RESULT, command)
     return StudyPart(name, path, result, STUDIES.get(name))
+
+
+def _search(run: Path) -> StudyPart | None:
+    """What `strop tune` found on a run."""
+    path, command = run / TUNE, "run the same `strop tune` again"
+    try:
+        document = parsed(path)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _unreadable(path, error, command) from None
+    return StudyPart("tune", run, _result(document, path, command), STUDIES.get("tune"))
 
 
 def _audit(run: Path) -> Audit | None:

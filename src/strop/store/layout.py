@@ -9,6 +9,7 @@ __all__ = [
     "CELLS",
     "CELL_ID",
     "COST",
+    "EXAM",
     "FORMAT",
     "FRESH",
     "GUARD",
@@ -51,6 +52,8 @@ TUNE = "tune.json"
 """What a search for settings leaves in its run directory: its result."""
 PLAN = "plan.json"
 """What makes a directory one of GroupEval."""
+EXAM = "task.json"
+"""What makes a directory one of a task."""
 TRAINING = "train.json"
 """What makes a directory one of training."""
 CELL_ID = METRIC_ID = re.compile(r"[0-9a-f]{16}")

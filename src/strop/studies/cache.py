@@ -16,10 +16,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
 from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
+from strop.spec.value import left_out
 from strop.studies import parameters
+from strop.studies.graded import (
+    GRADED,
+    RIGHT,
+    RIGHT_BY_SEED,
+    TASK_NOTE,
+    accuracies,
+    grader_of,
+    right_answers,
+)
 from strop.studies.measure import load, points
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
 from strop.table import Column, Table
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers.base import Denoiser
+    from strop.exam.grading import Grader
 
 __all__ = ["STUDY", "CacheCell", "random_llada"]
 
@@ -69,6 +82,12 @@ class CacheCell(Spec):
     length: int
     outputs: int
     seed: int
+    task: str | None = None
+    """Fingerprint of the task that outputs are graded by, where they are."""
+
+    @model_serializer(mode="wrap")
+    def _without_no_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return left_out(dump(self), "task")  # ids are older than this field
 
 
 def random_llada(directory: Path, *, seed: int = 0) -> Path:
@@ -106,8 +125,30 @@ def _model(ask: Ask) -> Denoiser:
     return model
 
 
-def _prompts(ask: Ask, model: Denoiser, length: int) -> tuple[tuple[int, ...], ...]:
-    """Token ids: of the file, of held-out text for the random model, else none."""
+def _check(ask: Ask) -> None:
+    from strop.tasks import TASKS
+
+    if ask["task"] is None:
+        return
+    TASKS.find(ask["task"], where="`task`")
+    if ask["prompts"] is not None or not ask.sources:
+        raise UserError(
+            "A task brings its own problems, and a model that may know the answers.",
+            where="`task`",
+            got="`prompts`" if ask.sources else "no checkpoint",
+            fix="leave `prompts` out" if ask.sources else "name a checkpoint",
+        )
+
+
+def _prompts(
+    ask: Ask, model: Denoiser, length: int, grader: Grader | None
+) -> tuple[tuple[int, ...], ...]:
+    """Token ids: of the task or the file, of held-out text for the random model, else none."""
+    if grader is not None:
+        from strop.exam.asking import canvases_of_task
+
+        problems = canvases_of_task(model, grader.candidate, grader.task, length).prompts
+        return tuple(tuple(t for t in one.given if t is not None) for one in problems)
     from strop.assets import HELD_OUT
     from strop.prompts import PromptSet, Reader, resolve
 
@@ -147,12 +188,14 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers.base import usable_length
 
     model = _model(ask)
-    room = usable_length(model, ask["length"])
-    prompts = _prompts(ask, model, room)
+    grader = grader_of(ask, model)
+    usual = None if grader is None else grader.task.length
+    room = usable_length(model, ask["length"] or usual)
+    prompts = _prompts(ask, model, room, grader)
     rows, steps = [], []
     for point in _points(ask, model.spec.family):
         for m in ask["steps"] or (room,):
-            found = _measured(ask, model, point.at(m), prompts, room)
+            found = _measured(ask, model, point.at(m), prompts, room, grader)
             label = {"steps": m, **point.fields()}
             rows += [{**label, **row} for row in _summaries(found)]
             steps += [{**label, **row} for row in _by_call(found)]
@@ -160,6 +203,7 @@ def _run(ask: Ask) -> Result:
     table = Table(title, _columns(rows), rows)
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
     notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
+    notes += () if grader is None else (TASK_NOTE,)
     facts = {"checkpoint": model.spec.model_dump(mode="json"), "prompts": len(prompts)}
     return Result(ask.said(length=room), table, more, facts, notes)
 
@@ -170,6 +214,7 @@ def _measured(
     spec: SamplerSpec,
     prompts: tuple[tuple[int, ...], ...],
     length: int,
+    grader: Grader | None,
 ) -> dict[str, pa.Table]:
     """One table per cache, a line per output; from disk where all are there."""
     assert ask.folder is not None
@@ -182,6 +227,7 @@ def _measured(
             length=length,
             outputs=ask["n"],
             seed=ask["seed"],
+            task=None if grader is None else grader.task.fingerprint,
         )
         for cache in (NONE, *CACHES)
     }
@@ -189,7 +235,7 @@ def _measured(
     found = {cache: table for cache, table in stored.items() if table is not None}
     if len(found) < len(cells):
         ask.note(f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs")
-        found = _compare(ask, model, cells[CACHES[0]], prompts)
+        found = _compare(ask, model, cells[CACHES[0]], prompts, grader)
         for cache, cell in cells.items():
             about = {"strop.cell": cell.canonical()}
             ask.folder.complete(cell.id, found[cache].replace_schema_metadata(about))
@@ -197,7 +243,11 @@ def _measured(
 
 
 def _compare(
-    ask: Ask, model: Denoiser, cell: CacheCell, prompts: tuple[tuple[int, ...], ...]
+    ask: Ask,
+    model: Denoiser,
+    cell: CacheCell,
+    prompts: tuple[tuple[int, ...], ...],
+    grader: Grader | None,
 ) -> dict[str, pa.Table]:
     from strop.samplers.caches import Bench
 
@@ -207,10 +257,18 @@ def _compare(
     laws = bench.laws(CACHES)  # first: it also warms the machine up
     plain = bench.run(NONE)
     other = bench.run(NONE, seed=cell.seed ^ 1)
-    found = {NONE: _table(plain, plain.ids, other.ids, None)}
-    for cache in CACHES:
-        found[cache] = _table(bench.run(cache), plain.ids, other.ids, laws[cache])
-    return found
+
+    def table(outputs: Any, laws: Any) -> pa.Table:
+        made = _table(outputs, plain.ids, other.ids, laws)
+        if grader is None:
+            return made
+        return made.append_column(RIGHT, [right_answers(grader, model, outputs.ids)]).append_column(
+            RIGHT_BY_SEED, [by_seed]
+        )
+
+    by_seed = None if grader is None else right_answers(grader, model, other.ids)
+    found = {NONE: table(plain, None)}
+    return found | {cache: table(bench.run(cache), laws[cache]) for cache in CACHES}
 
 
 def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
@@ -255,10 +313,15 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
         row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
+        if RIGHT in mine:
+            row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
     ends = {} if other is None else {"changed_low": other.low, "changed_high": other.high}
-    return [*rows, {"cache": SEED, "changed": other and other.value, **ends}]
+    last = {"cache": SEED, "changed": other and other.value, **ends}
+    if RIGHT in plain:
+        last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
+    return [*rows, last]
 
 
 def _arrays(table: pa.Table) -> dict[str, NDArray[np.float64]]:
@@ -320,11 +383,12 @@ COLUMNS = (
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
-    fields = [k for k in rows[0] if k not in {one.name for one in COLUMNS}]
+    shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
+    fields = [k for k in rows[0] if k not in {one.name for one in shown}]
     fields = [k for k in fields if not k.endswith(("_low", "_high"))]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
-    return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *COLUMNS)
+    return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *shown)
 
 
 def _draw(result: Result) -> Figure:
@@ -332,7 +396,7 @@ def _draw(result: Result) -> Figure:
     from strop.figures import PALETTE, log_y, panels, tidy
 
     rows = list(result.more["calls"].rows)
-    told = [c.name for c in result.table.columns if c not in COLUMNS]
+    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
     dashes: Any = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)))
     kinds = list(dict.fromkeys(tuple((name, row[name]) for name in told) for row in rows))
     figure, axes = panels(2, 4.0)
@@ -372,6 +436,7 @@ STUDY = Study(
         Parameter("temperature", "The sweep.", (0.0, 1.0), "floats"),
         parameters.outputs(32, smoke=4),
         Parameter("prompts", "JSON lines; output i follows prompt i mod P.", kind="path"),
+        Parameter("task", "Grade outputs: output i answers problem i of this task."),
         Parameter("batch_size", "Outputs at a time.", 16, "int", least=1, most=2**20),
         Parameter(
             "length",
@@ -387,6 +452,7 @@ STUDY = Study(
     ),
     run=_run,
     draw=_draw,
+    check=_check,
     examples=(
         "strop study cache --smoke -o runs/cache",
         "strop study cache CHECKPOINT --prompts FILE --axis block_length=16,32 -o runs/cache",

@@ -1,6 +1,7 @@
 """What a search looks at: a metric's number by name, read from a cell and scored where it is not.
 
     perplexity, perplexity.macro, entropy, repetition, ...   a metric, or one of its numbers
+    task, geq                                                see `strop.studies.scorers`
     calls, seconds                                           what an output costs
 
 A number without an interval (distinct, vendi) cannot be raced for, and is refused.
@@ -18,6 +19,7 @@ import numpy as np
 from strop.errors import UserError, unknown_name
 from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.metric import METRICS, PERPLEXITY, Aggregate, Metric
+from strop.studies.scorers import GEQ
 from strop.tuning.race import Limit
 
 if TYPE_CHECKING:
@@ -51,9 +53,10 @@ class Goal:
         metric, _, number = str(name).partition(".")
         if metric in COSTS and not number:
             return cls(metric, None, None)
-        if metric not in METRICS:
-            raise unknown_name("metric", metric, [*METRICS, *COSTS], where=where)
-        record = METRICS[metric]
+        known = {**dict(METRICS.items()), GEQ.name: GEQ}
+        if metric not in known:
+            raise unknown_name("metric", metric, [*known, *COSTS], where=where)
+        record = known[metric]
         numbers = {one.column.name: one for one in record.aggregates}
         chosen = number or next(iter(numbers))
         if chosen not in numbers:
@@ -110,11 +113,11 @@ class Reader:
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     """By metric, for those that need a judge or a task; they come before anything else."""
 
-    def statistic(self, goal: Goal, cell: Cell, n: int) -> Statistic:
-        """A number of the first n outputs as something that can be resampled."""
+    def statistic(self, goal: Goal, cell: Cell, n: int, start: int = 0) -> Statistic:
+        """A number of the outputs from `start` up to n, as something that can be resampled."""
         from strop.store.tables import token_ids
 
-        table = cell.table().slice(0, n)
+        table = cell.table().slice(start, n - start)
         if goal.record is None or goal.aggregate is None:
             return mean(table[COSTS[goal.name]].to_numpy())
         record = goal.record
@@ -122,7 +125,7 @@ class Reader:
         if record.of_pool:
             columns = {} if record.measure is None else record.measure(texts, ids)
         else:
-            columns = self._columns(record, cell, n)
+            columns = self._columns(record, cell, start, n)
         found = goal.aggregate.of(columns, ids)
         if not isinstance(found, Statistic):
             raise UserError(
@@ -133,15 +136,15 @@ class Reader:
             )
         return found
 
-    def _columns(self, record: Metric, cell: Cell, n: int) -> dict[str, np.ndarray]:
+    def _columns(self, record: Metric, cell: Cell, start: int, n: int) -> dict[str, np.ndarray]:
         known = cell.score(self._score(record, cell))
         index = np.arange(0) if known is None else known.index
-        mine = np.flatnonzero(index < n)
-        if known is None or len(mine) < n:
+        mine = np.flatnonzero((index >= start) & (index < n))
+        if known is None or len(mine) < n - start:
             raise UserError(
                 f"The outputs have no {record.name} that could be searched by.",
                 where=cell.path,
-                got=f"{len(mine)} of {n} outputs",
+                got=f"{len(mine)} of {n - start} outputs",
                 fix="score it on the way: name its evaluator, judge or task",
             )
         return {name: values[mine] for name, values in known.columns.items()}

@@ -9,26 +9,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
+from strop.spec import SEED_LIMIT, SamplerSpec
 from strop.studies import parameters
 from strop.studies.audit import write_selection
 from strop.studies.goals import Goal, Reader, limit
-from strop.studies.measure import budgets, canvases_of_ask, load, standard
+from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, standard
+from strop.studies.scorers import GEQ, check_judge, judge_scorer, task_side
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
-from strop.studies.tuned import BUDGET, USUAL, Bench, Search, Tuned, side_space, tuned
-from strop.table import Column, Table
-from strop.tuning.race import Bounds, bounds
+from strop.studies.tune_result import Gain, as_result, as_yaml, selected
+from strop.studies.tuned import BUDGET, FOLDER, USUAL, Bench, Search, Tuned, side_space, tuned
+from strop.tasks import TASKS
+from strop.tuning.race import Bounds, Rules, bounds
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
@@ -45,101 +45,27 @@ MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 """Steps that are tried for a budget of network calls, as multiples of it: a step may need none."""
 
 
-@dataclass(frozen=True)
-class Gain:
-    """What the choice of one budget is worth on outputs that it was not chosen on."""
-
-    budget: str
-    """In words: `M = 16`, or `16 calls`."""
-    chosen: Tuned
-    outputs: int
-    fresh: Bounds
-    """The choice's objective."""
-    plain: Bounds
-    """That of the standard sampler."""
-    gain: Bounds | None
-    """Of ratios: standard over choice; else choice minus standard. None: they are the same."""
-    limits: tuple[tuple[str, Bounds, bool | None], ...]
-    """Every limit on the fresh outputs: its words, the value, whether it holds for sure."""
-    ratio: bool
-    calls: float
-
-    @property
-    def shown(self) -> bool:
-        """Whether the interval excludes that nothing was gained."""
-        none = 1.0 if self.ratio else 0.0
-        return self.gain is not None and not self.gain.low <= none <= self.gain.high
-
-    @property
-    def recommended(self) -> bool:
-        """Whether every limit holds for sure, when searched and on fresh outputs."""
-        return self.chosen.holds and all(holds for _, _, holds in self.limits)
-
-    def mind(self) -> list[str]:
-        """What a reader must know of it."""
-        told = [] if self.chosen.holds else ["no setting held every limit for sure"]
-        told += [
-            f"fresh outputs {'break' if holds is False else 'do not surely hold'} {words}"
-            for words, _, holds in self.limits
-            if not holds
-        ]
-        told = [f"{one}: no recommendation" for one in told[:1]] + told[1:]
-        told += (
-            ["the interval includes no gain"] if self.gain is not None and not self.shown else []
-        )
-        told += ["it is the standard sampler"] if self.gain is None else []
-        return [*told, *self.chosen.edges]
-
-    def row(self) -> dict[str, Any]:
-        """One line of the table."""
-        spec, gain = self.chosen.sampler, self.gain
-        point = OperatingPoint.of(spec)
-        return {
-            "budget": self.budget,
-            "steps": spec.steps,
-            "point": str(point),
-            "sampler": spec.model_dump(mode="json"),
-            "objective": self.fresh.value,
-            "low": _finite(self.fresh.low),
-            "high": _finite(self.fresh.high),
-            "standard": self.plain.value,
-            "gain": None if gain is None else gain.value,
-            "gain_low": None if gain is None else _finite(gain.low),
-            "gain_high": None if gain is None else _finite(gain.high),
-            "limits": {words: _ends(found) | {"holds": h} for words, found, h in self.limits},
-            "held": all(holds for _, _, holds in self.limits),
-            "outputs": self.outputs,
-            "calls": self.calls,
-            "spent": self.chosen.spent,
-            "settings": len(self.chosen.tried),
-            "shown": self.shown,
-            "recommended": self.recommended,
-            "mind": "; ".join(self.mind()),
-        }
-
-    def sentence(self, plain: str, goal: Goal) -> str:
-        """What a reader wants to know first."""
-        words = f"{self.budget}: {OperatingPoint.of(self.chosen.sampler)}"
-        if self.gain is None:
-            words += ", the standard sampler itself"
-        elif self.ratio:
-            words += f", {_told(self.gain)} times less {goal.heading} than {plain}"
-        else:
-            words += f", {goal.heading} {_told(self.gain, '+')} against {plain}"
-        words += f" on {self.outputs} fresh outputs"
-        words += f"; searched with {self.chosen.spent} outputs of {len(self.chosen.tried)} settings"
-        told = self.mind()
-        return words + (". " + "; ".join(told) + "." if told else ".")
-
-
 # ---------------------------------------------------------------- running it
 
 
 def _check(ask: Ask) -> None:
-    goal = Goal.of(ask["objective"])
+    goal = Goal.of(_objective(ask))
     for one in ask["constraint"] or ():
         limit(one)
     axes = parse(ask["space"] or USUAL)
+    if ask["task"] is not None:
+        TASKS.find(ask["task"], where="`task`")
+        if ask["prompts"] is not None:
+            raise UserError("A task brings its own prompts.", where="`prompts`", fix="leave it out")
+    if _asks_for(ask, GEQ.name):
+        check_judge(ask["judge"])
+    if _asks_for(ask, GEQ.name) and any(ask[k] % GROUP for k in ("n", "first", "fresh_n")):
+        raise UserError(
+            "The judge reads groups of eight.",
+            where="`first`",
+            got=f"first {ask['first']}, n {ask['n']}, fresh {ask['fresh_n']}",
+            expected="multiples of 8",
+        )
     if ask["steps"] and ask["calls"]:
         raise UserError(
             "A budget is one of steps or one of network calls.",
@@ -167,18 +93,47 @@ def _run(ask: Ask) -> Result:
     if done is not None:
         return done
     model = load(ask, ask.sources[0])
-    canvases = canvases_of_ask(ask, model)
+    canvases, scorers, start = canvases_of_ask(ask, model), {}, 0
+    if ask["task"] is not None:
+        side = task_side(model, ask["task"], ask["length"], ask.progress)
+        canvases, scorers["task"] = side.canvases, side.scorer
+        start = _unseen(ask, side.problems)
     if ask["force"]:
         _start_anew(ask, model, canvases)
     guard = _guard(ask, model, canvases)
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress)
+    if _asks_for(ask, GEQ.name):
+        scorers[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
+    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, scorers)
     chosen = _search(ask, model, canvases, guard, reader)
-    now = {words: _selected(one) for words, (_, one) in chosen.items()}
+    now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    gains = _gains(ask, model, canvases, reader, chosen, digest)
-    result = _result(ask, model, guard, gains)
+    gains = _gains(ask, model, canvases, reader, chosen, digest, start)
+    result = as_result(ask, model, guard, Goal.of(_objective(ask)), gains)
     _write(ask, gains, result)
     return result
+
+
+def _objective(ask: Ask) -> str:
+    """What is sought; a task is there to be solved."""
+    return ask["objective"] or ("task" if ask["task"] is not None else "perplexity")
+
+
+def _asks_for(ask: Ask, name: str) -> bool:
+    goals = [_objective(ask), *(limit(one)[1].name for one in ask["constraint"] or ())]
+    return name in (one.partition(".")[0] for one in goals)
+
+
+def _unseen(ask: Ask, problems: int) -> int:
+    """The first problem that the search has not seen: a greedy response is the same every time."""
+    if ask["n"] + ask["fresh_n"] > problems:
+        raise UserError(
+            "There are too few problems to keep some for the end.",
+            where="`fresh_n`",
+            got=f"{problems} problems",
+            expected=f"{ask['n']} to search on and {ask['fresh_n']} others",
+            fix="lower `n`, or `fresh_n`",
+        )
+    return ask["n"]
 
 
 def _search(
@@ -196,7 +151,7 @@ def _search(
         for one in space.told:
             ask.note(one)
         search = Search(
-            ask["objective"],
+            _objective(ask),
             ask["best"],
             (*(ask["constraint"] or ()), *limits),
             ask["guard"],
@@ -255,7 +210,6 @@ def _start_anew(ask: Ask, model: Model, canvases: Canvases | None) -> None:
 
     from strop.generate import sample_cells
     from strop.store.layout import FRESH, SELECTION, TUNE
-    from strop.studies.tuned import FOLDER
 
     sample_cells(model, [], n=[], out=ask.out, canvases=canvases, force=True)
     for name in (TUNE, SELECTION, YAML, "tune.svg", "tune.png"):
@@ -274,11 +228,15 @@ def _gains(
     reader: Reader,
     chosen: Mapping[str, tuple[SamplerSpec, Tuned]],
     digest: str,
+    start: int,
 ) -> list[Gain]:
-    """The standard sampler and every choice, drawn again under the next seed."""
+    """The standard sampler and every choice, drawn again under the next seed.
+
+    With a task the problems that were searched on, those below `start`, do not count.
+    """
     from strop.store.layout import FRESH
 
-    n = ask["fresh_n"]
+    span = (start, start + ask["fresh_n"])
     bench = Bench(
         model,
         ask.out / FRESH / digest[:16],
@@ -291,30 +249,35 @@ def _gains(
     )
     both = [spec for plain, one in chosen.values() for spec in (plain, one.sampler)]
     specs = list(dict.fromkeys(both))
-    cells = dict(zip(specs, bench.cells([(spec, n) for spec in specs]), strict=True))
+    cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
     return [
-        _gain(ask, reader, words, one, (cells[plain], cells[one.sampler]), n)
+        _gain(ask, reader, words, one, (cells[plain], cells[one.sampler]), span)
         for words, (plain, one) in chosen.items()
     ]
 
 
 def _gain(
-    ask: Ask, reader: Reader, words: str, chosen: Tuned, cells: tuple[Cell, Cell], n: int
+    ask: Ask,
+    reader: Reader,
+    words: str,
+    chosen: Tuned,
+    cells: tuple[Cell, Cell],
+    span: tuple[int, int],
 ) -> Gain:
-    goal = Goal.of(ask["objective"])
-    plain, mine = (reader.statistic(goal, cell, n) for cell in cells)
+    goal, (start, n) = Goal.of(_objective(ask)), span
+    plain, mine = (reader.statistic(goal, cell, n, start) for cell in cells)
     limits = []
     for one in chosen.limits:
-        found = bounds(reader.statistic(Goal.of(one.name), cells[1], n), LEVEL)
+        found = bounds(reader.statistic(Goal.of(one.name), cells[1], n, start), LEVEL)
         limits.append((str(one), found, one.side_of(found)))
     gain = None
     if cells[0].id != cells[1].id:
         gain = bounds(plain, LEVEL, mine, log=True) if goal.log else bounds(mine, LEVEL, plain)
-    calls = reader.statistic(Goal.of("calls"), cells[1], n).value
+    calls = reader.statistic(Goal.of("calls"), cells[1], n, start).value
     return Gain(
         words,
         chosen,
-        n,
+        n - start,
         _raised(bounds(mine, LEVEL, log=goal.log), goal.log),
         _raised(bounds(plain, LEVEL, log=goal.log), goal.log),
         None if gain is None else _raised(gain, goal.log),
@@ -329,110 +292,6 @@ def _raised(found: Bounds, log: bool) -> Bounds:
     if not log:
         return found
     return Bounds(*(math.exp(min(end, 700.0)) for end in (found.value, found.low, found.high)))
-
-
-# ---------------------------------------------------------------- what came out
-
-
-def _result(ask: Ask, model: Model, guard: Guard, gains: Sequence[Gain]) -> Result:
-    goal, plain = Goal.of(ask["objective"]), str(standard(model.spec.family))
-    over = "gain" if goal.log else "difference"
-    value = Column("objective", goal.heading, ends=("low", "high"))
-    columns = (
-        Column("budget"),
-        Column("point", "setting"),
-        value,
-        Column("standard", f"of {plain}"),
-        Column("gain", over, digits=3, ends=("gain_low", "gain_high"), signed=not goal.log),
-        Column("held", "limits hold"),
-        Column("calls", "network calls", digits=3),
-        Column("spent", "outputs searched"),
-        Column("mind"),
-    )
-    title = f"{ask.sources[0]}: the choice, on {ask['fresh_n']} fresh outputs, with 95% intervals"
-    table = Table(title, columns, [one.row() for one in gains])
-    tried = Table(
-        "What was tried, the best first",
-        (
-            Column("budget"),
-            Column("point", "setting"),
-            Column("outputs", "n"),
-            value,
-            Column("limits"),
-            Column("state"),
-        ),
-        [row for gain in gains for row in _tried(gain)],
-    )
-    limits = list(dict.fromkeys(str(one) for gain in gains for one in gain.chosen.limits))
-    facts = {
-        "checkpoint": ask.sources[0],
-        "family": model.spec.family,
-        "standard": plain,
-        "objective": goal.name,
-        "best": ask["best"] or goal.best,
-        "limits": limits,
-        "guard": {"threshold": guard.threshold, "source": guard.source},
-        "answer": [one.sentence(plain, goal) for one in gains],
-        "paths": {gain.budget: _path(gain.chosen) for gain in gains},
-    }
-    notes = [*dict.fromkeys(one for gain in gains for one in gain.chosen.told)]
-    notes.append("limits: " + (", ".join(limits) or "none"))
-    if ask["guard"] and guard.threshold is None:
-        notes.append(f"without a usable guard ({guard.source}) sharpness had no bound")
-    elif not ask["guard"]:
-        notes.append("without the entropy guard sharpness had no bound")
-    return Result(ask.said(), table, {"tried": tried}, facts, tuple(notes))
-
-
-def _tried(gain: Gain) -> list[dict[str, Any]]:
-    names = [str(one) for one in gain.chosen.limits]
-    return [
-        {
-            "budget": gain.budget,
-            "point": str(OperatingPoint.of(one.sampler)),
-            "sampler": one.sampler.model_dump(mode="json"),
-            "outputs": one.outputs,
-            "objective": one.objective.value,
-            "low": _finite(one.objective.low),
-            "high": _finite(one.objective.high),
-            "limits": "; ".join(
-                f"{name.partition('=')[0].rstrip('<>')} {found.value:.3f}"
-                for name, found in zip(names, one.limits, strict=True)
-            ),
-            "state": one.state + (f" ({one.why})" if one.why else ""),
-        }
-        for one in gain.chosen.tried
-    ]
-
-
-def _path(chosen: Tuned) -> list[list[Any]]:
-    """After how many outputs which setting led, with its objective in the end."""
-    value = {one.sampler: one.objective.value for one in chosen.tried}
-    return [[n, None if spec is None else value[spec]] for n, spec in chosen.path]
-
-
-def _selected(one: Tuned) -> dict[str, Any]:
-    document = {
-        "sampler": one.sampler.model_dump(mode="json"),
-        "holds": one.holds,
-        "limits": [str(limit) for limit in one.limits],
-        "settings": len(one.tried),
-        "outputs": one.spent,
-    }
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return {"sha256": hashlib.sha256(text.encode()).hexdigest(), **document}
-
-
-def _ends(found: Bounds) -> dict[str, Any]:
-    return {"value": found.value, "low": _finite(found.low), "high": _finite(found.high)}
-
-
-def _finite(end: float) -> float | None:
-    return end if math.isfinite(end) else None
-
-
-def _told(found: Bounds, sign: str = "") -> str:
-    return f"{found.value:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
 
 
 # ---------------------------------------------------------------- writing it
@@ -473,7 +332,7 @@ def _write(ask: Ask, gains: Sequence[Gain], result: Result) -> None:
     from strop.store.documents import as_json
     from strop.store.layout import TUNE
 
-    write(ask.out / YAML, _yaml(gains))
+    write(ask.out / YAML, as_yaml(gains))
     write_figure(lambda: draw_figure(result), [ask.out / f"tune.{kind}" for kind in ("svg", "png")])
     # Last: it says that the search is complete.
     document = {
@@ -483,27 +342,6 @@ def _write(ask: Ask, gains: Sequence[Gain], result: Result) -> None:
         "command": _command(ask),
     }
     write(ask.out / TUNE, as_json(document))
-
-
-def _yaml(gains: Sequence[Gain]) -> bytes:
-    import yaml
-
-    lines = [
-        "# The samplers that `strop tune` chose, one per budget.",
-        "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN",
-    ]
-    lines += [
-        f"# Not a recommendation at {gain.budget}: {gain.mind()[0]}."
-        for gain in gains
-        if not gain.recommended
-    ]
-    specs = {
-        gain.chosen.sampler.id: {"steps": gain.chosen.sampler.steps}
-        | gain.chosen.sampler.model_dump(mode="json", exclude_defaults=True)
-        for gain in gains
-    }
-    body = yaml.safe_dump({"samplers": list(specs.values())}, sort_keys=False)
-    return ("\n".join(lines) + "\n" + body).encode()
 
 
 STUDY = Study(
@@ -536,7 +374,13 @@ STUDY = Study(
             least=1,
             most=2**20,
         ),
-        Parameter("objective", "A metric, or one of its numbers.", "perplexity"),
+        Parameter(
+            "objective",
+            "A metric, or one of its numbers; also geq, calls and seconds.",
+            shown="perplexity; with --task its accuracy",
+        ),
+        Parameter("task", "A task whose problems the outputs answer, e.g. sums."),
+        Parameter("judge", "Who judges where the objective is geq.", "offline"),
         Parameter("best", "Which way is better.", choices=("min", "max"), shown="the metric's own"),
         Parameter(
             "constraint",
@@ -546,12 +390,24 @@ STUDY = Study(
         Parameter("guard", "Hold the entropy guard, where there is one.", True, "flag"),
         Parameter("budget", "Outputs per search.", BUDGET, "int", smoke=128, least=4, most=2**31),
         Parameter(
-            "n", "The most outputs of one candidate.", 128, "int", smoke=32, least=2, most=2**31
+            "n",
+            "The most outputs of one candidate.",
+            Rules.most,
+            "int",
+            smoke=32,
+            least=2,
+            most=2**31,
         ),
         Parameter(
-            "first", "Outputs that a candidate starts with.", 8, "int", smoke=4, least=2, most=2**31
+            "first",
+            "Outputs that a candidate starts with.",
+            Rules.first,
+            "int",
+            smoke=4,
+            least=2,
+            most=2**31,
         ),
-        Parameter("tolerance", "A share that is not worth more outputs.", 0.01, "float"),
+        Parameter("tolerance", "A share that is not worth more outputs.", Rules.tolerance, "float"),
         Parameter(
             "fresh_n", "Fresh outputs of the choice.", 128, "int", smoke=32, least=2, most=2**31
         ),
@@ -562,6 +418,7 @@ STUDY = Study(
         *parameters.SCORED,
     ),
     run=_run,
+    draw=draw_figure,
     check=_check,
     own_folder=False,
     next=lambda ask: (

@@ -67,9 +67,9 @@ class Search:
     """Whether the entropy guard, where there is one, is a constraint."""
     budget: int = BUDGET
     """Outputs of all candidates together."""
-    first: int = 8
-    most: int = 128
-    tolerance: float = 0.01
+    first: int = Rules.first
+    most: int = Rules.most
+    tolerance: float = Rules.tolerance
 
     def rules(self, guard: Guard | None) -> tuple[Rules, tuple[Goal, ...]]:
         """For the race: how to compare, and what the limits are read from."""
@@ -94,7 +94,7 @@ class Tried:
     objective: Bounds
     limits: tuple[Bounds, ...]
     state: str
-    """`leads`, `worse`, `over the limit`, or `in doubt` when the outputs ran out."""
+    """`leads`, `worse`, `over` or `too near the limit`, `in doubt` when the outputs ran out."""
     why: str = ""
 
 
@@ -192,7 +192,7 @@ def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fix
     read = [one if isinstance(one, Axis) else parse([one])[0] for one in axes]
     own = fixed.pop("sampler", None) or default_sampler(family)
     named = any(one.name == "steps" for one in read)
-    if steps is not None and not named and not SAMPLERS[own].causal:
+    if steps is not None and not named and not SAMPLERS.find(own, "`sampler`").causal:
         fixed["steps"] = steps
     space = Space.of(read, own, fixed)
     for name in space.samplers:
@@ -276,7 +276,7 @@ def found(race: Race[SamplerSpec], space: Space) -> Tuned:
 
 
 def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
-    places = ("leads", "in doubt", "worse", "over the limit")
+    places = ("leads", "in doubt", "worse", "too near the limit", "over the limit")
     return places.index(arm.state), race.rules.sign * arm.value
 
 

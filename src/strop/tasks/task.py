@@ -147,8 +147,9 @@ def _items(task: Task) -> Sequence[Item]:
 def _builtin() -> Iterable[Task]:
     from strop.tasks.gsm8k import GSM8K
     from strop.tasks.humaneval import HUMANEVAL
+    from strop.tasks.sums_task import SUMS
 
-    return (GSM8K, HUMANEVAL)
+    return (GSM8K, HUMANEVAL, SUMS)
 
 
 TASKS = Registry("task", Task, "strop.tasks", _builtin)

@@ -6,7 +6,8 @@ same random numbers, so differences are paired. A round looks at all candidates 
 - one that holds every limit for sure (the whole interval on the right side) may lead; among those
   with the most outputs the best leads;
 - one that breaks a limit for sure, or cannot beat the leader by more than the tolerance (the whole
-  interval of the paired difference says so), stops;
+  interval of the paired difference says so), stops; so does one that is so near a limit that the
+  most outputs would hardly show on which side it is;
 - of the rest, those with the fewest outputs get twice as many; where all have as many as the
   leader, it gets more too.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -33,7 +35,7 @@ from strop.metrics.bootstrap import Statistic
 __all__ = ["Arm", "Bounds", "Drawn", "Limit", "Measure", "Race", "Rules", "bounds"]
 
 C = TypeVar("C")
-State = Literal["leads", "in doubt", "worse", "over the limit"]
+State = Literal["leads", "in doubt", "worse", "too near the limit", "over the limit"]
 CERTAIN = 32
 """Outputs from which on values that are all the same are believed to be."""
 
@@ -81,11 +83,11 @@ class Rules:
     limits: tuple[Limit, ...] = ()
     first: int = 8
     """Outputs that a candidate starts with."""
-    most: int = 128
+    most: int = 64
     """Outputs at which nobody gets more."""
     sure: int = 32
     """Outputs that the choice has at least."""
-    tolerance: float = 0.01
+    tolerance: float = 0.02
     """A share of the leader's value: who cannot beat it by more stops."""
     level: float = 0.95
     log: bool = False
@@ -113,8 +115,6 @@ def bounds(
 
     With `log` of its logarithm, which is nearer to a mean where it is one's exponential.
     """
-    from scipy.stats import t
-
     n = len(found.columns) if minus is None else min(len(found.columns), len(minus.columns))
     value, left = _left_out(found, n, log)
     if minus is not None:
@@ -125,8 +125,16 @@ def bounds(
     spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
     if spread <= 1e-12 * abs(value) and n < CERTAIN:
         return Bounds(value, -math.inf, math.inf)
-    half = float(t.ppf((1 + level) / 2, n - 1)) * spread
+    half = _quantile(level, n - 1) * spread
     return Bounds(value, value - half, value + half)
+
+
+@lru_cache(maxsize=256)
+def _quantile(level: float, freedom: int) -> float:
+    """Student's t, from the part of scipy that loads at once."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
 
 
 def _left_out(one: Statistic, n: int, log: bool) -> tuple[float, NDArray[np.float64]]:
@@ -206,7 +214,7 @@ class Race(Generic[C]):
         left, paid = budget - self.spent - kept, []
         for one, n in wanted:
             cost = n - (self.arms[one].n if one in self.arms else 0)
-            if cost <= left:
+            if 0 < cost <= left:
                 left -= cost
                 paid.append((one, n))
         if not paid:
@@ -250,7 +258,20 @@ class Race(Generic[C]):
             unit = 1.0 if self.rules.log else abs(leader.value)
             if low > -self.rules.tolerance * unit:
                 return "worse", ""
-        return "in doubt", "" if holds else "a limit is in doubt"
+        if holds:
+            return "in doubt", ""
+        if not all(self._decidable(arm, limit, one) for limit, one in self._limits(arm)):
+            return "too near the limit", ""
+        return "in doubt", "a limit is in doubt"
+
+    def _decidable(self, arm: Arm[C], limit: Limit, one: Statistic) -> bool:
+        """Whether the most outputs could show that it holds, were it a standard error better."""
+        found = bounds(one, self.rules.level)
+        if not math.isfinite(found.high - found.low):
+            return True
+        half = (found.high - found.low) / 2
+        better = half / _quantile(self.rules.level, arm.n - 1)
+        return limit.excess(found.value) <= better - half * math.sqrt(arm.n / self.rules.most)
 
     def _holds(self, arm: Arm[C]) -> bool | None:
         """Whether it is inside all limits: for sure, surely not, or None."""

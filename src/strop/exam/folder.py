@@ -1,0 +1,226 @@
+"""The directory of a task run: `task.json`, and one run directory per checkpoint.
+
+RUN/task.json        which task, how long responses are, and who answers it how
+RUN/<label>/         an ordinary run: a cell per setting and seed; output i answers problem i
+RUN/accuracy.png     the figure, also as SVG
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
+from strop.errors import UserError
+from strop.spec import CheckpointSpec
+from strop.store import FORMAT, Cell, Run
+from strop.store.documents import as_json, damaged, read_json
+from strop.store.layout import EXAM, STUDY
+from strop.tasks import TASKS, Task
+from strop.version import __version__
+
+__all__ = ["FIGURE", "Candidate", "Exam"]
+
+FIGURE = "accuracy"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint, and how the problems are put to it."""
+
+    label: str
+    """Its folder in the run, and its name in tables."""
+    source: str
+    """As the user named it, with the commit of a hub id."""
+    checkpoint: CheckpointSpec
+    chat: bool
+    """Whether problems are messages in its chat template."""
+    bos: str
+    """What opens a text that is no message; see `strop.prompts.Template`."""
+    ends: tuple[str, ...]
+    """Tokens that end a response: what comes after the first of them does not count."""
+    end_ids: tuple[int, ...]
+    """Their ids."""
+
+    def cut(self, text: str) -> str:
+        """A response up to where the model ended it."""
+        places = [text.find(end) for end in self.ends if end in text]
+        return text[: min(places)] if places else text
+
+    def document(self) -> dict[str, Any]:
+        """For task.json."""
+        return {**asdict(self), "checkpoint": self.checkpoint.model_dump(mode="json")}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Candidate:
+        """What `document` wrote."""
+        lists = {name: tuple(document[name]) for name in ("ends", "end_ids")}
+        return cls(**{**document, **lists, "checkpoint": CheckpointSpec(**document["checkpoint"])})
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A task run on disk."""
+
+    path: Path
+    task: Task
+    length: int
+    """Tokens of a response."""
+    candidates: tuple[Candidate, ...] = ()
+
+    @classmethod
+    def make(cls, path: str | os.PathLike[str], task: Task, length: int, *, force: bool) -> Exam:
+        """A new directory, or one that was made for the same task and length."""
+        exam = cls(Path(path), task, length)
+        if not os.fspath(path):
+            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
+        exam._refuse_strangers()
+        with disk(exam.path):
+            exam.path.mkdir(parents=True, exist_ok=True)
+        with locked(exam.path):
+            if (exam.path / EXAM).exists():
+                if not force:
+                    return cls.open(path)._same(exam)
+                exam._clear()
+            exam._write()
+        return exam
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Exam:
+        """A task run that exists."""
+        place = Path(path) / EXAM
+        with reading(place):
+            there = place.is_file()
+        if not there:
+            raise UserError(
+                "This directory is no task run.",
+                where=path,
+                expected=f"a directory with {EXAM}",
+                fix="strop task run TASK CHECKPOINT -o RUN",
+            )
+        document = read_json(place, "task", str)
+        task = TASKS.find(document["task"], where=str(place))
+        try:
+            candidates = tuple(map(Candidate.read, document["checkpoints"]))
+            made, length = str(document["fingerprint"]), int(document["length"])
+        except (KeyError, TypeError, ValueError, UserError) as error:
+            raise damaged(place, error) from None
+        if made != task.fingerprint:
+            raise UserError(
+                f"The task {task.name!r} has changed since this run was made.",
+                where=place,
+                got=f"fingerprint {made} there, {task.fingerprint} now",
+                expected="the same problems, filters and rules",
+                fix="choose another `out`, or start this one anew with `force`",
+            )
+        return cls(Path(path), task, length, candidates)
+
+    def run(self, label: str) -> Run:
+        """The run directory of a checkpoint."""
+        return Run(self.path / label)
+
+    def cells(self, label: str) -> list[Cell]:
+        """The cells of a checkpoint that hold responses of this task."""
+        run = self.run(label)
+        with reading(run.path):
+            begun = (run.path / STUDY).is_file()
+        return run.cells() if begun else []
+
+    def enter(self, new: Candidate) -> tuple[Exam, Candidate]:
+        """Take a checkpoint in, under a label of its own; one that is in keeps its label."""
+        with locked(self.path):
+            exam = Exam.open(self.path)
+            for one in exam.candidates:
+                if one.checkpoint == new.checkpoint:
+                    if replace(new, label=one.label, source=one.source) != one:
+                        raise _put_otherwise(self.path, one, new)
+                    return exam, one
+            new = replace(new, label=_unique(new.label, [one.label for one in exam.candidates]))
+            exam = replace(exam, candidates=(*exam.candidates, new))
+            exam._write()
+        return exam, new
+
+    def _same(self, asked: Exam) -> Exam:
+        """This one, if it is what is asked for."""
+        was, now = (f"{one.task.name}, {one.length} tokens" for one in (self, asked))
+        if was != now:
+            raise UserError(
+                "This directory holds another task run.",
+                where=self.path,
+                got=f"{was} there, {now} now",
+                expected="the same task and `length`; temperatures, seeds, checkpoints, samplers "
+                "and problems may be added",
+                fix="choose another `out`, or start this one anew with `force`",
+            )
+        return self
+
+    def _write(self) -> None:
+        document = {
+            "format": FORMAT,
+            "strop": __version__,
+            "task": self.task.name,
+            "fingerprint": self.task.fingerprint,
+            "length": self.length,
+            "checkpoints": [one.document() for one in self.candidates],
+        }
+        write(self.path / EXAM, as_json(document))
+
+    def _refuse_strangers(self) -> None:
+        with disk(self.path):
+            names = [p.name for p in self.path.iterdir()] if self.path.exists() else []
+        names = [n for n in sorted(names) if n != LOCK and not n.startswith(TEMPORARY)]
+        if names and EXAM not in names:
+            raise UserError(
+                "The output directory holds files but no task run.",
+                where=self.path,
+                got=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
+                expected="a new or empty directory, or one made by `strop task run`",
+                fix="choose another `out`",
+            )
+
+    def _clear(self) -> None:
+        """Remove what strop made here: the runs of the checkpoints, and what was made of them."""
+        try:
+            found = read_json(self.path / EXAM, "checkpoints", list)["checkpoints"]
+            labels = [Path(one["label"]).name for one in found]
+        except (UserError, KeyError, TypeError):  # damaged, but ours
+            labels = [p.parent.name for p in self.path.glob(f"*/{STUDY}")]
+        with disk(self.path):
+            for folder in (self.path / label for label in labels):
+                if (folder / STUDY).is_file():
+                    with locked(folder):  # nobody's file is half gone
+                        shutil.rmtree(folder, ignore_errors=True)
+            for kind in ("png", "svg"):
+                (self.path / f"{FIGURE}.{kind}").unlink(missing_ok=True)
+            (self.path / EXAM).unlink(missing_ok=True)
+
+
+def label_of(source: str) -> str:
+    """A folder's name for a checkpoint: the last part of what it is called."""
+    name = source.rstrip("/").rpartition("@")[0] if "@" in source else source.rstrip("/")
+    name = re.split(r"[/:\\]", name)[-1]
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "checkpoint"
+
+
+def _unique(label: str, taken: list[str]) -> str:
+    names = (label, *(f"{label}-{number}" for number in range(2, len(taken) + 3)))
+    return next(name for name in names if name not in taken)
+
+
+def _put_otherwise(path: Path, was: Candidate, now: Candidate) -> UserError:
+    told = [
+        f"{name} {getattr(was, name)} there, {getattr(now, name)} now"
+        for name in ("chat", "bos", "ends", "end_ids")
+        if getattr(was, name) != getattr(now, name)
+    ]
+    return UserError(
+        f"The problems were put to {was.label} in another way.",
+        where=path,
+        got="; ".join(told),
+        fix="choose another `out`, or start this one anew with `force`",
+    )

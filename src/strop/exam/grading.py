@@ -1,0 +1,94 @@
+"""Verdicts on the responses of a cell, kept beside them as scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.exam.folder import Candidate
+from strop.metrics.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
+from strop.metrics.score import score_outputs
+from strop.progress import Progress
+from strop.spec import MetricSpec
+from strop.store import Cell
+from strop.tasks import Box, Task, grade_all
+from strop.tasks.task import OUTCOMES
+
+__all__ = ["Grader", "grade_cell", "task_metric"]
+
+BATCH = 32
+"""Programs that are waited for together."""
+
+
+def task_metric(task: Task, candidate: Candidate, box: Box | None) -> MetricSpec:
+    """What verdicts depend on besides the responses."""
+    settings = {"task": task.name, "fingerprint": task.fingerprint}
+    settings |= {"ends": " ".join(candidate.ends)} if candidate.ends else {}
+    settings |= {"sandbox": box.level} if task.sandboxed and box is not None else {}
+    return MetricSpec(name=TASK.name, settings=dict(settings))
+
+
+def grade_cell(
+    cell: Cell,
+    task: Task,
+    candidate: Candidate,
+    box: Box | None,
+    progress: Progress | None = None,
+) -> None:
+    """Grade the responses that have no verdict yet; a lost verdict is not kept."""
+    grader = Grader(task, candidate, box)
+    score_outputs(
+        cell,
+        task_metric(task, candidate, box),
+        lambda some: grader.columns(some.index, some.texts, some.ids),
+        batch=BATCH if task.sandboxed else None,
+        progress=progress,
+        what=f"grading {task.name}",
+    )
+
+
+@dataclass(frozen=True)
+class Grader:
+    """What turns responses to a task into columns of verdicts."""
+
+    task: Task
+    candidate: Candidate
+    box: Box | None
+
+    def columns(
+        self, index: NDArray[np.int64], texts: Sequence[str], ids: NDArray[np.int64]
+    ) -> dict[str, NDArray]:
+        """Of responses number `index`: verdicts, ends and tokens, and which have them (`index`)."""
+        task, items = self.task, self.task.all_items()
+        pairs = [
+            (items[number % len(items)], self.candidate.cut(text))
+            for number, text in zip(index.tolist(), texts, strict=True)
+        ]
+        verdicts = {place: one.verdicts for place, one in grade_all(task, pairs, self.box)}
+        kept = [
+            place
+            for place in sorted(verdicts)
+            if all(one.outcome != "lost" for one in verdicts[place].values())
+        ]
+        columns: dict[str, NDArray] = {"index": index[kept]}
+        for name in (one.name for one in task.filters):
+            found = [OUTCOMES.index(verdicts[place][name].outcome) for place in kept]
+            columns[f"{PASSED}{name}"] = np.array([code == 0 for code in found], np.int64)
+            columns[f"{OUTCOME}{name}"] = np.array(found, np.int64)
+        ended, tokens = _ends(ids, self.candidate.end_ids)
+        stopped = [any(mark in text for mark in task.stop) for text in texts]
+        columns[ENDED] = (ended | np.array(stopped, bool))[kept].astype(np.int64)
+        columns[WRITTEN] = tokens[kept]
+        return columns
+
+
+def _ends(
+    ids: NDArray[np.int64], end_ids: tuple[int, ...]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Whether each row has an end token, and its tokens up to it."""
+    found = np.isin(ids, end_ids)
+    ended = np.asarray(found.any(1))
+    return ended, np.where(ended, found.argmax(1) + 1, (ids >= 0).sum(1))

@@ -1,0 +1,220 @@
+"""Statistics by hand, outcome counts, what counts of a response, JSON and the figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from strop.exam import Candidate, Exam, paired
+from strop.exam.grading import grade_cell
+from strop.exam.sittings import Results
+from strop.exam.tables import checkpoint_table, document, draw, notes, setting_table
+from strop.pool import Output
+from strop.prompts import Canvas, Canvases
+from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.store import Run
+from strop.tasks import TASKS, Filter, Item, Task, Verdict
+
+RIGHT, WRONG, NONE, EMPTY, LOST = "yes", "no", "?", "", "lost"
+TEXTS = (EMPTY, RIGHT, WRONG, NONE, LOST)
+END, PROBLEMS, LENGTH = 9, 4, 6
+
+
+def _items() -> Sequence[Item]:
+    return [Item(f"p/{i}", f"problem {i}", RIGHT) for i in range(PROBLEMS)]
+
+
+def _found(item: Item, response: str) -> str | None:
+    return None if response.strip() == NONE else response
+
+
+def _check(item: Item, answer: str, box: object) -> Verdict:
+    return Verdict("lost" if answer == LOST else "passed" if answer == RIGHT else "wrong")
+
+
+@pytest.fixture
+def task() -> Iterator[Task]:
+    """Whether a response says yes; by a second filter everything with an answer is wrong."""
+    one = Task(
+        name="yes-or-no",
+        summary="",
+        source="",
+        items=_items,
+        filters=(Filter("first", _found), Filter("second", lambda *_: WRONG)),
+        check=_check,
+        wrong=lambda *_: {},
+        length=LENGTH,
+        version="1",
+    )
+    TASKS.add(one)
+    yield one
+    TASKS.forget(one.name)
+
+
+def _candidate(label: str) -> Candidate:
+    shape: dict[str, int | float | bool] = {"vocab_size": 10, "mask_id": 8, "length": 64}
+    spec = CheckpointSpec(family="llada", sha256=f"{len(label):064x}", shape=shape)
+    return Candidate(label, label, spec, False, "tokenizer", ("<end>",), (END,))
+
+
+def _sat(
+    exam: Exam, candidate: Candidate, temperature: float, texts: Sequence[Sequence[str]]
+) -> None:
+    """Responses [seeds][problems] of a checkpoint, as a sampler would have left them."""
+    prompts = tuple(Canvas(f"p/{i}", (i, *[None] * LENGTH)) for i in range(PROBLEMS))
+    canvases = Canvases(prompts)
+    sampler = SamplerSpec(name="llada", steps=LENGTH, temperature=temperature)
+    for seed, row in enumerate(texts):
+        generator = GeneratorSpec(
+            checkpoint=candidate.checkpoint, sampler=sampler, length=LENGTH, prompts=canvases.spec
+        )
+        spec = CellSpec(generator=generator, seed=seed)
+        asked = {"checkpoint": candidate.source, "n": len(row), "seed": 0}
+        run = Run.prepare(exam.path / candidate.label, asked, [spec], grow=True)
+        run.keep_prompts(canvases, [None] * PROBLEMS)
+        cell = run.cell(spec.id)
+        cell.add(_output(i, text, temperature) for i, text in enumerate(row))
+        cell.merge()
+        grade_cell(cell, exam.task, candidate, None)
+
+
+def _output(index: int, text: str, temperature: float) -> Output:
+    """Three tokens and an end; hot ones never end. Calls and seconds are 4 and a half."""
+    ended = temperature < 2
+    ids = np.array([1, 2, 3, END, 4, 5] if ended else [1, 2, 3, 4, 5, 6], np.int64)
+    words = f"{text}<end>and on" if ended else text
+    return Output(index, ids, 4, 0.5, 0, text=words, prompt=f"p/{index}")
+
+
+@pytest.fixture
+def found(task: Task, tmp_path: Path) -> Results:
+    exam = Exam.make(tmp_path / "run", task, LENGTH, force=False)
+    for label, cold in (("a", [RIGHT, RIGHT, RIGHT, WRONG]), ("bb", [WRONG, NONE, EMPTY, RIGHT])):
+        exam, candidate = exam.enter(_candidate(label))
+        _sat(exam, candidate, 0, [cold])
+        if label == "a":
+            seeds = [[RIGHT, WRONG, WRONG, WRONG], [RIGHT, RIGHT, NONE, EMPTY], [RIGHT] * 4]
+            _sat(exam, candidate, 1, seeds)
+            _sat(exam, candidate, 2, [[LOST, RIGHT, WRONG, RIGHT]])
+    return Results.of(exam)
+
+
+def test_accuracy_seed_mean_and_standard_error(found: Results) -> None:
+    _, warm, _, _ = found.settings
+    assert warm.by_seed("first").tolist() == [0.25, 0.5, 1.0]
+    assert warm.accuracy("first").mean == pytest.approx(7 / 12)
+    # Standard deviation of 1/4, 1/2, 1 with n - 1, over the root of three.
+    spread = np.sqrt(((np.array([3, 6, 12]) / 12 - 7 / 12) ** 2).sum() / 2 / 3)
+    assert warm.standard_error("first") == pytest.approx(spread)
+    assert found.settings[0].standard_error("first") is None
+    assert warm.accuracy("second").mean == 0
+
+
+def test_the_interval_resamples_problems_with_their_seeds(found: Results) -> None:
+    warm = found.settings[1]
+    assert warm.by_problem("first").tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3])
+    # All resamples of four problems, by hand; 10,000 draws know the percentiles to a step.
+    shares = warm.by_problem("first")
+    means = [shares[list(i)].mean() for i in np.ndindex(4, 4, 4, 4)]
+    low, high = np.percentile(means, [2.5, 97.5])
+    step = 1 / 12
+    got = warm.accuracy("first")
+    assert abs(got.low - low) <= step + 1e-9
+    assert abs(got.high - high) <= step + 1e-9
+    # A bootstrap over the twelve responses as if they were independent would be narrower.
+    assert got.high - got.low > 0.4
+
+
+def test_paired_differences_are_over_the_same_problems(found: Results) -> None:
+    cold, warm, hot, other = found.settings
+    assert paired(warm, cold, "first").mean == pytest.approx(7 / 12 - 3 / 4)  # pyright: ignore[reportOptionalMemberAccess]
+    # The lost verdict leaves three problems: 1, 2 and 3.
+    assert hot.index.tolist() == [1, 2, 3]
+    assert paired(hot, cold, "first").mean == pytest.approx(2 / 3 - 2 / 3)  # pyright: ignore[reportOptionalMemberAccess]
+    # Problem by problem -1, -1, -1, +1: the difference's own interval, by all its resamples.
+    difference = paired(other, cold, "first")
+    assert difference is not None
+    assert difference.mean == -0.5
+    assert (difference.low, difference.high) == (-1.0, 0.5)
+
+
+def test_outcomes_are_counted_apart(found: Results) -> None:
+    _, warm, hot, other = found.settings
+    assert dict(warm.counts("first")) == {"passed": 7, "wrong": 3, "invalid": 1, "empty": 1}
+    assert dict(other.counts("first")) == {"passed": 1, "wrong": 1, "invalid": 1, "empty": 1}
+    assert hot.ungraded == 1
+    row = setting_table(found).rows[3]
+    assert (row["empty"], row["invalid"], row["failed"]) == (1, 1, 0)
+
+
+def test_a_lost_verdict_is_asked_for_again(found: Results, task: Task) -> None:
+    hot = found.settings[2]
+    cell = hot.sittings[0].cell
+    calm = Task(**{**vars(task), "check": lambda *_: Verdict("passed")})
+    grade_cell(cell, calm, hot.candidate, None)
+    again = Results.of(found.exam).settings[2]
+    assert again.ungraded == 0
+    assert again.by_problem("first").tolist() == [1, 1, 0, 1]  # the other verdicts stay
+
+
+def test_tokens_calls_and_ends(found: Results) -> None:
+    cold, _, hot, _ = found.settings
+    assert (cold.tokens, cold.calls, cold.seconds) == (4, 4, 0.5)
+    assert cold.tokens_per_call == 1
+    assert (cold.truncated, hot.truncated) == (0, 1)
+    assert hot.tokens_per_call == 1.5
+
+
+def test_what_comes_after_the_end_does_not_count(found: Results) -> None:
+    told = found.greedy("a").answered()
+    assert [one.response for one in told] == [RIGHT, RIGHT, RIGHT, WRONG]
+    assert [one.passed("first") for one in told] == [True, True, True, False]
+    assert told[0].answers == {"first": RIGHT, "second": WRONG}
+    assert told[0].item.id == "p/0"
+
+
+def test_every_row_says_what_it_is_compared_with(found: Results) -> None:
+    rows = setting_table(found).rows
+    assert [row["against"] for row in rows] == [None, 1, 1, None]
+    assert [row["against"] for row in setting_table(found, against=4).rows] == [4, 4, 4, None]
+    between = checkpoint_table(found)
+    assert between is not None
+    assert [(r["checkpoint"], r["minus"], r["difference"]) for r in between.rows] == [
+        ("bb", "a", -0.5)
+    ]
+
+
+def test_the_document_is_json_with_every_number(found: Results) -> None:
+    told: dict[str, Any] = json.loads(json.dumps(document(found), allow_nan=False))
+    assert told["filters"] == ["first", "second"]
+    assert told["settings"][1]["by_seed_first"] == [0.25, 0.5, 1.0]
+    assert told["settings"][1]["outcomes_first"]["empty"] == 1
+    assert [one["label"] for one in told["checkpoints"]] == ["a", "bb"]
+
+
+def test_the_figure_shows_every_row_of_both_filters(found: Results) -> None:
+    figure = draw(setting_table(found))
+    assert len(figure.axes) == 2
+    bars: list[Any] = figure.axes[0].containers
+    assert [len(one.lines[0].get_xdata()) for one in bars] == [3, 1]
+
+
+def test_problems_that_not_all_seeds_have_answered_do_not_count(found: Results) -> None:
+    cold = found.settings[0]
+    assert notes(found)[-1].startswith("1 responses have no verdict")
+    _sat(found.exam, cold.candidate, 2, [[RIGHT] * 4, [WRONG, RIGHT]])
+    again = Results.of(found.exam)
+    assert again.settings[2].index.tolist() == [1]
+    assert any("only those of all seeds" in one for one in notes(again))
+
+
+def test_other_checkpoints_are_told(found: Results) -> None:
+    from strop.errors import UserError
+
+    with pytest.raises(UserError, match="no graded responses of 'nobody'"):
+        found.greedy("nobody")
