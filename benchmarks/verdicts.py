@@ -3,9 +3,10 @@
 The target is a chain whose symbols are as unequal as words, so that temperature moves the entropy
 of single outputs. Generators unmask it by its exact posteriors (`strop.theory.unmask`); the chain
 itself is the evaluator. Every repetition takes disjoint outputs out of one bank per generator, and
-the temperatures are those of the verb.
+the temperatures are those of the verb. Besides the planted cases: a gap just beyond the margin, a
+pool against itself at three budgets and in three looks, a pool that repeats sixteen outputs.
 
-    python benchmarks/verdicts.py [--repetitions 200] [-n 256] [--json]
+    python benchmarks/verdicts.py [--repetitions 200] [-n 256] [--case NAME] [--json]
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import Comparison, Sample, Side, compare, copies
+from strop.comparing import DIFFERENT, KINDS, Level, Sample, Side, compare, copies
 from strop.metrics.entropy import entropy
 from strop.studies.collapse import best_pair
 from strop.studies.measure import TEMPERATURES
@@ -30,6 +31,9 @@ from strop.theory.unmask import unmask
 VALUES, LENGTH = 48, 128
 REPLICATES = 2000
 SHARP = 0.85
+NEAR = 0.026
+"""Of the undertrained checkpoint that is worse by a little more than the margin."""
+EQUIVALENT = ("the same", "only sharper", "only smoother")
 
 
 def language() -> Chain:
@@ -97,36 +101,56 @@ class Bank:
         return Side(list(taken.values()), published=taken[published])
 
 
-def collapsed(side: Side) -> Side:
-    """The control of `strop study collapse` at every temperature: two outputs, repeated."""
+def repeated(side: Side, choose: Callable[[Sample], NDArray[np.int64]]) -> Side:
+    """A generator that knows a few outputs of every pool and repeats them."""
 
-    def twice(sample: Sample) -> Sample:
-        pair = list(best_pair(sample.nll, sample.tokens.astype(np.int64), sample.entropy))
-        index = np.resize(pair, sample.n)
+    def again(sample: Sample) -> Sample:
+        index = np.resize(choose(sample), sample.n)
         alike = (index[:, None] == index[None, :]).astype(float)
         return Sample(
             sample.nll[index], sample.tokens[index], sample.entropy[index], {"copies": alike}
         )
 
-    controls = {id(one): twice(one) for one in side.frontier}
+    made = {id(one): again(one) for one in side.frontier}
     published = side.published
     assert published is not None
-    return Side(list(controls.values()), published=controls[id(published)])
+    return Side(list(made.values()), published=made[id(published)])
+
+
+def two(sample: Sample) -> NDArray[np.int64]:
+    """The control of `strop study collapse`."""
+    return np.array(best_pair(sample.nll, sample.tokens.astype(np.int64), sample.entropy))
+
+
+def sixteen(sample: Sample) -> NDArray[np.int64]:
+    """The first ones, whatever they are."""
+    return np.arange(min(16, sample.n))
 
 
 @dataclass(frozen=True)
 class Case:
-    """Two sides whose verdict is known."""
+    """Sides whose verdict is known."""
 
     name: str
-    sides: Callable[[int], tuple[Side, Side]]
+    verdict: Callable[[int], str]
+    """Of one repetition."""
     right: tuple[str, ...]
-    """The verdicts that are right; for a side against itself those that claim no difference."""
+    """The verdicts that are right."""
+    repetitions: int
 
-    def comparisons(self, repetitions: int) -> Iterator[Comparison]:
-        """One per repetition."""
-        for pool in range(repetitions):
-            yield compare(*self.sides(pool), replicates=REPLICATES)
+    def counted(self) -> Counter[str]:
+        """How often each verdict was taken."""
+        return Counter(self.verdict(pool) for pool in range(self.repetitions))
+
+
+def kind(a: Side, b: Side, level: Level | None = None) -> str:
+    """The verdict alone."""
+    return compare(a, b, level=level, replicates=REPLICATES).verdict.kind
+
+
+def claimed(kinds: list[str]) -> str:
+    """The first difference that is claimed anywhere, else what is said last."""
+    return next((one for one in kinds if one in DIFFERENT), kinds[-1])
 
 
 def cases(repetitions: int, n: int, seed: int = 0) -> list[Case]:
@@ -139,42 +163,78 @@ def cases(repetitions: int, n: int, seed: int = 0) -> list[Case]:
     exact = bank(target, LENGTH, 2 * repetitions, 1)
     worse = bank(undertrained(target), LENGTH, repetitions, 2)
     parallel = bank(target, LENGTH // 8, repetitions, 3)
+    near = bank(undertrained(target, NEAR), LENGTH, repetitions, 4)
     other = repetitions  # the second half of the bank
-    undecided = ("the same", "cannot tell")
-    return [
-        Case("itself", lambda k: (exact.side(k), exact.side(other + k)), undecided),
-        Case(
-            f"tau {SHARP}",
-            lambda k: (exact.side(k, SHARP), exact.side(other + k)),
-            ("only sharper",),
+
+    def itself(k: int, published: float = 1.0) -> tuple[Side, Side]:
+        return exact.side(k, published), exact.side(other + k)
+
+    def looks(k: int) -> str:
+        a, b = itself(k)
+        few = [n // 4, n // 2, n]
+        return claimed([kind(cut(a, m), cut(b, m), Level(look)) for look, m in enumerate(few, 1)])
+
+    def budgets(k: int) -> str:
+        each = range(3 * k, 3 * k + 3)
+        return claimed([kind(*itself(pool), Level(1, 3)) for pool in each])
+
+    same = ("the same", "cannot tell")
+    unlike = tuple(one for one in KINDS if one not in EQUIVALENT)
+    unbetter = tuple(one for one in KINDS if one != "better")
+    every = {
+        "itself": (lambda k: kind(*itself(k)), same),
+        f"tau {SHARP}": (lambda k: kind(*itself(k, SHARP)), ("only sharper",)),
+        "better checkpoint": (lambda k: kind(exact.side(k), worse.side(k)), ("better",)),
+        "better sampler": (lambda k: kind(exact.side(k), parallel.side(k)), ("better",)),
+        "two outputs": (
+            lambda k: kind(repeated(exact.side(k), two), exact.side(other + k)),
+            ("mixed",),
         ),
-        Case("better checkpoint", lambda k: (exact.side(k), worse.side(k)), ("better",)),
-        Case("better sampler", lambda k: (exact.side(k), parallel.side(k)), ("better",)),
-        Case("collapsed", lambda k: (collapsed(exact.side(k)), exact.side(other + k)), ("mixed",)),
-        Case(
-            "swapped: tau",
-            lambda k: (exact.side(other + k), exact.side(k, SHARP)),
+        "swapped: tau": (
+            lambda k: kind(exact.side(other + k), exact.side(k, SHARP)),
             ("only smoother",),
         ),
-        Case("swapped: checkpoint", lambda k: (worse.side(k), exact.side(k)), ("worse",)),
-        Case("swapped: sampler", lambda k: (parallel.side(k), exact.side(k)), ("worse",)),
-    ]
+        "swapped: checkpoint": (lambda k: kind(worse.side(k), exact.side(k)), ("worse",)),
+        "swapped: sampler": (lambda k: kind(parallel.side(k), exact.side(k)), ("worse",)),
+        "swapped: two outputs": (
+            lambda k: kind(exact.side(other + k), repeated(exact.side(k), two)),
+            ("mixed",),
+        ),
+        "sixteen outputs": (
+            lambda k: kind(repeated(exact.side(k), sixteen), exact.side(other + k)),
+            unbetter,
+        ),
+        "beyond the margin": (lambda k: kind(exact.side(k), near.side(k)), unlike),
+        "itself, three looks": (looks, same),
+    }
+    found = [Case(name, how, right, repetitions) for name, (how, right) in every.items()]
+    return [*found, Case("itself, three budgets", budgets, same, repetitions // 3)]
+
+
+def cut(side: Side, n: int) -> Side:
+    """The first outputs alone."""
+    published = side.published
+    assert published is not None
+    return Side([one.first(n) for one in side.frontier], published=published.first(n))
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     words.add_argument("--repetitions", type=int, default=200)
     words.add_argument("-n", type=int, default=256)
     words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--case", action="append", help="Only cases whose name begins so.")
     words.add_argument("--json", action="store_true")
     asked = words.parse_args()
     rows = {}
     for case in cases(asked.repetitions, asked.n, asked.seed):
-        found = Counter(one.verdict.kind for one in case.comparisons(asked.repetitions))
-        right = sum(found[kind] for kind in case.right)
-        rows[case.name] = {"right": right, "of": asked.repetitions, "verdicts": dict(found)}
+        if asked.case and not case.name.startswith(tuple(asked.case)):
+            continue
+        found = case.counted()
+        right = sum(found[one] for one in case.right)
+        rows[case.name] = {"right": right, "of": case.repetitions, "verdicts": dict(found)}
         if not asked.json:
-            print(f"{case.name:22} {right:4} of {asked.repetitions}  {dict(found)}", flush=True)
+            print(f"{case.name:22} {right:4} of {case.repetitions}  {dict(found)}", flush=True)
     if asked.json:
         print(json.dumps({"n": asked.n, "cases": rows}, indent=2))
 

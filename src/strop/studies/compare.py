@@ -10,30 +10,24 @@ Runs of the checkpoints lie in RUN/runs, one per checkpoint: equal settings are 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
-from strop.comparing import Comparison, Level, Side, compare, overall
+from strop.comparing import Comparison, Level, compare
 from strop.comparing.compare import MARGIN
 from strop.comparing.diversity import Diversity
-from strop.comparing.frontier import PARTS
-from strop.comparing.words import sentence
 from strop.errors import UserError
-from strop.spec import SamplerSpec
 from strop.studies import parameters
 from strop.studies.compare_figure import draw
-from strop.studies.compare_sides import SPACE, Named, Outputs, Point, is_causal, named
+from strop.studies.compare_result import Budget, Measured, result
+from strop.studies.compare_sides import SPACE, Named, Outputs, is_causal, named
 from strop.studies.measure import TEMPERATURES
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, report_command
 from strop.studies.tuned import BUDGET
-from strop.table import Column, Table
 
 if TYPE_CHECKING:
-    from strop.metrics.bootstrap import Interval
     from strop.metrics.guard import Guard
     from strop.studies.goals import Reader
     from strop.studies.tuned import Tuned
@@ -41,33 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 RUNS = ("runs", "groupeval")
-LETTERS = ("A", "B")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One side at one budget."""
-
-    steps: int
-    published: Point
-    tuned: Point | None
-    frontier: tuple[Point, ...]
-    search: Tuned | None = None
-    base: SamplerSpec | None = None
-    """The sampler whose temperature traces the frontier; None of a pool that is there."""
-
-    def side(self) -> Side:
-        """As the rules want it."""
-        return Side(
-            [one.sample for one in self.frontier],
-            self.published.sample,
-            None if self.tuned is None else self.tuned.sample,
-        )
-
-    def points(self) -> list[Point]:
-        """Every setting once, the frontier in order of temperature."""
-        found = [self.published, *([] if self.tuned is None else [self.tuned]), *self.frontier]
-        return list(dict.fromkeys(found))
 
 
 # ---------------------------------------------------------------- running it
@@ -123,15 +90,15 @@ def _run(ask: Ask) -> Result:
     if all(not one.named.tunable or is_causal(one) for one in sides):
         budgets = budgets[:1]  # nobody has another one
     level = Level(look_number(ask, sides, budgets), len(budgets))
-    found, measured = {}, {}
+    found = {}
     for number in budgets:
         steps = equal_steps(ask, sides, number)
-        measured[number] = [
+        both = [
             _measure(ask, side, many, guard, reader)
             for side, many in zip(sides, steps, strict=True)
         ]
-        found[number] = _compared(ask, number, sides, measured[number], level, guard)
-    return _result(ask, sides, guard, level, measured, found, told)
+        found[number] = _compared(ask, number, sides, both, level, guard)
+    return result(ask, sides, guard, level, found, told)
 
 
 def _sides(ask: Ask, reader: Reader) -> tuple[list[Outputs], list[str]]:
@@ -233,223 +200,31 @@ def _compared(
     ask: Ask,
     number: int,
     sides: Sequence[Outputs],
-    measured: Sequence[Measured],
+    both: Sequence[Measured],
     level: Level,
     guard: Guard,
-) -> Comparison:
+) -> Budget:
     """By the rules; with a judge, who reads both sides at one entropy, once more."""
 
-    def by_rules(judged: Sequence[Diversity]) -> Comparison:
+    def by_rules(diverse: Sequence[Diversity]) -> Comparison:
         return compare(
-            measured[0].side(),
-            measured[1].side(),
+            both[0].side(),
+            both[1].side(),
             margin=ask["margin"],
             level=level,
             floor=guard.threshold,
-            judged=judged,
+            judged=diverse,
             seed=ask["seed"],
         )
 
     found = by_rules(())
     if not ask["judge"] or found.equal is None:
-        return found
+        return Budget(both, found)
     from strop.studies.compare_judge import judged
 
-    middle = (found.equal.low + found.equal.high) / 2
-    return by_rules(judged(ask, number, sides, measured, middle))
-
-
-# ---------------------------------------------------------------- what came out
-
-
-LAYER_COLUMNS = (
-    Column("steps", "M"),
-    Column("layer"),
-    Column("a", "perplexity of A"),
-    Column("b", "of B"),
-    Column("ratio", "A over B", digits=4, ends=("low", "high")),
-    Column("entropy_a", "entropy of A", digits=3),
-    Column("entropy_b", "of B", digits=3),
-    Column("sharper", "A minus B, nats", digits=3, ends=("less", "more"), signed=True),
-)
-
-
-def _layers(number: int, found: Comparison) -> list[dict[str, Any]]:
-    rows = []
-    for name, layer in (("as published", found.published), ("tuned", found.tuned)):
-        if layer is not None:
-            rows.append(
-                {
-                    "steps": number,
-                    "layer": name,
-                    "a": layer.perplexity[0],
-                    "b": layer.perplexity[1],
-                    **_ratio(layer.gap),
-                    "entropy_a": layer.entropy[0],
-                    "entropy_b": layer.entropy[1],
-                    "sharper": layer.sharper.value,
-                    "less": layer.sharper.low,
-                    "more": layer.sharper.high,
-                }
-            )
-    equal = found.equal
-    if equal is None:
-        return rows
-    named_parts = [("at equal sharpness", equal.mean)]
-    if len(equal.parts) > 1:
-        named_parts += [
-            (f"... {name} half", part) for name, part in zip(PARTS, equal.parts, strict=True)
-        ]
-    for name, gap in named_parts:
-        ends = {"entropy_a": equal.low, "entropy_b": equal.high}
-        rows.append({"steps": number, "layer": name, **_ratio(gap), **ends})
-    return rows
-
-
-def _ratio(gap: Interval) -> dict[str, float]:
-    value, low, high = (math.exp(min(end, 700.0)) for end in (gap.value, gap.low, gap.high))
-    return {"ratio": value, "low": low, "high": high}
-
-
-FRONTIER_COLUMNS = (
-    Column("side"),
-    Column("steps", "M"),
-    Column("setting"),
-    Column("outputs", "n"),
-    Column("perplexity"),
-    Column("entropy", digits=3),
-    Column("vendi", "Vendi", digits=3),
-    Column("calls", "network calls", digits=3),
-    Column("seconds", "seconds", digits=2),
-)
-DIVERSITY_COLUMNS = (
-    Column("steps", "M"),
-    Column("measure"),
-    Column("a", "A", digits=3),
-    Column("b", "B", digits=3),
-    Column("state_a", "A is"),
-    Column("state_b", "B is"),
-)
-
-
-def _result(
-    ask: Ask,
-    sides: Sequence[Outputs],
-    guard: Guard,
-    level: Level,
-    measured: Mapping[int, Sequence[Measured]],
-    found: Mapping[int, Comparison],
-    told: Sequence[str],
-) -> Result:
-    from strop.studies.compare_equal import unequal
-
-    frontier = [
-        {**point.row(letter, one.steps), "budget": number, "part": _part(one, point)}
-        for number, both in measured.items()
-        for letter, one in zip(LETTERS, both, strict=True)
-        for point in one.points()
-    ]
-    diverse = [
-        {"steps": number, **asdict(state)}
-        for number, one in found.items()
-        for state in one.diversity
-    ]
-    layers = [row for number, one in found.items() for row in _layers(number, one)]
-    verdict = overall({number: one.verdict for number, one in found.items()})
-    several = len(found) > 1
-    answer = [
-        (f"M = {number}: " if several else "") + sentence(one) for number, one in found.items()
-    ]
-    if several:
-        answer.insert(0, f"Over all budgets: {verdict.kind}. {verdict.why}.".replace("..", "."))
-    names = [_name(one) for one in sides]
-    confidence = f"{level.same:.4g} and {level.different:.4g}"
-    notes = [
-        *(f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=True)),
-        *told,
-        *unequal(ask, sides, measured),
-        f"look {level.look} at these outputs, {level.budgets} budgets: intervals that must lie "
-        f"inside the margin and those that must exclude equality have confidence {confidence}",
-        *_search_notes(measured),
-        str(guard),
-    ]
-    table = Table(
-        "A against B: perplexity of A over that of B; at equal sharpness the two entropies are the "
-        "ends of the common range",
-        LAYER_COLUMNS,
-        layers,
-    )
-    more = {
-        "frontier": Table("Every setting, on fresh outputs", FRONTIER_COLUMNS, frontier),
-    }
-    if diverse:
-        more["diversity"] = Table(
-            "Diversity at equal sharpness: how alike two outputs are (GED: its own scale)",
-            DIVERSITY_COLUMNS,
-            diverse,
-        )
-    facts = {
-        "answer": answer,
-        "verdict": asdict(verdict),
-        "verdicts": {str(number): asdict(one.verdict) for number, one in found.items()},
-        "sides": names,
-        "margin": ask["margin"],
-        "level": {"look": level.look, "budgets": level.budgets, "same": level.same}
-        | {"different": level.different},
-        "equal": {
-            str(number): None if one.equal is None else asdict(one.equal)
-            for number, one in found.items()
-        },
-        "guard": {"threshold": guard.threshold, "source": guard.source},
-        "spent": {str(number): _spent(both) for number, both in measured.items()},
-    }
-    said = ask.said(checkpoints=list(ask.sources))
-    return Result(said, table, more, facts, tuple(notes))
-
-
-def _part(one: Measured, point: Point) -> str:
-    """What a setting is for, in a word or two."""
-    parts = ["frontier"] if point in one.frontier else []
-    parts += ["published"] if point is one.published else []
-    return ", ".join([*parts, *(["tuned"] if point is one.tuned else [])])
-
-
-def _name(side: Outputs) -> str:
-    if not side.named.tunable:
-        return f"{side.named.source} (a pool that is there: it cannot be tuned)"
-    fields = ", ".join(f"{k}={v}" for k, v in side.named.sampler.items())
-    return f"{side.named.source} with " + (fields or "its family's own sampler")
-
-
-def _search_notes(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
-    notes = []
-    for number, both in measured.items():
-        for letter, one in zip(LETTERS, both, strict=True):
-            if one.search is None:
-                continue
-            assert one.tuned is not None
-            words = (
-                f"{letter} tuned at M = {number}: {one.tuned.setting}, searched with "
-                f"{one.search.spent} outputs of {len(one.search.tried)} settings"
-            )
-            words += "" if one.search.holds else "; no setting surely held the guard"
-            notes.append("; ".join([words, *one.search.edges]))
-    return notes
-
-
-def _spent(both: Sequence[Measured]) -> list[dict[str, Any]]:
-    """Per side: the outputs of the search and those that are shown."""
-    return [
-        {
-            "side": letter,
-            "searched": 0 if one.search is None else one.search.spent,
-            "shown": sum(point.sample.n for point in one.points()),
-            "published": one.published.setting,
-            "tuned": None if one.tuned is None else one.tuned.setting,
-            "steps": one.steps,
-        }
-        for letter, one in zip(LETTERS, both, strict=True)
-    ]
+    said = judged(ask, number, sides, both, (found.equal.low + found.equal.high) / 2)
+    diverse = [one.diversity for one in said if one.diversity is not None]
+    return Budget(both, by_rules(diverse), tuple(row for one in said for row in one.rows))
 
 
 STUDY = Study(

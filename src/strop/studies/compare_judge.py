@@ -12,53 +12,80 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from strop.comparing.diversity import TENTH, Diversity, State
+from strop.studies.measure import GROUP
 from strop.studies.study import Ask
 
 if TYPE_CHECKING:
     from strop.studies.compare import Measured
     from strop.studies.compare_sides import Outputs, Point
 
-__all__ = ["judged"]
+__all__ = ["Judged", "judged"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one judge says of both sides at one entropy."""
+
+    diversity: Diversity | None
+    """By GED, where both sides have one."""
+    rows: tuple[dict[str, Any], ...]
+    """A line per side."""
 
 
 def judged(
     ask: Ask, number: int, sides: Sequence[Outputs], measured: Sequence[Measured], entropy: float
-) -> list[Diversity]:
-    """What every judge says of the diversity of both sides at one entropy."""
+) -> list[Judged]:
+    """Every judge's word on both sides; none where they are one and the same cell."""
     from strop.groupeval.bootstrap import score
     from strop.studies.measure import judge_texts
 
     points = [_matched(*one, entropy) for one in zip(sides, measured, strict=True)]
-    least = min(len(one.texts) for one in points)
-    least -= least % 8
-    texts = {name: list(one.texts)[:least] for name, one in zip("AB", points, strict=True)}
-    asked = json.dumps([number, least, ask["seed"], *([one.setting for one in points])])
-    folder = ask.out / "groupeval" / hashlib.sha256(asked.encode()).hexdigest()[:16]
+    least = min(len(one.texts) for one in points) // GROUP * GROUP
+    texts = [list(one.texts)[:least] for one in points]
+    # Named by what they hold, in one order: swapping the sides changes no group.
+    names = [hashlib.sha256(json.dumps(some).encode()).hexdigest()[:12] for some in texts]
+    if names[0] == names[1] or not least:
+        return []
+    planned = dict(sorted(zip(names, texts, strict=True)))
+    folder = ask.out / "groupeval" / "-".join(planned)
     found = []
-    for judge, judgments in judge_texts(texts, folder, seed=ask["seed"]).items():
-        cells = score(judgments)["cells"]
-        a, b = (cells[name] for name in "AB")
-        ask.note(f"M = {number}, entropy {entropy:.2f}: {_said(judge, a, b)}")
-        if a["ged"] is not None and b["ged"] is not None:
-            states = _state(a, b), _state(b, a)
-            found.append(Diversity(f"GED {judge}", a["ged"], b["ged"], *states))
+    for judge, judgments in judge_texts(planned, folder, seed=ask["seed"]).items():
+        cells = [score(judgments)["cells"][name] for name in names]
+        rows = [
+            _row(number, judge, letter, point, cell)
+            for letter, point, cell in zip("AB", points, cells, strict=True)
+        ]
+        found.append(Judged(_by_ged(judge, *cells), tuple(rows)))
     return found
 
 
-def _said(judge: str, a: dict[str, Any], b: dict[str, Any]) -> str:
-    def one(name: str, cell: dict[str, Any]) -> str:
-        value, ends = cell["geq"], cell["geq_interval"]
-        told = "none" if value is None else f"{value:.2f}"
-        told += "" if not ends else f" [{ends[0]:.2f}, {ends[1]:.2f}]"
-        diverse = "none" if cell["ged"] is None else f"{cell['ged']:.2f}"
-        return f"{name} GEQ {told}, GED {diverse}"
+def _row(
+    number: int, judge: str, letter: str, point: Point, cell: dict[str, Any]
+) -> dict[str, Any]:
+    low, high = cell["geq_interval"] or (None, None)
+    return {
+        "steps": number,
+        "judge": judge,
+        "side": letter,
+        "setting": point.setting,
+        "entropy": float(point.sample.entropy.mean()),
+        "geq": cell["geq"],
+        "low": low,
+        "high": high,
+        "ged": cell["ged"],
+    }
 
-    return f"{judge}: {one('A', a)}; {one('B', b)}"
+
+def _by_ged(judge: str, a: dict[str, Any], b: dict[str, Any]) -> Diversity | None:
+    if a["ged"] is None or b["ged"] is None:
+        return None
+    return Diversity(f"GED {judge}", a["ged"], b["ged"], _state(a, b), _state(b, a))
 
 
 def _state(mine: dict[str, Any], other: dict[str, Any]) -> State:

@@ -18,7 +18,7 @@ from strop.studies.study import Ask
 
 __all__ = ["look_number"]
 
-LEFT_OUT = ("n", "device", "force", "judge", "vendi")
+LEFT_OUT = ("n", "a", "b", "a_space", "b_space", "device", "force", "judge", "vendi")
 """Of what was asked: other outputs of the same question, or what no number depends on."""
 
 
@@ -49,8 +49,19 @@ def look_number(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> i
 
 def _question(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> str:
     said: dict[str, Any] = {k: v for k, v in ask.values.items() if k not in LEFT_OUT}
-    said["weights"] = [None if one.model is None else one.model.spec.sha256 for one in sides]
-    said["sides"] = [[one.named.kind, one.named.source] for one in sides]
+    # In either order: swapping the sides asks the same.
+    said["sides"] = sorted(json.dumps(_identity(one), sort_keys=True) for one in sides)
     said["budgets"] = list(budgets)
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _identity(side: Outputs) -> dict[str, Any]:
+    weights = None if side.model is None else side.model.spec.sha256
+    said = side.named
+    return {
+        "kind": said.kind,
+        "source": said.source if weights is None else weights,
+        "sampler": {key: str(value) for key, value in said.sampler.items()},
+        "space": list(said.space),
+    }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from strop.store import Cell
 
 __all__ = [
+    "GROUP",
     "POINT_COLUMNS",
     "SHARPENED",
     "TEMPERATURES",

@@ -1,0 +1,236 @@
+"""strop compare: sides, layers, looks, and what is not equal, on the embedded models."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Called
+from strop.cli.main import run
+from strop.errors import UserError
+from strop.spec import SamplerSpec
+from strop.store import Run
+from strop.studies.compare_sides import named
+from tiny_models import environment, wait_for
+
+SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,1.4", "--budget", 16)
+SHORT = (*SIZES, "--vendi", "off", "-n", 16)
+TALES, EARLY = "embedded:tales", "embedded:tales-early"
+MIRROR = {"only sharper": "only smoother", "better": "worse", "worse": "better"}
+
+
+def document(path: Path) -> dict[str, Any]:
+    return json.loads((path / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def sharper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One checkpoint, A published at a lower temperature."""
+    path = tmp_path_factory.mktemp("compare") / "run"
+    assert (
+        run(["compare", TALES, TALES, "--a", "temperature=0.6", *map(str, SHORT), "-o", str(path)])
+        == 0
+    )
+    return path
+
+
+def test_the_same_checkpoint_at_a_lower_temperature_is_only_sharper(sharper: Path) -> None:
+    found = document(sharper)
+    assert found["verdict"]["kind"] == "only sharper"
+    [answer] = found["answer"]
+    assert answer.startswith("A is only sharper than B")
+    layers = {row["layer"]: row for row in found["rows"]}
+    assert layers["as published"]["high"] < 1
+    assert layers["as published"]["more"] < 0
+    assert layers["at equal sharpness"]["ratio"] == 1  # the same cells, and it says so
+    assert any("equal by construction" in one for one in found["notes"])
+    assert {"compare.svg", "compare.png", "table.csv"} <= {one.name for one in sharper.iterdir()}
+
+
+def test_everything_lies_in_cells_of_one_run_and_is_drawn_once(sharper: Path) -> None:
+    [place] = [one for one in (sharper / "runs").iterdir() if one.is_dir()]
+    cells = Run.open(place).cells()
+    shown = [one for one in cells if len(one.indices()) == 16]
+    searched = [one for one in cells if one not in shown]
+    assert len({one.spec.seed for one in searched}) == 1
+    # Two as published, two temperatures of the frontier; the tuned one may be a fifth.
+    assert 4 <= len(shown) <= 5
+    assert len({one.spec.seed for one in shown}) == len(shown)
+    assert not {one.spec.seed for one in shown} & {one.spec.seed for one in searched}
+    spent = document(sharper)["tables"]["spent"]["rows"]
+    assert [one["searched"] for one in spent] == [16, 16]
+
+
+def test_the_same_command_answers_from_what_is_there(sharper: Path, call: Called) -> None:
+    before = {p: p.stat().st_mtime_ns for p in (sharper / "runs").rglob("*.parquet")}
+    code, found, _ = call("compare", TALES, TALES, "--a", "temperature=0.6", *SHORT, "-o", sharper)
+    assert code == 0
+    assert found["level"]["look"] == 1
+    assert {p: p.stat().st_mtime_ns for p in (sharper / "runs").rglob("*.parquet")} == before
+
+
+def test_swapped_sides_mirror_every_number(sharper: Path, tmp_path: Path, call: Called) -> None:
+    there = document(sharper)
+    words = ("compare", TALES, TALES, "--b", "temperature=0.6", *SHORT, "-o", tmp_path / "back")
+    _, back, _ = call(*words)
+    assert back["verdict"]["kind"] == MIRROR[there["verdict"]["kind"]]
+    for one, two in zip(there["rows"], back["rows"], strict=True):
+        assert one["ratio"] == pytest.approx(1 / two["ratio"], rel=1e-12)
+        assert one["low"] == pytest.approx(1 / two["high"], rel=1e-12)
+
+
+def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:
+    words = ("compare", TALES, EARLY, *SHORT, "--budget", 0, "-o", tmp_path / "looks")
+    levels = []
+    for n in (8, 16, 8):
+        _, found, _ = call(*words, "-n", n)
+        levels.append(found["level"])
+    assert [one["look"] for one in levels] == [1, 2, 1]
+    assert levels[1]["same"] > levels[0]["same"] == pytest.approx(0.96)
+    assert [row["layer"] for row in found["rows"]][:1] == ["as published"]
+    assert "tuned" not in {row["layer"] for row in found["rows"]}
+
+
+def test_several_budgets_share_what_may_be_wrong(tmp_path: Path, call: Called) -> None:
+    words = (*SHORT, "--steps", "1,2", "--budget", 0)
+    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "budgets")
+    assert code == 0
+    assert set(found["verdicts"]) == {"1", "2"}
+    assert found["level"]["same"] == pytest.approx(0.98)
+    assert found["answer"][0].startswith("Over all budgets")
+
+
+def test_a_pool_and_texts_cannot_be_tuned_and_are_read_in_one_tokenizer(
+    tmp_path: Path, call: Called
+) -> None:
+    pool = tmp_path / "pool"
+    line = ["sample", EARLY, "--steps", "2", "-n", "8", "--length", "32", "-o", str(pool)]
+    assert run(line) == 0
+    texts = tmp_path / "texts.jsonl"
+    rows = [
+        {"text": f"Once upon a time there were {i} bears and a very old house."} for i in range(8)
+    ]
+    texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, found, _ = call("compare", pool, texts, *SHORT, "-o", tmp_path / "both")
+    assert found["verdict"]["kind"] == "cannot tell"  # two points have no common range
+    assert found["verdict"]["outputs"] is None
+    assert sum("cannot be tuned" in one for one in found["sides"]) == 2
+    assert any("in the tokens of embedded:tales-ar" in one for one in found["notes"])
+    _, found, _ = call("compare", TALES, f"{pool}@", *SHORT, "-o", tmp_path / "one")
+    assert [one["searched"] for one in found["tables"]["spent"]["rows"]] == [16, 0]
+    assert any("only the other is tuned" in one for one in found["notes"])
+    assert {row["outputs"] for row in found["tables"]["frontier"]["rows"]} == {8, 16}
+
+
+def test_equal_calls_give_the_cheaper_side_more_updates(tmp_path: Path, call: Called) -> None:
+    # A causal order commits one token per call; ancestral updates that reveal nothing are free.
+    words = (*SHORT, "--steps", 16, "--budget", 0, "--equal", "calls")
+    side = ("--a", "name=remdm-cap", "--a", "eta=0.5")
+    code, found, _ = call("compare", TALES, TALES, *side, *words, "-o", tmp_path / "calls")
+    assert code == 0
+    a, b = found["tables"]["spent"]["rows"]
+    rows = found["tables"]["frontier"]["rows"]
+    calls = {
+        s: [r["calls"] for r in rows if r["side"] == s and "published" in r["part"]] for s in "AB"
+    }
+    assert b["updates"] > a["updates"] == 16
+    assert calls["B"][0] == pytest.approx(calls["A"][0], rel=0.25)
+    assert any("updates of A" in one for one in found["notes"])
+    kept = json.loads((tmp_path / "calls" / "runs" / "equal.json").read_text())
+    assert list(kept.values()) == [[a["updates"], b["updates"]]]
+
+
+def test_a_judge_reads_both_sides_at_one_entropy(tmp_path: Path, call: Called) -> None:
+    words = (*SHORT, "--budget", 0, "--judge")
+    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "judged")
+    assert code == 0
+    a, b = found["tables"]["judged"]["rows"]
+    assert (a["side"], b["side"]) == ("A", "B")
+    assert a["entropy"] == pytest.approx(b["entropy"], abs=0.3)
+    assert 1 <= a["ged"] <= 10
+    measures = [row["measure"] for row in found["tables"]["diversity"]["rows"]]
+    assert any(one.startswith("GED") for one in measures)
+
+
+def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    line = ["compare", TALES, EARLY, *map(str, SHORT), "-o"]
+    assert run([*line, str(tmp_path / "whole")]) == 0
+    killed = tmp_path / "killed"
+    command = [sys.executable, "-m", "strop", *line, str(killed)]
+    quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=environment(), **quiet)
+    assert wait_for(process, lambda: len(list(killed.rglob("outputs.parquet"))) >= 3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "result.json").exists()
+    assert run([*line, str(killed)]) == 0
+    one, two = document(tmp_path / "whole"), document(killed)
+    for key in ("answer", "verdict", "rows", "equal"):
+        assert one[key] == two[key]
+
+
+# ---------------------------------------------------------------- sides as they are named
+
+
+def test_a_side_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "side.yaml"
+    file.write_text(
+        "checkpoint: embedded:tales\nsampler: {name: remdm-cap, eta: 0.02}\n"
+        "space: [temperature=0.7:1.1, 'eta=0.005:0.1:log']\n"
+    )
+    found = named(str(file), ["temperature=0.9"], [], "a")
+    assert found.source == TALES
+    assert found.sampler == {"name": "remdm-cap", "eta": 0.02, "temperature": 0.9}
+    assert found.space == ("temperature=0.7:1.1", "eta=0.005:0.1:log")
+    assert SamplerSpec(**found.sampler).settings["eta"] == 0.02
+
+
+@pytest.mark.parametrize(
+    ("content", "settings"),
+    [
+        ("sampler: {temperature: 1}", []),
+        ("checkpoint: x\npool: y", []),
+        ("checkpoint: x\nother: 1", []),
+        ("checkpoint: x\nspace: temperature", []),
+        ("pool: x\nsampler: {temperature: 1}", []),
+        ("[1, 2", []),
+        ("checkpoint: x", ["temperature=0.8,0.9"]),
+        ("texts: x.jsonl", ["temperature=0.8"]),
+    ],
+)
+def test_what_is_no_side_is_refused(tmp_path: Path, content: str, settings: list[str]) -> None:
+    file = tmp_path / "side.yaml"
+    file.write_text(content)
+    with pytest.raises(UserError):
+        named(str(file), settings, [], "a")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        [TALES],
+        [TALES, TALES, "--margin", "0"],
+        [TALES, TALES, "--temperature", "1"],
+        [TALES, TALES, "--judge", "-n", "12"],
+        [TALES, TALES, "--equal", "joules"],
+        ["nothing.yaml", TALES],
+    ],
+)
+def test_what_cannot_be_asked(tmp_path: Path, words: list[str]) -> None:
+    assert run(["compare", *words, "-o", str(tmp_path / "x")]) == 1
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_run_of_several_cells_asks_which(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pool = tmp_path / "pool"
+    line = ["sample", TALES, "--steps", "1,2", "-n", "2", "--length", "8", "-o", str(pool)]
+    assert run(line) == 0
+    assert run(["compare", str(pool), TALES, *map(str, SHORT), "-o", str(tmp_path / "x")]) == 1
+    assert "several cells" in capsys.readouterr().err
