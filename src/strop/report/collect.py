@@ -24,7 +24,7 @@ from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
 from strop.store.documents import parsed
 from strop.store.layout import AUDIT, EXAM, PLAN, RESULT, STUDY, TRAINING, TUNE
-from strop.store.tables import token_ids
+from strop.store.tables import CHANGED, token_ids
 from strop.studies.study import STUDIES, Result
 
 __all__ = ["gather"]
@@ -168,7 +168,7 @@ def _group(
 
 
 def _shown(measured: Measured, cell: Cell, label: str) -> Shown:
-    table = cell.table()
+    table = cell.table([name for name in cell.columns() if name != CHANGED])
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
     as_ids = None in texts
     if as_ids:
@@ -200,7 +200,7 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
-    command = f"run `strop study {name}` again"
+    command = f"run the study `{name}` again"
     result = _result(document, path / RESULT, command)
     return StudyPart(name, path, result, STUDIES.get(name))
 

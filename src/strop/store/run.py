@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
+from strop.disk import CLAIM, LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
 from strop.prompts import Canvases
 from strop.spec import CellSpec
@@ -167,6 +167,16 @@ class Run:
             fix=f"strop show {self.path}",
         )
 
+    def of_earlier_stream(self, spec: CellSpec) -> Cell | None:
+        """The cell that is here and differs from this one only in an earlier random stream."""
+        for stream in range(1, spec.stream):
+            folder = self.path / CELLS / spec.model_copy(update={"stream": stream}).id
+            with reading(folder):
+                there = (folder / SPEC).is_file()
+            if there:
+                return Cell.open(folder)
+        return None
+
     def keep_prompts(
         self, canvases: Canvases, pieces: Sequence[Sequence[str | int] | None]
     ) -> KeptPrompts:
@@ -224,6 +234,7 @@ class Run:
             for cell in cells:
                 made = [cell / SPEC, cell / OUTPUTS, cell / COST, *cell.rglob(TEMPORARY + "*")]
                 made += [*(cell / PARTS).glob("*.parquet"), *(cell / SCORES).glob("*.parquet")]
+                made += cell.glob(CLAIM + "*")
                 for file in [*made, cell / SCORES / LOCK, cell / LOCK]:
                     file.unlink(missing_ok=True)
                 for folder in (cell / PARTS, cell / SCORES, cell):

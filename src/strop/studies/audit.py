@@ -33,7 +33,6 @@ from strop.studies.measure import (
     cell_table,
     draw,
     guard_notes,
-    load,
     points,
     score,
     standard,
@@ -271,14 +270,14 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.metrics.evaluator import load_evaluator
+    from strop.metrics.known import known_evaluator, known_model
     from strop.metrics.perplexity import perplexity_metric
 
     counts = _counts(ask)
-    model = load(ask, ask.sources[0])
+    model = known_model(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
     others = ask["second_evaluator"]
     evaluators = [ask.evaluator]
-    evaluators += [load_evaluator(others, device=ask["device"])] if others else []
+    evaluators += [known_evaluator(others, device=ask["device"])] if others else []
     chosen = _points(ask, model.spec.family)
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]
