@@ -30,6 +30,7 @@ from strop.studies.tuned import BUDGET, FOLDER, USUAL, Bench, Search, Tuned, sid
 from strop.tasks import TASKS
 from strop.tuning.race import Bounds, Rules, bounds
 from strop.tuning.space import parse
+from strop.version import __version__
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -306,6 +307,7 @@ def _command(ask: Ask) -> dict[str, Any]:
         files = sorted(place.rglob("*")) if place.is_dir() else [place]
         stamps = [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
     asked = {"values": values, "sources": ask.sources, "smoke": ask.smoke, "stamps": stamps}
+    asked["strop"] = __version__
     return json.loads(json.dumps(asked, default=str))
 
 

@@ -254,6 +254,12 @@ def tuned(
 
 def found(race: Race[SamplerSpec], space: Space) -> Tuned:
     """What a race came to."""
+    if not race.arms and race.budget >= race.rules.first:
+        raise UserError(
+            "The samplers refuse every combination of the space.",
+            where="`space`",
+            got=", ".join(space.document()["axes"]),
+        )
     if not race.arms:
         raise UserError(
             "The budget is too small for a single candidate.",
