@@ -10,6 +10,7 @@ import pytest
 from small_tasks import CAUSAL, random_llada
 
 from conftest import Called
+from strop.assets.known import known_models
 from strop.errors import UserError
 from strop.exam import Exam, Results
 from strop.figures import write_figure
@@ -116,6 +117,8 @@ def test_the_control_has_the_ends_of_its_range(run: Path) -> None:
     assert item.values["task_temperature"]["humaneval"][-1] == 1
     settings = paper.table("large-models-control").settings
     assert list(item.sources) == settings["models"]
+    known = {one.source for one in known_models()}
+    assert {*item.sources.values(), *DIFFUSION.values()} <= known
 
 
 def test_the_control_in_small(call: Called, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ DIFFUSION = {
 }
 CAUSAL = {
     "Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
-    "Ministral-3-8B-Instruct": "mistralai/Ministral-3-8B-Instruct-2512",
+    "Ministral-3-8B-Instruct": "mistralai/Ministral-3-8B-Instruct-2512-BF16",
     "Qwen3.5-9B": "Qwen/Qwen3.5-9B",
     "Gemma-4-12B-it": "google/gemma-4-12B-it",
 }
