@@ -48,7 +48,11 @@ WORDS = [f"{a}{b}{c} " for a in "bdfgklmnprst" for b in "aeiou" for c in "bdfgkl
 
 def cell_of(number: int = 0) -> CellSpec:
     """A cell of a model that nobody needs."""
-    shape = {"vocab_size": VOCABULARY + 1, "mask_id": VOCABULARY, "length": LENGTH}
+    shape: dict[str, int | float | bool] = {
+        "vocab_size": VOCABULARY + 1,
+        "mask_id": VOCABULARY,
+        "length": LENGTH,
+    }
     checkpoint = CheckpointSpec(family="mdlm", sha256="0" * 64, shape=shape)
     sampler = SamplerSpec(steps=STEPS, temperature=1 - number / 1000)
     return CellSpec(

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from sampling import alternate
-from strop.metrics.causal import Evaluator
+from strop.metrics.causal import Evaluator, EvaluatorRecipe
 from strop.metrics.memory import PeakMemory
 from strop.metrics.perplexity import score_readings
 from strop.metrics.spans import Reading
@@ -47,6 +47,7 @@ def build(blocks: int, length: int) -> Evaluator:
         device=torch.device("cpu"),
         end_of_text=None,
         sliced=True,
+        recipe=EvaluatorRecipe("random", None, "float32"),
     )
 
 
