@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strop.batches import Fitting
 from strop.denoisers import Model
 from strop.denoisers.loading import Recipe
 from strop.errors import UserError
@@ -25,6 +26,8 @@ class Task:
     cell: CellSpec
     n: int
     size: int
+    auto: bool = False
+    """Whether a batch that does not fit is drawn in smaller ones."""
 
 
 def units_of(model: Model, tasks: Sequence[Task], canvases: Canvases | None) -> Iterator[Any]:
@@ -117,6 +120,7 @@ class Drawing:
     ) -> None:
         self.model, self.tasks, self.canvases, self.on_step = model, tasks, canvases, on_step
         self.facts = new_session(model)
+        self._fitting = [Fitting(task.size, auto=task.auto) for task in tasks]
 
     def work(self, order: tuple[int, Sequence[int]]) -> Iterator[Output]:
         """The outputs of a cell that are missing, with their texts and the prompts they answer."""
@@ -126,7 +130,7 @@ class Drawing:
         def text(ids: Sequence[int]) -> str:
             return "" if codec is None else codec.decode(ids, mask_id=mask_id)
 
-        for one in self._draws(self.tasks[number], indices):
+        for one in self._draws(number, indices):
             if self.canvases is None:
                 yield replace(one, text=None if codec is None else text(one.ids.tolist()))
                 continue
@@ -135,19 +139,24 @@ class Drawing:
             words = {} if codec is None else {"text": "".join(pieces), "pieces": pieces}
             yield replace(one, prompt=canvas.id, **words)
 
-    def _draws(self, task: Task, indices: Sequence[int]) -> Iterable[Output]:
+    def _draws(self, number: int, indices: Sequence[int]) -> Iterable[Output]:
+        task = self.tasks[number]
         if task.cell.batch is not None:
             return self._dense(task, task.cell.batch.size, set(indices))
-        return fast(
-            self.model,
-            task.cell.generator.sampler,
-            seed=task.cell.seed,
-            outputs=indices,
-            slots=min(task.size, len(indices)),
-            length=task.cell.generator.length,
-            on_step=self.on_step,
-            canvases=self.canvases,
-        )
+
+        def draw(some: Sequence[int], slots: int) -> Iterable[Output]:
+            return fast(
+                self.model,
+                task.cell.generator.sampler,
+                seed=task.cell.seed,
+                outputs=some,
+                slots=slots,
+                length=task.cell.generator.length,
+                on_step=self.on_step,
+                canvases=self.canvases,
+            )
+
+        return self._fitting[number].draws(draw, indices)
 
     def _dense(self, task: Task, size: int, wanted: set[int]) -> Iterator[Output]:
         """The whole batch, because its outputs share random numbers; missing ones are kept."""

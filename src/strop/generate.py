@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strop.batches import AUTO, BatchSize, checked_batch, default_batch, largest_batch
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
@@ -48,8 +49,6 @@ __all__ = [
 
 UNSAID: Any = object()
 """No number of outputs was asked for: what that means depends on whether there are prompts."""
-FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
-DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
 
 
 def sample(
@@ -58,7 +57,7 @@ def sample(
     *,
     n: int = UNSAID,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     length: int | None = None,
     prompts: Prompts | None = None,
     per_prompt: int | None = None,
@@ -133,7 +132,7 @@ def sample_cells(
     *,
     n: int | Sequence[int],
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     length: int | None = None,
     canvases: Canvases | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -154,15 +153,16 @@ def sample_cells(
     progress = Silent() if progress is None else progress
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
-    batch_size = (
-        None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
-    )
+    batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
     length = usable_length(denoiser, length) if canvases is None else canvases.length
     for spec in specs:
         check_model(denoiser, spec)
     specs = [_with_steps(spec, length) for spec in specs]
     positions = length if canvases is None else canvases.positions
-    sizes = [batch_size or _default_batch(denoiser, spec, positions) for spec in specs]
+    auto = batch_size == AUTO
+    usual = largest_batch if auto else default_batch
+    given = None if batch_size == AUTO else batch_size
+    sizes = [given or usual(denoiser, spec, positions) for spec in specs]
     prompts = None if canvases is None else canvases.spec
     cells = [
         cell_spec(
@@ -171,7 +171,8 @@ def sample_cells(
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
     tasks = [
-        Task(cell, count, size) for cell, count, size in zip(cells, counts, sizes, strict=True)
+        Task(cell, count, size, auto)
+        for cell, count, size in zip(cells, counts, sizes, strict=True)
     ]
     if out is None:
         return _in_memory(_Work(denoiser, canvases, tasks, engine, progress, on_step))
@@ -180,6 +181,8 @@ def sample_cells(
         asked["outputs"] = counts
     if prompts is not None:
         asked["prompts"] = prompts.model_dump(mode="json")
+    if not force:
+        cells = [_as_begun(out, cell, count) for cell, count in zip(cells, counts, strict=True)]
     run = Run.prepare(out, asked, cells, force=force, grow=grow)
     if canvases is not None:
         # Rows of the same ids under other names keep the names that outputs here have already.
@@ -287,7 +290,27 @@ def cell_spec(
     generator = GeneratorSpec(
         checkpoint=denoiser.spec, sampler=sampler, length=length, prompts=prompts
     )
-    return CellSpec(generator=generator, seed=seed, batch=batch)
+    return CellSpec.of(generator, seed, batch)
+
+
+def _as_begun(out: str | os.PathLike[str], cell: CellSpec, n: int) -> CellSpec:
+    """The cell; or the one in its place whose random stream is an earlier one, if it is complete.
+
+    What has been drawn is as good as ever, but no more outputs of its kind can be.
+    """
+    begun = Run(out).of_earlier_stream(cell)
+    if begun is None:
+        return cell
+    missing = n - len(begun.indices() & set(range(n)))
+    if not missing:
+        return begun.spec
+    raise UserError(
+        "The sampler's random numbers are not those that this cell was begun with.",
+        where=begun.path,
+        got=f"{n - missing} of {n} outputs, drawn from version {begun.spec.stream} of its stream",
+        expected=f"version {cell.stream}, which is installed, or all outputs that are asked for",
+        fix="start a new run: choose another `out`, or start this one anew with `force`",
+    )
 
 
 def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
@@ -316,19 +339,13 @@ def _not_a(name: str, value: Any, expected: str) -> UserError:
     return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
-def _default_batch(denoiser: Model, spec: SamplerSpec, length: int) -> int:
-    if spec.implementation == "dense":
-        return max(1, min(64, DENSE_ENTRIES // (length * denoiser.vocab_size)))
-    return max(1, min(1024, FAST_TOKENS // length))
-
-
 def _asked(
     denoiser: Model,
     specs: Sequence[SamplerSpec],
     n: int,
     seed: int,
     length: int,
-    batch_size: int | None,
+    batch_size: BatchSize | None,
 ) -> dict[str, Any]:
     return {
         "checkpoint": denoiser.source,

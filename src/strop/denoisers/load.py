@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "bfloat16", "float16")
+PUBLIC = "public"
+"""The casts of the family's public code."""
 _SHARED = "strop.denoisers.load:load_transformer"
 
 
@@ -88,15 +90,18 @@ def load_model(
     `weights` chooses between EMA (the default) and raw weights of a training file; `family` names
     the diffusion family where the files do not. `dtype` is that of the matrix products;
     normalisations and the residual stream stay in float32 (in a causal model of transformers, where
-    that library keeps them so). `load` are options for transformers, where it does the loading
-    (LLaDA, Dream): attention kernel, quantisation, placement, an adapter.
+    that library keeps them so); `public` has the casts of the family's public code. `load` are
+    options for transformers, where it does the loading (LLaDA, Dream): attention kernel,
+    quantisation, placement, an adapter.
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place)
+    if dtype != PUBLIC:
+        resolve_dtype(dtype, place)  # before anything is fetched
     known_family(family)
     found = locate(source, revision)
-    loading = Loading(weights, family, place, kind, load or {})
     record = FAMILIES[family_at(found) or family or "mdlm"]
+    kind = resolve_dtype(dtype, place, public=record.public_dtype)
+    loading = Loading(weights, family, place, kind, load or {})
     if load and record.load == _SHARED:
         raise UserError(
             f"A checkpoint of the family {record.name!r} takes no options for transformers.",
@@ -169,12 +174,19 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def resolve_dtype(name: str, device: torch.device) -> str:
-    """Full precision unless asked otherwise: the sampler's law should not hang on the device."""
-    if name == "auto":
+def resolve_dtype(name: str, device: torch.device, *, public: str | None = None) -> str:
+    """Full precision unless asked otherwise: the sampler's law should not hang on the device.
+
+    `public` is what that name means for a family; its casts are for GPUs, and on a CPU the public
+    codes that have them compute in float32.
+    """
+    if name == "auto" or (name == PUBLIC == public and device.type == "cpu"):
         return "float32"
+    if name == PUBLIC and public is not None:
+        return public if public == PUBLIC else resolve_dtype(public, device)
     if name not in DTYPES:
-        raise unknown_name("network dtype", name, ["auto", *DTYPES], where="`dtype`")
+        known = ["auto", *DTYPES, *([PUBLIC] if public else [])]
+        raise unknown_name("network dtype", name, known, where="`dtype`")
     if name != "float32" and device.type == "cpu":
         # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
         raise UserError(

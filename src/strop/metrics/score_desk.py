@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,16 @@ from strop.errors import UserError
 from strop.progress import Progress
 from strop.spec import MetricSpec
 from strop.store import Cell, Run
-from strop.store.tables import PIECES, token_ids
+from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["FLUSH_SECONDS", "Outputs", "ScoreDesk", "Scoring", "refuse_unscored"]
 
 FLUSH_SECONDS = 2.0
+FLUSH_SHARE = 20
+"""How much longer than a flush the work between two of them takes, at least."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Scoring:
     cell: Cell
     metric: MetricSpec
     batch: int | None = None
-    """Outputs that are measured at a time: all, by default."""
+    """Outputs that are measured at a time: many, by default."""
     needs_text: bool = True
 
     def missing(self) -> set[int]:
@@ -53,40 +58,68 @@ class Scoring:
 
 
 class _Open:
-    """A cell whose outputs are in memory."""
+    """A cell that is read from its first output to its last, a few in memory at a time."""
 
     def __init__(self, one: Scoring) -> None:
-        table = one.cell.table()
-        known = one.cell.score(one.metric)
-        self.index = table["index"].to_numpy()
-        if len(self.index) == 0:
+        self._one = one
+        index = np.array(sorted(one.cell.indices()), np.int64)
+        if len(index) == 0:
             raise UserError(
                 "The cell has no outputs to score.",
                 where=one.cell.path,
                 fix="run the command that made the run again; it draws what is missing",
             )
-        self.missing = ~np.isin(self.index, [] if known is None else known.index)
-        if not self.missing.any():
-            return
-        self.ids = token_ids(table, one.cell.spec)
-        self.texts = table["text"].to_pylist()
-        self.pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
-        if one.needs_text and any(text is None for text in self.texts):
+        known = one.cell.score(one.metric)
+        self.total = len(index)
+        self.missing = index if known is None else np.setdiff1d(index, known.index)
+        self._read()
+
+    def _read(self) -> None:
+        cell = self._one.cell
+        columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
+        self._tables = cell.rows(columns, rows=max(self._one.batch or 0, ROWS))
+        self._some: pa.Table | None = None
+        self._from = 0
+
+    def some(self, first: int, last: int) -> Outputs | None:
+        """Those from `first` to `last` that are not measured yet."""
+        import pyarrow as pa
+
+        low, high = np.searchsorted(self.missing, [first, last + 1])
+        if low == high:
+            return None
+        table = self._reaching(first, last)
+        mine = np.isin(table["index"].to_numpy(), self.missing[low:high])
+        table = table.filter(pa.array(mine))
+        texts = table["text"].to_pylist()
+        if self._one.needs_text and None in texts:
             raise UserError(
                 "The outputs have no text, only token ids.",
-                where=one.cell.path,
+                where=self._one.cell.path,
                 expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
                 fix="sample with the tokenizer in place; or score what needs no text: "
                 "`evaluator` none",
             )
+        pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
+        ids = token_ids(table, self._one.cell.spec)
+        return Outputs(table["index"].to_numpy(), texts, ids, pieces)
 
-    def some(self, indices: Sequence[int]) -> Outputs | None:
-        """Those of the indices that are there and not measured yet."""
-        rows = np.flatnonzero(self.missing & np.isin(self.index, indices))
-        if not len(rows):
-            return None
-        pieces = None if self.pieces is None else [self.pieces[i] for i in rows]
-        return Outputs(self.index[rows], [self.texts[i] for i in rows], self.ids[rows], pieces)
+    def _reaching(self, first: int, last: int) -> pa.Table:
+        """Rows that have these outputs; what lies before them is forgotten."""
+        import pyarrow as pa
+
+        if first < self._from:  # a unit whose worker died
+            self._read()
+        self._from = first
+        tables = [] if self._some is None else [self._some]
+        while not tables or int(tables[-1]["index"][-1].as_py()) < last:
+            table = next(self._tables, None)
+            if table is None:
+                break
+            tables.append(table)
+        whole = pa.concat_tables(tables)
+        self._some = whole.slice(int(np.searchsorted(whole["index"].to_numpy(), first)))
+        return self._some
 
 
 class ScoreDesk:
@@ -111,7 +144,7 @@ class ScoreDesk:
         self._open: dict[int, _Open] = {}
         self._left: dict[int, set[int]] = defaultdict(set)
         self._waiting: dict[int, list[Mapping[str, NDArray]]] = defaultdict(list)
-        self._last = time.monotonic()
+        self._last, self._pause = time.monotonic(), 0.0
         for unit in self.units:
             self._left[unit.cell].add(unit.number)
         if workers is not None:
@@ -126,10 +159,10 @@ class ScoreDesk:
         if unit.cell not in self._open:
             place = self._open[unit.cell] = _Open(self._work[unit.cell])
             if not self._one_bar:
-                done = len(place.index) - int(place.missing.sum())
                 spec = self._work[unit.cell].cell.spec
-                self._progress.start(spec, len(place.index), done, self._what)
-        some = self._open[unit.cell].some(unit.indices)
+                done = place.total - len(place.missing)
+                self._progress.start(spec, place.total, done, self._what)
+        some = self._open[unit.cell].some(unit.first, unit.indices[-1])
         return () if some is None else (unit.cell, some)
 
     def keep(self, unit: Unit, worker: int, facts: Mapping[str, Any], found: list[Any]) -> None:  # noqa: ARG002
@@ -147,7 +180,7 @@ class ScoreDesk:
 
     def look(self) -> None:
         """Flush what has waited long enough."""
-        if time.monotonic() - self._last > FLUSH_SECONDS:
+        if time.monotonic() - self._last > max(FLUSH_SECONDS, self._pause):
             self.flush()
 
     def waiting(self, unit: Unit) -> None:
@@ -155,13 +188,16 @@ class ScoreDesk:
 
     def flush(self) -> None:
         """Make everything durable."""
-        self._last = time.monotonic()
+        began = time.monotonic()
         for number, some in self._waiting.items():
             if some:
                 one = self._work[number]
                 joined = {k: np.concatenate([part[k] for part in some]) for k in some[0]}
                 one.cell.add_scores(one.metric, joined)
                 some.clear()
+        self._last = time.monotonic()
+        # A file is written whole: where that takes long, seldom, or time would grow as n squared.
+        self._pause = FLUSH_SHARE * (self._last - began)
 
 
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
@@ -173,7 +209,7 @@ def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
         if run not in wanted:
             wanted[run] = Run(run).wanted()
         n = max(wanted[run].get(one.cell.id, 0), 1 + max(one.cell.indices(), default=0))
-        size = one.batch or n
+        size = one.batch or ROWS
         yield [range(k, min(k + size, n)) for k in range(0, n, size)]
 
 

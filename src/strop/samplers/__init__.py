@@ -91,7 +91,7 @@ def dense_batch(
     on_step: OnStep | None = None,
     canvases: Canvases | None = None,
 ) -> list[Output]:
-    """Outputs first .. first + count - 1, drawn together from one CPU generator.
+    """Outputs first .. first + count - 1, drawn together from one generator, where `noise` says.
 
     The generator of the first batch has the seed itself, as a user of the public code would set it.
     With `canvases` outputs answer prompts, and those of one shape share a generator; `length`
@@ -118,7 +118,8 @@ def _dense_group(
     canvases: Canvases | None,
 ) -> list[Output]:
     """Sequences of one length, which share random numbers."""
-    generator, first = torch.Generator(), outputs[0]
+    place = denoiser.device if spec.noise == "device" else torch.device("cpu")
+    generator, first = torch.Generator(place), outputs[0]
     generator.manual_seed(seed if first == 0 else derive_seed(seed, "dense", first))
     # A causal model takes the denoiser's place: its sampler knows.
     model, count = cast(Denoiser, denoiser), len(outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,18 @@ from strop.store.documents import as_json, damaged, read_json
 from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
-from strop.store.tables import PROMPT, output_table, read_parquet, token_ids, write_parquet
+from strop.store.stream import in_order
+from strop.store.tables import (
+    PROMPT,
+    ROWS,
+    lists,
+    output_table,
+    read_batches,
+    read_parquet,
+    token_ids,
+    write_parquet,
+    write_stream,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +119,7 @@ class Cell:
 
     def indices(self) -> set[int]:
         """Which outputs are on disk."""
-        return set(self._read(["index"])["index"].to_pylist())
+        return set(self._read(["index"])["index"].to_numpy().tolist())
 
     def indices_of(self, path: Path) -> set[int]:
         """Which outputs are in one of its files."""
@@ -147,14 +158,45 @@ class Cell:
             parts = sorted((self.path / PARTS).glob("*.parquet"))
             if not parts:
                 return
-            write_parquet(self.path / OUTPUTS, self.table())
+            write_stream(self.path / OUTPUTS, output_table([], self.spec).schema, self.rows())
             with disk(self.path):
                 for part in parts:
                     part.unlink()
 
-    def table(self) -> pa.Table:
-        """All outputs, by index, each once."""
-        table = self._read()
+    def columns(self) -> list[str]:
+        """What is known of an output, by the names of the table."""
+        return output_table([], self.spec).column_names
+
+    def rows(self, columns: Sequence[str] | None = None, *, rows: int = ROWS) -> Iterator[pa.Table]:
+        """All outputs by index, each once, up to `rows` at a time: for cells of any size.
+
+        Where another process merges files that are being read, it goes on in the merged one.
+        """
+        schema, done = output_table([], self.spec).schema, -1
+        for _ in range(READ_ATTEMPTS):
+            try:
+                for table in in_order(
+                    self.files(), self._first, schema, columns, after=done, rows=rows
+                ):
+                    yield table
+                    done = int(table["index"][-1].as_py())
+            except FileNotFoundError:
+                continue
+            return
+        raise self._restless()
+
+    def _first(self, path: Path) -> int | None:
+        """The least index in a file; a part has it in its name."""
+        name = path.name.partition("-")[0]
+        if path.parent.name == PARTS and name.isdigit():
+            return int(name)
+        schema = output_table([], self.spec).schema
+        first = next(read_batches(path, schema, ["index"], 1), None)
+        return None if first is None else int(first["index"][0].as_py())
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All outputs, by index, each once; of some columns, the index among them."""
+        table = self._read(None if columns is None else list(dict.fromkeys(["index", *columns])))
         # A crash between renaming the merged file and removing its parts leaves rows twice; they
         # are equal, so the first of each index is as good as any.
         index = table["index"].to_numpy()
@@ -165,7 +207,7 @@ class Cell:
         """The outputs 0 .. n - 1 (all that there are, by default)."""
         table = self.table()
         if n is None:
-            n = 1 + max(table["index"].to_pylist(), default=-1)
+            n = 1 + int(table["index"].to_numpy().max(initial=-1))
         have = int((table["index"].to_numpy() < n).sum())
         table = table.slice(0, n)
         if have < n:
@@ -175,7 +217,6 @@ class Cell:
                 got=f"{have} of {n} outputs",
                 fix="run the command that made it again; it draws what is missing",
             )
-        changed = table["changed"].to_pylist()
         texts = table["text"].to_pylist()
         ids = token_ids(table, self.spec)
         prompted = PROMPT in table.column_names
@@ -188,7 +229,7 @@ class Cell:
             nfe=table["nfe"].to_numpy(),
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
-            changed=[None if one is None else np.array(one, np.int32) for one in changed],
+            changed=lists(table["changed"]),
             provenance=self.sessions(),
         )
 
@@ -244,7 +285,10 @@ class Cell:
             except FileNotFoundError:  # a part was merged before its turn came
                 continue
             return pa.concat_tables([empty.select(columns or empty.column_names), *tables])
-        raise UserError(
+        raise self._restless()
+
+    def _restless(self) -> UserError:
+        return UserError(
             "The cell's files change while they are read.",
             where=self.path,
             fix="run the same command again",

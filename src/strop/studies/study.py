@@ -52,7 +52,7 @@ SAME: Any = object()
 ASIDE = ("force", "device", "engine", "devices", "ray_address", "shard")
 """Parameters that no number depends on."""
 SMOKE_NOTE = (
-    "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
+    "Measured on the embedded models: other data, another vocabulary, short outputs, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
 )
 
@@ -140,10 +140,10 @@ class Ask:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """The language model that scores, loaded once."""
-        from strop.metrics.evaluator import load_evaluator
+        """The language model that scores, loaded once and only if something is to be scored."""
+        from strop.metrics.known import known_evaluator
 
-        return load_evaluator(self["evaluator"], device=self.engine.at_home(self["device"]))
+        return known_evaluator(self["evaluator"], device=self.engine.at_home(self["device"]))
 
     @cached_property
     def engine(self) -> Engine:
@@ -226,6 +226,8 @@ class Study:
     """Run directories inside its own; empty where its cells are files."""
     own_folder: bool = True
     """Whether its directory is a study's; the audit's is a run's."""
+    verb: bool = False
+    """Whether it is `strop NAME` although its directory is a study's."""
     next: Callable[[Ask], str] = lambda ask: (
         f"strop report {quoted(ask.out)} -o {quoted(ask.out)}.html"
     )
