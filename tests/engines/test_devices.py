@@ -149,10 +149,12 @@ sys.exit(run(sys.argv[2:]))
 """
 
 
-def test_a_full_disk_loses_nothing(model: Path, local: Path, tmp_path: Path) -> None:
+# Files of three outputs are larger than the first, merged ones than the second.
+@pytest.mark.parametrize("limit", [3000, 5000])
+def test_a_full_disk_loses_nothing(model: Path, local: Path, tmp_path: Path, limit: int) -> None:
     path = tmp_path / "run"
     end = subprocess.run(
-        [sys.executable, "-c", FULL, "5500", *arguments(model, path, *TWO)],
+        [sys.executable, "-c", FULL, str(limit), *arguments(model, path, *TWO)],
         env=environment(PYTHONPATH=source()),
         capture_output=True,
         text=True,

@@ -96,9 +96,9 @@ def test_places_and_refusals() -> None:
     assert Engine.of(devices="cpu:2,cuda:1").places() == ["cpu", "cpu", "cuda:1"]
     assert Engine.of("devices").places() == ["all"]
     shard = Engine.of(shard="0/2")
-    with pytest.raises(UserError, match="tune decides"):
-        shard.refuse_shard("tune")
+    with pytest.raises(UserError, match="A search decides"):
+        shard.refuse_shard("A search")
     with pytest.raises(UserError, match="start a run anew"):
         shard.refuse_force(True)
-    Engine.of("devices").refuse_shard("tune")
+    Engine.of("devices").refuse_shard("A search")
     shard.refuse_force(False)

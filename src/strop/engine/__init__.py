@@ -12,7 +12,7 @@ number of commands on one run share its units.
 
 A verb takes the choice of engine by one line: `@with_engine` (`strop.cli.engine`) over a command,
 or `*parameters.ENGINE` in a study's parameters; `Ask.engine` is the value then. One whose next
-step depends on the results of the last begins with `engine.refuse_shard("tune")`.
+step depends on the results of the last begins with `engine.refuse_shard("A search")`.
 """
 
 from __future__ import annotations

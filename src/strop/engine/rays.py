@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -163,13 +164,14 @@ def _join(address: str | None) -> None:
     with _own_signals():
         if address is not None:
             try:
+                _knock(address)
                 ray.init(address=address, **quiet)
-            except ConnectionError as error:
+            except OSError as error:
                 raise UserError(
                     "There is no Ray cluster to join.",
                     where="`ray_address`",
                     got=f"{address}: {str(error).splitlines()[0][:200]}",
-                    fix="start one (ray start --head), or leave `ray_address` out",
+                    fix="start one on the head node, or leave `ray_address` out",
                 ) from error
             return
         before = os.environ.get("PYTHONPATH")
@@ -181,6 +183,13 @@ def _join(address: str | None) -> None:
                 del os.environ["PYTHONPATH"]
             else:
                 os.environ["PYTHONPATH"] = before
+
+
+def _knock(address: str) -> None:
+    """Whether anybody listens at host:port; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and "/" not in host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 @contextmanager

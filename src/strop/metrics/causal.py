@@ -17,31 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.errors import UserError
+from strop.metrics.recipe import EvaluatorRecipe
 from strop.spec import EvaluatorSpec
 
-__all__ = [
-    "HEAD_ENTRIES",
-    "Evaluator",
-    "EvaluatorRecipe",
-    "chunked_log_probs",
-    "head_comes_apart",
-]
+__all__ = ["HEAD_ENTRIES", "Evaluator", "chunked_log_probs", "head_comes_apart"]
 
 HEAD_ENTRIES = 2**23
 """Numbers in one slice of the head's output: 32 MB in float32."""
 
 PROBE = 8
 """Tokens on which the sliced head is compared with the model's own logits at loading."""
-
-
-@dataclass(frozen=True)
-class EvaluatorRecipe:
-    """How an evaluator was loaded, so that another process can load it too: all but the device."""
-
-    name: str
-    """A whole path, a hub id, `embedded:NAME`."""
-    revision: str | None
-    dtype: str
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from strop.checkpoints.checkpoint import refuse_mistyped
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
-from strop.metrics.causal import Evaluator, EvaluatorRecipe, head_comes_apart
+from strop.metrics.causal import Evaluator, head_comes_apart
+from strop.metrics.recipe import EvaluatorRecipe
 from strop.metrics.spans import END_OF_TEXT
 from strop.spec import EvaluatorSpec
 

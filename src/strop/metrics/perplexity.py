@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from strop.engine import LOCAL, Engine
 from strop.errors import UserError, unknown_name
 from strop.metrics.answers import answer_spans, check_policy
+from strop.metrics.recipe import EvaluatorRecipe
 from strop.metrics.score import Measuring, Outputs, score_all
 from strop.metrics.score_desk import Scoring
 from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
@@ -27,7 +28,7 @@ from strop.store import Cell
 from strop.store.prompts import KeptPrompts
 
 if TYPE_CHECKING:
-    from strop.metrics.causal import Evaluator, EvaluatorRecipe
+    from strop.metrics.causal import Evaluator
 
 __all__ = [
     "BATCH_TOKENS",
@@ -197,20 +198,15 @@ def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
 class PerplexityJob:
     """What a worker needs to score cells: the evaluator's name, and what outputs answer."""
 
-    recipe: EvaluatorRecipe | None
-    """None: no other process is to score."""
-    metrics: tuple[MetricSpec, ...]
-    """One per cell, of one evaluator."""
-    prompts: tuple[KeptPrompts | None, ...]
-    lengths: tuple[int, ...]
+    recipe: EvaluatorRecipe
+    wanted: _Wanted
 
     def check(self) -> None:
         """The evaluator can be read here, and is the same."""
         from strop.metrics.evaluator import check_evaluator
 
-        spec = self.metrics[0].evaluator
+        spec = self.wanted.metrics[0].evaluator
         assert spec is not None
-        assert self.recipe is not None
         check_evaluator(self.recipe, spec)
 
     def open(self, device: str) -> Measuring:
@@ -218,12 +214,21 @@ class PerplexityJob:
         from strop.metrics.evaluator import load_evaluator
 
         how = self.recipe
-        assert how is not None
         evaluator = load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
-        return self.using(evaluator)
+        return self.wanted.by(evaluator)
 
-    def using(self, evaluator: Evaluator) -> Measuring:
-        """With an evaluator that is loaded."""
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The metric of every cell, and what it needs besides the evaluator."""
+
+    metrics: tuple[MetricSpec, ...]
+    """Of one evaluator."""
+    prompts: tuple[KeptPrompts | None, ...]
+    lengths: tuple[int, ...]
+
+    def by(self, evaluator: Evaluator) -> Measuring:
+        """Measured by an evaluator, which may load when it is first asked."""
 
         def measure(number: int, some: Outputs) -> dict[str, NDArray]:
             passages = list(_passages(some, self.prompts[number]))
@@ -258,16 +263,14 @@ def score_perplexity(
         perplexity_metric(evaluator, span, prompted=one is not None, **settings) for one in prompts
     )
     lengths = tuple(cell.spec.generator.length for cell in cells)
-    # Whoever has nothing to score does not load an evaluator to know how others would.
-    recipe = evaluator.recipe if engine.parallel else None
-    job = PerplexityJob(recipe, metrics, prompts, lengths)
+    wanted = _Wanted(metrics, prompts, lengths)
     score_all(
         [
             Scoring(cell, metric, batch_size or max(1, OUTPUT_TOKENS // length))
             for cell, metric, length in zip(cells, metrics, lengths, strict=True)
         ],
-        lambda: job.using(evaluator),
-        None if recipe is None else job,
+        lambda: wanted.by(evaluator),
+        lambda: PerplexityJob(evaluator.recipe, wanted),
         progress=progress,
         what=f"{evaluator.spec.name} {span}",
         engine=engine,

@@ -87,7 +87,7 @@ def score_embeddings(
     score_all(
         work,
         lambda: job.open(device),
-        job,
+        lambda: job,
         progress=progress,
         what="embeddings",
         engine=engine,
@@ -129,7 +129,7 @@ def score_outputs(
 ) -> None:
     """Measure the outputs that the metric's file lacks, making them durable every few seconds.
 
-    `batch` is how many outputs go to `measure` at a time: a thousand or so, by default.
+    `batch` is how many outputs go to `measure` at a time.
     """
     hand = Measuring(lambda _, some: measure(some))
     score_all(
@@ -140,7 +140,7 @@ def score_outputs(
 def score_all(
     work: Sequence[Scoring],
     here: Callable[[], Measuring],
-    job: Job | None = None,
+    job: Callable[[], Job] | None = None,
     *,
     progress: Progress | None = None,
     what: str = "",
@@ -150,7 +150,7 @@ def score_all(
     progress = Silent() if progress is None else progress
     crew = None
     if job is not None and engine.parallel and any(one.missing() for one in work):
-        crew = hire(engine, job)
+        crew = hire(engine, job())
     workers = None if crew is None else crew.size
     desk = ScoreDesk(work, progress, what, engine, workers)
     try:

@@ -15,7 +15,7 @@ from strop.engine import Engine, Unit, cut
 from strop.engine.plan import refuse_missing
 from strop.errors import UserError
 from strop.progress import Progress
-from strop.spec import OUTPUT_LIMIT, MetricSpec
+from strop.spec import MetricSpec
 from strop.store import Cell, Run
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 
@@ -48,7 +48,7 @@ class Scoring:
     cell: Cell
     metric: MetricSpec
     batch: int | None = None
-    """Outputs that are measured at a time: a thousand or so, by default."""
+    """Outputs that are measured at a time: many, by default."""
     needs_text: bool = True
 
     def missing(self) -> set[int]:
@@ -58,29 +58,39 @@ class Scoring:
 
 
 class _Open:
-    """A cell that is read along with the blocks that are asked for: few of its rows at a time."""
+    """A cell that is read from its first output to its last, a few in memory at a time."""
 
     def __init__(self, one: Scoring) -> None:
-        known = one.cell.score(one.metric)
         self._one = one
-        self.index = np.array(sorted(one.cell.indices()), np.int64)
-        if len(self.index) == 0:
+        index = np.array(sorted(one.cell.indices()), np.int64)
+        if len(index) == 0:
             raise UserError(
                 "The cell has no outputs to score.",
                 where=one.cell.path,
                 fix="run the command that made the run again; it draws what is missing",
             )
-        self.missing = ~np.isin(self.index, [] if known is None else known.index)
-        self._rows: Iterator[pa.Table] = iter(())
-        self._held: list[pa.Table] = []
-        self._from = OUTPUT_LIMIT
+        known = one.cell.score(one.metric)
+        self.total = len(index)
+        self.missing = index if known is None else np.setdiff1d(index, known.index)
+        self._read()
 
-    def some(self, indices: Sequence[int]) -> Outputs | None:
-        """Those of the indices that are there and not measured yet."""
-        wanted = self.index[self.missing & np.isin(self.index, indices)]
-        if not len(wanted):
+    def _read(self) -> None:
+        cell = self._one.cell
+        columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
+        self._tables = cell.rows(columns, rows=max(self._one.batch or 0, ROWS))
+        self._some: pa.Table | None = None
+        self._from = 0
+
+    def some(self, first: int, last: int) -> Outputs | None:
+        """Those from `first` to `last` that are not measured yet."""
+        import pyarrow as pa
+
+        low, high = np.searchsorted(self.missing, [first, last + 1])
+        if low == high:
             return None
-        table = self._window(wanted)
+        table = self._reaching(first, last)
+        mine = np.isin(table["index"].to_numpy(), self.missing[low:high])
+        table = table.filter(pa.array(mine))
         texts = table["text"].to_pylist()
         if self._one.needs_text and None in texts:
             raise UserError(
@@ -94,24 +104,22 @@ class _Open:
         ids = token_ids(table, self._one.cell.spec)
         return Outputs(table["index"].to_numpy(), texts, ids, pieces)
 
-    def _window(self, wanted: NDArray[np.int64]) -> pa.Table:
-        """Some rows; reading goes on from where it is, or anew for a block that comes again."""
+    def _reaching(self, first: int, last: int) -> pa.Table:
+        """Rows that have these outputs; what lies before them is forgotten."""
         import pyarrow as pa
 
-        cell, first, last = self._one.cell, int(wanted[0]), int(wanted[-1])
-        if first < self._from:
-            names = [one for one in ("ids", "text", TOKENS, PIECES) if one in cell.columns()]
-            self._rows, self._held = cell.rows(names, after=first - 1), []
-        self._held = [one for one in self._held if _last(one) >= first]
+        if first < self._from:  # a unit whose worker died
+            self._read()
         self._from = first
-        while not self._held or _last(self._held[-1]) < last:
-            self._held.append(next(self._rows))
-        whole = pa.concat_tables(self._held)
-        return whole.filter(pa.array(np.isin(whole["index"].to_numpy(), wanted)))
-
-
-def _last(table: pa.Table) -> int:
-    return int(table["index"][-1].as_py())
+        tables = [] if self._some is None else [self._some]
+        while not tables or int(tables[-1]["index"][-1].as_py()) < last:
+            table = next(self._tables, None)
+            if table is None:
+                break
+            tables.append(table)
+        whole = pa.concat_tables(tables)
+        self._some = whole.slice(int(np.searchsorted(whole["index"].to_numpy(), first)))
+        return self._some
 
 
 class ScoreDesk:
@@ -136,7 +144,7 @@ class ScoreDesk:
         self._open: dict[int, _Open] = {}
         self._left: dict[int, set[int]] = defaultdict(set)
         self._waiting: dict[int, list[Mapping[str, NDArray]]] = defaultdict(list)
-        self._last, self._pause = time.monotonic(), FLUSH_SECONDS
+        self._last, self._pause = time.monotonic(), 0.0
         for unit in self.units:
             self._left[unit.cell].add(unit.number)
         if workers is not None:
@@ -151,10 +159,10 @@ class ScoreDesk:
         if unit.cell not in self._open:
             place = self._open[unit.cell] = _Open(self._work[unit.cell])
             if not self._one_bar:
-                done = len(place.index) - int(place.missing.sum())
                 spec = self._work[unit.cell].cell.spec
-                self._progress.start(spec, len(place.index), done, self._what)
-        some = self._open[unit.cell].some(unit.indices)
+                done = place.total - len(place.missing)
+                self._progress.start(spec, place.total, done, self._what)
+        some = self._open[unit.cell].some(unit.first, unit.indices[-1])
         return () if some is None else (unit.cell, some)
 
     def keep(self, unit: Unit, worker: int, facts: Mapping[str, Any], found: list[Any]) -> None:  # noqa: ARG002
@@ -172,7 +180,7 @@ class ScoreDesk:
 
     def look(self) -> None:
         """Flush what has waited long enough."""
-        if time.monotonic() - self._last > self._pause:
+        if time.monotonic() - self._last > max(FLUSH_SECONDS, self._pause):
             self.flush()
 
     def waiting(self, unit: Unit) -> None:
@@ -189,7 +197,7 @@ class ScoreDesk:
                 some.clear()
         self._last = time.monotonic()
         # A file is written whole: where that takes long, seldom, or time would grow as n squared.
-        self._pause = max(FLUSH_SECONDS, FLUSH_SHARE * (self._last - began))
+        self._pause = FLUSH_SHARE * (self._last - began)
 
 
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:

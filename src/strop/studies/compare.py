@@ -41,6 +41,7 @@ RUNS = ("runs", "groupeval")
 
 
 def _check(ask: Ask) -> None:
+    ask.engine.refuse_shard("A comparison")
     if len(ask.sources) != 2:
         raise UserError(
             "A comparison has two sides.",
@@ -83,7 +84,7 @@ def _run(ask: Ask) -> Result:
             shutil.rmtree(ask.out / name, ignore_errors=True)
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
     ask = same_length(ask, _named(ask))
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress)
+    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
     sides, told = _sides(ask, reader)
     guard = _guard(ask, sides)
     budgets = tuple(ask["steps"])

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from strop.engine import LOCAL, Engine
 from strop.errors import UserError, unknown_name
 from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.metric import METRICS, PERPLEXITY, Aggregate, Metric
@@ -112,6 +113,8 @@ class Reader:
     progress: Progress | None = None
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     """By metric, for those that need a judge or a task; they come before anything else."""
+    engine: Engine = LOCAL
+    """Where outputs are drawn and perplexities measured."""
 
     def statistic(self, goal: Goal, cell: Cell, n: int, start: int = 0) -> Statistic:
         """A number of the outputs from `start` up to n, as something that can be resampled."""
@@ -159,7 +162,9 @@ class Reader:
 
             if self.evaluator is None:
                 raise UserError("Perplexity needs an evaluator.", where="`evaluator`")
-            return score_perplexity(cell, self.evaluator(), self.span, progress=self.progress)
+            return score_perplexity(
+                cell, self.evaluator(), self.span, progress=self.progress, engine=self.engine
+            )
         if record.measure is None:
             stored = [
                 one.metric for one in cell.scores().values() if one.metric.name == record.name

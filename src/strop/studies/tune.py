@@ -50,6 +50,7 @@ MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 
 def _check(ask: Ask) -> None:
+    ask.engine.refuse_shard("A search")
     goal = Goal.of(_objective(ask))
     for one in ask["constraint"] or ():
         limit(one)
@@ -104,7 +105,7 @@ def _run(ask: Ask) -> Result:
     guard = _guard(ask, model, canvases)
     if _asks_for(ask, GEQ.name):
         scorers[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, scorers)
+    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, scorers, ask.engine)
     chosen = _search(ask, model, canvases, guard, reader)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)

@@ -160,6 +160,7 @@ class Bench:
                 out=self._out,
                 grow=True,
                 progress=self._progress,
+                engine=self._reader.engine,
             )
             ids |= {spec: pool.spec.id for (spec, _), pool in zip(mine, pools, strict=True)}
         run = Run.open(self._out)
