@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from strop.threads import wait_asleep
 from strop.version import __version__
+
+wait_asleep()
 
 # As `typing` has it, which takes longer to load than everything else here.
 TYPE_CHECKING = False

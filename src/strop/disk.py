@@ -7,7 +7,9 @@ killed leaves a temporary file at most, never half of a result.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,13 +18,31 @@ from typing import BinaryIO
 
 from strop.errors import UserError
 
-__all__ = ["LOCK", "TEMPORARY", "disk", "locked", "reading", "replacing", "sync_folder", "write"]
+__all__ = [
+    "CLAIM",
+    "LOCK",
+    "TEMPORARY",
+    "claimed",
+    "disk",
+    "locked",
+    "reading",
+    "replacing",
+    "shared",
+    "sync_folder",
+    "write",
+]
 
 TEMPORARY = ".tmp-"
 """How the names of unfinished files begin; the next session removes them."""
 
 LOCK = ".lock"
 """The file that a lock is held on; it stays behind, empty."""
+
+CLAIM = ".claim-"
+"""How the names of files begin that say that somebody is at work on something."""
+
+PATIENCE = 0.2
+"""Seconds in which a lock that is held for a moment only is free again."""
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NOT_ALLOWED = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -115,3 +135,65 @@ def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
         yield True
     finally:
         lock.release()
+
+
+@contextmanager
+def shared(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """A hold on what `locked` locks that others may have too, but nobody alone meanwhile.
+
+    Yields False at once if somebody has it alone and `wait` is off.
+    """
+    end = time.monotonic() + PATIENCE
+    with disk(path):
+        file = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with disk(path):
+            while not (mine := _flock(file, fcntl.LOCK_SH)) and (wait or time.monotonic() < end):
+                time.sleep(0.02)
+        yield mine
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def claimed(path: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Whether this process alone is at work on what the file `path` stands for.
+
+    The file is there as long as the claim; one that a killed process left behind is free.
+    """
+    with disk(path):
+        while (file := _claim(path)) is None and wait:
+            time.sleep(0.01)
+    if file is None:
+        yield False
+        return
+    try:
+        yield True
+        with suppress(OSError):
+            path.unlink()
+    finally:
+        os.close(file)
+
+
+def _claim(path: Path) -> int | None:
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    # Whoever had it may have removed the file since it was opened: a lock on that is worth nothing.
+    if _flock(file, fcntl.LOCK_EX) and _same(file, path):
+        return file
+    os.close(file)
+    return None
+
+
+def _flock(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _same(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -9,6 +9,7 @@ Everything that is not a `StropError` is a bug in strop and keeps its traceback.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
@@ -18,6 +19,7 @@ __all__ = [
     "Incomplete",
     "StropError",
     "UserError",
+    "out_of_memory",
     "to_get",
     "unknown_name",
     "whole_number",
@@ -33,7 +35,9 @@ EXTRA_OF = {
     "accelerate": "evaluators",
     "gguf": "evaluators",
     "lightning_fabric": "train",
+    "optuna": "tune",
     "datasets": "train",
+    "lm_eval": "lm-eval",
 }
 
 # Packages of weights that ask for more than strop uses, so no extra brings them.
@@ -149,4 +153,19 @@ def missing_package(error: ModuleNotFoundError) -> UserError | None:
         f"The package {package!r} is not installed.",
         expected=f"strop with its extra {extra!r}",
         fix=fix,
+    )
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether this is how the system, torch or the loader say that memory has run out."""
+    # torch says it with a RuntimeError on the CPU and with a class of its own on CUDA; its name is
+    # enough, and importing torch for it would be dear.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    # The loader says it with an ImportError, when even the libraries do not fit.
+    words = ("allocate memory", "failed to map segment", "cannot allocate")
+    return isinstance(error, (RuntimeError, ImportError, OSError)) and any(
+        word in str(error).lower() for word in words
     )

@@ -5,21 +5,27 @@ disk, continued where it stopped.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from strop.batches import AUTO, BatchSize, checked_batch, default_batch, largest_batch
+from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
+from strop.drawing import Drawing, DrawJob, Task, recipe_of, units_of
+from strop.engine import LOCAL, Engine, Unit, cut
+from strop.engine.crew import Crew, Desk, drive, walk
+from strop.engine.hire import hire
+from strop.engine.outputs import MemoryDesk, OutputDesk
+from strop.engine.plan import refuse_missing
 from strop.errors import UserError, whole_number
-from strop.pool import OnStep, Output, Pool
+from strop.pool import OnStep, Pool
 from strop.progress import Progress, Silent
-from strop.prompts import Bos, Canvas, Canvases, PromptSet
+from strop.prompts import Bos, Canvases, PromptSet
 from strop.records import default_sampler
-from strop.samplers import check_model, dense_batch, fast
-from strop.session import new_session
+from strop.samplers import check_model
 from strop.spec import (
     OUTPUT_LIMIT,
     SAMPLERS,
@@ -43,9 +49,6 @@ __all__ = [
 
 UNSAID: Any = object()
 """No number of outputs was asked for: what that means depends on whether there are prompts."""
-FLUSH_SECONDS = 2.0
-FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024
-DENSE_ENTRIES = 2**27  # numbers in one [B, L, V] table: half a gigabyte in float32
 
 
 def sample(
@@ -54,7 +57,7 @@ def sample(
     *,
     n: int = UNSAID,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     length: int | None = None,
     prompts: Prompts | None = None,
     per_prompt: int | None = None,
@@ -66,6 +69,7 @@ def sample(
     dtype: str = "auto",
     progress: Progress | None = None,
     on_step: OnStep | None = None,
+    engine: Engine | str = LOCAL,
 ) -> Pool:
     """Draw n outputs of the generator (denoiser, spec) under a seed; one, if nothing is said.
 
@@ -76,10 +80,11 @@ def sample(
 
     With `out` the outputs go to that run directory, and calling again continues it. `device` and
     `dtype` count only where `denoiser` is a source to load. `on_step` is called whenever tokens of
-    an output that is drawn now change.
+    an output that is drawn now change. `engine` says where outputs are drawn (`strop.engine`).
     """
+    engine = Engine.of(engine)
     if isinstance(denoiser, (str, os.PathLike)):
-        denoiser = load_model(denoiser, device=device, dtype=dtype)
+        denoiser = load_model(denoiser, device=engine.at_home(device), dtype=dtype)
     elif not isinstance(denoiser, Model):
         raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_model knows")
     if spec is not None and not isinstance(spec, SamplerSpec):
@@ -102,6 +107,7 @@ def sample(
         out=out,
         progress=progress,
         on_step=on_step,
+        engine=engine,
     )
     return pools[0]
 
@@ -126,7 +132,7 @@ def sample_cells(
     *,
     n: int | Sequence[int],
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: BatchSize | None = None,
     length: int | None = None,
     canvases: Canvases | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -134,24 +140,29 @@ def sample_cells(
     grow: bool = False,
     progress: Progress | None = None,
     on_step: OnStep | None = None,
+    engine: Engine | str = LOCAL,
 ) -> list[Pool]:
     """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
 
     With `canvases` outputs answer prompts, and these say how many tokens they have. A run that may
-    `grow` keeps the cells that it has beside these.
+    `grow` keeps the cells that it has beside these. With a shard as `engine`, an `Incomplete` names
+    what other shards have not drawn yet.
     """
+    engine = Engine.of(engine)
+    engine.refuse_force(force)
     progress = Silent() if progress is None else progress
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
-    batch_size = (
-        None if batch_size is None else whole_number("batch_size", batch_size, 1, OUTPUT_LIMIT)
-    )
+    batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
     length = usable_length(denoiser, length) if canvases is None else canvases.length
     for spec in specs:
         check_model(denoiser, spec)
     specs = [_with_steps(spec, length) for spec in specs]
     positions = length if canvases is None else canvases.positions
-    sizes = [batch_size or _default_batch(denoiser, spec, positions) for spec in specs]
+    auto = batch_size == AUTO
+    usual = largest_batch if auto else default_batch
+    given = None if batch_size == AUTO else batch_size
+    sizes = [given or usual(denoiser, spec, positions) for spec in specs]
     prompts = None if canvases is None else canvases.spec
     cells = [
         cell_spec(
@@ -159,12 +170,12 @@ def sample_cells(
         )
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
-    work = _Work(denoiser, canvases, progress, on_step)
+    tasks = [
+        Task(cell, count, size, auto)
+        for cell, count, size in zip(cells, counts, sizes, strict=True)
+    ]
     if out is None:
-        return [
-            _in_memory(work, cell, count, size)
-            for cell, count, size in zip(cells, counts, sizes, strict=True)
-        ]
+        return _in_memory(_Work(denoiser, canvases, tasks, engine, progress, on_step))
     asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
     if len(set(counts)) > 1:
         asked["outputs"] = counts
@@ -175,24 +186,12 @@ def sample_cells(
     run = Run.prepare(out, asked, cells, force=force, grow=grow)
     if canvases is not None:
         # Rows of the same ids under other names keep the names that outputs here have already.
-        kept = run.keep_prompts(canvases, pieces_of(denoiser, canvases))
-        work = replace(work, canvases=kept.canvases)
-    mine = [run.cell(cell.id) for cell in cells]
-    on_disk = list(zip(mine, counts, sizes, strict=True))
-    # Another process may be at work here: take what is free first, then wait for the rest.
-    waiting = on_disk
-    for wait in (False, True):
-        taken = []
-        for cell, count, size in waiting:
-            if wait:
-                progress.waiting(cell.spec)
-            with cell.writing(wait=wait) as mine:
-                if mine:
-                    _to_disk(work, cell, count, size)
-                else:
-                    taken.append((cell, count, size))
-        waiting = taken
-    return [cell.pool(count) for cell, count, _ in on_disk]
+        canvases = run.keep_prompts(canvases, pieces_of(denoiser, canvases)).canvases
+    on_disk = [run.cell(cell.id) for cell in cells]
+    _to_disk(_Work(denoiser, canvases, tasks, engine, progress, on_step), on_disk)
+    if engine.shard is not None:
+        _refuse_incomplete(run, on_disk, counts)
+    return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -201,8 +200,76 @@ class _Work:
 
     denoiser: Model
     canvases: Canvases | None
+    tasks: Sequence[Task]
+    engine: Engine
     progress: Progress
     on_step: OnStep | None
+
+    def units(self) -> list[Unit]:
+        """The whole plan."""
+        return cut(units_of(self.denoiser, self.tasks, self.canvases))
+
+    def run(self, desk: Desk, crew: Crew | None) -> None:
+        """All units of a desk, here or by a crew."""
+        if crew is None:
+            walk(Drawing(self.denoiser, self.tasks, self.canvases, self.on_step), desk)
+        else:
+            with crew:
+                drive(crew, desk)
+
+    def crew(self) -> Crew | None:
+        """Who draws instead of this process, if somebody does."""
+        if not self.engine.parallel:
+            return None
+        if self.on_step is not None:
+            raise UserError(
+                "Only a sampler in this process can be watched.",
+                where="`on_step`",
+                fix="use `engine=local`",
+            )
+        recipe = recipe_of(self.denoiser)
+        files = fingerprint(recipe.source, recipe.revision)
+        job = DrawJob(recipe, self.denoiser.spec, files, tuple(self.tasks), self.canvases)
+        return hire(self.engine, job)
+
+
+def _in_memory(work: _Work) -> list[Pool]:
+    if work.engine.shard is not None:
+        raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
+    desk = MemoryDesk([task.cell for task in work.tasks], work.units(), work.progress)
+    work.run(desk, work.crew())
+    return [
+        Pool.of(task.cell, desk.outputs[number], desk.sessions(number))
+        for number, task in enumerate(work.tasks)
+    ]
+
+
+def _to_disk(work: _Work, cells: Sequence[Cell]) -> None:
+    """Draw what is missing, making it durable every few seconds."""
+    shard = work.engine.shard
+    mine = [unit for unit in work.units() if shard is None or shard.has(unit)]
+    crew = None if _complete(mine, cells) else work.crew()
+    workers = None if crew is None else crew.size
+    desk = OutputDesk(cells, mine, work.progress, workers=workers)
+    try:
+        work.run(desk, crew)
+    finally:
+        desk.close()
+
+
+def _complete(units: Sequence[Unit], cells: Sequence[Cell]) -> bool:
+    """Whether nothing is missing: then no worker has to load anything."""
+    there = [cell.indices() for cell in cells]
+    return all(there[unit.cell].issuperset(unit.indices) for unit in units)
+
+
+def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -> None:
+    """This shard is done; say what others have not drawn yet."""
+    missing = {
+        cell.id: set(range(count)) - cell.indices()
+        for cell, count in zip(cells, counts, strict=True)
+    }
+    refuse_missing(run.path, missing)
 
 
 def cell_spec(
@@ -223,8 +290,7 @@ def cell_spec(
     generator = GeneratorSpec(
         checkpoint=denoiser.spec, sampler=sampler, length=length, prompts=prompts
     )
-    stream = SAMPLERS[sampler.name].stream(sampler.implementation, sampler.precision)
-    return CellSpec(generator=generator, seed=seed, batch=batch, stream=stream)
+    return CellSpec.of(generator, seed, batch)
 
 
 def _as_begun(out: str | os.PathLike[str], cell: CellSpec, n: int) -> CellSpec:
@@ -273,19 +339,13 @@ def _not_a(name: str, value: Any, expected: str) -> UserError:
     return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
 
 
-def _default_batch(denoiser: Model, spec: SamplerSpec, length: int) -> int:
-    if spec.implementation == "dense":
-        return max(1, min(64, DENSE_ENTRIES // (length * denoiser.vocab_size)))
-    return max(1, min(1024, FAST_TOKENS // length))
-
-
 def _asked(
     denoiser: Model,
     specs: Sequence[SamplerSpec],
     n: int,
     seed: int,
     length: int,
-    batch_size: int | None,
+    batch_size: BatchSize | None,
 ) -> dict[str, Any]:
     return {
         "checkpoint": denoiser.source,
@@ -296,120 +356,3 @@ def _asked(
         "length": length,
         "batch_size": batch_size,
     }
-
-
-def _in_memory(work: _Work, cell: CellSpec, n: int, batch_size: int) -> Pool:
-    work.progress.start(cell, n, 0)
-    session = new_session(work.denoiser)
-    outputs = []
-    for one in _outputs(work, cell, range(n), n, batch_size):
-        outputs.append(one)
-        work.progress.advance(1, len(one.ids))
-    session |= {"outputs": n, "seconds": sum(one.seconds for one in outputs)}
-    return Pool.of(cell, outputs, [session])
-
-
-def _to_disk(work: _Work, cell: Cell, n: int, batch_size: int) -> None:
-    """Draw what is missing, making it durable every few seconds."""
-    cell.sessions()  # a damaged record is better found before hours of work than after
-    done = cell.indices()
-    missing = [index for index in range(n) if index not in done]
-    work.progress.start(cell.spec, n, n - len(missing))
-    if not missing:
-        cell.merge()
-        return
-    session = {**new_session(work.denoiser), "outputs": 0, "seconds": 0.0}
-    waiting: list[Output] = []
-    last = time.monotonic()
-
-    def flush() -> None:
-        nonlocal last
-        cell.add(waiting)
-        session["outputs"] += len(waiting)
-        session["seconds"] += sum(one.seconds for one in waiting)
-        waiting.clear()  # before anything else can fail: they are on disk, and counted once
-        last = time.monotonic()
-        cell.record(session)
-
-    try:
-        for one in _outputs(work, cell.spec, missing, n, batch_size):
-            waiting.append(one)
-            work.progress.advance(1, len(one.ids))
-            if time.monotonic() - last > FLUSH_SECONDS:
-                flush()
-    finally:
-        if waiting:  # also when interrupted: what is finished is kept
-            flush()
-    cell.merge()
-
-
-def _outputs(
-    work: _Work, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
-) -> Iterator[Output]:
-    """The outputs of a cell that are missing, with their texts and the prompts they answer."""
-    codec, mask_id = work.denoiser.codec, work.denoiser.mask_id
-
-    def text(ids: Sequence[int]) -> str:
-        return "" if codec is None else codec.decode(ids, mask_id=mask_id)
-
-    for one in _draws(work, cell, indices, n, batch_size):
-        if work.canvases is None:
-            yield replace(one, text=None if codec is None else text(one.ids.tolist()))
-            continue
-        canvas = work.canvases.prompt_of(one.index)
-        pieces = tuple(text(part) for part in _gaps(canvas, one.ids.tolist()))
-        words = {} if codec is None else {"text": "".join(pieces), "pieces": pieces}
-        yield replace(one, prompt=canvas.id, **words)
-
-
-def _gaps(canvas: Canvas, response: Sequence[int]) -> Iterator[Sequence[int]]:
-    """The response cut at what is given: a character never reaches across it."""
-    start = 0
-    for size in (len(part) for part in canvas.stretches if part[0] is None):
-        yield response[start : start + size]
-        start += size
-
-
-def _draws(
-    work: _Work, cell: CellSpec, indices: Sequence[int], n: int, batch_size: int
-) -> Iterable[Output]:
-    if cell.batch is not None:
-        return _dense_draws(work, cell, cell.batch.size, set(indices), n)
-    return fast(
-        work.denoiser,
-        cell.generator.sampler,
-        seed=cell.seed,
-        outputs=indices,
-        slots=min(batch_size, len(indices)),
-        length=cell.generator.length,
-        on_step=work.on_step,
-        canvases=work.canvases,
-    )
-
-
-def _dense_draws(
-    work: _Work, cell: CellSpec, size: int, wanted: set[int], n: int
-) -> Iterator[Output]:
-    """Whole batches, because their outputs share random numbers; only missing ones are kept."""
-    on_step = work.on_step
-
-    def tell(output: int, *what: Any) -> None:
-        if on_step is not None and output in wanted:
-            on_step(output, *what)
-
-    for first in range(0, n, size):
-        count = min(size, n - first)
-        if wanted.isdisjoint(range(first, first + count)):
-            continue
-        for one in dense_batch(
-            work.denoiser,
-            cell.generator.sampler,
-            seed=cell.seed,
-            first=first,
-            count=count,
-            length=cell.generator.length,
-            on_step=None if on_step is None else tell,
-            canvases=work.canvases,
-        ):
-            if one.index in wanted:
-                yield one

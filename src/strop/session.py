@@ -28,6 +28,7 @@ def new_session(denoiser: Model) -> dict[str, Any]:
         "session": uuid.uuid4().hex[:12],
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "checkpoint": denoiser.source,
+        "host": platform.node(),
         "device": str(device),
         "device_name": name or platform.machine(),
         "threads": torch.get_num_threads(),

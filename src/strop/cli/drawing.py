@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+
+from strop.errors import UserError
 
 __all__ = [
     "BATCH_SIZE",
@@ -12,8 +14,10 @@ __all__ = [
     "DTYPE",
     "IMPLEMENTATION",
     "LOAD",
+    "NOISE",
     "REVISION",
     "SETTINGS",
+    "batch_of",
 ]
 
 SETTINGS = Annotated[
@@ -21,11 +25,23 @@ SETTINGS = Annotated[
     typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),
 ]
 IMPLEMENTATION = Annotated[str, typer.Option(help="fast, or dense: the public code step by step.")]
+NOISE = Annotated[
+    str, typer.Option(help="Of dense, drawn on: cpu (the same everywhere), or device.")
+]
 BATCH_SIZE = Annotated[
-    int | None, typer.Option(help="Sequences at a time; changes nothing but speed if fast.")
+    str | None,
+    typer.Option(
+        help="Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."
+    ),
 ]
 DEVICE = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:i.")]
-DTYPE = Annotated[str, typer.Option(help="Of the network: auto (float32), bfloat16, float16.")]
+DTYPE = Annotated[
+    str,
+    typer.Option(
+        help="Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of "
+        "the family's public code."
+    ),
+]
 REVISION = Annotated[str | None, typer.Option(help="Of a hub id.")]
 LOAD = Annotated[
     list[str] | None,
@@ -34,3 +50,18 @@ LOAD = Annotated[
         "adapter=DIR; may be repeated."
     ),
 ]
+
+
+def batch_of(text: str | None) -> int | Literal["auto"] | None:
+    """A number of sequences, or the word."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(
+            "The batch size is no number.",
+            where="--batch-size",
+            got=text,
+            expected="a whole number of at least 1, or auto",
+        ) from None

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from strop.cli import output
-from strop.cli.drawing import BATCH_SIZE, DEVICE, DTYPE, IMPLEMENTATION, LOAD, REVISION, SETTINGS
+from strop.cli.drawing import (
+    BATCH_SIZE,
+    DEVICE,
+    DTYPE,
+    IMPLEMENTATION,
+    LOAD,
+    REVISION,
+    SETTINGS,
+    batch_of,
+)
 from strop.cli.progress import reporter
 from strop.cli.values import listed, named, options
 from strop.errors import UserError
@@ -127,7 +136,7 @@ def run(
             implementation=cast(Any, implementation),
             chat=chat,
             bos=cast(Any, bos),
-            batch_size=batch_size,
+            batch_size=batch_of(batch_size),
             device=device,
             dtype=dtype,
             revision=revision,

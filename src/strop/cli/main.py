@@ -18,7 +18,7 @@ from strop.cli import output
 from strop.cli.entry import main
 from strop.cli.examples import examples
 from strop.cli.flags import Verb, speaking
-from strop.errors import Incomplete, StropError, UserError, missing_package
+from strop.errors import Incomplete, StropError, UserError, missing_package, out_of_memory
 from strop.version import __version__
 
 # typer carries its own copy of click in some releases and imports it in others; the common
@@ -42,6 +42,7 @@ VERBS: tuple[str, ...] = (
     "theory",
     "train",
     "task",
+    "lm_eval",
     "models",
     "doctor",
 )
@@ -115,7 +116,7 @@ def _told(error: BaseException, verb: Verb) -> StropError | None:
         return INTERRUPTED
     if type(error).__name__ == "PanicException":  # of a library in Rust; its class has no home
         return UserError("A library has given up.", got=str(error).splitlines()[0][:200])
-    if _out_of_memory(error):
+    if out_of_memory(error):
         return verb.error(_memory(error))
     if isinstance(error, ModuleNotFoundError):
         return missing_package(error)
@@ -157,20 +158,6 @@ def _silence_stdout() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    # torch says it with a RuntimeError on the CPU and with a class of its own on CUDA; its name is
-    # enough, and importing torch for it would be dear.
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
-        return True
-    # The loader says it with an ImportError, when even the libraries do not fit.
-    words = ("allocate memory", "failed to map segment", "cannot allocate")
-    return isinstance(error, (RuntimeError, ImportError, OSError)) and any(
-        word in str(error).lower() for word in words
-    )
 
 
 def _memory(error: BaseException) -> UserError:

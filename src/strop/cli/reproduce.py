@@ -40,12 +40,18 @@ def reproduce(
     evaluator: Annotated[str | None, typer.Option(help="Instead of the paper's.")] = None,
     steps: Annotated[str | None, typer.Option(help="Instead of the paper's budgets.")] = None,
     n: Annotated[int | None, typer.Option("-n", "--n", help="Instead of the paper's.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Problems of a task, from the first; the paper's are all.")
+    ] = None,
     held_out: Annotated[
         Path | None, typer.Option(help="JSON lines of texts: of the posterior loss, or the guard.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Root seed; 0 by default.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:i.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of the generator's network.")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="Of the generator's network: float32, bfloat16, float16, public."),
+    ] = None,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """List the paper's tables and figures, or run one and print paper and measured side by side."""
@@ -57,6 +63,7 @@ def reproduce(
     if out is None:
         raise UserError("A study needs a place.", where="-o/--out", fix=f"-o runs/{id}")
     given: dict[str, Any] = {"held_out": held_out, "seed": seed, "device": device, "dtype": dtype}
+    given["limit"] = limit
     given["steps"] = None if steps is None else listed(steps, int, "--steps")
     given |= _lists(id, n, evaluator)
     with output.warnings_noted(), reporter() as bar:

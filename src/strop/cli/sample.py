@@ -5,14 +5,24 @@ from __future__ import annotations
 import itertools
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
-from strop.cli.drawing import BATCH_SIZE, DEVICE, DTYPE, IMPLEMENTATION, LOAD, REVISION, SETTINGS
+from strop.cli.drawing import (
+    BATCH_SIZE,
+    DEVICE,
+    DTYPE,
+    IMPLEMENTATION,
+    LOAD,
+    NOISE,
+    REVISION,
+    SETTINGS,
+    batch_of,
+)
 from strop.cli.examples import examples
 from strop.cli.progress import label, reporter
 from strop.cli.prompted import Asked
@@ -86,6 +96,7 @@ def sample(
     ] = None,
     settings: SETTINGS = None,
     implementation: IMPLEMENTATION = "fast",
+    noise: NOISE = "cpu",
     length: Annotated[
         int | None,
         typer.Option(
@@ -127,7 +138,8 @@ def sample(
 
     The same command continues a run that was interrupted; nothing is drawn twice.
     """
-    _check_numbers(n, seed, length, batch_size)
+    batch = batch_of(batch_size)
+    _check_numbers(n, seed, length, batch)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
     from strop.store import Run
@@ -139,6 +151,7 @@ def sample(
         "top_p": top_p,
         "finish": finish,
         "implementation": implementation,
+        "noise": noise,
         "settings": own if sampler else {},
     }
     specs = _specs(steps, temperature, precision, grid, common)
@@ -189,7 +202,7 @@ def sample(
             specs,
             n=outputs_of(canvases, UNSAID if n is None else n, per_prompt, default=16),
             seed=seed,
-            batch_size=batch_size,
+            batch_size=batch,
             length=length,
             canvases=canvases,
             out=out,
@@ -232,11 +245,13 @@ def _specs(
     ]
 
 
-def _check_numbers(n: int | None, seed: int, length: int | None, batch_size: int | None) -> None:
+def _check_numbers(
+    n: int | None, seed: int, length: int | None, batch_size: int | Literal["auto"] | None
+) -> None:
     """What needs no model to be seen: it may be large, or far away."""
     whole_number("seed", seed, 0, SEED_LIMIT)
     for name, value in (("n", n), ("length", length), ("batch_size", batch_size)):
-        if value is not None:
+        if value is not None and value != "auto":
             whole_number(name, value, 1, OUTPUT_LIMIT)
 
 

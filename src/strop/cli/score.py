@@ -88,7 +88,9 @@ def score(
         output.positive("--batch-size", batch_size)
     policies = _policies(span)
     names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
-    if _is_texts(run):
+    from strop.groupeval.inputs import holds_texts
+
+    if holds_texts(run):
         alone = {"--own-ids": own_ids, "--held-out": held_out is not None}
         _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
         return
@@ -116,17 +118,6 @@ def score(
     output.next_command(f"strop report {shlex.quote(str(run))} -o report.html")
 
 
-def _is_texts(path: Path) -> bool:
-    """Whether this is no run directory but something that holds texts."""
-    from strop.groupeval.inputs import READERS
-
-    if path.is_file():
-        return path.suffix.lower() in READERS
-    from strop.store.layout import STUDY
-
-    return path.is_dir() and not (path / STUDY).exists() and any(path.glob("*.txt"))
-
-
 def _check(run: Path, cells: list[Cell]) -> None:
     if not cells or all(not cell.indices() for cell in cells):
         raise UserError(
@@ -145,10 +136,12 @@ def _policies(text: str) -> list[SpanPolicy]:
 
 
 def _loaded(name: str, device: str, dtype: str) -> Evaluator:
-    from strop.metrics.evaluator import load_evaluator
+    from strop.metrics.known import Late, known_evaluator
 
     with output.warnings_noted():
-        evaluator = load_evaluator(name, device=device, dtype=dtype)
+        evaluator = known_evaluator(name, device=device, dtype=dtype)
+    if isinstance(evaluator, Late):  # nothing may have to be scored
+        return evaluator
     output.note(
         f"{evaluator.source}: context {evaluator.context}, on {evaluator.device}, in "
         f"{evaluator.spec.dtype}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from strop.checkpoints.family import (
 )
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
-from strop.denoisers.loading import Loading
+from strop.denoisers.loading import Loading, Recipe
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "bfloat16", "float16")
+PUBLIC = "public"
+"""The casts of the family's public code."""
 _SHARED = "strop.denoisers.load:load_transformer"
 
 
@@ -87,15 +90,18 @@ def load_model(
     `weights` chooses between EMA (the default) and raw weights of a training file; `family` names
     the diffusion family where the files do not. `dtype` is that of the matrix products;
     normalisations and the residual stream stay in float32 (in a causal model of transformers, where
-    that library keeps them so). `load` are options for transformers, where it does the loading
-    (LLaDA, Dream): attention kernel, quantisation, placement, an adapter.
+    that library keeps them so); `public` has the casts of the family's public code. `load` are
+    options for transformers, where it does the loading (LLaDA, Dream): attention kernel,
+    quantisation, placement, an adapter.
     """
     place = resolve_device(device)
-    kind = resolve_dtype(dtype, place)
+    if dtype != PUBLIC:
+        resolve_dtype(dtype, place)  # before anything is fetched
     known_family(family)
     found = locate(source, revision)
-    loading = Loading(weights, family, place, kind, load or {})
     record = FAMILIES[family_at(found) or family or "mdlm"]
+    kind = resolve_dtype(dtype, place, public=record.public_dtype)
+    loading = Loading(weights, family, place, kind, load or {})
     if load and record.load == _SHARED:
         raise UserError(
             f"A checkpoint of the family {record.name!r} takes no options for transformers.",
@@ -103,7 +109,10 @@ def load_model(
             got=", ".join(load),
             fix="leave `load` out",
         )
-    return resolve(record.load)(found, loading)
+    model = resolve(record.load)(found, loading)
+    with suppress(AttributeError):  # of a plug-in's, which may take no attributes
+        model.recipe = Recipe.of(found, weights, family, dtype, load or {})
+    return model
 
 
 def load_transformer(found: Located, loading: Loading) -> Model:
@@ -165,12 +174,19 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def resolve_dtype(name: str, device: torch.device) -> str:
-    """Full precision unless asked otherwise: the sampler's law should not hang on the device."""
-    if name == "auto":
+def resolve_dtype(name: str, device: torch.device, *, public: str | None = None) -> str:
+    """Full precision unless asked otherwise: the sampler's law should not hang on the device.
+
+    `public` is what that name means for a family; its casts are for GPUs, and on a CPU the public
+    codes that have them compute in float32.
+    """
+    if name == "auto" or (name == PUBLIC == public and device.type == "cpu"):
         return "float32"
+    if name == PUBLIC and public is not None:
+        return public if public == PUBLIC else resolve_dtype(public, device)
     if name not in DTYPES:
-        raise unknown_name("network dtype", name, ["auto", *DTYPES], where="`dtype`")
+        known = ["auto", *DTYPES, *([PUBLIC] if public else [])]
+        raise unknown_name("network dtype", name, known, where="`dtype`")
     if name != "float32" and device.type == "cpu":
         # Seen: an eighth of float32's speed, and on one machine an illegal instruction.
         raise UserError(

@@ -36,7 +36,7 @@ class NetworkDenoiser:
         self.source = source
         self.codec = codec
         self.device = torch.device(device)
-        self.dtype: torch.dtype = getattr(torch, spec.network_dtype)
+        self.dtype = product_dtype(spec.network_dtype)
         self.vocab_size = shape.vocab_size
         self.mask_id = shape.mask_id
         self.length = shape.length
@@ -67,6 +67,15 @@ class NetworkDenoiser:
         if sigma is None:
             return None
         return torch.as_tensor(sigma, dtype=torch.float32).expand(batch).to(self.device)
+
+
+def product_dtype(name: str) -> torch.dtype:
+    """That of the matrix products in blocks and head; embedding and noise level are float32.
+
+    The public codes of these families have bfloat16 there and return bfloat16 scores: `public` is
+    the same network as `bfloat16`, and the dense sampler also goes on in bfloat16 as they do.
+    """
+    return torch.bfloat16 if name == "public" else getattr(torch, name)
 
 
 def described(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from strop.errors import UserError
-from strop.metrics.causal import END_OF_TEXT, Evaluator
 from strop.metrics.spans import (
+    END_OF_TEXT,
     Document,
     Passage,
     Reading,
@@ -29,6 +30,9 @@ from strop.metrics.spans import (
     split_ids,
 )
 from strop.spec import SpanPolicy
+
+if TYPE_CHECKING:
+    from strop.metrics.causal import Evaluator
 
 __all__ = ["answer_spans", "check_policy"]
 

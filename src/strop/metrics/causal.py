@@ -19,10 +19,7 @@ from torch import Tensor
 from strop.errors import UserError
 from strop.spec import EvaluatorSpec
 
-__all__ = ["END_OF_TEXT", "HEAD_ENTRIES", "Evaluator", "chunked_log_probs", "head_comes_apart"]
-
-END_OF_TEXT = "<|endoftext|>"
-"""How the end of a document reads in the text of an output."""
+__all__ = ["HEAD_ENTRIES", "Evaluator", "chunked_log_probs", "head_comes_apart"]
 
 HEAD_ENTRIES = 2**23
 """Numbers in one slice of the head's output: 32 MB in float32."""

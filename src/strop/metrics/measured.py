@@ -23,7 +23,7 @@ from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out
 from strop.metrics.repetition import NGRAM
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.store import Cell, Run, ScoreTable
-from strop.store.tables import token_ids
+from strop.store.tables import TOKENS, token_ids
 
 __all__ = [
     "SMALL",
@@ -199,7 +199,8 @@ def measured_cell(cell: Cell, guard: Guard | None = None) -> Measured:
 
     What follows from ids and texts alone and was not scored yet is computed here.
     """
-    table = cell.table()
+    columns = ("text", "ids", "nfe", "seconds", TOKENS)
+    table = cell.table([name for name in columns if name in cell.columns()])
     index, texts = table["index"].to_numpy(), table["text"].to_pylist()
     ids = token_ids(table, cell.spec)
     if guard is None:

@@ -10,19 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
 from strop.metrics.answers import answer_spans, check_policy
-from strop.metrics.causal import Evaluator
 from strop.metrics.score import Outputs, score_outputs
 from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
 from strop.progress import Progress
 from strop.spec import MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.prompts import KeptPrompts
+
+if TYPE_CHECKING:
+    from strop.metrics.causal import Evaluator
 
 __all__ = [
     "BATCH_TOKENS",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,10 @@ from strop.metrics.metric import leave_out_broken, metrics
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell
-from strop.store.tables import PIECES, token_ids
+from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "FLUSH_SECONDS",
@@ -27,6 +31,8 @@ __all__ = [
 ]
 
 FLUSH_SECONDS = 2.0
+FLUSH_SHARE = 20
+"""How much longer than a flush the work between two of them takes, at least."""
 
 Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
 """From some outputs' texts and ids [n, L] to columns; -1 behind an output that is shorter."""
@@ -49,7 +55,7 @@ def score_records(cell: Cell) -> None:
     for record in metrics():
         if record.measure is None or record.of_pool:
             continue
-        if record.needs_text and None in cell.table()["text"].to_pylist():
+        if record.needs_text and any(some["text"].null_count for some in cell.rows(["text"])):
             continue
         with leave_out_broken(record):
             score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
@@ -107,11 +113,10 @@ def score_outputs(
 ) -> None:
     """Measure the outputs that the metric's file lacks, making them durable every few seconds.
 
-    `batch` is how many outputs go to `measure` at a time: all, by default.
+    `batch` is how many outputs go to `measure` at a time.
     """
     progress = Silent() if progress is None else progress
-    table = cell.table()
-    index = table["index"].to_numpy()
+    index = np.array(sorted(cell.indices()), np.int64)
     if len(index) == 0:
         raise UserError(
             "The cell has no outputs to score.",
@@ -119,39 +124,61 @@ def score_outputs(
             fix="run the command that made the run again; it draws what is missing",
         )
     known = cell.score(metric)
-    missing = np.flatnonzero(~np.isin(index, [] if known is None else known.index))
+    missing = index if known is None else np.setdiff1d(index, known.index)
     progress.start(cell.spec, len(index), len(index) - len(missing), what)
     if not len(missing):
         return
-    ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
-    pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
-    if needs_text and any(text is None for text in texts):
-        raise UserError(
-            "The outputs have no text, only token ids.",
-            where=cell.path,
-            expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
-            fix="sample with the tokenizer in place; or score what needs no text: `evaluator` none",
-        )
     waiting: list[dict[str, NDArray]] = []
-    last = time.monotonic()
+    last, pause = time.monotonic(), FLUSH_SECONDS
 
     def flush() -> None:
-        nonlocal last
+        nonlocal last, pause
+        began = time.monotonic()
         names = waiting[0]
         cell.add_scores(metric, {k: np.concatenate([one[k] for one in waiting]) for k in names})
         waiting.clear()
         last = time.monotonic()
+        # The file is written whole: where that takes long, seldom, or time would grow as n squared.
+        pause = max(FLUSH_SECONDS, FLUSH_SHARE * (last - began))
 
-    size = batch or len(missing)
     try:
-        for start in range(0, len(missing), size):
-            rows = missing[start : start + size]
-            own = None if pieces is None else [pieces[i] for i in rows]
-            some = Outputs(index[rows], [texts[i] for i in rows], ids[rows], own)
-            waiting.append({"index": index[rows], **measure(some)})
-            progress.advance(len(rows), int((some.ids >= 0).sum()))
-            if time.monotonic() - last > FLUSH_SECONDS:
+        for some in _batches(cell, missing, batch or ROWS):
+            if needs_text and None in some.texts:
+                raise UserError(
+                    "The outputs have no text, only token ids.",
+                    where=cell.path,
+                    expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
+                    fix="sample with the tokenizer in place; or score what needs no text: "
+                    "`evaluator` none",
+                )
+            waiting.append({"index": some.index, **measure(some)})
+            progress.advance(len(some.index), int((some.ids >= 0).sum()))
+            if time.monotonic() - last > pause:
                 flush()
     finally:
         if waiting:  # also when interrupted: what is finished is kept
             flush()
+
+
+def _batches(cell: Cell, wanted: NDArray[np.int64], size: int) -> Iterator[Outputs]:
+    """Some outputs of a cell, `size` at a time; few more than that are in memory."""
+    import pyarrow as pa
+
+    columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
+    waiting: list[pa.Table] = []
+    for table in cell.rows(columns, rows=max(size, ROWS)):
+        mine = np.isin(table["index"].to_numpy(), wanted)
+        waiting.append(table.filter(pa.array(mine)))
+        whole = pa.concat_tables(waiting)
+        full = len(whole) // size * size
+        for start in range(0, full, size):
+            yield _outputs(cell, whole.slice(start, size))
+        waiting = [whole.slice(full)]
+    if waiting and len(waiting[0]):
+        yield _outputs(cell, waiting[0])
+
+
+def _outputs(cell: Cell, table: pa.Table) -> Outputs:
+    pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
+    index, texts = table["index"].to_numpy(), table["text"].to_pylist()
+    return Outputs(index, texts, token_ids(table, cell.spec), pieces)

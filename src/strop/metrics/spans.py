@@ -12,15 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
-from strop.metrics.causal import END_OF_TEXT, Evaluator
 from strop.spec import SpanPolicy
 
+if TYPE_CHECKING:
+    from strop.metrics.causal import Evaluator
+
 __all__ = [
+    "END_OF_TEXT",
     "POLICIES",
     "Document",
     "Part",
@@ -35,6 +39,9 @@ __all__ = [
     "spans",
     "split_ids",
 ]
+
+END_OF_TEXT = "<|endoftext|>"
+"""How the end of a document reads in the text of an output."""
 
 PUBLIC_CHUNK, LLAMA2_CHUNK = 1024, 4096
 """What the public code reads at once, whatever the evaluator could."""

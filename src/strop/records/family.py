@@ -50,6 +50,9 @@ class Family:
     """Makes a checkpoint of the embedded model, so that studies run anywhere."""
     precision: Precision | None = None
     """The precision in which its public code draws."""
+    public_dtype: str | None = None
+    """What `dtype=public` is on a GPU: a dtype, or `public` for casts that no single one names
+    (`strop.denoisers.network`); None: not known."""
     colour: str = "#5c6672"
     """In figures that compare families."""
     version: str | None = None
@@ -65,6 +68,7 @@ _BUILT_IN = (
         names=("subs",),
         layout="strop.denoisers.mdlm:layout",
         precision="float32",
+        public_dtype="public",
         colour="#1f5fa8",
     ),
     Family(
@@ -77,6 +81,7 @@ _BUILT_IN = (
         layout="strop.denoisers.sedd:layout",
         small="strop.studies.families:small_sedd",
         precision="float32",
+        public_dtype="public",
         colour="#8a8a8a",
     ),
     Family(
@@ -90,6 +95,7 @@ _BUILT_IN = (
         layout="strop.denoisers.duo:layout",
         small="strop.studies.families:small_duo",
         precision="float64",
+        public_dtype="public",
         colour="#2a8a57",
     ),
     Family(
@@ -102,6 +108,7 @@ _BUILT_IN = (
         layout="strop.denoisers.didi:layout",
         small="strop.studies.families:small_didi",
         precision="float32",
+        public_dtype="public",
         colour="#d1660b",
     ),
     Family(
@@ -114,6 +121,7 @@ _BUILT_IN = (
         architectures=("LLaDAModelLM",),
         layout="strop.denoisers.llada:layout",
         precision="float64",
+        public_dtype="bfloat16",
         colour="#7b4fa3",
     ),
     Family(
@@ -126,6 +134,7 @@ _BUILT_IN = (
         architectures=("DreamModel",),
         layout="strop.denoisers.dream:layout",
         precision="float32",
+        public_dtype="bfloat16",
         colour="#b8860b",
     ),
     Family(
@@ -135,8 +144,9 @@ _BUILT_IN = (
         load="strop.denoisers.causal:load_causal",
         noise=None,
         time_conditioned=False,
-        architectures=("ForCausalLM", "LMHeadModel"),
+        architectures=("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"),
         precision="float32",
+        public_dtype="float32",
         colour="#222222",
     ),
 )

@@ -14,12 +14,13 @@ from strop.errors import UserError
 from strop.registry import Reference, Registry
 from strop.settings import Setting
 
-__all__ = ["SAMPLERS", "Finish", "Implementation", "Nucleus", "Precision", "Sampler"]
+__all__ = ["SAMPLERS", "Finish", "Implementation", "Noise", "Nucleus", "Precision", "Sampler"]
 
 Finish = Literal["greedy", "draw", "none"]
 Implementation = Literal["fast", "dense"]
 Nucleus = Literal["reaching", "within"]
 Precision = Literal["float32", "float64"]
+Noise = Literal["cpu", "device"]
 
 
 @dataclass(frozen=True)

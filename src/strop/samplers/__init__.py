@@ -27,7 +27,7 @@ from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.start import by_shape
 from strop.spec import SamplerSpec, check_prompts
 
-__all__ = ["check_model", "dense_batch", "fast"]
+__all__ = ["batches", "check_model", "dense_batch", "fast"]
 
 
 def check_model(model: Model, spec: SamplerSpec) -> None:
@@ -58,6 +58,22 @@ def _pads(model: Model, spec: SamplerSpec) -> bool:
     return built_in and isinstance(model, PaddingDenoiser) and not model.time_conditioned
 
 
+def batches(
+    model: Model,
+    spec: SamplerSpec,
+    outputs: Sequence[int],
+    size: int,
+    *,
+    canvases: Canvases | None = None,
+) -> list[Sequence[int]]:
+    """The outputs in groups of up to `size` that a fast sampler can draw in one batch."""
+    groups: list[Sequence[int]] = [outputs]
+    if canvases is not None:
+        shapes = by_shape(canvases, outputs, padding=_pads(model, spec))
+        groups = [group for _, group in shapes]
+    return [one[k : k + size] for one in groups for k in range(0, len(one), size)]
+
+
 def _check(model: Model, spec: SamplerSpec, canvases: Canvases | None) -> None:
     check_model(model, spec)
     if canvases is not None:
@@ -75,7 +91,7 @@ def dense_batch(
     on_step: OnStep | None = None,
     canvases: Canvases | None = None,
 ) -> list[Output]:
-    """Outputs first .. first + count - 1, drawn together from one CPU generator.
+    """Outputs first .. first + count - 1, drawn together from one generator, where `noise` says.
 
     The generator of the first batch has the seed itself, as a user of the public code would set it.
     With `canvases` outputs answer prompts, and those of one shape share a generator; `length`
@@ -102,7 +118,8 @@ def _dense_group(
     canvases: Canvases | None,
 ) -> list[Output]:
     """Sequences of one length, which share random numbers."""
-    generator, first = torch.Generator(), outputs[0]
+    place = denoiser.device if spec.noise == "device" else torch.device("cpu")
+    generator, first = torch.Generator(place), outputs[0]
     generator.manual_seed(seed if first == 0 else derive_seed(seed, "dense", first))
     # A causal model takes the denoiser's place: its sampler knows.
     model, count = cast(Denoiser, denoiser), len(outputs)

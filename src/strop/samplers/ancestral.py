@@ -48,7 +48,7 @@ def cached(run: DenseRun) -> Tensor:
     ids, prediction = run.start(), None
     for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
         if prediction is None:
-            prediction = run.log_probs(ids, sigma).to(run.dtype).exp()
+            prediction = run.probabilities(run.log_probs(ids, sigma))
         moved = update(run, ids, prediction, t, s)
         if run.denoiser.time_conditioned or not moved.equal(ids):
             prediction = None
@@ -60,7 +60,7 @@ def uncached(run: DenseRun) -> Tensor:
     """`ddpm`: a network call at every step, times passed through the noise schedule."""
     ids = run.start()
     for s, sigma in zip(run.grid.s, run.grid.sigmas(), strict=False):
-        prediction = run.log_probs(ids, sigma).to(run.dtype).exp()
+        prediction = run.probabilities(run.log_probs(ids, sigma))
         hidden = 1 - (-sigma).exp()
         ids = run.step(ids, update(run, ids, prediction, hidden, 1 - (-sigma_of(s)).exp()))
     return run.public_finish(ids)

@@ -45,7 +45,8 @@ def ancestral(run: DenseRun) -> Tensor:
     """
     run.grid = neighbouring(run.grid)
     shape = (run.batch, run.length)
-    ids = torch.randint(run.denoiser.vocab_size, shape, generator=run.generator)
+    source = run.generator
+    ids = torch.randint(run.denoiser.vocab_size, shape, generator=source, device=source.device)
     ids = run.begin.hold(ids.to(run.denoiser.device))
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s)))

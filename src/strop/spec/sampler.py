@@ -21,6 +21,7 @@ from strop.records import (
     SAMPLERS,
     Finish,
     Implementation,
+    Noise,
     Precision,
     Sampler,
     default_sampler,
@@ -63,6 +64,10 @@ class SamplerSpec(Spec):
     """
     implementation: Implementation = "fast"
     """`dense` follows the public code step by step; `fast` has the same law at a lower cost."""
+    noise: Noise = "cpu"
+    """Where `dense` draws its random numbers: on the CPU, copied, the same on every machine; or on
+    the network's device, as the public codes do there. A device's float32 numbers may be another
+    law: for cost, not for parity."""
     settings: dict[str, Value] = Field(default_factory=dict)
     """What only this sampler has, e.g. ReMDM's `eta`; `SAMPLERS[name].settings` declares them.
 
@@ -74,7 +79,10 @@ class SamplerSpec(Spec):
 
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return left_out(dump(self), "settings", "version")
+        fields = left_out(dump(self), "settings", "version")
+        if self.noise == "cpu":  # ids are older than this field
+            fields.pop("noise", None)
+        return fields
 
     @model_validator(mode="before")
     @classmethod
@@ -175,6 +183,13 @@ def _check_offered(spec: SamplerSpec, facts: Sampler) -> None:
             got=spec.finish,
             expected="one of " + ", ".join(facts.finishes),
         )
+    if spec.implementation == "fast" and spec.noise != "cpu":
+        raise UserError(
+            "Only the dense form draws a number per class, on the CPU or on the device.",
+            where="SamplerSpec.noise",
+            got=f"noise={spec.noise!r} with implementation='fast'",
+            fix="use `implementation=dense`, or leave `noise` out",
+        )
     if (
         spec.implementation == "fast"
         and facts.fast is not None
@@ -228,6 +243,7 @@ class OperatingPoint:
         usual = facts.finish if spec.grid == "uniform" else "draw"
         words += [f"finish {spec.finish}"] if spec.finish != usual else []
         words += [spec.implementation] if spec.implementation != "fast" else []
+        words += ["noise of the device"] if spec.noise != "cpu" else []
         words += [f"{k} {v}" for k, v in spec.settings.items() if v != facts.settings[k].default]
         name = "" if spec.name == default_sampler(facts.family) else f"{spec.name} "
         return f"{name}({', '.join(words)})"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.disk import TEMPORARY, disk, locked, write
+from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, filler
 from strop.spec import CellSpec, MetricSpec
@@ -18,7 +18,18 @@ from strop.store.documents import as_json, damaged, read_json
 from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
-from strop.store.tables import PROMPT, output_table, read_parquet, token_ids, write_parquet
+from strop.store.stream import in_order
+from strop.store.tables import (
+    PROMPT,
+    ROWS,
+    lists,
+    output_table,
+    read_batches,
+    read_parquet,
+    token_ids,
+    write_parquet,
+    write_stream,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,6 +85,30 @@ class Cell:
                             leftover.unlink(missing_ok=True)
             yield mine
 
+    @contextmanager
+    def drawing(self, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the cell together with others who draw: nobody starts it anew meanwhile.
+
+        Who draws which outputs is settled by `claim`. Yields False at once if somebody holds the
+        cell alone and `wait` is off.
+        """
+        with self.writing(wait=False):
+            """Whoever is alone here removes what a killed session left."""
+        with shared(self.path, wait=wait) as mine:
+            if mine:
+                self._still_here()
+            yield mine
+
+    @contextmanager
+    def claim(self, first: int) -> Iterator[bool]:
+        """Be the only one at work on the unit whose first output this is, if nobody is."""
+        with claimed(self.path / f"{CLAIM}{first:08d}") as mine:
+            yield mine
+
+    def _alone(self) -> AbstractContextManager[bool]:
+        """For the moment in which files are read and written anew."""
+        return claimed(self.path / f"{CLAIM}files", wait=True)
+
     def _still_here(self) -> None:
         if not (self.path / SPEC).exists():
             raise UserError(
@@ -84,28 +119,84 @@ class Cell:
 
     def indices(self) -> set[int]:
         """Which outputs are on disk."""
-        return set(self._read(["index"])["index"].to_pylist())
+        return set(self._read(["index"])["index"].to_numpy().tolist())
 
-    def add(self, rows: Iterable[Output]) -> None:
+    def indices_of(self, path: Path) -> set[int]:
+        """Which outputs are in one of its files."""
+        schema = output_table([], self.spec).schema
+        return set(read_parquet(path, schema, ["index"])["index"].to_pylist())
+
+    def files(self) -> list[Path]:
+        """Those that hold outputs now.
+
+        Parts first: one that is merged after they were listed is in the merged file.
+        """
+        parts = sorted((self.path / PARTS).glob("*.parquet"))
+        whole = self.path / OUTPUTS
+        return [whole, *parts] if whole.exists() else parts
+
+    def add(self, rows: Iterable[Output]) -> Path | None:
         """Make some outputs durable; they become part of `outputs.parquet` at `merge`."""
         rows = sorted(rows, key=lambda row: row.index)
-        if rows:
-            name = f"{rows[0].index:08d}-{rows[-1].index:08d}-{uuid.uuid4().hex[:8]}.parquet"
-            write_parquet(self.path / PARTS / name, output_table(rows, self.spec))
+        return self.add_table(output_table(rows, self.spec)) if rows else None
+
+    def add_table(self, table: pa.Table) -> Path:
+        """The same for rows of another cell of this spec; the file that holds them."""
+        index = table["index"].to_numpy()
+        name = f"{index.min():08d}-{index.max():08d}-{uuid.uuid4().hex[:8]}.parquet"
+        write_parquet(self.path / PARTS / name, table)
+        return self.path / PARTS / name
 
     def merge(self) -> None:
-        """Fold all parts into `outputs.parquet`; the parts go only when that is in place."""
-        parts = sorted((self.path / PARTS).glob("*.parquet"))
-        if not parts:
-            return
-        write_parquet(self.path / OUTPUTS, self.table())
-        with disk(self.path):
-            for part in parts:
-                part.unlink()
+        """Fold all parts into `outputs.parquet`; the parts go only when that is in place.
 
-    def table(self) -> pa.Table:
-        """All outputs, by index, each once."""
-        table = self._read()
+        Others may add parts meanwhile; two who merge take turns.
+        """
+        if not any((self.path / PARTS).glob("*.parquet")):
+            return
+        with self._alone():
+            parts = sorted((self.path / PARTS).glob("*.parquet"))
+            if not parts:
+                return
+            write_stream(self.path / OUTPUTS, output_table([], self.spec).schema, self.rows())
+            with disk(self.path):
+                for part in parts:
+                    part.unlink()
+
+    def columns(self) -> list[str]:
+        """What is known of an output, by the names of the table."""
+        return output_table([], self.spec).column_names
+
+    def rows(self, columns: Sequence[str] | None = None, *, rows: int = ROWS) -> Iterator[pa.Table]:
+        """All outputs by index, each once, up to `rows` at a time: for cells of any size.
+
+        Where another process merges files that are being read, it goes on in the merged one.
+        """
+        schema, done = output_table([], self.spec).schema, -1
+        for _ in range(READ_ATTEMPTS):
+            try:
+                for table in in_order(
+                    self.files(), self._first, schema, columns, after=done, rows=rows
+                ):
+                    yield table
+                    done = int(table["index"][-1].as_py())
+            except FileNotFoundError:
+                continue
+            return
+        raise self._restless()
+
+    def _first(self, path: Path) -> int | None:
+        """The least index in a file; a part has it in its name."""
+        name = path.name.partition("-")[0]
+        if path.parent.name == PARTS and name.isdigit():
+            return int(name)
+        schema = output_table([], self.spec).schema
+        first = next(read_batches(path, schema, ["index"], 1), None)
+        return None if first is None else int(first["index"][0].as_py())
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All outputs, by index, each once; of some columns, the index among them."""
+        table = self._read(None if columns is None else list(dict.fromkeys(["index", *columns])))
         # A crash between renaming the merged file and removing its parts leaves rows twice; they
         # are equal, so the first of each index is as good as any.
         index = table["index"].to_numpy()
@@ -116,7 +207,7 @@ class Cell:
         """The outputs 0 .. n - 1 (all that there are, by default)."""
         table = self.table()
         if n is None:
-            n = 1 + max(table["index"].to_pylist(), default=-1)
+            n = 1 + int(table["index"].to_numpy().max(initial=-1))
         have = int((table["index"].to_numpy() < n).sum())
         table = table.slice(0, n)
         if have < n:
@@ -126,7 +217,6 @@ class Cell:
                 got=f"{have} of {n} outputs",
                 fix="run the command that made it again; it draws what is missing",
             )
-        changed = table["changed"].to_pylist()
         texts = table["text"].to_pylist()
         ids = token_ids(table, self.spec)
         prompted = PROMPT in table.column_names
@@ -139,7 +229,7 @@ class Cell:
             nfe=table["nfe"].to_numpy(),
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
-            changed=[None if one is None else np.array(one, np.int32) for one in changed],
+            changed=lists(table["changed"]),
             provenance=self.sessions(),
         )
 
@@ -155,8 +245,10 @@ class Cell:
 
     def record(self, session: Mapping[str, Any]) -> None:
         """Write or update one session's entry, known by its `session` id."""
-        others = [s for s in self.sessions() if s["session"] != session["session"]]
-        write(self.path / COST, as_json({"format": FORMAT, "sessions": [*others, dict(session)]}))
+        with self._alone():
+            others = [s for s in self.sessions() if s["session"] != session["session"]]
+            document = {"format": FORMAT, "sessions": [*others, dict(session)]}
+            write(self.path / COST, as_json(document))
 
     def prompts(self) -> KeptPrompts | None:
         """What the outputs answer; None without prompts."""
@@ -188,17 +280,15 @@ class Cell:
 
         empty = output_table([], self.spec)
         for _ in range(READ_ATTEMPTS):
-            # Parts first: one that is merged after this line is in the merged file, or gone when
-            # its turn comes, and then all is read again.
-            parts = sorted((self.path / PARTS).glob("*.parquet"))
-            whole = self.path / OUTPUTS
-            files = [whole, *parts] if whole.exists() else parts
             try:
-                tables = [read_parquet(path, empty.schema, columns) for path in files]
-            except FileNotFoundError:
+                tables = [read_parquet(path, empty.schema, columns) for path in self.files()]
+            except FileNotFoundError:  # a part was merged before its turn came
                 continue
             return pa.concat_tables([empty.select(columns or empty.column_names), *tables])
-        raise UserError(
+        raise self._restless()
+
+    def _restless(self) -> UserError:
+        return UserError(
             "The cell's files change while they are read.",
             where=self.path,
             fix="run the same command again",

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
+from strop.disk import CLAIM, LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
 from strop.prompts import Canvases
 from strop.spec import CellSpec
@@ -234,6 +234,7 @@ class Run:
             for cell in cells:
                 made = [cell / SPEC, cell / OUTPUTS, cell / COST, *cell.rglob(TEMPORARY + "*")]
                 made += [*(cell / PARTS).glob("*.parquet"), *(cell / SCORES).glob("*.parquet")]
+                made += cell.glob(CLAIM + "*")
                 for file in [*made, cell / SCORES / LOCK, cell / LOCK]:
                     file.unlink(missing_ok=True)
                 for folder in (cell / PARTS, cell / SCORES, cell):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.disk import reading, write
+from strop.disk import reading, replacing, write
 from strop.errors import UserError
 from strop.pool import Output, padded
 from strop.spec import CellSpec
@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "CHANGED",
     "PIECES",
     "PROMPT",
+    "ROWS",
     "TOKENS",
     "checked_table",
+    "lists",
     "output_table",
+    "read_batches",
     "read_parquet",
     "token_ids",
     "write_parquet",
+    "write_stream",
 ]
 
 
@@ -37,6 +42,12 @@ PROMPT, TOKENS, PIECES = "prompt", "tokens", "pieces"
 """Columns of outputs that answer prompts: the prompt's id; how many ids count, where prompts may
 leave different numbers open; and the texts of the gaps."""
 MAY_BE_NULL = ("text", CHANGED, PIECES)
+HOW: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+"""Parquet checks its pages only if asked to, at both ends."""
+ROWS = 1024
+"""Rows that are read, merged or scored at a time, and that a row group of a file holds."""
+BUFFER = 2**20
+"""Bytes of a column that are read ahead."""
 
 
 def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
@@ -75,36 +86,95 @@ def token_ids(table: pa.Table, spec: CellSpec) -> NDArray[np.int64]:
     return ids
 
 
+def lists(column: pa.ChunkedArray) -> list[np.ndarray | None]:
+    """Lists of numbers as arrays, without a Python object for every number."""
+    found: list[np.ndarray | None] = []
+    for chunk in column.chunks:
+        values, ends = chunk.values.to_numpy(), chunk.offsets.to_numpy()
+        missing = chunk.is_null().to_numpy(zero_copy_only=False)
+        found += [
+            None if gone else values[start:stop]
+            for gone, start, stop in zip(missing, ends[:-1], ends[1:], strict=True)
+        ]
+    return found
+
+
 def write_parquet(path: Path, table: pa.Table) -> None:
     """A table at `path`, whole."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    # Parquet checks its pages only if asked to, at both ends.
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    pq.write_table(table, sink, **HOW)
     write(path, sink.getvalue().to_pybytes())
+
+
+def write_stream(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """Many tables as one file at `path`, whole; no more than one of them is in memory."""
+    import pyarrow.parquet as pq
+
+    with replacing(path) as file, pq.ParquetWriter(file, schema, **HOW) as writer:
+        for one in tables:
+            writer.write_table(one)
 
 
 def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa.Table:
     """The rows of one file, or a message if they are not rows of this cell."""
     import pyarrow as pa
 
+    wanted = pa.schema([schema.field(name) for name in columns or schema.names], schema.metadata)
+    found = list(read_batches(path, schema, columns, ROWS))
+    return pa.concat_tables(found) if found else wanted.empty_table()
+
+
+def read_batches(
+    path: Path, schema: pa.Schema, columns: list[str] | None, rows: int
+) -> Iterator[pa.Table]:
+    """As `read_parquet`, up to `rows` at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with reading(path), path.open("rb") as content:
+        try:
+            file = pq.ParquetFile(
+                content, page_checksum_verification=True, buffer_size=BUFFER, pre_buffer=False
+            )
+            wanted = _of_cell(path, schema, columns, file.schema_arrow)
+            for batch in file.iter_batches(rows, columns=wanted.names, use_threads=False):
+                table = pa.Table.from_batches([batch]).cast(wanted)
+                table.validate(full=True)
+                yield _complete(path, schema, columns, table)
+        except (UserError, GeneratorExit):
+            raise
+        except Exception as error:  # damaged bytes make the reader raise nearly anything
+            raise damaged(path, error) from None
+
+
+def _of_cell(
+    path: Path, schema: pa.Schema, columns: list[str] | None, found: pa.Schema
+) -> pa.Schema:
+    """The columns to read, if the file is of the cell."""
+    import pyarrow as pa
+
     older = [name for name in schema.names if name != CHANGED]
+    if found.names not in (schema.names, older) or found.metadata != schema.metadata:
+        raise damaged(path, "it is not a table of this cell")
+    wanted = [name for name in columns or schema.names if name in found.names]
+    return pa.schema([schema.field(name) for name in wanted])
 
-    def check(found: pa.Schema) -> pa.Schema:
-        if found.names not in (schema.names, older) or found.metadata != schema.metadata:
-            raise damaged(path, "it is not a table of this cell")
-        wanted = [name for name in columns or schema.names if name in found.names]
-        return pa.schema([schema.field(name) for name in wanted])
 
-    table = checked_table(path, check)
+def _complete(
+    path: Path, schema: pa.Schema, columns: list[str] | None, table: pa.Table
+) -> pa.Table:
+    """With the columns that a file from before strop wrote them down lacks, and in one order."""
+    import pyarrow as pa
+
     if any(table[name].null_count for name in table.column_names if name not in MAY_BE_NULL):
         raise damaged(path, "it has empty entries")
     if CHANGED in (columns or schema.names) and CHANGED not in table.column_names:
         unknown = pa.nulls(table.num_rows, schema.field(CHANGED).type)
         table = table.append_column(schema.field(CHANGED), unknown)
-    return table
+    return table.select(columns or schema.names)
 
 
 def checked_table(path: Path, wanted: Callable[[pa.Schema], pa.Schema]) -> pa.Table:

@@ -33,7 +33,6 @@ from strop.studies.measure import (
     cell_table,
     draw,
     guard_notes,
-    load,
     points,
     score,
     standard,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
     from strop.metrics.measured import Measured
 
-__all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain"]
+__all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
 
 STEPS = (4, 16, 64, 256, 1024)
 RATES = (1.0, 0.9, 0.85)
@@ -271,14 +270,14 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.metrics.evaluator import load_evaluator
+    from strop.metrics.known import known_evaluator, known_model
     from strop.metrics.perplexity import perplexity_metric
 
     counts = _counts(ask)
-    model = load(ask, ask.sources[0])
+    model = known_model(ask.sources[0], device=ask["device"], dtype=ask["dtype"])
     others = ask["second_evaluator"]
     evaluators = [ask.evaluator]
-    evaluators += [load_evaluator(others, device=ask["device"])] if others else []
+    evaluators += [known_evaluator(others, device=ask["device"])] if others else []
     chosen = _points(ask, model.spec.family)
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]
@@ -286,7 +285,10 @@ def _run(ask: Ask) -> Result:
     drawn = draw(ask, model, cells, ask.out, n=n)
     table = score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
-    digest = _write_selection(ask.out, selections)
+    digest = write_selection(
+        ask.out,
+        {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()},
+    )
     fresh: list[Measured] = []
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
@@ -400,13 +402,12 @@ def _gains(
 # ---------------------------------------------------------------- writing it
 
 
-def _write_selection(out: Path, selections: Mapping[str, Selection]) -> str:
-    """Write the choices before anything is judged; choices made earlier stay on record."""
+def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write choices with their hashes before anything is judged; earlier ones stay on record."""
     from strop.disk import write
     from strop.store.layout import SELECTION
 
-    now = {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()}
-    digest = hashlib.sha256("".join(one.sha256 for one in selections.values()).encode()).hexdigest()
+    digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
     path = out / SELECTION
     before: list[Any] = []
     if path.exists():

@@ -85,6 +85,8 @@ def _run(ask: Ask) -> Result:
         "length": usable_length(model, ask["length"]),
     }
     specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
+    specs, more = with_noise(specs, model.device.type)
+    told = (*told, *more)
     session, weights, place = new_session(model), model.spec, str(model.device)
     del model  # every cell loads its own
     where = f"{session['device_name']}, {place}"
@@ -133,6 +135,24 @@ def _specs(
         for setting, point in chosen.items()
     ]
     return [(s, _whole(spec, length)) for s, spec in specs], told
+
+
+def with_noise(
+    specs: Sequence[tuple[str, SamplerSpec]], place: str
+) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
+    """Dense draws on the device that the network is on, as the public code's do; and a word on it.
+
+    A copy of a CPU's numbers at every step would be the cost of a comparison, not of the algorithm.
+    """
+    if place == "cpu" or all(spec.implementation != "dense" for _, spec in specs):
+        return list(specs), ()
+    there = [
+        (name, s.model_copy(update={"noise": "device"}) if s.implementation == "dense" else s)
+        for name, s in specs
+    ]
+    return there, (
+        f"dense draws its random numbers on {place} (noise: device), as public codes do",
+    )
 
 
 def _whole(spec: SamplerSpec, length: int) -> SamplerSpec:

@@ -188,10 +188,6 @@ class Reproduction:
 ELSEWHERE: dict[str, str] = {
     "overview": "its panels are cross-model, groupeval-mdlm and posterior",
     "tiny": "two columns of grid-tiny-late",
-    "large-models": "not available: LLaDA and Dream are not loaded yet",
-    "large-models-control": "not available: the tasks of LLaDA and Dream are not run yet",
-    "conditional": "not available: LLaDA and Dream are not loaded yet; strop groupeval judges "
-    "conditional outputs of your own",
 }
 """The paper's other tables and figures, and where their numbers come from."""
 
@@ -238,7 +234,16 @@ def reproduce(
     ask = record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **values)
     result = carry_out(ask)
     by_source = {source: role for role, source in roles.items()}
-    return Reproduction(item, result, item.beside(result, ask, by_source), result.notes)
+    notes = (*result.notes, *_casts(ask.values.get("dtype")))
+    return Reproduction(item, result, item.beside(result, ask, by_source), notes)
+
+
+def _casts(dtype: str | None) -> tuple[str, ...]:
+    """What the networks compute in, in words; the paper's own numbers come from a GPU."""
+    if dtype is None:  # no network of a checkpoint
+        return ()
+    words = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
+    return (f"networks compute in {words.get(dtype, dtype)}",)
 
 
 def _roles(item: Item, given: Sequence[str], smoke: bool) -> dict[str, str]:

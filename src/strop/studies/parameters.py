@@ -59,7 +59,9 @@ HELD_OUT = Parameter(
 )
 SEED = Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT)
 DEVICE = Parameter("device", "auto, cpu, cuda or cuda:i.", "auto")
-DTYPE = Parameter("dtype", "Of the generator's network.", "auto")
+DTYPE = Parameter(
+    "dtype", "Of the generator's network: float32, bfloat16, float16, public.", "auto"
+)
 FORCE = Parameter("force", "Draw and measure everything anew.", False, "flag")
 SAMPLER = Parameter("sampler", "By default that of the checkpoint's family.")
 LENGTH = Parameter("length", "Tokens per output.", kind="int", least=1, shown="the model's own")

@@ -49,7 +49,7 @@ Kind = Literal[
 SAME: Any = object()
 """The smoke default that is the default."""
 SMOKE_NOTE = (
-    "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
+    "Measured on the embedded models: other data, another vocabulary, short outputs, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
 )
 
@@ -137,10 +137,10 @@ class Ask:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """The language model that scores, loaded once."""
-        from strop.metrics.evaluator import load_evaluator
+        """The language model that scores, loaded once and only if something is to be scored."""
+        from strop.metrics.known import known_evaluator
 
-        return load_evaluator(self["evaluator"], device=self["device"])
+        return known_evaluator(self["evaluator"], device=self["device"])
 
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
@@ -218,6 +218,8 @@ class Study:
     """Run directories inside its own; empty where its cells are files."""
     own_folder: bool = True
     """Whether its directory is a study's; the audit's is a run's."""
+    verb: bool = False
+    """Whether it is `strop NAME` although its directory is a study's."""
     next: Callable[[Ask], str] = lambda ask: (
         f"strop report {quoted(ask.out)} -o {quoted(ask.out)}.html"
     )

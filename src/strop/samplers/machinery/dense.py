@@ -74,8 +74,16 @@ class DenseRun:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
         logits = self.logits(ids, sigma)
         denoiser = self.denoiser
+        if denoiser.spec.network_dtype == "public":  # as they left the network: nothing is lost
+            logits = logits.bfloat16()
         clean = shaped(logits, denoiser.mask_id, self.spec)
         return carry_over(clean, ids, denoiser.mask_id)
+
+    def probabilities(self, log_probs: Tensor) -> Tensor:
+        """At the precision of the draw; in float32 the public code takes exp before the cast."""
+        if self.dtype == torch.float32:
+            return log_probs.exp().to(self.dtype)
+        return log_probs.to(self.dtype).exp()
 
     def draw(self, weights: Tensor) -> Tensor:
         """The public race at the precision of `weights`."""
@@ -104,7 +112,7 @@ class DenseRun:
 
     def fill_by_draw(self, ids: Tensor, log_probs: Tensor) -> Tensor:
         """Draw a clean token at every mask that is left."""
-        weights = log_probs.to(self.dtype).exp()
+        weights = self.probabilities(log_probs)
         weights[..., self.denoiser.mask_id] = 0
         return self.keep_visible(self.draw(weights), ids)
 
@@ -119,7 +127,8 @@ class DenseRun:
 
 def uniforms(weights: Tensor, generator: torch.Generator) -> Tensor:
     """One number per position and class, at the precision of the weights."""
-    return torch.rand(weights.shape, dtype=weights.dtype, generator=generator)
+    place = generator.device
+    return torch.rand(weights.shape, dtype=weights.dtype, generator=generator, device=place)
 
 
 DenseSampler = Callable[[DenseRun], Tensor]

@@ -70,7 +70,7 @@ class PowerDraws:
 
     def numbers(self, view: View) -> Tensor:
         """One for every column of the window."""
-        u = torch.rand(view.open.shape, dtype=self.number_dtype, generator=self.generator)
+        u = _rand(self.generator, *view.open.shape, dtype=self.number_dtype)
         return u.to(view.open.device)
 
     def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:  # noqa: ARG002
@@ -87,8 +87,8 @@ class PowerDraws:
             return logits.argmax(-1)
         shape = (*view.open.shape, view.vocab_size)
         if self.twice and view.windowed:
-            torch.rand(shape, dtype=torch.float64, generator=self.generator)
-        u = torch.rand(shape, dtype=torch.float64, generator=self.generator)
+            _rand(self.generator, *shape, dtype=torch.float64)
+        u = _rand(self.generator, *shape, dtype=torch.float64)
         clocks = (-torch.log(u.to(where.device)[where])) ** self.temperature
         return (logits.double().exp() / clocks).argmax(-1)
 
@@ -134,12 +134,13 @@ class CategoricalDraws:
 
     def numbers(self, view: View) -> Tensor:
         """One for every open position of the batch, row by row."""
-        u = torch.rand(int(view.open.sum()), generator=self.generator)
+        u = _rand(self.generator, int(view.open.sum()))
         return scattered(u.to(view.open.device), view.open, 1.0)
 
     def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
         """torch's own draw without replacement; one count for all rows."""
-        chosen = torch.multinomial(weights.cpu(), int(count[0]), generator=self.generator)
+        source = self.generator
+        chosen = torch.multinomial(weights.to(source.device), int(count[0]), generator=source)
         return torch.zeros_like(view.open).scatter(1, chosen.to(view.open.device), True)
 
     def _drawn(self, view: View, where: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,6 +184,11 @@ class CategoricalDraws:
                 stacklevel=2,
             )
             return probs.max(-1).indices
-        clocks = torch.empty(probs.shape, dtype=probs.dtype)
+        clocks = torch.empty(probs.shape, dtype=probs.dtype, device=self.generator.device)
         clocks.exponential_(1, generator=self.generator)
         return (normal / clocks.to(probs.device)).argmax(-1)
+
+
+def _rand(generator: torch.Generator, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers where the generator is."""
+    return torch.rand(shape, dtype=dtype, generator=generator, device=generator.device)

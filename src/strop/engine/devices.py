@@ -1,0 +1,151 @@
+"""One process per device of this machine.
+
+A worker is a fresh interpreter that knows nothing but its end of a socket: no script is imported
+again, and one that is killed takes nothing with it. It ends when its socket does, so none outlives
+the command.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from strop.engine.crew import Event, Job, in_parts
+from strop.errors import StropError, missing_package
+
+__all__ = ["REPLACEMENTS", "Processes", "failure", "serve", "source_path"]
+
+REPLACEMENTS = 3
+"""How often a worker that died is started again; what kills it each time will do so again."""
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Processes:
+    """A crew of processes."""
+
+    def __init__(self, job: Job, places: list[str]) -> None:
+        self.size = len(places)
+        self._job, self._places = pickle.dumps(job), places
+        self._replaced = [0] * len(places)
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._ends: dict[int, Connection] = {}
+        self._threads = _share(places)
+
+    def __enter__(self) -> Processes:
+        for worker in range(self.size):
+            self._start(worker)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for end in self._ends.values():
+            end.close()  # an idle worker reads that it is over; a busy one is not waited for
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def pids(self) -> list[int]:
+        """Of the processes that run."""
+        return [process.pid for process in self._running.values()]
+
+    def give(self, worker: int, order: Any) -> None:
+        """Send an order; that a worker has died is heard from `events`."""
+        try:
+            self._ends[worker].send(order)
+        except OSError:
+            return
+
+    def events(self, seconds: float) -> list[Event]:
+        """What workers sent."""
+        mine = {end: worker for worker, end in self._ends.items()}
+        return [self._hear(mine[end], end) for end in wait(list(mine), seconds)]  # type: ignore[index]
+
+    def _hear(self, worker: int, end: Connection) -> Event:
+        try:
+            return Event(worker, *end.recv())
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return self._replace(worker)
+
+    def _replace(self, worker: int) -> Event:
+        self._ends.pop(worker).close()
+        code = self._running.pop(worker).wait()
+        why = f"a worker on {self._places[worker]} ended with {_end(code)}"
+        if self._replaced[worker] == REPLACEMENTS:
+            return Event(worker, "gone", why)
+        self._replaced[worker] += 1
+        self._start(worker)
+        return Event(worker, "died", why)
+
+    def _start(self, worker: int) -> None:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            environment = {**os.environ, "PYTHONPATH": source_path()}
+            if self._places[worker] == "cpu":
+                environment |= dict.fromkeys(THREADS, str(self._threads))
+            # -P: what lies in the working directory must not pass for a module.
+            command = [sys.executable, "-P", "-m", "strop.engine.devices", str(theirs.fileno())]
+            self._running[worker] = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment
+            )
+        self._ends[worker] = Connection(mine.detach())
+        try:
+            self._ends[worker].send((self._job, self._places[worker]))
+        except OSError:
+            return  # it died at once: `events` hears of it
+
+
+def _share(places: list[str]) -> int:
+    """Threads of each process that computes on the processor."""
+    import torch
+
+    return max(1, torch.get_num_threads() // max(1, places.count("cpu")))
+
+
+def source_path() -> str:
+    """So that a worker finds the strop that started it."""
+    here = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def _end(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def failure(error: BaseException) -> BaseException:
+    """An error as it travels: the user's as it is, a bug with the traceback of where it happened."""
+    if isinstance(error, StropError):
+        return error
+    if isinstance(error, ModuleNotFoundError) and (told := missing_package(error)) is not None:
+        return told
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return MemoryError(str(error))
+    return RuntimeError("".join(traceback.format_exception(error)))
+
+
+def serve(end: Connection) -> None:
+    """Be a worker until nobody sends orders any more."""
+    blob, place = end.recv()
+    try:
+        hand = pickle.loads(blob).open(place)
+        end.send(("ready", dict(hand.facts)))
+        while True:
+            order = end.recv()
+            for found in in_parts(hand.work(order)):
+                end.send(("found", found))
+            end.send(("done",))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # whoever gave the orders has gone
+    except Exception as error:
+        end.send(("failed", failure(error)))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the command decides
+    serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,115 @@
+"""The plan of a call: its cells in units, numbered, and which of them a shard takes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from strop.errors import Incomplete, UserError
+
+__all__ = ["Elsewhere", "Shard", "Unit", "cut", "refuse_missing", "spelled"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some outputs of one cell that one worker draws or scores in one go."""
+
+    number: int
+    """In the whole plan."""
+    cell: int
+    """Which of the cells that were asked for."""
+    indices: tuple[int, ...]
+    """A range, except where outputs answer prompts of different lengths."""
+
+    @property
+    def first(self) -> int:
+        """The output that names it: no other unit of the cell has it."""
+        return self.indices[0]
+
+
+def cut(cells: Iterable[Iterable[Sequence[int]]]) -> list[Unit]:
+    """All units of all cells, from the batches of each."""
+    batches = [(cell, tuple(one)) for cell, some in enumerate(cells) for one in some]
+    return [Unit(number, cell, indices) for number, (cell, indices) in enumerate(batches)]
+
+
+def spelled(indices: Iterable[int]) -> str:
+    """Indices as people write them: 0-7, 16."""
+    found: list[list[int]] = []
+    for one in sorted(indices):
+        if found and one == found[-1][1] + 1:
+            found[-1][1] = one
+        else:
+            found.append([one, one])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
+
+
+class Elsewhere(Incomplete):
+    """This process has done its part; what is missing is for others."""
+
+
+def refuse_missing(run: Path, missing: Mapping[str, Iterable[int]]) -> None:
+    """Name the outputs that are missing, by cell, if any are."""
+    said = [f"cell {cell[:8]}: {spelled(some)}" for cell, some in missing.items() if some]
+    if said:
+        raise Elsewhere(
+            f"Outputs are missing in {len(said)} of {len(missing)} cells.",
+            where=run,
+            got="; ".join(said[:8]) + (f"; and {len(said) - 8} more" if len(said) > 8 else ""),
+            fix="run the other shards, then the same command again; or, if they write into runs of "
+            "their own, strop merge",
+        )
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of several processes that know of each other only how many they are."""
+
+    index: int
+    count: int
+
+    def has(self, unit: Unit) -> bool:
+        """Whether a unit is its own."""
+        return unit.number % self.count == self.index
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @classmethod
+    def read(cls, text: str, environment: Mapping[str, str] = os.environ) -> Shard:
+        """`i/n`, with i from 0, or `auto`: as a Slurm array or a launcher says."""
+        if text == "auto":
+            return cls._of_environment(environment)
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not found or int(found[1]) >= int(found[2]):
+            raise UserError(
+                "This is no shard.",
+                where="`shard`",
+                got=text,
+                expected="i/n with i from 0 to n - 1, such as 0/4, or auto",
+            )
+        return cls(int(found[1]), int(found[2]))
+
+    @classmethod
+    def _of_environment(cls, environment: Mapping[str, str]) -> Shard:
+        def number(name: str) -> int | None:
+            text = environment.get(name, "")
+            return int(text) if text.isdigit() else None
+
+        task, count = number("SLURM_ARRAY_TASK_ID"), number("SLURM_ARRAY_TASK_COUNT")
+        index = None if task is None else task - (number("SLURM_ARRAY_TASK_MIN") or 0)
+        if index is None or count is None:
+            index, count = number("RANK"), number("WORLD_SIZE")
+        if index is None or count is None or not 0 <= index < count:
+            raise UserError(
+                "Nothing says which shard this is.",
+                where="`shard`",
+                got="auto",
+                expected="SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT (of an array without "
+                "gaps), or RANK and WORLD_SIZE",
+                fix="say which: `shard=0/4`",
+            )
+        return cls(index, count)

@@ -1,0 +1,251 @@
+"""One Ray actor per device, on this machine or on a cluster.
+
+Actors draw and give back; the process that was called writes. So machines need not share a file
+system, and a driver that was killed finds on disk what its actors had finished. An actor that dies,
+alone or with its machine, is replaced wherever there is room, and its unit is done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from strop.engine.choice import Engine
+from strop.engine.crew import Event, Job
+from strop.engine.devices import REPLACEMENTS, failure, source_path
+from strop.errors import UserError
+from strop.version import __version__
+
+__all__ = ["Actors"]
+
+STORE_BYTES = 128 * 2**20
+"""Of a cluster that is started here: outputs are small, and memory is for models."""
+
+
+class Worker:
+    """What an actor is."""
+
+    def __init__(self, job: bytes, threads: int | None) -> None:
+        self._job, self._threads = job, threads
+        self._hand: Any = None
+
+    def open(self, place: str) -> tuple[str, Any]:
+        """Load the model."""
+        return self._told("ready", lambda: dict(self._opened(place).facts))
+
+    def work(self, order: Any) -> tuple[str, Any]:
+        """Do one unit."""
+        return self._told("done", lambda: list(self._hand.work(order)))
+
+    def _opened(self, place: str) -> Any:
+        if self._threads is not None:
+            import torch
+
+            torch.set_num_threads(self._threads)
+        self._hand = pickle.loads(self._job).open(place)
+        return self._hand
+
+    def _told(self, kind: str, what: Callable[[], Any]) -> tuple[str, Any]:
+        try:
+            return kind, what()
+        except Exception as error:
+            return "failed", failure(error)
+
+
+class Actors:
+    """A crew of actors."""
+
+    def __init__(self, job: Job, engine: Engine) -> None:
+        _join(engine.address)
+        self._job = pickle.dumps(job)
+        nodes = _nodes()
+        _check(nodes, self._job)
+        self._place, self.size, self._asks, self._threads = _layout(engine, nodes)
+        self._actors: dict[int, Any] = {}
+        self._replaced = [0] * self.size
+        self._pending: dict[Any, int] = {}
+
+    def __enter__(self) -> Actors:
+        for worker in range(self.size):
+            self._start(worker)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        import ray
+
+        for actor in self._actors.values():
+            ray.kill(actor)
+
+    def give(self, worker: int, order: Any) -> None:
+        """Send an order."""
+        self._pending[self._actors[worker].work.remote(order)] = worker
+
+    def events(self, seconds: float) -> list[Event]:
+        """What actors gave back; a unit comes whole."""
+        import ray
+
+        if not self._pending:
+            time.sleep(seconds)
+            return []
+        ready, _ = ray.wait(list(self._pending), num_returns=1, timeout=seconds)
+        return [event for ref in ready for event in self._hear(ref)]
+
+    def _hear(self, ref: Any) -> Iterator[Event]:
+        import ray
+
+        worker = self._pending.pop(ref)
+        try:
+            kind, value = ray.get(ref)
+        except ray.exceptions.RayError as error:
+            yield self._replace(worker, error)
+            return
+        if kind == "done":
+            yield Event(worker, "found", value)
+        yield Event(worker, kind, value)
+
+    def _replace(self, worker: int, error: Exception) -> Event:
+        why = f"an actor ended: {str(error).strip().splitlines()[0][:200]}"
+        del self._actors[worker]
+        if self._replaced[worker] == REPLACEMENTS:
+            return Event(worker, "gone", why)
+        self._replaced[worker] += 1
+        self._start(worker)
+        return Event(worker, "died", why)
+
+    def _start(self, worker: int) -> None:
+        import ray
+
+        kind = ray.remote(Worker).options(scheduling_strategy="SPREAD", **self._asks)
+        actor = self._actors[worker] = kind.remote(self._job, self._threads)
+        # Units go to actors that have loaded: one for which no machine has room holds up nothing.
+        self._pending[actor.open.remote(self._place)] = worker
+
+
+def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float], int | None]:
+    """Device, number, needs and threads of the actors."""
+    words = (engine.devices or "all").split(",")
+    gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
+    wanted = gpus if "all" in words else sum(word.startswith("cuda") for word in words)
+    if wanted > gpus:
+        raise UserError(
+            "The cluster has fewer GPUs.",
+            where="`devices`",
+            got=f"{wanted} wanted, {gpus} there",
+            fix="use `devices=all`, or `devices=cpu:2`",
+        )
+    if wanted:
+        return "cuda", wanted, {"num_gpus": 1}, None
+    count = len(nodes) if engine.devices in (None, "all") else len(engine.places())
+    least = min(node["Resources"].get("CPU", 0) for node in nodes)
+    share = int(least // math.ceil(count / len(nodes)))
+    return "cpu", count, {"num_cpus": share}, max(1, share)
+
+
+def _join(address: str | None) -> None:
+    """Be part of a cluster: the one that is named, or one of this machine's own."""
+    import ray
+
+    if ray.is_initialized():
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later releases do
+    with _own_signals():
+        if address is not None:
+            try:
+                ray.init(address=address, **quiet)
+            except ConnectionError as error:
+                raise UserError(
+                    "There is no Ray cluster to join.",
+                    where="`ray_address`",
+                    got=f"{address}: {str(error).splitlines()[0][:200]}",
+                    fix="start one (ray start --head), or leave `ray_address` out",
+                ) from error
+            return
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = source_path()  # for the workers that it starts
+        try:
+            ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray ends the process at SIGTERM; ours keeps what is finished first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def _nodes() -> list[Any]:
+    """Machines that can work."""
+    import ray
+
+    return [
+        node
+        for node in ray.nodes()
+        if node["Alive"] and any(node["Resources"].get(kind) for kind in ("CPU", "GPU"))
+    ]
+
+
+def _check(nodes: list[Any], job: bytes) -> None:
+    """Refuse to begin where a machine lacks what the work needs, and say which lacks what."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    mine = __version__
+
+    def look(blob: bytes) -> str | None:  # travels as it is: strop may not be there
+        import pickle
+
+        try:
+            from strop.version import __version__ as theirs
+        except ImportError as error:
+            return f"strop cannot be imported: {error}"
+        if theirs != mine:
+            return f"strop {theirs}, and {mine} where the command runs"
+        try:
+            pickle.loads(blob).check()
+        except Exception as error:
+            return str(error)
+        return None
+
+    asked = {
+        ray.remote(look)
+        .options(
+            num_cpus=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        )
+        .remote(job): f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+        for node in nodes
+    }
+    faults = []
+    for ref, name in asked.items():
+        try:
+            fault = ray.get(ref)
+        except ray.exceptions.RayError as error:
+            fault = str(error).strip().splitlines()[0]
+        if fault:
+            faults.append(f"{name}: {fault}")
+    if faults:
+        raise UserError(
+            f"{len(faults)} of {len(nodes)} nodes cannot do this work.",
+            where="`ray_address`",
+            got="\n".join(faults),
+            expected=f"strop {mine} and the checkpoint's files on every node",
+        )
