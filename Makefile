@@ -54,6 +54,7 @@ format: $(STAMPS)/install
 
 bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/host.py
 	$(BIN)/python benchmarks/scoring.py
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/training.py --full
@@ -65,6 +66,7 @@ bench: $(STAMPS)/install
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
+	$(BIN)/python benchmarks/host.py --quick
 	$(BIN)/python benchmarks/scoring.py --quick
 	$(BIN)/python benchmarks/theory.py --quick
 	$(BIN)/python benchmarks/training.py

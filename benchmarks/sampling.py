@@ -141,7 +141,7 @@ def one_round(
     spec = SamplerSpec(steps=steps, precision=precision)
     batch = len(ids)
     packed = Packed(model, spec, reveal_grid(spec), batch, LENGTH)
-    law = RevealFirst(packed, 0) if precision == "float64" else LatticeRace(packed, 0)
+    kind = RevealFirst if precision == "float64" else LatticeRace
     slots = np.arange(batch)
     wanted = np.zeros_like(hide)
     # A round has length / steps rows in the mean, and at least one.
@@ -149,11 +149,14 @@ def one_round(
     for row, hidden in zip(wanted, hide, strict=True):
         row[np.flatnonzero(hidden)[:rows]] = True
 
+    law = kind(packed, 0)
+
     def play() -> None:
         packed.output[:] = slots
         packed.ids.copy_(ids)
-        packed.masked[:], packed.wanted[:], packed.round[:] = hide, wanted, steps // 2
+        packed.masked[:], packed.blank[:], packed.round[:] = hide, False, steps // 2
         law.enter(slots, slots)
+        law._due[:] = np.where(wanted, steps // 2, packed.done)
         packed._think(slots)
         packed._draw(slots, law)
 

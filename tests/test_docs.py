@@ -35,6 +35,7 @@ import doc_pages
 import strop
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
 from strop import registry
+from strop.assets import MODELS
 from strop.cli.main import run
 from tiny_models import WORDS, environment, write_checkpoint
 
@@ -49,9 +50,17 @@ HEAVY = {
     "strop audit --sampler remdm-cap --axis eta=0.01,0.02 -o runs/remdm": MINUTES,
     "strop audit --axis name=ancestral,remdm-cap --axis eta=0.008,0.02 -o runs/both": MINUTES,
     "strop study exact-output --smoke -o runs/exact": MINUTES,
+    "strop study tuned-against-tuned --smoke -o runs/tuned-against-tuned": MINUTES,
+    "strop tune --smoke -o runs/tune": MINUTES,
+    "strop sample --spec runs/tune/sampler-tuned.yaml -n 2 -o runs/tuned-outputs": (
+        "needs the search above"
+    ),
     "strop task run sums embedded:sums embedded:sums-ar --temperature 0,0.5,1,1.5 -o runs/sums": (
         MINUTES
     ),
+    "strop study tasks --smoke -o runs/tasks": MINUTES,
+    "strop reproduce large-models --smoke -o runs/large": MINUTES,
+    "strop reproduce conditional --smoke -o runs/cond": MINUTES,
     "strop score stories.jsonl --evaluator gpt2": HUB,
     "strop sample openai-community/gpt2 --sampler autoregressive -n 40 -o runs/gpt2": HUB,
     "strop score runs/x --evaluator gpt2,smollm2-135m --span first-document,full-stream": HUB,
@@ -62,6 +71,8 @@ HEAVY = {
     "strop groupeval agree RUN@gpt-oss RUN@anna": SERVER,
     "strop groupeval import-human RUN judgments-anna.json": "a person judges before it",
     "strop theory verify --case FILE": "needs a check that failed",
+    "strop lm-eval --tasks gsm8k --num-fewshot 5 --model-args pretrained=llada-8b-instruct,"
+    "steps=256,block_length=32 --apply-chat-template -o results": HUB,
     "strop theory markov -o runs/markov": MINUTES,
     "strop train mdlm-tiny -o runs/tiny --shards data/owt --prepare-only": CORPUS,
     "strop train mdlm-tiny -o runs/tiny --shards data/owt": CORPUS,
@@ -128,6 +139,14 @@ def judged_pools() -> None:
     done("strop groupeval judge runs/ge --offline")
 
 
+def two_answered() -> None:
+    """A task run with two checkpoints, which differ in a number of their configuration."""
+    shutil.copytree(MODELS / "sums-ar", "other")
+    config = json.loads(Path("other/config.json").read_text())
+    Path("other/config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5}))
+    done("strop task run sums embedded:sums-ar other --temperature 0 --limit 4 -o runs/two")
+
+
 READERS: dict[str, Reader] = {
     "docs/sample.md": Reader(
         {"CHECKPOINT": "path/to/dir", "RUN": "runs/made"}, tiny("path/to/dir")
@@ -140,6 +159,7 @@ READERS: dict[str, Reader] = {
     "docs/report.md": Reader({"RUN": "runs/audit"}, an_audit),
     "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
+    "docs/conditional.md": Reader({"RUN": "runs/two"}, two_answered),
     "docs/theory.md": Reader({"FILE": "bits.json"}),
     "docs/extending.md": Reader({"RUN": "runs/ge"}, two_pools),
 }

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from strop.assets.known import known_models
+from strop.assets.known import known_models, known_source
+from strop.checkpoints import smollm2
+from strop.checkpoints.checkpoint import locate
 from strop.records import FAMILIES, SAMPLERS, reads_as
 from tiny_models import environment, strop
 
@@ -31,7 +33,20 @@ def test_the_list_is_in_terms_of_what_exists() -> None:
     assert {one.family for one in known} == set(FAMILIES)
     for one in known:
         assert SAMPLERS[FAMILIES[one.family].sampler].family == reads_as(one.family)
-        assert one.source.count("/") == 1
+        assert one.source.count("/") == 1 or one.source == smollm2.NAME
+
+
+def test_a_short_name_stands_for_its_source(tmp_path: Path, monkeypatch) -> None:
+    names = [one.alias for one in known_models() if one.alias]
+    assert len(set(map(str.casefold, names))) == len(names)
+    assert known_source("Llama-3.1-8B-Instruct") == "meta-llama/Llama-3.1-8B-Instruct"
+    assert known_source("qwen3.5-9b@abc") == "Qwen/Qwen3.5-9B@abc"
+    assert known_source("") is None
+    assert known_source("embedded:tales") is None
+    # A directory of that name is what it is.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "qwen3.5-9b").mkdir()
+    assert locate("qwen3.5-9b", None).path == Path("qwen3.5-9b")
 
 
 def test_the_list_is_printed() -> None:

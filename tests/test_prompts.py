@@ -316,6 +316,55 @@ def test_a_chat_is_rendered_as_transformers_does(text: str, tmp_path: Path) -> N
     assert ChatTemplate.beside(tmp_path).render(text) == theirs
 
 
+QWEN = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
+    "{% else %}<think>\n{% endif %}{% endif %}"
+)
+GEMMA = (
+    "{% if enable_thinking %}<|turn>system\n<|think|><turn|>\n{% endif %}"
+    "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}<turn|>\n{% endfor %}"
+    "<|turn>model\n{% if not enable_thinking %}<|channel>thought\n<channel|>{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "ends"),
+    [
+        (QWEN, "<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+        (GEMMA, "<|turn>model\n<|channel>thought\n<channel|>"),
+    ],
+)
+def test_thinking_is_off(source: str, ends: str) -> None:
+    # A message may quote the marks: only what the template writes after it counts.
+    rendered = ChatTemplate(source).render("What does <think> mean?")
+    assert rendered.endswith(ends)
+    thinking = ChatTemplate(source).render("a", {"enable_thinking": True})
+    assert not thinking.endswith(ends)
+
+
+@pytest.mark.parametrize(
+    "opened",
+    ["<think>\n", "<think>Let me see.</think>", "[THINK]", "<|channel>thought\n"],
+)
+def test_a_template_that_opens_a_thought_is_refused(opened: str) -> None:
+    chat = ChatTemplate("{{ messages[-1].content }}|" + opened, where="here")
+    with pytest.raises(UserError, match="thinking block") as caught:
+        chat.render("a")
+    assert caught.value.where == "here"
+    assert opened.strip()[:7] in str(caught.value.got)
+
+
+def test_a_conversation_may_end_in_an_open_answer() -> None:
+    chat = ChatTemplate(QWEN)
+    turns = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "It is"}]
+    told = chat.converse(turns, open_answer=False)
+    assert told == "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\nIt is"
+    assert chat.converse(turns[:1]) == chat.render("2 + 2?")
+    assert ChatTemplate("{{ today }}").render("a", {"today": "Monday"}) == "Monday"
+
+
 def test_a_chat_template_writes_its_own_beginning() -> None:
     chat = ChatTemplate("{{ bos_token }}{{ messages[0].content }}:", (("bos_token", "<s>"),))
     canvas = one("a", Template(chat=chat, bos="always"), 2)

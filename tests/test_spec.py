@@ -92,7 +92,8 @@ def cells(draw: st.DrawFn) -> CellSpec:
     )
     whole = st.integers(1, 10**6)
     batch = st.none() | st.builds(DenseBatch, size=whole, ragged_total=st.none() | whole)
-    return CellSpec(generator=generator, seed=draw(st.integers(0, 2**63 - 1)), batch=draw(batch))
+    seed, stream = draw(st.integers(0, 2**63 - 1)), draw(st.integers(1, 3))
+    return CellSpec(generator=generator, seed=seed, batch=draw(batch), stream=stream)
 
 
 SPECS = samplers() | checkpoints() | cells()
@@ -422,7 +423,8 @@ def test_a_grid_that_does_not_sum_to_one_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("seed", -1), ("seed", 2**63), ("generator", {}), ("batch", {"size": 0})]
+    ("field", "value"),
+    [("seed", -1), ("seed", 2**63), ("generator", {}), ("batch", {"size": 0}), ("stream", 0)],
 )
 def test_bad_cells_are_refused(field: str, value: Any) -> None:
     checkpoint = CheckpointSpec(family="mdlm", sha256="0" * 64, shape={})

@@ -35,7 +35,9 @@ EXTRA_OF = {
     "accelerate": "evaluators",
     "gguf": "evaluators",
     "lightning_fabric": "train",
+    "optuna": "tune",
     "datasets": "train",
+    "lm_eval": "lm-eval",
     "ray": "scale",
 }
 

@@ -9,6 +9,7 @@ run was interrupted. It is vectorised over addresses, because a sampler asks for
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Any
 
@@ -19,7 +20,7 @@ __all__ = ["Stream", "derive_seed", "philox"]
 
 _MASK32 = np.uint64(0xFFFFFFFF)
 _SHIFT32 = np.uint64(32)
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
@@ -28,18 +29,28 @@ Words = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArra
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> Words:
     """Philox 4x32-10: four 32-bit words (held in uint64 arrays) for each broadcast counter."""
-    c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(c, dtype=np.uint64) for c in counter))
-    for step in range(_ROUNDS):
-        k0 = np.uint64((key[0] + step * _WEYL[0]) & 0xFFFFFFFF)
-        k1 = np.uint64((key[1] + step * _WEYL[1]) & 0xFFFFFFFF)
-        p0, p1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
-        c0, c1, c2, c3 = (
-            (p1 >> _SHIFT32) ^ c1 ^ k0,
-            p1 & _MASK32,
-            (p0 >> _SHIFT32) ^ c3 ^ k1,
-            p0 & _MASK32,
-        )
-    return c0, c1, c2, c3
+    words = np.empty((4, *np.broadcast(*counter).shape), np.uint64)
+    words[0], words[2], words[1], words[3] = counter
+    even, odd = words.reshape(2, 2, -1)  # the two that are multiplied, and the other two
+    product = np.empty_like(even)
+    crossed = product[::-1]  # what comes of one half goes over to the other
+    for keys in _keys(key):
+        np.multiply(even, _MULTIPLIERS, out=product)
+        np.right_shift(crossed, _SHIFT32, out=even)
+        np.bitwise_xor(even, odd, out=even)
+        np.bitwise_xor(even, keys, out=even)
+        np.bitwise_and(crossed, _MASK32, out=odd)
+    return words[0], words[2], words[1], words[3]
+
+
+@functools.lru_cache(maxsize=64)
+def _keys(key: tuple[int, int]) -> tuple[NDArray[np.uint64], ...]:
+    """The words of the key in each round, one for each half."""
+    rounds = (
+        [[(k + n * w) & 0xFFFFFFFF] for k, w in zip(key, _WEYL, strict=True)]
+        for n in range(_ROUNDS)
+    )
+    return tuple(np.array(words, np.uint64) for words in rounds)
 
 
 def _digest(*parts: object) -> bytes:

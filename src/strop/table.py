@@ -82,9 +82,8 @@ class Column:
             return f"{value:,}"
         if self.digits is None:
             return f"{value:g}"
-        if self.percent:
-            return f"{100 * value:.{max(self.digits - 2, 0)}f}%"
-        told = number(value, self.digits)
+        places = max(self.digits - 2, 0)
+        told = f"{100 * value:.{places}f}%" if self.percent else number(value, self.digits)
         return f"+{told}" if self.signed and value > 0 else told
 
     def entry(self, row: Mapping[str, Any]) -> Entry:

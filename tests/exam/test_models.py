@@ -13,7 +13,7 @@ from strop.assets import MODELS
 from strop.denoisers import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.exam import results, run_task
+from strop.exam import results, run_task, score_task
 from strop.exam.asking import NO_THINKING, candidate_of, decided
 from strop.prompts import ChatTemplate
 from strop.spec import CheckpointSpec
@@ -147,7 +147,7 @@ class Parrot:
 
 
 @sandboxed
-def test_programs_are_run_in_the_sandbox(tmp_path: Path) -> None:
+def test_programs_are_run_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     items = TASKS["humaneval"].all_items()
     bodies = [items[0].reference, "    raise ValueError('no')\n    return 1\n", ""]
     parrot = Parrot({one.prompt: body for one, body in zip(items, bodies, strict=False)})
@@ -162,6 +162,13 @@ def test_programs_are_run_in_the_sandbox(tmp_path: Path) -> None:
     assert row.truncated == 0
     [score] = [s for s in row.sittings[0].cell.scores().values() if s.metric.name == "task"]
     assert score.metric.settings["sandbox"] == "bubblewrap"
+    # Verdicts that are there are read without a sandbox; new ones are not given.
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert score_task(tmp_path / "run").settings[0].counts("program") == row.counts("program")
+    for file in (tmp_path / "run").rglob("scores/*.parquet"):
+        file.unlink()
+    with pytest.raises(UserError, match="no sandbox"):
+        score_task(tmp_path / "run")
 
 
 def test_without_a_sandbox_nothing_is_drawn(

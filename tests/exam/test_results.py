@@ -13,7 +13,7 @@ import pytest
 from strop.exam import Candidate, Exam, paired
 from strop.exam.grading import grade_cell
 from strop.exam.sittings import Results
-from strop.exam.tables import checkpoint_table, document, draw, setting_table
+from strop.exam.tables import checkpoint_table, document, draw, notes, setting_table
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
@@ -202,6 +202,15 @@ def test_the_figure_shows_every_row_of_both_filters(found: Results) -> None:
     assert len(figure.axes) == 2
     bars: list[Any] = figure.axes[0].containers
     assert [len(one.lines[0].get_xdata()) for one in bars] == [3, 1]
+
+
+def test_problems_that_not_all_seeds_have_answered_do_not_count(found: Results) -> None:
+    cold = found.settings[0]
+    assert notes(found)[-1].startswith("1 responses have no verdict")
+    _sat(found.exam, cold.candidate, 2, [[RIGHT] * 4, [WRONG, RIGHT]])
+    again = Results.of(found.exam)
+    assert again.settings[2].index.tolist() == [1]
+    assert any("only those of all seeds" in one for one in notes(again))
 
 
 def test_other_checkpoints_are_told(found: Results) -> None:

@@ -67,6 +67,20 @@ def test_other_verbs_see_the_run(made: Path, capsys: pytest.CaptureFixture[str])
     assert f"strop task score {made}" in err
 
 
+def test_the_page_has_tables_figure_and_responses(
+    made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    code, out, _ = _call(capsys, "report", made, "-o", page, "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert any("task-sums" in file for file in told["figures"])
+    assert told["cells"] == 3
+    html = page.read_text()
+    assert "Accuracy against temperature" in html
+    assert "sums: 2 problems" in html
+
+
 @pytest.mark.parametrize(
     ("argv", "told"),
     [

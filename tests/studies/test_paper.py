@@ -148,3 +148,21 @@ def test_damaged_tables_are_refused(change):
     assert PaperTable(**good).records() == [{"a": 1, "b": 2.0}]
     with pytest.raises((UserError, ValidationError)):
         PaperTable(**{**good, **change})
+
+
+def test_counts_of_the_large_models_follow_from_their_percentages():
+    """Every count is the only one that rounds to what is printed, and the pairs add up."""
+    for name in ("large-models", "large-models-control"):
+        for row in table(name).records():
+            fitting = [
+                k for k in range(row["problems"] + 1)
+                if abs(100 * k / row["problems"] - row["success"]) <= 0.0501
+            ]  # fmt: skip
+            assert fitting == [row["right"]]
+    greedy = table("large-models").by("model", "task")
+    for row in table("conditional").records():
+        llada, dream = row["both"] + row["only_llada"], row["both"] + row["only_dream"]
+        assert llada == greedy["LLaDA-8B-Instruct", row["task"]]["right"]
+        assert dream == greedy["Dream-v0-Base-7B", row["task"]]["right"]
+        assert row["only_llada"] + row["only_dream"] == row["discordant"]
+        assert llada + row["only_dream"] + row["neither"] == row["conditions"]

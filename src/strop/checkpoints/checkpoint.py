@@ -15,7 +15,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from strop import assets
-from strop.checkpoints import hub
+from strop.assets.known import known_source
+from strop.checkpoints import hub, smollm2
 from strop.checkpoints.family import family_of_config, family_of_keys
 from strop.checkpoints.fields import flat_config
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
@@ -76,6 +77,8 @@ class Located:
     """A directory or a file that exists."""
     revision: str | None
     """The hub commit the files come from."""
+    sha256: str | None = None
+    """Of the weights as published, where the directory holds a converted copy."""
 
 
 def read_checkpoint(
@@ -110,6 +113,10 @@ def locate(source: str | os.PathLike[str], revision: str | None) -> Located:
     if exists:
         _no_revision(text, revision)
         return Located(text, path, None)
+    text = known_source(text) or text
+    if text == smollm2.NAME:
+        _no_revision(text, revision)
+        return Located(text, smollm2.converted(), None, smollm2.sha256())
     refuse_mistyped(text)
     repo, revision = _hub_id(text, path, revision)
     snapshot = hub.fetch(repo, revision)
@@ -171,7 +178,7 @@ def _hub_id(text: str, path: Path, revision: str | None) -> tuple[str, str | Non
             "There is no such checkpoint.",
             where=path,
             expected="an existing directory or weights file, a hub id owner/name, "
-            f"or {assets.EMBEDDED}NAME",
+            f"{assets.EMBEDDED}NAME, or a name of `strop models`",
             fix="check the path",
         )
     if at and not named:

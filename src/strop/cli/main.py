@@ -43,6 +43,7 @@ VERBS: tuple[str, ...] = (
     "theory",
     "train",
     "task",
+    "lm_eval",
     "models",
     "doctor",
 )

@@ -55,10 +55,21 @@ def listing(context: typer.Context, as_json: Annotated[bool, output.JSON_FLAG] =
         )
         return
     output.table(
-        ["name", "family", "hub id", "parameters", "licence", "sampler", "draw", "verified"],
+        [
+            "name",
+            "short",
+            "family",
+            "hub id",
+            "parameters",
+            "licence",
+            "sampler",
+            "draw",
+            "verified",
+        ],
         [
             [
                 one.name,
+                one.alias,
                 one.family,
                 one.source,
                 f"{one.parameters / 1e6:.0f}M",

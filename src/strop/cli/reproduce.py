@@ -40,6 +40,9 @@ def reproduce(
     evaluator: Annotated[str | None, typer.Option(help="Instead of the paper's.")] = None,
     steps: Annotated[str | None, typer.Option(help="Instead of the paper's budgets.")] = None,
     n: Annotated[int | None, typer.Option("-n", "--n", help="Instead of the paper's.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Problems of a task, from the first; the paper's are all.")
+    ] = None,
     held_out: Annotated[
         Path | None, typer.Option(help="JSON lines of texts: of the posterior loss, or the guard.")
     ] = None,
@@ -60,6 +63,7 @@ def reproduce(
     if out is None:
         raise UserError("A study needs a place.", where="-o/--out", fix=f"-o runs/{id}")
     given: dict[str, Any] = {"held_out": held_out, "seed": seed, "device": device, "dtype": dtype}
+    given["limit"] = limit
     given["steps"] = None if steps is None else listed(steps, int, "--steps")
     given |= _lists(id, n, evaluator)
     with output.warnings_noted(), reporter() as bar:

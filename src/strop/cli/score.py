@@ -94,7 +94,9 @@ def score(
         output.positive("--batch-size", batch_size)
     policies = _policies(span)
     names = [] if evaluator == NONE else listed(evaluator, str, "--evaluator")
-    if _is_texts(run):
+    from strop.groupeval.inputs import holds_texts
+
+    if holds_texts(run):
         alone = {"--own-ids": own_ids, "--held-out": held_out is not None}
         alone |= {"--engine": engine.parallel, "--shard": engine.shard is not None}
         _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
@@ -125,17 +127,6 @@ def score(
         _print(found, ids)
     _remark(opened.asked.get("n", 0), found)
     output.next_command(f"strop report {shlex.quote(str(run))} -o report.html")
-
-
-def _is_texts(path: Path) -> bool:
-    """Whether this is no run directory but something that holds texts."""
-    from strop.groupeval.inputs import READERS
-
-    if path.is_file():
-        return path.suffix.lower() in READERS
-    from strop.store.layout import STUDY
-
-    return path.is_dir() and not (path / STUDY).exists() and any(path.glob("*.txt"))
 
 
 def _check(run: Path, cells: list[Cell]) -> None:

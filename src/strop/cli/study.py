@@ -29,12 +29,12 @@ LISTS: dict[str, Callable[[str], Any]] = {"ints": int, "floats": float, "words":
 
 
 def register(app: typer.Typer) -> None:
-    """Add `strop study` with a verb per study; the audit is a verb of its own."""
+    """Add `strop study` with a verb per study; some are verbs of their own."""
     group = typer.Typer(
         no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
     )
     for _, record in sorted(STUDIES.here().items()):
-        _add(group if record.own_folder else app, record)
+        _add(group if record.own_folder and not record.verb else app, record)
     app.add_typer(group, name="study")
 
 

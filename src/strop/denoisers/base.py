@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
@@ -22,6 +23,7 @@ __all__ = [
     "all_logits",
     "carry_over",
     "checked_ids",
+    "refuse_infinite",
     "subs",
     "usable_length",
 ]
@@ -152,19 +154,27 @@ def checked_ids(ids: Any, denoiser: Denoiser) -> Tensor:
     return ids.long()
 
 
-def subs(logits: Tensor, mask_id: int) -> Tensor:
-    """Normalise after ruling the mask out as a clean token (the SUBS parameterisation).
-
-    Overwrites `logits`: at [B, L, V] a copy would cost as much as the arithmetic.
-    """
-    logits[..., mask_id] += NEG_INFINITY
-    normaliser = torch.logsumexp(logits, dim=-1, keepdim=True)
+def refuse_infinite(normaliser: Tensor) -> None:
+    """Refuse scores whose normaliser is not finite; waits for the device."""
     if not torch.isfinite(normaliser).all():
         raise UserError(
             "The network returned scores that are not finite.",
             expected="finite logits",
             fix="use `dtype=float32`; if that does not help, the weights are damaged",
         )
+
+
+def subs(
+    logits: Tensor, mask_id: int, confirm: Callable[[Tensor], None] = refuse_infinite
+) -> Tensor:
+    """Normalise after ruling the mask out as a clean token (the SUBS parameterisation).
+
+    Overwrites `logits`: at [B, L, V] a copy would cost as much as the arithmetic. `confirm` sees
+    the normalisers; who must not wait for the device looks at them later.
+    """
+    logits[..., mask_id].add_(NEG_INFINITY)
+    normaliser = torch.logsumexp(logits, dim=-1, keepdim=True)
+    confirm(normaliser)
     return logits.sub_(normaliser)
 
 

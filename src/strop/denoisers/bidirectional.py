@@ -15,6 +15,7 @@ from torch import Tensor
 from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.cache import Keep
 from strop.denoisers.padding import checked_starts
+from strop.denoisers.stops import stop_ids
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
@@ -26,8 +27,6 @@ __all__ = ["Bidirectional", "Memory"]
 
 DEFAULT_LENGTH = 256
 """Generated positions when none are asked for: what the comparisons use, not the context's end."""
-ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>")
-"""What LLaDA's and Dream's chat templates close a turn with."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Bidirectional:
         self.length = int(spec.shape["length"])
         self.eos_id = eos_id
         """The token that ends a text, where the configuration says it."""
-        self.stop_ids = _stops(eos_id, codec)
+        self.stop_ids = stop_ids([eos_id], codec)
         """The tokens that end a text and a turn, the text's first; none where nothing says them."""
         self.default_length = min(self.length, DEFAULT_LENGTH)
 
@@ -148,11 +147,6 @@ class Bidirectional:
             use_cache=slots is not None,
         )
         return found.last_hidden_state.to(ids.device)
-
-
-def _stops(eos_id: int | None, codec: TextCodec | None) -> tuple[int, ...]:
-    known = [] if codec is None else [codec.id_of(token) for token in ENDS_OF_TURN]
-    return tuple(dict.fromkeys(one for one in (eos_id, *known) if one is not None))
 
 
 def _check_window(ids: Tensor, start: int, memory: Memory, keep: Keep) -> None:

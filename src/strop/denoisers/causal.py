@@ -1,12 +1,15 @@
 """A causal language model of transformers as a generator: its own classes, its weights, our draw.
 
 Nothing from the checkpoint is run: only weights in safetensors and classes that transformers itself
-has. What it starts from is its beginning-of-text token; a model that has none starts from its
-end-of-text token, which for GPT-2 and the models here is the same token.
+has. A model that also sees or hears is read as the language model that it is too. What it starts
+from is its beginning-of-text token; a model that has none starts from its end-of-text token, which
+for GPT-2 and the models here is the same token.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from strop.denoisers.pretrained import (
     pinned,
     weight_files,
 )
+from strop.denoisers.stops import stop_ids
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
@@ -54,10 +58,16 @@ class CausalLM:
         start_id: int,
         codec: TextCodec | None,
         device: torch.device,
+        eos_ids: Sequence[int] = (),
     ) -> None:
         self.network = network.to(device).eval().requires_grad_(False)
         self.spec, self.source, self.codec, self.device = spec, source, codec, device
         self.start_id = start_id
+        self.stop_ids = stop_ids(eos_ids, codec)
+        """The tokens that end a text and a turn, the text's first."""
+        # A long prompt times a vocabulary is gigabytes, and only its last row is wanted.
+        forward = signature(self.network.forward).parameters
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in forward else {}
         self.vocab_size = int(spec.shape["vocab_size"])
         self.length = int(spec.shape["length"])
         self.default_length = min(self.length, DEFAULT_LENGTH)
@@ -65,7 +75,7 @@ class CausalLM:
     @torch.no_grad()
     def read(self, ids: Tensor, memory: Any) -> tuple[Tensor, Any]:
         """One call of the network, with its keys and values kept."""
-        out = self.network(input_ids=ids, past_key_values=memory, use_cache=True)
+        out = self.network(input_ids=ids, past_key_values=memory, use_cache=True, **self._last)
         return out.logits[:, -1].float().clone(), out.past_key_values
 
 
@@ -90,13 +100,22 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
         "config": _fingerprint(read_json_object(directory / CONFIG)),
     }
     spec = CheckpointSpec(
-        family="ar", sha256=sha256_of_all(files), shape=shape, network_dtype=dtype
+        family="ar",
+        sha256=found.sha256 or sha256_of_all(files),
+        shape=shape,
+        network_dtype=dtype,
     )
     tokenizer = directory if has_tokenizer(directory) else None
     codec = TextCodec.beside(tokenizer, config.vocab_size, _GPT2_VOCABULARY)
     start_id = int(shape["start_id"])
     return CausalLM(
-        network, spec, source=pinned(found), start_id=start_id, codec=codec, device=device
+        network,
+        spec,
+        source=pinned(found),
+        start_id=start_id,
+        codec=codec,
+        device=device,
+        eos_ids=[*_ids(config, "eos_token_id"), *_ids(network.config, "eos_token_id")],
     )
 
 
@@ -106,12 +125,19 @@ def _network(directory: Path, dtype: str) -> Any:
         import transformers
     except ModuleNotFoundError as error:
         raise (missing_package(error) or error) from None
-    options = {"dtype": getattr(torch, dtype), "use_safetensors": True, "local_files_only": True}
+    here = {"local_files_only": True, "trust_remote_code": False}
+    options = {"dtype": getattr(torch, dtype), "use_safetensors": True, **here}
 
     def load() -> Any:
-        return transformers.AutoModelForCausalLM.from_pretrained(
-            str(directory), trust_remote_code=False, output_loading_info=True, **options
+        config = transformers.AutoConfig.from_pretrained(str(directory), **here)
+        if config.is_encoder_decoder:
+            raise ValueError(f"{config.model_type} encodes one text and decodes another")
+        # A model that also sees or hears may have no class for text alone: its own reads text, too.
+        text = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+        known: Any = (
+            transformers.AutoModelForCausalLM if text else transformers.AutoModelForMultimodalLM
         )
+        return known.from_pretrained(str(directory), output_loading_info=True, **options)
 
     return complete(load, "causal language model", directory)
 
@@ -119,16 +145,22 @@ def _network(directory: Path, dtype: str) -> Any:
 def _start(directory: Path, config: Any) -> int:
     """The beginning-of-text token, else the end-of-text token."""
     for name in ("bos_token_id", "eos_token_id"):
-        found = getattr(config, name, None)
-        found = found[0] if isinstance(found, (list, tuple)) and found else found
-        if isinstance(found, int) and 0 <= found < config.vocab_size:
-            return found
+        for found in _ids(config, name)[:1]:
+            if 0 <= found < config.vocab_size:
+                return found
     raise UserError(
         "Nothing says which token a text begins with.",
         where=directory / CONFIG,
         expected="bos_token_id or eos_token_id, an id of the vocabulary",
         fix="write it into config.json",
     )
+
+
+def _ids(config: Any, name: str) -> list[int]:
+    """What a configuration says there: an id, or several."""
+    found = getattr(config, name, None)
+    several = found if isinstance(found, (list, tuple)) else [found]
+    return [one for one in several if isinstance(one, int)]
 
 
 def _fingerprint(config: dict[str, Any]) -> int:

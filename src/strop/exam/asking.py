@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from strop.checkpoints.files import read_json_object
 from strop.denoisers import Model
 from strop.denoisers.prompting import reader_of
+from strop.denoisers.stops import end_ids
 from strop.errors import UserError
 from strop.exam.folder import Candidate, label_of
 from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
-from strop.prompts.chat import special_tokens
 from strop.records import FAMILIES, Precision, default_sampler
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.tasks import Task
@@ -22,19 +21,6 @@ from strop.tasks import Task
 __all__ = ["Sampling", "candidate_of", "canvases_of_task", "decided"]
 
 NO_THINKING = (("enable_thinking", False),)
-ENDS = (
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|im_end|>",
-    "<|end_of_text|>",
-    "<end_of_turn>",
-    "<turn|>",
-    "<eos>",
-    "</s>",
-)
-"""Tokens that end a text or a turn wherever a vocabulary has them."""
-CONFIGS = ("config.json", "generation_config.json")
-SPECIAL = re.compile(r"<.+>|\[.+\]")
 BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")
 
 
@@ -84,15 +70,15 @@ def candidate_of(model: Model, source: str, chat: bool | None, bos: str | None) 
     directory = None if model.codec is None else model.codec.directory
     templated = _has_template(directory) and not BASE.search(label_of(source))
     always = model.spec.family == "dream" and model.codec is not None and model.codec.bos_id
-    end_ids = _end_ids(model, directory)
+    ends = end_ids(model)
     return Candidate(
         label=label_of(source),
         source=model.source,
         checkpoint=model.spec,
         chat=templated if chat is None else chat,
         bos=bos or ("always" if always else "tokenizer"),
-        ends=() if model.codec is None else tuple(model.codec.decode([one]) for one in end_ids),
-        end_ids=end_ids,
+        ends=() if model.codec is None else tuple(model.codec.decode([one]) for one in ends),
+        end_ids=ends,
     )
 
 
@@ -129,21 +115,3 @@ def _has_template(directory: Path | None) -> bool:
     except UserError:
         return False
     return True
-
-
-def _end_ids(model: Model, directory: Path | None) -> tuple[int, ...]:
-    """The tokens that end a text or a turn, as files and vocabulary tell them."""
-    codec = model.codec
-    if codec is None:
-        return ()
-    found: list[Any] = [*getattr(model, "stop_ids", ())]
-    names = ENDS
-    if directory is not None:
-        names = (*(v for k, v in special_tokens(directory).items() if k == "eos_token"), *ENDS)
-        for path in (directory / name for name in CONFIGS):
-            said = read_json_object(path).get("eos_token_id") if path.is_file() else None
-            found += said if isinstance(said, list) else [said]
-    found += [codec.id_of(name) for name in names]
-    known = [one for one in found if type(one) is int and 0 <= one < model.vocab_size]
-    # A response is cut where the token's text stands, so a word of the language will not do.
-    return tuple(one for one in dict.fromkeys(known) if SPECIAL.fullmatch(codec.decode([one])))

@@ -185,10 +185,16 @@ class Exam:
 
     def _clear(self) -> None:
         """Remove what strop made here: the runs of the checkpoints, and what was made of them."""
+        try:
+            found = read_json(self.path / EXAM, "checkpoints", list)["checkpoints"]
+            labels = [Path(one["label"]).name for one in found]
+        except (UserError, KeyError, TypeError):  # damaged, but ours
+            labels = [p.parent.name for p in self.path.glob(f"*/{STUDY}")]
         with disk(self.path):
-            for folder in (p.parent for p in self.path.glob(f"*/{STUDY}")):
-                with locked(folder):  # whoever draws waits or fails; nobody's file is half gone
-                    shutil.rmtree(folder, ignore_errors=True)
+            for folder in (self.path / label for label in labels):
+                if (folder / STUDY).is_file():
+                    with locked(folder):  # nobody's file is half gone
+                        shutil.rmtree(folder, ignore_errors=True)
             for kind in ("png", "svg"):
                 (self.path / f"{FIGURE}.{kind}").unlink(missing_ok=True)
             (self.path / EXAM).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from strop.errors import UserError, unknown_name, whole_number
 from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
 from strop.exam.folder import Exam
 from strop.exam.grading import grade_cell
-from strop.exam.sittings import Results
+from strop.exam.sittings import Results, ungraded
 from strop.generate import sample_cells
 from strop.progress import Progress
 from strop.prompts import Canvases
@@ -125,13 +125,18 @@ def run_task(
 def score_task(
     run: str | os.PathLike[str], *, unsafe_run: bool = False, progress: Progress | None = None
 ) -> Results:
-    """Grade what has no verdict yet; needs no model."""
+    """Grade what has no verdict yet; needs no model, and no sandbox if there is nothing to do."""
     exam = Exam.open(run)
-    box = _box(exam.task, unsafe_run)
-    for candidate in exam.candidates:
-        for cell in exam.cells(candidate.label):
-            if cell.indices():
-                grade_cell(cell, exam.task, candidate, box, progress)
+    waiting = [
+        (candidate, cell)
+        for candidate in exam.candidates
+        for cell in exam.cells(candidate.label)
+        if ungraded(exam, candidate, cell)
+    ]
+    if waiting:
+        box = _box(exam.task, unsafe_run)
+        for candidate, cell in waiting:
+            grade_cell(cell, exam.task, candidate, box, progress)
     return Results.of(exam)
 
 

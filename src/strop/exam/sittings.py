@@ -32,7 +32,7 @@ from strop.store import Cell, ScoreTable
 from strop.tasks import Item, Task
 from strop.tasks.task import OUTCOMES
 
-__all__ = ["Answered", "Results", "Setting", "Sitting", "paired", "results"]
+__all__ = ["Answered", "Results", "Setting", "Sitting", "paired", "results", "ungraded"]
 
 Floats = NDArray[np.float64]
 SEED = 0
@@ -290,6 +290,12 @@ def paired(one: Setting, other: Setting, name: str) -> Mean | None:
         for side, setting in enumerate((one, other))
     }
     return Resampled(sides, seed=SEED).interval(0, minus=1)
+
+
+def ungraded(exam: Exam, candidate: Candidate, cell: Cell) -> int:
+    """How many responses of a cell have no verdict."""
+    found = _sitting(exam, candidate, cell)
+    return len(cell.indices()) if found is None else found.ungraded
 
 
 def _sitting(exam: Exam, candidate: Candidate, cell: Cell) -> Sitting | None:

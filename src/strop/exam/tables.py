@@ -177,6 +177,8 @@ def notes(found: Results) -> list[str]:
         for one in sitting.cell.scores().values()
     ):
         told.append("some programs ran without a sandbox")
+    if any(len(s.index) > len(one.index) for one in found.settings for s in one.sittings):
+        told.append("some seeds have answered more problems: only those of all seeds count")
     lost = sum(one.ungraded for one in found.settings)
     if lost:
         told.append(f"{lost} responses have no verdict: `strop task score` tries again")

@@ -13,12 +13,13 @@ from strop.lazy import loader
 
 if TYPE_CHECKING:
     from strop.groupeval.bootstrap import score
-    from strop.groupeval.comparison import compare, conditional, label, read_labels
+    from strop.groupeval.comparison import compare
     from strop.groupeval.directory import open_plan, write_plan
     from strop.groupeval.human import human_page, import_answers
     from strop.groupeval.inputs import Source, read_inputs
     from strop.groupeval.judges import JUDGES, Judge, judge_client, judge_run, judge_spec
     from strop.groupeval.judgments import Judgments, load_judgments, open_series
+    from strop.groupeval.labelled import conditional, label, read_labels
     from strop.groupeval.plan import Plan, Sheet, make_plan
     from strop.groupeval.profile import Profile, profile_names
     from strop.groupeval.series import Series, list_series
@@ -82,13 +83,13 @@ __getattr__ = loader(
         "Verdict": "strop.groupeval.verdict",
         "agree": "strop.groupeval.trust",
         "compare": "strop.groupeval.comparison",
-        "conditional": "strop.groupeval.comparison",
+        "conditional": "strop.groupeval.labelled",
         "human_page": "strop.groupeval.human",
         "import_answers": "strop.groupeval.human",
         "judge_client": "strop.groupeval.judges",
         "judge_run": "strop.groupeval.judges",
         "judge_spec": "strop.groupeval.judges",
-        "label": "strop.groupeval.comparison",
+        "label": "strop.groupeval.labelled",
         "list_series": "strop.groupeval.series",
         "load_judgments": "strop.groupeval.judgments",
         "make_plan": "strop.groupeval.plan",
@@ -96,7 +97,7 @@ __getattr__ = loader(
         "open_series": "strop.groupeval.judgments",
         "profile_names": "strop.groupeval.profile",
         "read_inputs": "strop.groupeval.inputs",
-        "read_labels": "strop.groupeval.comparison",
+        "read_labels": "strop.groupeval.labelled",
         "reliability": "strop.groupeval.trust",
         "score": "strop.groupeval.bootstrap",
         "write_plan": "strop.groupeval.directory",

@@ -1,30 +1,13 @@
-"""Two generators against each other, and against success that was checked elsewhere.
+"""Two generators against each other.
 
-`compare`: a difference with an interval for GEQ, without one for GED. A difference means something
-only if profile, judge and group size are the same on both sides. That its interval excludes zero is
-said only where both sides have a few outputs above zero (`FLOOR`).
-
-`conditional`: does the judge see what works? Two generators answer the same prompts; every response
-has a quality and a label, passed or not.
-
-- AUROC: the chance that a response that passed has the higher quality, ties counting half.
-- Discordant pairs: prompts where exactly one response passed, and how much higher that one scores.
-- Intervals: bootstrap over prompts (10,000 draws with replacement), because the two responses to
-  one prompt belong together. They hold given one verdict on each pair.
-
-"Apparent success" is a dimension of the rubric, so this checks a criterion; it is no proof that
-people would prefer the same responses.
+A difference with an interval for GEQ, without one for GED. It means something only if profile,
+judge and group size are the same on both sides. That its interval excludes zero is said only where
+both sides have a few outputs above zero (`FLOOR`).
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.groupeval.bootstrap import (
@@ -37,9 +20,8 @@ from strop.groupeval.bootstrap import (
 )
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import Cell, ged
-from strop.rng import derive_seed
 
-__all__ = ["Labelled", "check_alike", "compare", "conditional", "label", "read_labels", "unchecked"]
+__all__ = ["check_alike", "compare", "unchecked"]
 
 
 def compare(
@@ -171,144 +153,3 @@ def _unlike(what: str, one: str, other: str, a: Judgments, b: Judgments) -> User
 
 def _listed(judgments: Judgments) -> str:
     return ", ".join(list(judgments.planned)[:5])
-
-
-Floats = NDArray[np.float64]
-CHUNK = 1000
-"""Replicates at a time."""
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Prompts that both generators answered, with quality and success of each response."""
-
-    names: tuple[str, str]
-    quality: Floats
-    """`[prompts, 2]`"""
-    passed: NDArray[np.bool_]
-    """`[prompts, 2]`"""
-
-
-def read_labels(path: str | Path) -> dict[tuple[str, int], bool]:
-    """Success by cell and index, from lines `{"cell": ..., "index": ..., "success": true}`."""
-    expected = '{"cell": "name", "index": 0, "success": true}'
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError("The labels cannot be read.", where=path, got=error) from None
-    labels: dict[tuple[str, int], bool] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            document = json.loads(line)
-            cell, index, success = (document[key] for key in ("cell", "index", "success"))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            cell = index = success = None
-        if type(cell) is not str or type(index) is not int or type(success) is not bool:
-            raise UserError(
-                "A label cannot be read.",
-                where=f"{path}, line {number}",
-                got=line[:120],
-                expected=expected,
-            )
-        if labels.setdefault((cell, index), success) != success:
-            raise UserError(
-                "A response has two labels.", where=f"{path}, line {number}", got=line[:120]
-            )
-    if not labels:
-        raise UserError("The file holds no label.", where=path, expected=expected)
-    return labels
-
-
-def label(judgments: Judgments, labels: dict[tuple[str, int], bool]) -> Labelled:
-    """Put labels to the judged responses; every judged prompt needs both."""
-    cells = judgments.cells
-    if len(cells) != 2:
-        raise UserError(
-            "Conditional scores need the responses of two generators.",
-            where=judgments.source,
-            got=f"{len(cells)} cells",
-            expected="two cells whose indices are the prompts",
-        )
-    one, other = cells.values()
-    prompts = [index for index in one.outputs if index in other.row]
-    for name, index in ((cell.name, index) for cell in (one, other) for index in prompts):
-        if (name, index) not in labels:
-            raise UserError(
-                "A judged response has no label.",
-                where=judgments.source,
-                got=f"cell {name!r}, index {index}",
-                expected="a label for every response",
-            )
-    rows = [[cell.per_output[cell.row[i]] for cell in (one, other)] for i in prompts]
-    passed = [[labels[cell.name, i] for cell in (one, other)] for i in prompts]
-    return Labelled((one.name, other.name), np.array(rows, float), np.array(passed, bool))
-
-
-def conditional(data: Labelled, *, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
-    """Success, conditional GEQ, their difference, AUROC and discordant pairs, with intervals."""
-    rng = np.random.default_rng(derive_seed(seed, "groupeval-conditions"))
-    plain = np.ones((1, len(data.quality)))
-    point = {name: _first(values) for name, values in _statistics(data, plain).items()}
-    drawn: dict[str, list[Floats]] = {name: [] for name in point}
-    flat = np.full(len(data.quality), 1 / len(data.quality))
-    for start in range(0, replicates, CHUNK):
-        weights = rng.multinomial(len(flat), flat, min(CHUNK, replicates - start)).astype(float)
-        for name, values in _statistics(data, weights).items():
-            drawn[name].append(values)
-    ranges = {name: _range(np.concatenate(parts)) for name, parts in drawn.items()}
-    return {
-        "generators": list(data.names),
-        "n_prompts": len(data.quality),
-        "success": [float(rate) for rate in data.passed.mean(axis=0)],
-        "cgeq": [float(mean) for mean in data.quality.mean(axis=0)],
-        "difference": "second minus first",
-        "cgeq_difference": point["difference"],
-        "cgeq_difference_interval": ranges["difference"],
-        "auroc": point["auroc"],
-        "auroc_interval": ranges["auroc"],
-        "auroc_by_generator": [_first(_auroc(data, plain, [side])) for side in (0, 1)],
-        "discordant": point["discordant"],
-        "discordant_interval": ranges["discordant"],
-        "n_discordant": int((data.passed[:, 0] != data.passed[:, 1]).sum()),
-    }
-
-
-def _statistics(data: Labelled, weights: Floats) -> dict[str, Floats]:
-    """Each statistic under each row of prompt weights; NaN where a draw leaves it undefined."""
-    gap = data.quality[:, 1] - data.quality[:, 0]
-    side = data.passed[:, 1].astype(float) - data.passed[:, 0]  # +1, -1, or 0 if concordant
-    with np.errstate(invalid="ignore"):
-        discordant = weights @ (gap * side) / (weights @ np.abs(side))
-    return {
-        "difference": weights @ gap / weights.sum(axis=1),
-        "auroc": _auroc(data, weights, [0, 1]),
-        "discordant": discordant,
-    }
-
-
-def _auroc(data: Labelled, weights: Floats, sides: list[int]) -> Floats:
-    """Quality takes few values: count passes and failures at each, then compare the counts."""
-    levels, at = np.unique(data.quality, return_inverse=True)
-    passes = np.zeros((len(data.quality), len(levels)))
-    failures = np.zeros_like(passes)
-    rows = np.arange(len(passes))
-    for side in sides:
-        passed = data.passed[:, side]
-        level = at.reshape(data.quality.shape)[:, side]
-        np.add.at(passes, (rows, level), passed)
-        np.add.at(failures, (rows, level), ~passed)
-    won, lost = weights @ passes, weights @ failures
-    below = np.cumsum(lost, axis=1) - lost / 2  # ties count half
-    with np.errstate(invalid="ignore"):
-        return (won * below).sum(axis=1) / (won.sum(axis=1) * lost.sum(axis=1))
-
-
-def _first(values: Floats) -> float | None:
-    return None if np.isnan(values[0]) else float(values[0])
-
-
-def _range(values: Floats) -> list[float] | None:
-    known = values[~np.isnan(values)]
-    return interval(known) if len(known) else None

@@ -19,7 +19,17 @@ from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
 from strop.store.layout import STUDY
 
-__all__ = ["PROMPT", "READERS", "TEXT", "Columns", "Source", "check", "read_folder", "read_inputs"]
+__all__ = [
+    "PROMPT",
+    "READERS",
+    "TEXT",
+    "Columns",
+    "Source",
+    "check",
+    "holds_texts",
+    "read_folder",
+    "read_inputs",
+]
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,13 @@ def read_inputs(
                 source = replace(source, name=own)
             sources.append(source if first is None else _cut(source, first))
     return _told_apart(sources)
+
+
+def holds_texts(path: Path) -> bool:
+    """Whether this is no run directory but something that holds texts."""
+    if path.is_file():
+        return path.suffix.lower() in READERS
+    return path.is_dir() and not (path / STUDY).exists() and any(path.glob("*.txt"))
 
 
 def check(sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = False) -> None:

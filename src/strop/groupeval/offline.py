@@ -7,7 +7,7 @@ judge: it would be offline-v2.
 
 Text features are what can be counted without understanding. They lean on English (function words,
 Latin letters) and on the surface. A fluent lie, a topic that drifts politely and a clever page all
-look the same to them.
+look the same to them. Responses to a task are counted in `offline_task.py`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
+from strop.groupeval import offline_task
 from strop.groupeval.payload import documents
 from strop.groupeval.profile import Profile
 from strop.groupeval.session import Answer
@@ -52,13 +53,17 @@ NEAR = 0.03
 """How close to the threshold a similarity makes the sorting unsure."""
 
 
-def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:  # noqa: ARG001
+def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:
     """Who judges: the choice of features is part of it, with the hash of their weights.
 
-    `auto` is embeddings where their package and torch are installed, else n-grams.
+    `auto` is embeddings where their package and torch are installed, else n-grams. Without modes
+    there is nothing to embed.
     """
-    if features not in FEATURES:
-        raise unknown_name("kind of features", features, FEATURES, where="`features`")
+    known = FEATURES if profile.modes else ("auto", offline_task.FEATURES)
+    if features not in known:
+        raise unknown_name("kind of features", features, known, where="`features`")
+    if features == "auto" and not profile.modes:
+        features = offline_task.FEATURES
     if features == "auto":
         features = "minilm" if resolve(f"{EMBEDDINGS}:available")() else "ngrams"
     weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
@@ -73,10 +78,14 @@ def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:  # n
 
 def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
     """What answers a sheet."""
-    if not profile.modes or set(GRADES) != set(profile.dimensions):
+    wanted = set(profile.dimensions)
+    if not profile.modes and wanted == set(offline_task.GRADES):
+        return lambda labels, texts, task: offline_task.reply(texts, labels, profile, task)
+    if not profile.modes or wanted != set(GRADES):
         raise UserError(
             f"The offline judge cannot use the profile {profile.name}.",
-            expected="webtext-v1: whether a task was solved cannot be counted",
+            got=", ".join(profile.dimensions),
+            expected="the dimensions of webtext-v1 or task-v1: nothing else can be counted",
             fix="strop groupeval judge RUN --base-url URL --model NAME",
         )
     features = str(spec.features)

@@ -26,6 +26,7 @@ __all__ = [
     "mean",
     "ratio",
     "resampled_sums",
+    "resamples",
 ]
 
 REPLICATES = 10_000
@@ -142,6 +143,11 @@ def resampled_sums(
         for start in range(0, replicates, size)
     ]
     return np.concatenate(pieces)
+
+
+def resamples(n: int, replicates: int, seed: int) -> NDArray[np.float64]:
+    """How often each of n outputs is in a resample [R, n]; not to be written into."""
+    return _counts(n, replicates, seed, None)
 
 
 @lru_cache(maxsize=4)

@@ -15,12 +15,11 @@ from typing import Any
 import torch
 
 from strop import assets
-from strop.checkpoints import hub
+from strop.checkpoints import hub, smollm2
 from strop.checkpoints.checkpoint import refuse_mistyped
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
-from strop.metrics import smollm2
 from strop.metrics.causal import Evaluator, EvaluatorRecipe, head_comes_apart
 from strop.metrics.spans import END_OF_TEXT
 from strop.spec import EvaluatorSpec

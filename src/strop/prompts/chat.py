@@ -2,13 +2,15 @@
 
 Templates are Jinja programs that others wrote. They run in Jinja's sandbox, with the options and
 the few extra names that templates of the hub count on, except the date of today: a prompt that is
-another one tomorrow is no value.
+another one tomorrow is no value. A template that knows the switch `enable_thinking` gets it as off,
+and whatever a template does, it may not leave a thinking block open: the response is the answer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +26,12 @@ __all__ = ["ChatTemplate", "special_tokens"]
 ALONE = "chat_template.jinja"
 CONFIG = "tokenizer_config.json"
 KEY = "chat_template"
+THINKING = "enable_thinking"
+_PROBE = "strop asks"
+# The marks of Qwen and most others, of Mistral, and of Gemma 4: open, and not closed at once.
+_THOUGHT = re.compile(
+    r"<think>(?!\s*</think>)|\[THINK\](?!\s*\[/THINK\])|<\|channel>thought(?!\s*<channel\|>)"
+)
 
 
 @dataclass(frozen=True)
@@ -54,14 +62,64 @@ class ChatTemplate:
             raise _none_there(Path(directory))
         return cls(text, tokens, where=str(config))
 
-    def render(self, text: str) -> str:
-        """One message of the user, and the beginning of the answer to it."""
+    def render(self, text: str, variables: Mapping[str, Any] | None = None) -> str:
+        """One message of the user, and the beginning of the answer to it.
+
+        `variables` are further names for the template, such as `enable_thinking` (off, if nothing
+        is said) or `date_string`.
+        """
+        return self.converse([{"role": "user", "content": text}], variables=variables)
+
+    def converse(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        open_answer: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Messages with their roles, and the beginning of the answer to the last one.
+
+        Without `open_answer` the last message is an answer's own beginning: it is left open.
+        """
+        given = {**self._off(), **dict(self.switches), **(variables or {})}
+        if open_answer and not given.get(THINKING):
+            self._check_thought(given)
+        text = self._run(messages, given, open_answer)
+        if open_answer:
+            return text
+        last = messages[-1]["content"].strip()
+        return text[: text.rindex(last) + len(last)] if last in text else text
+
+    def _off(self) -> dict[str, Any]:
+        """The thinking switch, for a template that has one."""
+        return {THINKING: False} if THINKING in self.source else {}
+
+    def _check_thought(self, variables: Mapping[str, Any]) -> None:
+        """Refuse a template that lets the answer begin inside a thought, or with a made-up one.
+
+        A short message stands for all, since a message may itself quote the marks of thoughts.
+        """
+        probe = self._run([{"role": "user", "content": _PROBE}], variables, True)
+        tail = probe.rpartition(_PROBE)[2]
+        if (found := _THOUGHT.search(tail)) is None:
+            return
+        raise UserError(
+            "The chat template begins the answer with a thinking block.",
+            where=self.where,
+            got=repr(tail[found.start() :])[:120],
+            expected="no thinking block, or an empty one",
+            fix="use the model's template that answers at once, or write the conversation into "
+            "the prompts and leave the template out",
+        )
+
+    def _run(
+        self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], answer: bool
+    ) -> str:
         try:
             return _compiled(self.source).render(
-                **{"tools": None, "documents": None, **dict(self.tokens)},
-                **dict(self.switches),
-                messages=[{"role": "user", "content": text}],
-                add_generation_prompt=True,
+                **{"tools": None, "documents": None, **dict(self.tokens), **variables},
+                messages=list(messages),
+                add_generation_prompt=answer,
             )
         except Exception as error:  # the template is a program: it may fail in any way
             raise UserError(

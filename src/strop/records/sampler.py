@@ -52,6 +52,9 @@ class Sampler:
     """Networks beside the main one that a checkpoint must have for it."""
     fast_precisions: tuple[Precision, ...] = ("float64", "float32")
     """The precisions of the draw that its fast implementation knows."""
+    streams: Mapping[Precision, int] = field(default_factory=dict)
+    """Versions of the random numbers that its fast implementation makes of a seed, where they are
+    not the first: to be raised whenever equal seeds give other outputs than before."""
     finishes: tuple[Finish, ...] = ("greedy", "draw", "none")
     """The finishes that it has."""
     grid: bool = True
@@ -62,6 +65,10 @@ class Sampler:
     """For a sampler that cannot hold tokens: the name of one that does, and answers prompts."""
     version: str | None = None
     """Of a plug-in: enters the identity of its outputs. None is built in."""
+
+    def stream(self, implementation: Implementation, precision: Precision) -> int:
+        """The version of its random numbers."""
+        return self.streams.get(precision, 1) if implementation == "fast" else 1
 
     def form(self, implementation: Implementation) -> Reference:
         """Where an implementation is, or that there is none."""
@@ -117,6 +124,9 @@ GUIDANCE = {
     "candidates": Setting("states among which an update that re-ranks chooses", 4, 1, 1024),
 }
 
+SKIPPING: dict[Precision, int] = {"float32": 2}
+"""The first stream had a number for every position and round; now rounds are skipped."""
+
 
 _BUILT_IN = (
     Sampler(
@@ -125,6 +135,7 @@ _BUILT_IN = (
         "greedy",
         dense="strop.samplers.ancestral:cached",
         fast="strop.samplers.ancestral:fast",
+        streams=SKIPPING,
     ),
     Sampler(
         "ancestral-uncached",
@@ -236,6 +247,7 @@ _BUILT_IN = (
         dense="strop.samplers.ancestral:cached",
         fast="strop.samplers.ancestral:fast",
         nucleus="within",
+        streams=SKIPPING,
     ),
     Sampler(
         "remdm-cap",

@@ -23,7 +23,7 @@ from strop.report.text import listed, place
 from strop.spec import MetricSpec
 from strop.store import Cell, Run, study_result
 from strop.store.documents import parsed
-from strop.store.layout import AUDIT, EXAM, PLAN, RESULT, STUDY, TRAINING
+from strop.store.layout import AUDIT, EXAM, PLAN, RESULT, STUDY, TRAINING, TUNE
 from strop.store.tables import CHANGED, token_ids
 from strop.studies.study import STUDIES, Result
 
@@ -52,6 +52,7 @@ def gather(sources: Sequence[str | Path], *, title: str | None = None) -> Report
     groups = _groups(found.runs)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
+    parts += tuple(filter(None, (_search(run.path) for run in found.runs)))
     parts += tuple(exam_part(path) for path in found.exams)
     names = list(dict.fromkeys(group.name for group, _ in groups))
     names += [] if names else [part.name for part in parts]
@@ -199,9 +200,21 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
-    command = f"run `strop study {name}` again"
+    command = f"run the study `{name}` again"
     result = _result(document, path / RESULT, command)
     return StudyPart(name, path, result, STUDIES.get(name))
+
+
+def _search(run: Path) -> StudyPart | None:
+    """What `strop tune` found on a run."""
+    path, command = run / TUNE, "run the same `strop tune` again"
+    try:
+        document = parsed(path)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise _unreadable(path, error, command) from None
+    return StudyPart("tune", run, _result(document, path, command), STUDIES.get("tune"))
 
 
 def _audit(run: Path) -> Audit | None:

@@ -90,7 +90,7 @@ def study_drawings(i: int, part: StudyPart, report: Report) -> tuple[list[Drawin
             "A study's result does not have what its figure needs.",
             where=part.path,
             got=f"{type(error).__name__}: {error}"[:200],
-            fix=f"run `strop study {part.name}` again: it writes the file anew",
+            fix=f"run the study `{part.name}` again: it writes the file anew",
         ) from None
     return found, beside if beside is not None and beside.rows else None
 

@@ -24,7 +24,7 @@ from strop.rng import Stream
 from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import shaped
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.packed import Packed, packed
+from strop.samplers.machinery.packed import Packed, Rows, packed
 from strop.samplers.machinery.remdm_rates import remdm_rates, unsure_first
 
 __all__ = ["Revising", "fast", "remdm"]
@@ -68,6 +68,7 @@ class Revising:
         # The finish, where it draws, has the plain probabilities and leaves the mask no weight.
         self._weights = Weights(np.append(rates.token, 1.0), np.append(rates.mask, 0.0))
         self._draws = addressed(packed.spec.precision, Stream(seed, "revising"))
+        self._wanted = np.zeros(packed.masked.shape, bool)  # a token may come out
         self._leaving = np.zeros(packed.masked.shape, bool)  # taken back when the update is over
         self._confidence = np.zeros(packed.masked.shape)
 
@@ -89,21 +90,26 @@ class Revising:
             slot = going[where]
             at = packed.address(slot, position)
             opened = self._draws.opened(at, self._weights.at(at.round))
-            packed.wanted[slot[opened], position[opened]] = True
-            going = going[~packed.wanted[going].any(1)]
+            self._wanted[slot[opened], position[opened]] = True
+            going = going[~self._wanted[going].any(1)]
 
-    def draw(
-        self, logits: Tensor, slots: Slots, positions: NDArray[np.int64], packed: Packed
-    ) -> NDArray[np.int64]:
+    def take(self, slots: Slots, packed: Packed) -> tuple[Slots, Slots]:  # noqa: ARG002
+        """Where a token may come out in this update."""
+        where, position = np.nonzero(self._wanted[slots])
+        self._wanted[slots] = False
+        return slots[where], position
+
+    def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Slots:
         """Settle the rows that may be revealed, and remember how sure they were."""
         mask_id = packed.denoiser.mask_id
-        clean = shaped(logits, mask_id, packed.spec)
+        clean = shaped(logits, mask_id, packed.spec, packed.confirm)
         sure = clean.clone() if self._by_confidence else None
-        at = packed.address(slots, positions)
+        at = packed.address(rows.slot, rows.position)
         token = self._draws.draw(clean, at, self._weights.at(at.round), mask_id)
         if sure is not None:
             chosen = torch.from_numpy(token).to(sure.device)[:, None]
-            self._confidence[slots, positions] = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()
+            found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()
+            self._confidence[rows.slot, rows.position] = found
         return token
 
     def _take_back(self, slots: Slots, packed: Packed) -> None:
@@ -114,6 +120,7 @@ class Revising:
         index = [torch.from_numpy(part).to(packed.ids.device) for part in (slot, position)]
         packed.ids[index[0], index[1]] = packed.denoiser.mask_id
         packed.note(slot, position, np.full(len(slot), packed.denoiser.mask_id))
+        packed.blank[slots] = packed.masked[slots].all(1)
         self._leaving[slots] = False
 
     def _choose(self, slots: Slots, packed: Packed) -> None:
@@ -133,8 +140,8 @@ class Revising:
     def _finish(self, slots: Slots, packed: Packed) -> None:
         """Fill what is masked, if the finish fills and anything is."""
         if packed.spec.finish != "none":
-            packed.wanted[slots] = packed.masked[slots]
-        packed.round[slots[~packed.wanted[slots].any(1)]] = packed.done
+            self._wanted[slots] = packed.masked[slots]
+        packed.round[slots[~self._wanted[slots].any(1)]] = packed.done
 
 
 fast = packed(Revising)

@@ -150,8 +150,24 @@ class CellSpec(Spec):
     seed: int
     batch: DenseBatch | None = None
     """Only for `dense`: the fast samplers do not depend on the batch."""
+    stream: int = 1
+    """Which random numbers the sampler makes of the seed, by its record: another version of them
+    is the same law with other outputs. `of` fills it in."""
+
+    @classmethod
+    def of(cls, generator: GeneratorSpec, seed: int, batch: DenseBatch | None = None) -> Self:
+        """The cell that is drawn now: from the stream that the sampler's record names."""
+        sampler = generator.sampler
+        stream = SAMPLERS[sampler.name].stream(sampler.implementation, sampler.precision)
+        return cls(generator=generator, seed=seed, batch=batch, stream=stream)
+
+    @model_serializer(mode="wrap")
+    def _without_first_stream(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Ids of cells of the first stream are older than this field.
+        return {k: v for k, v in dump(self).items() if k != "stream" or v != 1}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         require(self, 0 <= self.seed < SEED_LIMIT, "seed")
+        require(self, self.stream >= 1, "stream")
         return self

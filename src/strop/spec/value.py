@@ -38,6 +38,7 @@ EXPECTED = {
     "size": "a whole number of at least 1",
     "count": "a whole number of at least 1",
     "seed": "a whole number from 0 to 2**63 - 1",
+    "stream": "a whole number of at least 1",
 }
 """What a field's value may be; the error messages quote it."""
 

@@ -25,6 +25,7 @@ __all__ = [
     "STUDY",
     "TABLE",
     "TRAINING",
+    "TUNE",
 ]
 
 FORMAT = 1
@@ -47,6 +48,8 @@ RESULT, TABLE = "result.json", "table.csv"
 """What a study leaves."""
 AUDIT, SELECTION, FRESH = "audit.json", "selection.json", "fresh"
 """What the audit leaves in its run directory: result, choices, runs of fresh outputs."""
+TUNE = "tune.json"
+"""What a search for settings leaves in its run directory: its result."""
 PLAN = "plan.json"
 """What makes a directory one of GroupEval."""
 EXAM = "task.json"

@@ -167,6 +167,16 @@ class Run:
             fix=f"strop show {self.path}",
         )
 
+    def of_earlier_stream(self, spec: CellSpec) -> Cell | None:
+        """The cell that is here and differs from this one only in an earlier random stream."""
+        for stream in range(1, spec.stream):
+            folder = self.path / CELLS / spec.model_copy(update={"stream": stream}).id
+            with reading(folder):
+                there = (folder / SPEC).is_file()
+            if there:
+                return Cell.open(folder)
+        return None
+
     def keep_prompts(
         self, canvases: Canvases, pieces: Sequence[Sequence[str | int] | None]
     ) -> KeptPrompts:

@@ -91,7 +91,7 @@ class StudyFolder:
                     "The directory holds something else.",
                     where=self.path,
                     got=", ".join(foreign[:4]),
-                    expected=f"a new directory, or one of `strop study {self.study}`",
+                    expected=f"a new directory, or one of the study `{self.study}`",
                     fix="choose another `out`",
                 )
             return

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
     from strop.metrics.measured import Measured
 
-__all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain"]
+__all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
 
 STEPS = (4, 16, 64, 256, 1024)
 RATES = (1.0, 0.9, 0.85)
@@ -286,7 +286,10 @@ def _run(ask: Ask) -> Result:
     drawn = draw(ask, model, cells, ask.out, n=n)
     table = score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
-    digest = _write_selection(ask.out, selections)
+    digest = write_selection(
+        ask.out,
+        {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()},
+    )
     fresh: list[Measured] = []
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
@@ -400,13 +403,12 @@ def _gains(
 # ---------------------------------------------------------------- writing it
 
 
-def _write_selection(out: Path, selections: Mapping[str, Selection]) -> str:
-    """Write the choices before anything is judged; choices made earlier stay on record."""
+def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write choices with their hashes before anything is judged; earlier ones stay on record."""
     from strop.disk import write
     from strop.store.layout import SELECTION
 
-    now = {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()}
-    digest = hashlib.sha256("".join(one.sha256 for one in selections.values()).encode()).hexdigest()
+    digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
     path = out / SELECTION
     before: list[Any] = []
     if path.exists():

@@ -249,11 +249,14 @@ COLUMNS = (
 
 def _draw(result: Result) -> Figure:
     """Accuracy against tokens per call: a panel of orders and rules, one of blocks and caches."""
-    from strop.figures import GREY, PALETTE, panels, tidy
+    from matplotlib.figure import Figure
+
+    from strop.figures import COLUMN, GREY, PALETTE, tidy
 
     rows = [row for row in result.table.rows if row.get("dial")]
     control = [row for row in result.table.rows if not row.get("dial")]
-    figure, axes = panels(2, 5.4)
+    figure = Figure(figsize=(2 * COLUMN, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
     for axis, blocks in zip(axes, (False, True), strict=True):
         for place, curve in enumerate(one for one in CURVES if one.blocks == blocks):
             own = [row for row in rows if row["decoder"] == curve.title]
@@ -283,13 +286,13 @@ def _draw(result: Result) -> Figure:
                 fontsize=7,
                 color=GREY,
             )
-        axis.set(ylabel="right answers, %", ylim=(0, 108), xscale="log")
+        axis.set(xlabel="tokens per network call", ylim=(0, 108), xscale="log")
         seen = [one for one in TICKS if one <= 1.1 * max(r["tokens_per_call"] for r in rows)]
         axis.set_xticks(seen, [f"{one:g}" for one in seen])
         axis.minorticks_off()
-        axis.legend(fontsize=6, loc="lower left", ncol=2)
+        axis.legend(fontsize=6, loc="lower left")
         tidy(axis)
-    axes[1].set(xlabel="tokens per network call")
+    axes[0].set(ylabel="right answers, %")
     return figure
 
 

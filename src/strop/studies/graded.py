@@ -31,6 +31,7 @@ GRADED = (
         "gain",
         "minus no cache",
         percent=True,
+        signed=True,
         digits=3,
         ends=("gain_low", "gain_high"),
         help="Accuracy minus that without a cache, over the same problems.",

@@ -30,9 +30,11 @@ __all__ = [
     "TEMPERATURES",
     "Points",
     "budgets",
+    "canvases_of_ask",
     "cell_table",
     "check_groups",
     "draw",
+    "fitting",
     "guard_notes",
     "judge_texts",
     "load",
@@ -128,7 +130,7 @@ def points(
         if key not in (*_shared(), *own):
             raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
     for name in names:
-        facts = _fitting(family, name)
+        facts = fitting(family, name)
         mine = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
         mine.pop("name", None)
         if "precision" not in axes:
@@ -148,7 +150,7 @@ def named_points(
 ) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
     """Operating points under names, each at the nearest precision that its sampler draws fast."""
     name = sampler or default_sampler(family)
-    _fitting(family, name)
+    fitting(family, name)
     told: dict[str, None] = {}
     found = {}
     for label, fields in named.items():
@@ -165,14 +167,14 @@ def _facts(name: str) -> Any:
     return SAMPLERS[name]
 
 
-def _fitting(family: str, name: str) -> Any:
+def fitting(family: str, name: str, where: str = "`sampler`") -> Any:
     """What is known of a sampler, if it can sample a checkpoint of the family."""
     facts = _facts(name)
     check_family(family, name)
     if facts.causal != SAMPLERS[default_sampler(family)].causal:
         raise UserError(
             f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
-            where="`sampler`",
+            where=where,
             fix=f"use `sampler={default_sampler(family)}`",
         )
     return facts
@@ -244,7 +246,7 @@ def draw(
         n=each,
         seed=root,
         length=ask.values.get("length"),
-        canvases=_canvases(ask, model),
+        canvases=canvases_of_ask(ask, model),
         out=out,
         force=bool(ask.values.get("force")),
         progress=ask.progress,
@@ -282,7 +284,7 @@ def _finished(
         if SAMPLERS[sampler.name].causal and sampler.steps == 0:
             sampler = sampler.model_copy(update={"steps": length})
         generator = GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=length)
-        wanted[CellSpec(generator=generator, seed=seed).id] = count
+        wanted[CellSpec.of(generator, seed).id] = count
     run = Run.open(out)
     asked = run.wanted()
     if set(asked) != set(wanted) or any(asked[name] < count for name, count in wanted.items()):
@@ -292,7 +294,7 @@ def _finished(
     return here if complete else None
 
 
-def _canvases(ask: Ask, model: Model) -> Canvases | None:
+def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     """What the outputs answer, where a study takes prompts and was given some."""
     given = ask.values.get("prompts")
     if given is None:
@@ -395,21 +397,28 @@ def texts_of(cell: Cell, n: int | None = None) -> list[str]:
 
 
 def judge_texts(
-    texts: Mapping[str, Sequence[str]], out: Path, *, seed: int
+    texts: Mapping[str, Sequence[str]],
+    out: Path,
+    *,
+    seed: int,
+    profile: str = PROFILE,
+    prompts: Sequence[str] | None = None,
 ) -> dict[str, Judgments]:
     """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
 
     The offline judge counts; it is no language model, and its series' name says so. Series of other
     judges that are there already are read too: `strop groupeval judge OUT --base-url URL`.
+    `prompts` are what the texts answer, under a profile that shows them.
     """
     from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
     from strop.groupeval.directory import write_plan
     from strop.groupeval.inputs import check
 
-    profile = Profile.load(PROFILE)
-    sources = [Source(name, tuple(some), None, name) for name, some in texts.items()]
-    check(sources, profile)
-    plan, frozen = make_plan(sources, profile, seed=seed)
-    write_plan(out, plan, profile, frozen)
+    known = Profile.load(profile)
+    asked = None if prompts is None else tuple(prompts)
+    sources = [Source(name, tuple(some), asked, name) for name, some in texts.items()]
+    check(sources, known)
+    plan, frozen = make_plan(sources, known, seed=seed)
+    write_plan(out, plan, known, frozen)
     judge_run(out)
     return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}

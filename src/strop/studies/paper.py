@@ -188,10 +188,6 @@ class Reproduction:
 ELSEWHERE: dict[str, str] = {
     "overview": "its panels are cross-model, groupeval-mdlm and posterior",
     "tiny": "two columns of grid-tiny-late",
-    "large-models": "not available: LLaDA and Dream are not loaded yet",
-    "large-models-control": "not available: the tasks of LLaDA and Dream are not run yet",
-    "conditional": "not available: LLaDA and Dream are not loaded yet; strop groupeval judges "
-    "conditional outputs of your own",
 }
 """The paper's other tables and figures, and where their numbers come from."""
 

@@ -52,7 +52,7 @@ SAME: Any = object()
 ASIDE = ("force", "device", "engine", "devices", "ray_address", "shard")
 """Parameters that no number depends on."""
 SMOKE_NOTE = (
-    "Measured on the embedded models: other data, another vocabulary, 128 tokens, a small "
+    "Measured on the embedded models: other data, another vocabulary, short outputs, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."
 )
 
@@ -226,6 +226,8 @@ class Study:
     """Run directories inside its own; empty where its cells are files."""
     own_folder: bool = True
     """Whether its directory is a study's; the audit's is a run's."""
+    verb: bool = False
+    """Whether it is `strop NAME` although its directory is a study's."""
     next: Callable[[Ask], str] = lambda ask: (
         f"strop report {quoted(ask.out)} -o {quoted(ask.out)}.html"
     )

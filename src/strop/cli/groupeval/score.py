@@ -59,7 +59,7 @@ def score(
     with counter(f"scoring {judged}", replicates * len(judgments.cells)) as told:
         result = evaluate(judgments, replicates=replicates, seed=seed, told=told)
     if labels is not None:
-        from strop.groupeval.comparison import conditional, label, read_labels
+        from strop.groupeval.labelled import conditional, label, read_labels
 
         data = label(judgments, read_labels(labels))
         result["conditional"] = conditional(data, replicates=replicates, seed=seed)
@@ -123,13 +123,14 @@ def _print(result: dict[str, Any]) -> None:
 
 def _print_conditional(told: dict[str, Any]) -> None:
     rows = [
-        [name, f"{success:.1%}", number(geq), number(auroc)]
-        for name, success, geq, auroc in zip(
-            told["generators"],
-            told["success"],
-            told["cgeq"],
-            told["auroc_by_generator"],
-            strict=True,
+        [
+            name,
+            f"{told['success'][side]:.1%}",
+            f"{number(told['cgeq'][side])} {span(told['cgeq_interval'][side])}",
+            f"{number(auroc)} {span(told['auroc_by_generator_interval'][side])}",
+        ]
+        for side, (name, auroc) in enumerate(
+            zip(told["generators"], told["auroc_by_generator"], strict=True)
         )
     ]
     output.table(["generator", "success", "conditional GEQ", "AUROC"], rows)
@@ -141,6 +142,7 @@ def _print_conditional(told: dict[str, Any]) -> None:
                 ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
                 ("AUROC", "auroc", "n_prompts"),
                 ("passed minus failed, one of two passed", "discordant", "n_discordant"),
+                ("how often the one that passed is preferred", "preferred", "n_discordant"),
             )
         ],
     )

@@ -16,10 +16,11 @@ from torch import Tensor
 
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import invert
+from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.lattice import Lattice, Offers, told
 from strop.spec import Precision
 
-__all__ = ["Address", "Addressed", "ExactDraw", "LatticeDraw", "Weights", "addressed"]
+__all__ = ["Address", "Addressed", "ExactDraw", "LatticeDraw", "Weights", "addressed", "settled"]
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -116,11 +117,7 @@ class LatticeDraw:
     def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
         """Settle the open offers; a refused one leaves the mask."""
         offers = self._offers(where, weights)
-        if mask_id < law.shape[-1]:
-            law[..., mask_id] = -torch.inf
-        mass = torch.from_numpy(weights.token.astype(np.float32)).to(law.device)
-        scaled = law.float().exp_().mul_(mass[:, None])
-        return told(*self._lattice.settle(offers, scaled, mask_id, self._stream))
+        return settled(self._lattice, offers, law, weights.token, mask_id, self._stream)
 
     def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
         """Two clocks of the lattice against each other.
@@ -135,6 +132,22 @@ class LatticeDraw:
     def _offers(self, where: Address, weights: Weights) -> Offers:
         token, mask = (part.astype(np.float32) for part in weights)
         return self._lattice.offer(self._stream, *where, token, mask)
+
+
+def settled(
+    lattice: Lattice,
+    offers: Offers,
+    law: Tensor,
+    token_mass: NDArray[Any],
+    mask_id: int,
+    stream: Stream,
+) -> Numbers:
+    """What comes of open offers, given log p [R, V], which is overwritten, and the weights a."""
+    if mask_id < law.shape[-1]:
+        law[..., mask_id] = -torch.inf
+    mass = upload(token_mass.astype(np.float32), law.device)
+    scaled = law.float().exp_().mul_(mass[:, None])
+    return told(*lattice.settle(offers, scaled, mask_id, stream))
 
 
 def addressed(precision: Precision, stream: Stream, *, partial: bool = False) -> Addressed:

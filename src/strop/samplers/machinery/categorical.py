@@ -7,14 +7,19 @@ same law in exact arithmetic for one random number a row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import NEG_INFINITY, subs
+from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
 from strop.records import SAMPLERS, Nucleus
 from strop.spec import SamplerSpec
 
 __all__ = ["any_log_probs", "clean_log_probs", "invert", "race", "shaped"]
+
+Confirm = Callable[[Tensor], None]
+"""What looks at the normalisers of scores."""
 
 RACE_EPSILON = 1e-10
 """The public code's guard inside both logarithm and quotient."""
@@ -26,26 +31,33 @@ NUCLEUS_TOLERANCE = 1e-6
 """A set whose mass falls short of top_p by rounding alone counts as having reached it."""
 
 
-def shaped(logits: Tensor, mask_id: int, spec: SamplerSpec) -> Tensor:
+def shaped(
+    logits: Tensor, mask_id: int, spec: SamplerSpec, confirm: Confirm = refuse_infinite
+) -> Tensor:
     """The clean-token law that a sampler draws from; may overwrite `logits`."""
     nucleus = SAMPLERS[spec.name].nucleus
-    return clean_log_probs(logits, mask_id, spec.temperature, spec.top_p, nucleus)
+    return clean_log_probs(logits, mask_id, spec.temperature, spec.top_p, nucleus, confirm)
 
 
 def clean_log_probs(
-    logits: Tensor, mask_id: int, temperature: float, top_p: float, nucleus: Nucleus = "reaching"
+    logits: Tensor,
+    mask_id: int,
+    temperature: float,
+    top_p: float,
+    nucleus: Nucleus = "reaching",
+    confirm: Confirm = refuse_infinite,
 ) -> Tensor:
     """Normalised log-probabilities over clean tokens; the mask's is about -1e6.
 
     Temperature acts on the logits before the mask outcome joins (the paper's eq. 1). At 1 nothing
     is rescaled, so that the public code's bits come out; at 0 the best token, the lowest on ties,
-    takes everything. May overwrite `logits`.
+    takes everything. May overwrite `logits`. `confirm` is told of the normalisers, see `subs`.
     """
     if temperature == 0:
-        return _certain(subs(logits, mask_id))
+        return _certain(subs(logits, mask_id, confirm))
     if temperature != 1:
         logits = _tempered(logits, mask_id, temperature)
-    log_probs = subs(logits, mask_id)
+    log_probs = subs(logits, mask_id, confirm)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
 
 

@@ -19,7 +19,6 @@ that, the winner is among those; if none does, clocks are drawn for all classes 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,47 +27,37 @@ from numpy.typing import NDArray
 
 from strop.rng import Stream, unit53
 from strop.samplers.machinery.categorical import RACE_EPSILON
+from strop.samplers.machinery.device import upload
+from strop.samplers.machinery.offers import (
+    CAP,
+    CLOCK_SLACK,
+    WEIGHT_SLACK,
+    Offers,
+    levels,
+    numbers_of,
+    points_of,
+    poisson,
+)
 
-__all__ = ["BITS", "Lattice", "Offers", "exact_law", "first_order", "told"]
+__all__ = [
+    "BITS",
+    "CAP",
+    "CLOCK_SLACK",
+    "WEIGHT_SLACK",
+    "Lattice",
+    "Offers",
+    "exact_law",
+    "first_order",
+    "told",
+]
 
 BITS = 24
 """Random bits in a float32 number of torch's CPU generator."""
 
-WEIGHT_SLACK = 1e-4  # rounded probabilities may sum to a little more than one
-CLOCK_SLACK = 1e-5  # rounded clocks may be a little shorter than exact ones; proven for y <= CAP
 LARGEST_TABLE = 2**17  # entries of a rows-by-classes table
-CAP = 8.0  # expected points above which the threshold is raised
+NEAR = 4  # lattice points on either side of where a score is reached in exact arithmetic
 
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Offers:
-    """Masked positions at one update each, before the network has been asked."""
-
-    output: NDArray[np.int64]
-    round: NDArray[np.int64]
-    position: NDArray[np.int64]
-    mask_score: Floats
-    """x: what a token must beat."""
-    threshold: Floats
-    """The same, or a higher one where many tokens would beat x."""
-    raised: NDArray[np.bool_]
-    bound: NDArray[np.float64]
-    """W: at least the sum of the token weights."""
-    points: NDArray[np.int64]
-    """Poisson points above the threshold; none means that no token reached it."""
-
-    def __getitem__(self, chosen: Any) -> Offers:
-        return Offers(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
-
-    def __len__(self) -> int:
-        return len(self.output)
-
-    @property
-    def open(self) -> NDArray[np.bool_]:
-        """Which offers need the network: a point fell, or the threshold was not the last word."""
-        return (self.points > 0) | self.raised
 
 
 class Lattice:
@@ -80,17 +69,30 @@ class Lattice:
 
     def clock(self, k: NDArray[Any]) -> Floats:
         """D(k) by the very float32 operations of the public draw."""
-        u = torch.from_numpy(np.ascontiguousarray(k, dtype=np.float32)) / self.size
-        return (RACE_EPSILON - (u + RACE_EPSILON).log()).numpy()
+        u = torch.from_numpy(np.array(k, dtype=np.float32)).div_(self.size)
+        return u.add_(RACE_EPSILON).log_().neg_().add_(RACE_EPSILON).numpy()
 
     def first(self, weight: Floats, threshold: Floats, strict: Any = False) -> NDArray[np.int64]:
         """The smallest k whose score weight / D(k) reaches (exceeds) the threshold; N if none.
 
-        Bisection: scores do not fall as k grows (a test checks all 2**24 clocks).
+        Scores do not fall as k grows (a test checks all 2**24 clocks), so it is enough to look at
+        the neighbours of N e^(-weight / threshold), and to bisect where rounding took it further.
         """
         if np.any(strict):
             above = np.nextafter(threshold, np.float32(np.inf))
             threshold = np.where(strict, above, threshold)
+        near = self.size * np.exp(-weight.astype(np.float64) / np.maximum(threshold, 1e-45))
+        low = np.fmin(np.fmax(np.ceil(near), NEAR), self.size + 1.0).astype(np.int64) - NEAR
+        k = np.add.outer(np.arange(2 * NEAR), low)
+        reached = weight / self.clock(np.minimum(k, self.size - 1)) >= threshold
+        reached |= k >= self.size
+        found = low + reached.argmax(0)
+        missed = ~reached[-1] | (reached[0] & (low > 0))
+        if missed.any():
+            found[missed] = self._bisect(weight[missed], threshold[missed])
+        return found
+
+    def _bisect(self, weight: Floats, threshold: Floats) -> NDArray[np.int64]:
         low = np.zeros(weight.shape, np.int64)
         high = np.full(weight.shape, self.size, np.int64)
         for _ in range(self.bits + 1):
@@ -116,12 +118,23 @@ class Lattice:
         """
         word, high, low, _ = stream.words(output, round_, position, 0)
         k = (word >> np.uint64(32 - self.bits)).astype(np.int64)
+        u = unit53(high, low)
+        return self.offers(output, round_, position, k, u, token_mass, mask_weight)
+
+    def offers(
+        self,
+        output: NDArray[np.int64],
+        round_: NDArray[np.int64],
+        position: NDArray[np.int64],
+        k: NDArray[np.int64],
+        u: NDArray[np.float64],
+        token_mass: Floats,
+        mask_weight: Floats,
+    ) -> Offers:
+        """The same, given the lattice point of the mask's clock and the number for the points."""
         score = mask_weight / self.clock(k)
-        bound = token_mass.astype(np.float64) * (1 + WEIGHT_SLACK)
-        raised = bound > CAP * score.astype(np.float64)
-        threshold = np.where(raised, (bound / CAP).astype(np.float32), score)
-        rate = (1 + CLOCK_SLACK) * bound / threshold.astype(np.float64)
-        points = _poisson(rate, unit53(high, low))
+        threshold, raised, bound = levels(score, token_mass)
+        points = poisson((1 + CLOCK_SLACK) * bound / threshold.astype(np.float64), u)
         return Offers(output, round_, position, score, threshold, raised, bound, points)
 
     def settle(
@@ -132,11 +145,13 @@ class Lattice:
 
         `weights` [R, V] are float32 token weights with zero in the mask's column.
         """
-        cumulative = weights.cumsum(-1, dtype=torch.float64)
-        total = cumulative[:, -1].cpu().numpy()
+        row, point = points_of(offers)
+        chosen, survival, clock = numbers_of(offers, row, point, stream).T
+        token, weight, total = _fallen(offers, row, point, chosen, weights)
         broken = total > offers.bound
-        row, point, token = _points(offers, cumulative, stream)
-        weight = weights[torch.from_numpy(row), torch.from_numpy(token)].cpu().numpy()
+        kept = _distinct(row, token, weights.shape[1])
+        row, token, weight = row[kept], token[kept], weight[kept]
+        survival, clock = survival[kept], clock[kept]
 
         threshold, raised = offers.threshold[row], offers.raised[row]
         first = self.first(weight, threshold, strict=(token > mask_id) & ~raised)
@@ -146,12 +161,9 @@ class Lattice:
         )
         broken[row[reach > cover * (1 + 1e-12)]] = True
 
-        # Two numbers for each point: does it survive, and where is its clock.
-        addresses = (offers.output[row], offers.round[row], offers.position[row], 2 + 2 * point)
-        high, low, high2, low2 = stream.words(*addresses)
-        survives = unit53(high, low) * cover < reach
+        survives = survival * cover < reach
         span = self.size - first
-        k = first + np.minimum((unit53(high2, low2) * span).astype(np.int64), span - 1)
+        k = first + np.minimum((clock * span).astype(np.int64), span - 1)
         row, token, weight, k = row[survives], token[survives], weight[survives], k[survives]
         winner = _best(len(offers), row, token, weight / self.clock(k), mask_id)
 
@@ -162,7 +174,7 @@ class Lattice:
             # Above a raised threshold nothing was found: every clock lies below it. Where a bound
             # broke, only the mask's own score is known.
             below = offers.raised[rows] & ~broken[rows]
-            table = weights[torch.from_numpy(rows)].cpu().numpy()
+            table = weights[upload(rows, weights.device)].cpu().numpy()
             winner[rows] = self._class_by_class(offers[rows], table, below, mask_id, stream)
         return winner, int(broken.sum())
 
@@ -189,40 +201,34 @@ class Lattice:
         return scores.argmax(-1)
 
 
-def _poisson(rate: NDArray[np.float64], u: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Poisson counts by inversion; most are zero and cost one comparison."""
-    count = np.zeros(rate.shape, np.int64)
-    left = np.flatnonzero(u >= np.exp(-rate))
-    term = np.exp(-rate[left])
-    cumulative = term.copy()
-    n = 0
-    while len(left):
-        n += 1
-        count[left] = n
-        term = term * rate[left] / n
-        cumulative = cumulative + term
-        # The second condition ends the sum where u exceeds what float64 can add up to.
-        going = (u[left] >= cumulative) & (term > 1e-300)
-        left, term, cumulative = left[going], term[going], cumulative[going]
-    return count
+def _fallen(
+    offers: Offers,
+    row: NDArray[np.int64],
+    point: NDArray[np.int64],
+    u: NDArray[np.float64],
+    weights: torch.Tensor,
+) -> tuple[NDArray[np.int64], Floats, NDArray[np.float64]]:
+    """The token that each point falls on (V: none) and its weight; and the sum of each row.
+
+    The device is asked once.
+    """
+    level = np.zeros((len(offers), int(offers.points.max(initial=0))))
+    level[row, point] = u * offers.bound[row]
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    token = torch.searchsorted(cumulative, upload(level, weights.device), right=True)
+    weight = weights.gather(1, token.clamp(max=weights.shape[1] - 1))
+    told = torch.cat([token, weight, cumulative[:, -1:]], 1).cpu().numpy()  # all in float64
+    tokens, heavy = told[row, point], told[row, point + level.shape[1]]
+    return tokens.astype(np.int64), heavy.astype(np.float32), told[:, -1]
 
 
-def _points(
-    offers: Offers, cumulative: torch.Tensor, stream: Stream
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct (row, token) pairs that a point fell on, with the first such point."""
-    most = int(offers.points.max(initial=0))
-    point = np.broadcast_to(np.arange(most), (len(offers), most))
-    u = stream.uniform(
-        offers.output[:, None], offers.round[:, None], offers.position[:, None], 1 + 2 * point
-    )
-    level = torch.from_numpy(u * offers.bound[:, None]).to(cumulative.device)
-    token = torch.searchsorted(cumulative, level, right=True).cpu().numpy()
-    fell = (point < offers.points[:, None]) & (token < cumulative.shape[1])
-    row, point = np.nonzero(fell)
-    token = token[row, point]
-    _, firsts = np.unique(row * np.int64(cumulative.shape[1]) + token, return_index=True)
-    return row[firsts], point[firsts], token[firsts]
+def _distinct(row: NDArray[np.int64], token: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """The points that fell on a token, without those where one of the row fell before."""
+    fell = np.flatnonzero(token < classes)
+    if not (row[1:] == row[:-1]).any():
+        return fell
+    _, firsts = np.unique(row[fell] * np.int64(classes) + token[fell], return_index=True)
+    return fell[firsts]
 
 
 def _best(
@@ -246,7 +252,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     score, owner, low, high = (
         np.concatenate(parts)
         for parts in zip(
-            *(_score_levels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
+            *(_scorelevels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
         )
     )
     # Walk all scores upwards; among equal ones the highest class first, so that when class v is
@@ -262,7 +268,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     return np.bincount(owner, weights=won, minlength=len(weights)).astype(np.float64)
 
 
-def _score_levels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
+def _scorelevels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
     """Distinct scores of one class with the lattice points below and up to each."""
     level, first = np.unique(scores, return_index=True)
     high = np.append(first[1:], len(scores))

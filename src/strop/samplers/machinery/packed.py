@@ -5,6 +5,10 @@ its sequence next needs it, and at which positions; the loop runs the network fo
 state is out of date, the head at the wanted rows only, and lets the law draw. A finished sequence
 is handed out and its slot goes to the next one. Nothing here depends on which sequences share a
 batch, except the last bits of a matrix product.
+
+The host must not wait for the device. What it needs to go on (rounds, rows, which positions are
+masked) it knows itself, uploads do not block, and tokens come back when their sequence is done,
+unless the law has to look at them (or somebody watches).
 """
 
 from __future__ import annotations
@@ -12,49 +16,67 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser
+from strop.denoisers.base import Denoiser, refuse_infinite
 from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import clean_log_probs
+from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
-__all__ = ["HEAD_ENTRIES", "Law", "Packed", "packed"]
+__all__ = ["HEAD_ENTRIES", "Law", "Packed", "Rows", "packed"]
 
 HEAD_ENTRIES = 2**20
 """Scores computed at a time: the head's memory does not grow with the batch."""
+
+Numbers = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Positions of sequences, one entry each, on the host and on the device."""
+
+    slot: Numbers
+    position: Numbers
+    there: tuple[Tensor, Tensor]
+    """The same two on the device."""
 
 
 class Law(Protocol):
     """When a sequence needs the network, and what it draws then."""
 
-    def enter(self, slots: NDArray[np.int64], outputs: NDArray[np.int64]) -> None:
+    def enter(self, slots: Numbers, outputs: Numbers) -> None:
         """New sequences take these slots."""
         ...
 
-    def advance(self, slots: NDArray[np.int64], packed: Packed) -> None:
-        """Set `packed.round` and `packed.wanted` to the next need of each slot.
+    def advance(self, slots: Numbers, packed: Packed) -> None:
+        """Set `packed.round` to the next round in which each slot needs the network.
 
         A round beyond the last means that the sequence is done.
         """
         ...
 
-    def draw(
-        self, logits: Tensor, slots: NDArray[np.int64], positions: NDArray[np.int64], packed: Packed
-    ) -> NDArray[np.int64]:
-        """A token for every row of `logits` [R, V], or the mask where none was revealed."""
+    def take(self, slots: Numbers, packed: Packed) -> tuple[Numbers, Numbers]:
+        """The rows that need the head in that round, slot and position; asked for once."""
+        ...
+
+    def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor | Numbers:
+        """A token for every row of `logits` [R, V].
+
+        Still on the device where every row is revealed for sure; else on the host, the mask where
+        a row was not.
+        """
         ...
 
 
@@ -74,12 +96,13 @@ class Packed:
         self.begin = Start(slots, length, canvases)
         self.denoiser, self.spec, self.grid = denoiser, spec, grid
         self.done = grid.updates + 1  # the round after the finish
-        self.sigmas = grid.sigmas().to(denoiser.device)
+        self.sigmas = upload(grid.sigmas().numpy(), denoiser.device)
         self.ids = torch.full((slots, length), denoiser.mask_id, device=denoiser.device)
         self.masked = np.ones((slots, length), bool)
-        self.wanted = np.zeros((slots, length), bool)
         self.output = np.full(slots, -1, np.int64)
         self.round = np.full(slots, -1, np.int64)
+        self.idle = np.zeros(slots, bool)  # the law has yet to say what is next
+        self.blank = np.zeros(slots, bool)  # nothing but masks
         self.fresh = np.zeros(slots, bool)  # the hidden state belongs to the current ids
         self.nfe = np.zeros(slots, np.int64)
         self.seconds = np.zeros(slots)
@@ -87,7 +110,10 @@ class Packed:
         self.network_calls = 0
         self.network_rows = 0
         self._hidden: Tensor | None = None
+        self._place = np.zeros(slots, np.int64)  # where each slot is in the hidden state
         self._all_masked: dict[int, Tensor] = {}
+        self._normalisers = torch.zeros((), dtype=torch.float64, device=denoiser.device)
+        self._drawn = False
 
     def run(self, outputs: Iterable[int], law: Law) -> Iterator[Output]:
         """Yield every output as it is finished."""
@@ -95,9 +121,10 @@ class Packed:
         clock = time.perf_counter()
         self._refill(waiting, law)
         while (active := np.flatnonzero(self.output >= 0)).size:
-            idle = active[~self.wanted[active].any(1)]
+            idle = active[self.idle[active]]
             if idle.size:
                 law.advance(idle, self)
+                self.idle[idle] = False
             ended = active[self.round[active] == self.done]
             if not ended.size:
                 self._step(active, law)
@@ -109,24 +136,38 @@ class Packed:
                 self._refill(waiting, law)
                 clock = time.perf_counter()  # what the caller does with outputs is not ours
 
+    def upload(self, array: NDArray[Any]) -> Tensor:
+        """The array where the sequences are."""
+        return upload(array, self.ids.device)
+
+    def confirm(self, normaliser: Tensor) -> None:
+        """Remember the normalisers of some scores; one that is not finite spoils the sum."""
+        self._normalisers += normaliser.sum()
+
     def _refill(self, waiting: Iterator[int], law: Law) -> None:
         free = np.flatnonzero(self.output < 0)
         outputs = np.fromiter(islice(waiting, len(free)), np.int64)
+        if not outputs.size:
+            return
         slots = free[: len(outputs)]
         self.begin.enter(slots, outputs)
         start = self.begin.ids(self.denoiser.mask_id, slots)
-        self.ids[torch.from_numpy(slots)] = start.to(self.ids.device)
+        self.ids[self.upload(slots)] = self.upload(start.numpy())
         self.masked[slots] = self.begin.open[slots]
-        self.wanted[slots], self.fresh[slots] = False, False
+        self.idle[slots], self.fresh[slots] = True, False
+        self.blank[slots] = self.begin.open[slots].all(1)
         self.output[slots], self.round[slots] = outputs, -1
         self.nfe[slots], self.seconds[slots] = 0, 0.0
         self.trace.changed[slots] = 0
         law.enter(slots, outputs)
 
-    def _hand_out(self, slots: NDArray[np.int64]) -> Iterator[Output]:
-        ids = self.ids[torch.from_numpy(slots)].cpu().numpy()
+    def _hand_out(self, slots: Numbers) -> Iterator[Output]:
+        """The only time that the host has to wait, if the law does not ask it to."""
+        ids = self.ids[self.upload(slots)].double()  # exact for any token
+        told = torch.cat([ids.flatten(), self._normalisers[None]]).cpu()
+        refuse_infinite(told[-1])
         self.trace.end_of(slots)
-        for slot, row in zip(slots, ids, strict=True):
+        for slot, row in zip(slots, told[:-1].long().view(ids.shape).numpy(), strict=True):
             yield self.begin.output(
                 slot,
                 int(self.output[slot]),
@@ -139,7 +180,7 @@ class Packed:
             )
         self.output[slots] = -1
 
-    def _step(self, active: NDArray[np.int64], law: Law) -> None:
+    def _step(self, active: Numbers, law: Law) -> None:
         """Draw wherever the state is up to date; only when nowhere, run the network.
 
         So sequences whose offers were all rejected catch up before the next batch is formed.
@@ -150,99 +191,99 @@ class Packed:
         else:
             self._think(active)
 
-    def _think(self, slots: NDArray[np.int64]) -> None:
-        """Bring the hidden states of `slots` up to date."""
-        blank = self.masked[slots].all(1)
-        self._think_once(slots[blank])
-        seen = slots[~blank]
+    def _think(self, slots: Numbers) -> None:
+        """Bring the hidden states of `slots`, which are all that are under way, up to date."""
+        blank = self.blank[slots]
+        seen, unseen = slots[~blank], slots[blank]
+        self._hidden = None  # before the next one is made: they are large
+        states = []
         if seen.size:
-            ids = self.ids[torch.from_numpy(seen)]
+            ids = self.ids[self.upload(seen)]
             starts = self.begin.columns(seen, ids.device)
-            self._store(seen, self._network(ids, self.round[seen], starts))
+            states.append(self._network(ids, self.round[seen], starts))
+        if unseen.size:
+            states.append(self._shared(unseen))
+        self._hidden = states[0] if len(states) == 1 else torch.cat(states)
+        self._place[seen] = np.arange(len(seen))
+        self._place[unseen] = np.arange(len(seen), len(slots))
         self.fresh[slots] = True
         self.nfe[slots] += 1
 
-    def _think_once(self, slots: NDArray[np.int64]) -> None:
+    def _shared(self, slots: Numbers) -> Tensor:
         """Sequences that are still all masks share one pass (for each noise level that counts)."""
-        if not slots.size:
-            return
         levels = self.round[slots] if self.denoiser.time_conditioned else np.zeros_like(slots)
-        new = np.array([k for k in np.unique(levels) if k not in self._all_masked], np.int64)
+        distinct = np.unique(levels)
+        new = np.array([k for k in distinct if k not in self._all_masked], np.int64)
         if new.size:
             ids = torch.full(
                 (len(new), self.ids.shape[1]), self.denoiser.mask_id, device=self.ids.device
             )
             self._all_masked.update(zip(new.tolist(), self._network(ids, new), strict=True))
-        for level in np.unique(levels):
-            state = self._all_masked[int(level)]
-            same = slots[levels == level]
-            self._store(same, state.expand(len(same), *state.shape))
+        if len(distinct) > 1:
+            return torch.stack([self._all_masked[level] for level in levels.tolist()])
+        state = self._all_masked[int(distinct[0])]
+        return state.expand(len(slots), *state.shape)
 
-    def _network(
-        self, ids: Tensor, rounds: NDArray[np.int64], starts: Tensor | None = None
-    ) -> Tensor:
+    def _network(self, ids: Tensor, rounds: Numbers, starts: Tensor | None = None) -> Tensor:
         self.network_calls += 1
         self.network_rows += len(ids)
         if starts is not None:
             return cast(PaddingDenoiser, self.denoiser).padded(ids, starts)
         timed = self.denoiser.time_conditioned
-        return self.denoiser.hidden(ids, self.sigmas[torch.from_numpy(rounds)] if timed else None)
+        return self.denoiser.hidden(ids, self.sigmas[self.upload(rounds)] if timed else None)
 
-    def _store(self, slots: NDArray[np.int64], hidden: Tensor) -> None:
-        if self._hidden is None:
-            self._hidden = hidden.new_empty((len(self.output), *hidden.shape[1:]))
-        self._hidden[torch.from_numpy(slots)] = hidden
-
-    def _draw(self, slots: NDArray[np.int64], law: Law) -> None:
-        """The head and the draw at the wanted rows, a bounded number at a time."""
-        assert self._hidden is not None
-        where, position = np.nonzero(self.wanted[slots])
-        slot = slots[where]
-        tokens = np.empty(len(slot), np.int64)
-        chunk = max(1, HEAD_ENTRIES // self.denoiser.vocab_size)
-        for start in range(0, len(slot), chunk):
-            rows = slot[start : start + chunk], position[start : start + chunk]
-            index = [torch.from_numpy(part).to(self.ids.device) for part in rows]
-            logits = self.denoiser.logits(self._hidden, *index)
-            token = self._tokens(logits, *rows, law)
-            tokens[start : start + chunk] = token
-            self.ids[index[0], index[1]] = torch.from_numpy(token).to(self.ids.device)
-        revealed = tokens != self.denoiser.mask_id
-        self.note(slot[revealed], position[revealed], tokens[revealed])
-        self.wanted[slots] = False
+    def _draw(self, slots: Numbers, law: Law) -> None:
+        """The head and the draw at the wanted rows; a greedy finish takes the best token."""
+        slot, position = law.take(slots, self)
+        finish = self.round[slot] == self.grid.updates
+        if self.spec.finish == "greedy" and finish.any():
+            self._reveal(slot[finish], position[finish], self._best)
+            slot, position = slot[~finish], position[~finish]
+        if len(slot):
+            self._reveal(slot, position, law.draw)
+        if not self._drawn:  # damaged weights show at once; later ones with the first sequence
+            refuse_infinite(self._normalisers)
+        self.idle[slots], self._drawn = True, True
         if self.denoiser.time_conditioned:
             self.fresh[slots] = False  # the next round has another noise level
 
-    def note(
-        self, slot: NDArray[np.int64], position: NDArray[np.int64], token: NDArray[np.int64]
+    def _reveal(
+        self,
+        slots: Numbers,
+        positions: Numbers,
+        draw: Callable[[Tensor, Rows, Packed], Tensor | Numbers],
     ) -> None:
-        """These tokens changed in the current round of their sequences."""
-        self.masked[slot, position] = token == self.denoiser.mask_id
-        self.fresh[slot] = False
+        """A bounded number of rows at a time."""
+        assert self._hidden is not None
+        chunk = max(1, HEAD_ENTRIES // self.denoiser.vocab_size)
+        for start in range(0, len(slots), chunk):
+            slot, position = slots[start : start + chunk], positions[start : start + chunk]
+            at = self.upload(np.stack([slot, position, self._place[slot]]))
+            logits = self.denoiser.logits(self._hidden, at[2], at[1])
+            rows = Rows(slot, position, (at[0], at[1]))
+            token = draw(logits, rows, self)
+            if isinstance(token, Tensor):
+                self.ids[rows.there] = token
+                self.note(slot, position, token.cpu().numpy() if self.trace.watched else None)
+            else:
+                self.ids[rows.there] = self.upload(token)
+                out = token != self.denoiser.mask_id
+                self.note(slot[out], position[out], token[out])
+
+    def _best(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor:  # noqa: ARG002
+        return clean_log_probs(logits, self.denoiser.mask_id, 0, 1, confirm=self.confirm).argmax(-1)
+
+    def note(self, slot: Numbers, position: Numbers, token: Numbers | None) -> None:
+        """These tokens changed in the current round of their sequences; None: to ones unseen."""
+        self.masked[slot, position] = False if token is None else token == self.denoiser.mask_id
+        self.fresh[slot] = self.blank[slot] = False
         place = self.begin.place[slot, position]
         self.trace.note(self.output[slot], slot, self.round[slot], place, token)
 
-    def address(self, slot: NDArray[np.int64], position: NDArray[np.int64]) -> Address:
+    def address(self, slot: Numbers, position: Numbers) -> Address:
         """Where the random numbers of these positions lie in the current rounds."""
         place = self.begin.place[slot, position]
         return Address(self.output[slot], self.round[slot], place)
-
-    def _tokens(
-        self, logits: Tensor, slots: NDArray[np.int64], positions: NDArray[np.int64], law: Law
-    ) -> NDArray[np.int64]:
-        """The law's draw, except where a greedy finish takes the best token."""
-        greedy = self.round[slots] == self.grid.updates
-        if self.spec.finish != "greedy" or not greedy.any():
-            return law.draw(logits, slots, positions, self)
-        token = np.empty(len(slots), np.int64)
-        best = clean_log_probs(logits[torch.from_numpy(greedy)], self.denoiser.mask_id, 0, 1)
-        token[greedy] = best.argmax(-1).cpu().numpy()
-        if not greedy.all():
-            rest = ~greedy
-            token[rest] = law.draw(
-                logits[torch.from_numpy(rest)], slots[rest], positions[rest], self
-            )
-        return token
 
 
 def packed(law: Callable[[Packed, int], Law]) -> FastSampler:

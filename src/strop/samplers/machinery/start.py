@@ -12,6 +12,7 @@ from torch import Tensor
 from strop.errors import UserError
 from strop.pool import Output
 from strop.prompts import Canvases
+from strop.samplers.machinery.device import upload
 
 __all__ = ["Start", "by_shape"]
 
@@ -67,7 +68,7 @@ class Start:
     def columns(self, slots: Numbers | slice, device: torch.device) -> Tensor | None:
         """Where these sequences begin; None if nothing is before any of them."""
         starts = self.starts[slots]
-        return torch.from_numpy(starts).to(device) if starts.any() else None
+        return upload(starts, device) if starts.any() else None
 
     def hold(self, ids: Tensor) -> Tensor:
         """Given tokens in their places again, for a law that does not leave them there."""

@@ -25,12 +25,25 @@ class Trace:
         self._on_step = on_step
         self._untold: dict[int, tuple[int, int, list[Numbers], list[Numbers]]] = {}
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody asks for the tokens."""
+        return self._on_step is not None
+
     def note(
-        self, output: Numbers, slot: Numbers, round_: Numbers, position: Numbers, token: Numbers
+        self,
+        output: Numbers,
+        slot: Numbers,
+        round_: Numbers,
+        position: Numbers,
+        token: Numbers | None,
     ) -> None:
-        """These tokens changed, one entry each; `round_` counts updates from 0."""
+        """These tokens changed, one entry each; `round_` counts updates from 0.
+
+        Where nobody watches, the tokens need not be known.
+        """
         self.changed[slot, position] = round_ + 1
-        if self._on_step is None:
+        if self._on_step is None or token is None:
             return
         for one in np.unique(slot).tolist():
             its = slot == one

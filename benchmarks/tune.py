@@ -1,0 +1,190 @@
+"""Outputs that a search needs, against a grid and against random search, replayed from a bank.
+
+    python benchmarks/tune.py BANK [--seeds 20] [-n 512]
+
+BANK is a run directory of `strop audit --grid --steps 16 -n 512 --no-fresh`: seven temperatures in
+two precisions on `embedded:tales`. It is drawn if it is not there, and continued if it is not
+complete; that takes the longest. Nothing is drawn after that: a seed is a permutation of the bank's
+outputs, the same for every setting, so that outputs stay paired. Proposals are restricted to the
+bank's settings, because there are no outputs of any other.
+
+The reference is all outputs of every setting. A choice is right if its reference perplexity is
+within 3% of the best setting above the entropy guard, and its reference entropy reaches the guard.
+Every search is charged for all outputs that it looks at:
+
+- the grid looks at 128 outputs of each of 14 settings and takes the best that is above the guard;
+- random search looks at 128 outputs of settings in random order, until the best of them is right;
+- the race is what `strop tune` does with a small space: it enumerates the settings;
+- Optuna's waves are what it does with a larger one, here over the same settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.metrics.aggregates import pooled
+from strop.metrics.bootstrap import mean
+from strop.metrics.guard import run_guard
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.store import Run
+from strop.studies import run as run_study
+from strop.tuning.propose import search
+from strop.tuning.race import Drawn, Limit, Race, Rules, bounds
+from strop.tuning.space import Space
+
+STEPS, EACH, NEAR = 16, 128, 0.03
+SPACE = ("temperature=0.8:1.1:0.05", "precision=float64,float32")
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Per setting: nats, tokens and entropy of every output."""
+
+    settings: dict[SamplerSpec, tuple[NDArray, NDArray, NDArray]]
+    threshold: float
+
+    @classmethod
+    def read(cls, path: Path, n: int) -> Bank:
+        run = Run.open(path)
+        found = {}
+        for cell in run.cells():
+            tables = {one.metric.name: one.columns for one in cell.scores().values()}
+            nats, entropy = tables["perplexity"], tables["entropy"]["entropy"]
+            found[cell.spec.generator.sampler] = (nats["nll"][:n], nats["tokens"][:n], entropy[:n])
+        threshold = run_guard(run, run.cells()[0].spec.generator).threshold
+        if threshold is None:
+            sys.exit("The bank has no entropy guard.")
+        return cls(found, threshold)
+
+    @property
+    def outputs(self) -> int:
+        return min(len(one[0]) for one in self.settings.values())
+
+    def drawn(self, spec: SamplerSpec, rows: NDArray | slice) -> Drawn:
+        nll, tokens, entropy = (one[rows] for one in self.settings[spec])
+        return Drawn(pooled({"nll": nll, "tokens": tokens}), (mean(entropy),))
+
+    def measure(self, order: NDArray) -> Callable[..., list[Drawn]]:
+        return lambda wanted: [self.drawn(spec, order[:n]) for spec, n in wanted]
+
+    def reference(self) -> dict[SamplerSpec, tuple[float, float, bool]]:
+        """Perplexity, entropy, and whether it is above the guard, on all outputs."""
+        found = {}
+        for spec in self.settings:
+            one = self.drawn(spec, slice(None))
+            low = bounds(one.limits[0], 0.95).low
+            found[spec] = (one.objective.value, one.limits[0].value, low >= self.threshold)
+        return found
+
+
+def right(bank: Bank) -> list[SamplerSpec]:
+    """The settings that are near the best."""
+    facts = bank.reference()
+    best = min(ppl for ppl, _, above in facts.values() if above)
+    return [s for s, (p, h, _) in facts.items() if p <= (1 + NEAR) * best and h >= bank.threshold]
+
+
+def best_of(bank: Bank, specs: Sequence[SamplerSpec], order: NDArray) -> SamplerSpec | None:
+    """What a grid of 128 outputs each chooses."""
+    passing = {}
+    for spec in specs:
+        one = bank.drawn(spec, order[:EACH])
+        if bounds(one.limits[0], 0.95).low >= bank.threshold:
+            passing[spec] = one.objective.value
+    return min(passing, key=passing.__getitem__) if passing else None
+
+
+def needed(race: Race[SamplerSpec], good: list[SamplerSpec]) -> int | None:
+    """The outputs after which a right setting led and kept the lead; None if none does."""
+    since = None
+    for spent, leader in race.path:
+        since = (spent if since is None else since) if leader in good else None
+    return since
+
+
+def one_seed(bank: Bank, good: list[SamplerSpec], rules: Rules, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng([seed, 19])
+    order = rng.permutation(bank.outputs)
+    specs = list(bank.settings)
+    found: dict[str, Any] = {"grid": [EACH * len(specs), best_of(bank, specs, order) in good]}
+    mixed = [specs[i] for i in rng.permutation(len(specs))]
+    tries = (k for k in range(1, len(mixed) + 1) if best_of(bank, mixed[:k], order) in good)
+    first = next(tries, None)
+    found["random"] = [EACH * (first or len(specs)), first is not None]
+    space = Space.of(SPACE, "ancestral", {"steps": STEPS})
+    for name, most in (("race", 32), ("optuna", 0)):
+        with tempfile.TemporaryDirectory() as folder:
+            race = search(
+                space,
+                bank.measure(order),
+                rules,
+                budget=512,
+                folder=Path(folder),
+                seed=seed,
+                enumerated=most,
+            )
+        leader = race.leader
+        chosen = None if leader is None else leader.candidate
+        found[name] = [race.spent, chosen in good, needed(race, good)]
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]], grid: int) -> None:
+    print("| search | outputs, median | worst | of the grid's | right | needed, median |")
+    print("|---|---|---|---|---|---|")
+    for name in rows[0]:
+        spent = [row[name][0] for row in rows]
+        hits = sum(bool(row[name][1]) for row in rows)
+        when = [row[name][2] for row in rows if len(row[name]) > 2 and row[name][2] is not None]
+        told = f"{np.median(when):.0f}" if when else ""
+        share = np.median(spent) / grid
+        print(
+            f"| {name} | {np.median(spent):.0f} | {max(spent)} | {share:.0%} | "
+            f"{hits} of {len(rows)} | {told} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bank", type=Path)
+    parser.add_argument("-n", type=int, default=512, help="outputs of every setting")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--tolerance", type=float, default=Rules.tolerance)
+    parser.add_argument("--first", type=int, default=Rules.first)
+    parser.add_argument("--no-draw", action="store_true", help="use what is in the bank")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if not options.no_draw:
+        run_study("audit", out=options.bank, grid=True, steps=(STEPS,), n=(options.n,), fresh=False)
+    bank = Bank.read(options.bank, options.n)
+    facts, good = bank.reference(), right(bank)
+    print(f"{bank.outputs} outputs of {len(facts)} settings; guard {bank.threshold:.3f}\n")
+    for spec, (ppl, entropy, above) in sorted(facts.items(), key=lambda one: one[1][0]):
+        mark = "right" if spec in good else "" if above else "not above the guard"
+        print(f"{OperatingPoint.of(spec)!s:18} {ppl:7.2f} [{entropy:.3f}] {mark}")
+    limits = (Limit("entropy", ">=", bank.threshold),)
+    rules = replace(
+        Rules(limits=limits, log=True), tolerance=options.tolerance, first=options.first
+    )
+    rows = [one_seed(bank, good, rules, seed) for seed in range(options.seeds)]
+    print()
+    table(rows, EACH * len(facts))
+    if options.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""One comparison: two sides at one budget, in three layers, with the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from strop.comparing.diversity import Diversity, diversity
+from strop.comparing.enough import enough
+from strop.comparing.frontier import Equal, equal_sharpness, grid
+from strop.comparing.levels import Level
+from strop.comparing.side import Curve, Sample, Side, interval
+from strop.comparing.verdict import Layer, Verdict, decide
+from strop.errors import UserError
+from strop.metrics.bootstrap import REPLICATES
+
+__all__ = ["MARGIN", "Comparison", "compare"]
+
+MARGIN = 0.03
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is known of A against B at one budget."""
+
+    published: Layer | None
+    tuned: Layer | None
+    equal: Equal | None
+    """None where the frontiers have no common range."""
+    diversity: tuple[Diversity, ...]
+    verdict: Verdict
+    level: Level
+    margin: float
+
+
+def compare(
+    a: Side,
+    b: Side,
+    *,
+    margin: float = MARGIN,
+    level: Level | None = None,
+    floor: float | None = None,
+    judged: Sequence[Diversity] = (),
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two sides at one budget.
+
+    `margin` is the smallest difference in perplexity that matters, as a share of it. `floor` is the
+    entropy guard. `judged` is what a judge says of diversity at equal sharpness.
+    """
+    if not 0 < margin < 1:
+        raise UserError("The margin is a share.", where="`margin`", got=margin, expected="0 to 1")
+    level = Level() if level is None else level
+    one, two = Curve(a, replicates, seed), Curve(b, replicates, seed)
+    layers = [
+        None if x is None or y is None else _layer(x, y, level, replicates, seed)
+        for x, y in ((a.published, b.published), (a.tuned, b.tuned))
+    ]
+    where = grid(one, two, floor)
+    equal, found = None, list(judged)
+    if where is not None:
+        equal = equal_sharpness(one, two, where, level)
+        found += diversity(one, two, where, level, _measures(a, b) + len(judged))
+    decisive = layers[0] if layers[0] is not None else layers[1]
+    verdict = decide(equal, found, decisive, margin)
+    if verdict.kind == "cannot tell" and equal is not None:
+        wanted = enough(min(a.n, b.n), equal, decisive, margin)
+        verdict = replace(verdict, outputs=wanted)
+    return Comparison(layers[0], layers[1], equal, tuple(found), verdict, level, margin)
+
+
+def _measures(a: Side, b: Side) -> int:
+    return max(1, len({name for side in (a, b) for one in side.frontier for name in one.alike}))
+
+
+def _layer(a: Sample, b: Sample, level: Level, replicates: int, seed: int) -> Layer:
+    """Both sides at one setting each, resampled as the frontiers are."""
+    one, two = (Curve(Side([sample]), replicates, seed) for sample in (a, b))
+    return Layer(
+        (float(np.exp(one.level[0, 0])), float(np.exp(two.level[0, 0]))),
+        (float(one.entropy[0, 0]), float(two.entropy[0, 0])),
+        interval(one.level[:, 0] - two.level[:, 0], level.same),
+        interval(one.entropy[:, 0] - two.entropy[:, 0], level.different),
+    )

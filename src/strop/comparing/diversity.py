@@ -1,0 +1,98 @@
+"""Diversity across outputs at equal sharpness, which no score of single outputs can see.
+
+Two outputs are alike from 0 to 1. Whatever the measure, the number is the mean over pairs of
+different outputs: it does not depend on how many there are, and it can be resampled. A side is
+`less` diverse where its pairs are clearly more than `TENTH` more alike than the other's plus
+`PAIRS`, and `not less` where they clearly are not; else `undecided`.
+
+`copies` is the measure that needs no embeddings: two outputs are copies if the one with fewer
+n-grams shares at least half of them with the other. Distinct n-grams of a pool would not do: what
+makes no sense is more distinct than what does, so a better generator would look less diverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.comparing.frontier import Grid
+from strop.comparing.levels import Level
+from strop.comparing.side import Curve, reach
+from strop.metrics.repetition import NGRAM, ngrams
+
+__all__ = ["COPIES", "PAIRS", "TENTH", "Diversity", "State", "copies", "diversity"]
+
+State = Literal["less", "not less", "undecided"]
+COPIES = "copies"
+TENTH, PAIRS = 0.1, 0.001
+HALF = 0.5
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """How alike the outputs of each side are, by one measure, at equal sharpness."""
+
+    measure: str
+    a: float
+    b: float
+    """Means over the common range."""
+    state_a: State
+    """Whether A is less diverse than B."""
+    state_b: State
+
+    def mirrored(self) -> Diversity:
+        """With the sides swapped."""
+        return Diversity(self.measure, self.b, self.a, self.state_b, self.state_a)
+
+
+def diversity(a: Curve, b: Curve, where: Grid, level: Level, measures: int = 1) -> list[Diversity]:
+    """By every measure that both sides have at every temperature."""
+    names = [set(sample.alike) for side in (a, b) for sample in side.side.frontier]
+    found = []
+    for name in sorted(set.intersection(*names)):
+        mine, other = (where.averaged(one.at(where.points, one.alike(name))) for one in (a, b))
+        found.append(
+            Diversity(
+                name,
+                float(mine[0].mean()),
+                float(other[0].mean()),
+                _state(mine, other, level, measures),
+                _state(other, mine, level, measures),
+            )
+        )
+    return found
+
+
+def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
+    """`less` in some part, all of them and all measures together; `not less` in every part."""
+    excess = mine - (1 + TENTH) * other - PAIRS
+    together = 1 - (1 - level.different) / (excess.shape[1] * measures)
+    if any(reach(column[1:], together)[0] > 0 for column in excess.T):
+        return "less"
+    fine = all(reach(column[1:], level.same)[1] <= 0 for column in excess.T)
+    return "not less" if fine else "undecided"
+
+
+def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
+    """1 where two outputs are copies of each other, else 0 [N, N]; -1 behind an id is no token."""
+    from scipy.sparse import csr_matrix
+
+    ids = np.asarray(ids)
+    n = max(1, min(n, int((ids >= 0).sum(1).min(initial=n))))
+    names, whole = ngrams(ids, n), ids[:, n - 1 :] >= 0
+    ends = np.append(0, whole.sum(1).cumsum())
+    shape = (len(ids), int(names.max(initial=0)) + 1)
+    table = csr_matrix((np.ones(ends[-1]), names[whole], ends), shape=shape)
+    table.sum_duplicates()
+    table.data[:] = 1.0  # whether an n-gram is in an output, not how often
+    shared = (table @ table.T).toarray()
+    own = shared.diagonal()
+    least = np.maximum(np.minimum(own[:, None], own[None, :]), 1)
+    alike = (shared >= HALF * least).astype(float)
+    np.fill_diagonal(alike, 0.0)
+    return alike

@@ -1,0 +1,172 @@
+"""One side of a comparison: what was measured on its outputs, and resamples of it.
+
+Resamples are counts per output that depend on the number of outputs and the seed alone
+(`strop.metrics.bootstrap`). So all temperatures of a side are resampled by the same outputs, and so
+are both sides where they have equally many: pools of one seed stay paired, and for pools that know
+nothing of each other it changes nothing. Since nothing depends on which side is named first,
+swapping them negates every replicate of every difference exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.metrics.bootstrap import Interval, resamples
+from strop.rng import derive_seed
+
+__all__ = ["Curve", "Sample", "Side", "interval", "reach"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """The outputs of a generator at one setting."""
+
+    nll: Floats
+    """Nats of every output under the evaluator [n]."""
+    tokens: Floats
+    """The tokens that these are over [n]."""
+    entropy: Floats
+    """Unigram entropy of every output [n]."""
+    alike: Mapping[str, NDArray] = field(default_factory=dict)
+    """By measure, how alike two outputs are, from 0 to 1 [n, n]; the diagonal is not read."""
+
+    def __post_init__(self) -> None:
+        if not len(self.nll) == len(self.tokens) == len(self.entropy) > 0:
+            raise UserError(
+                "A sample needs nats, tokens and entropy of every output.",
+                got=f"{len(self.nll)}, {len(self.tokens)} and {len(self.entropy)}",
+            )
+        if not np.sum(self.tokens) > 0:
+            raise UserError("No token of a sample was scored.")
+
+    @property
+    def n(self) -> int:
+        """Outputs."""
+        return len(self.nll)
+
+    def first(self, n: int) -> Sample:
+        """The first outputs alone."""
+        alike = {name: pairs[:n, :n] for name, pairs in self.alike.items()}
+        return Sample(self.nll[:n], self.tokens[:n], self.entropy[:n], alike)
+
+    def levels(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Log-perplexity and mean entropy under every row of weights [R, n]."""
+        sums = weights @ np.stack([self.nll, self.tokens, self.entropy], 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return sums[:, 0] / sums[:, 1], sums[:, 2] / self.n
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One generator: its sample as published, tuned, and at every temperature of its frontier."""
+
+    frontier: Sequence[Sample]
+    """By temperature; a single one where there is nothing to tune."""
+    published: Sample | None = None
+    tuned: Sample | None = None
+
+    def __post_init__(self) -> None:
+        counts = {one.n for one in self.frontier}
+        if len(counts) != 1:
+            raise UserError(
+                "The temperatures of a side need equally many outputs.",
+                got=", ".join(map(str, sorted(counts))) or "no temperature",
+            )
+
+    @property
+    def n(self) -> int:
+        """Outputs per temperature."""
+        return self.frontier[0].n
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A side's frontier in every replicate; the outputs as they are come first."""
+
+    side: Side
+    replicates: int
+    seed: int
+
+    @cached_property
+    def rows(self) -> Floats:
+        """Counts per output [1 + R, n]: the outputs as they are, then resamples of them."""
+        n = self.side.n
+        drawn = resamples(n, self.replicates, derive_seed(self.seed, "compare", n))
+        return np.concatenate([np.ones((1, n)), drawn])
+
+    @cached_property
+    def _levels(self) -> tuple[Floats, Floats, NDArray[np.int64]]:
+        both = [sample.levels(self.rows) for sample in self.side.frontier]
+        level, entropy = (np.stack([one[i] for one in both], 1) for i in (0, 1))
+        return level, entropy, entropy.argsort(axis=1, kind="stable")
+
+    @cached_property
+    def level(self) -> Floats:
+        """Log-perplexity [1 + R, T], in order of entropy within each replicate."""
+        level, _, order = self._levels
+        return np.take_along_axis(level, order, 1)
+
+    @cached_property
+    def entropy(self) -> Floats:
+        """Mean entropy [1 + R, T], ascending within each replicate."""
+        _, entropy, order = self._levels
+        return np.take_along_axis(entropy, order, 1)
+
+    def alike(self, measure: str) -> Floats:
+        """The mean over pairs of outputs of how alike they are [1 + R, T], in the same order.
+
+        A resample holds some outputs twice; an output and itself are not a pair.
+        """
+        means = [_pairs(sample.alike[measure], self.rows) for sample in self.side.frontier]
+        return np.take_along_axis(np.stack(means, 1), self._levels[2], 1)
+
+    def at(self, entropies: Floats, values: Floats | None = None) -> Floats:
+        """Log-perplexity (or other values [1 + R, T]) at given entropies [K] or [1 + R, K]."""
+        level, entropy = self.level if values is None else values, self.entropy
+        wanted = np.broadcast_to(entropies, (len(entropy), np.shape(entropies)[-1]))
+        if entropy.shape[1] == 1:
+            return np.broadcast_to(level, wanted.shape)
+        place = (entropy[:, :, None] <= wanted[:, None, :]).sum(axis=1)
+        place = np.clip(place, 1, entropy.shape[1] - 1)
+        ends = [np.take_along_axis(entropy, place - k, 1) for k in (1, 0)]
+        width = ends[1] - ends[0]
+        share = np.divide(wanted - ends[0], width, out=np.zeros_like(width), where=width > 0)
+        share = np.clip(share, -1, 2)  # a replicate may end before the common range does
+        low, high = (np.take_along_axis(level, place - k, 1) for k in (1, 0))
+        return low + (high - low) * share
+
+
+def _pairs(alike: NDArray, rows: Floats) -> Floats:
+    others = np.array(alike, float)
+    np.fill_diagonal(others, 0.0)
+    pairs = rows.sum(1) ** 2 - (rows**2).sum(1)
+    if not others.any():
+        return np.zeros(len(rows))
+    total = ((rows @ others) * rows).sum(1)
+    return np.divide(total, pairs, out=np.zeros(len(rows)), where=pairs > 0)
+
+
+def reach(values: Floats, level: float) -> tuple[float, float]:
+    """The two order statistics that leave out equal shares at both ends of replicates.
+
+    No interpolation between them: so the interval of the negated values is exactly the mirror.
+    """
+    usable = np.sort(values[np.isfinite(values)])
+    if not len(usable):
+        return -np.inf, np.inf
+    left_out = int(np.floor((1 - level) / 2 * len(usable)))
+    return float(usable[left_out]), float(usable[len(usable) - 1 - left_out])
+
+
+def interval(values: Floats, level: float) -> Interval:
+    """Of a column whose first row is the outputs as they are, and the others are replicates."""
+    low, high = reach(values[1:], level)
+    return Interval(float(values[0]), low, high, level, len(values) - 1)

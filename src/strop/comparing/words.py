@@ -1,0 +1,60 @@
+"""One comparison in one honest sentence."""
+
+from __future__ import annotations
+
+import math
+
+from strop.comparing.compare import Comparison
+from strop.comparing.verdict import Kind, Layer
+from strop.metrics.bootstrap import Interval
+
+__all__ = ["ratio", "sentence"]
+
+SAID: dict[Kind, str] = {
+    "better": "A is better than B at equal sharpness",
+    "worse": "A is worse than B at equal sharpness",
+    "only sharper": "A is only sharper than B",
+    "only smoother": "A is only smoother than B",
+    "the same": "A and B are the same",
+    "mixed": "A and B are mixed",
+    "cannot tell": "Cannot tell",
+}
+
+
+def sentence(found: Comparison) -> str:
+    """The verdict, what it rests on, and what it takes to decide where nothing is."""
+    verdict, equal = found.verdict, found.equal
+    words = SAID[verdict.kind]
+    if verdict.kind in ("mixed", "cannot tell"):
+        words += f" ({verdict.why})"
+    elif "diverse" in verdict.why:
+        words += f": {verdict.why}"
+    if equal is None:
+        return f"{words}: no verdict.{_as_published(found.published)}"
+    words += (
+        f": at equal entropy, {equal.low:.2f} to {equal.high:.2f} nats, A has {ratio(equal.mean)} "
+        "times the perplexity of B"
+    )
+    if verdict.kind in ("the same", "only sharper", "only smoother"):
+        words += f", inside the margin of {found.margin:.0%} in both halves of the range"
+    words += f".{_as_published(found.published)}"
+    if verdict.kind != "cannot tell":
+        return words
+    if verdict.outputs is None:
+        return f"{words} More outputs would hardly decide."
+    return f"{words} About {verdict.outputs:,} outputs per temperature and side would decide."
+
+
+def _as_published(layer: Layer | None) -> str:
+    if layer is None:
+        return ""
+    return (
+        f" As published it is {ratio(layer.gap)} times, at {layer.sharper.value:+.2f} nats of "
+        "entropy."
+    )
+
+
+def ratio(gap: Interval) -> str:
+    """A gap in log-perplexity as a ratio with its interval."""
+    value, low, high = (math.exp(min(end, 700.0)) for end in (gap.value, gap.low, gap.high))
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"

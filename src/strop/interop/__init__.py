@@ -1,0 +1,1 @@
+"""Other people's harnesses over strop's generators, each an extra of its own."""

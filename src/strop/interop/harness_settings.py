@@ -1,0 +1,155 @@
+"""What a harness asks of one generation, and what the user said: one answer, or a refusal.
+
+Two places speak. *Model arguments* are what the user says of this run. *Generation arguments* come
+with every request: what the task's file says, updated by `--gen-kwargs`. A model argument holds
+where both speak, and a difference is told once per task: the task's file cannot know of a sweep.
+Whatever neither says is greedy, 256 tokens, seed 0. Nothing is dropped: what a sampler does not
+have is refused by name.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strop.errors import UserError, whole_number
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+
+__all__ = ["Generation", "Settings", "in_one_name"]
+
+LENGTH = 256
+"""Tokens of a response where nobody says: the harness's own number."""
+LENGTHS = (
+    "length",
+    "gen_length",
+    "max_gen_toks",
+    "max_new_tokens",
+    "max_tokens",
+    "max_completion_tokens",
+)
+"""What the number of tokens of a response is called here and elsewhere."""
+# Values that mean "nothing of the kind": they hold whatever the sampler has.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "num_beams": (1,),
+    "repetition_penalty": (1,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one request asks for, resolved."""
+
+    spec: SamplerSpec
+    seed: int
+    length: int
+    until: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """Equal for equal settings."""
+        return repr((self.spec.canonical(), self.seed, self.length, self.until))
+
+    def cut(self, text: str) -> str:
+        """A text up to the first stop string, without it."""
+        ends = [text.find(stop) for stop in self.until if stop in text]
+        return text[: min(ends)] if ends else text
+
+
+@dataclass
+class Settings:
+    """What the user said, for one sampler."""
+
+    sampler: str
+    said: Mapping[str, Any]
+    """Model arguments about generation: `seed`, `length`, and those of the sampler."""
+    _told: set[tuple[str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.said = _said(in_one_name(self.said, "model arguments"))
+        self.of({}, "")  # what cannot be is told before a task is read
+
+    def of(self, asked: Mapping[str, Any], task: str) -> Generation:
+        """What holds for a request of `task` that comes with the arguments `asked`."""
+        asked = _said(in_one_name(asked, f"generation arguments of {task}"))
+        until = asked.pop("until", ())
+        texts = [until] if isinstance(until, str) else list(until)
+        if not all(isinstance(one, str) for one in texts):
+            raise _wrong("until", until, "texts", task)
+        _settle_sampling(asked, self.said, task)
+        for name in self.said.keys() & asked.keys():
+            self._tell(name, asked[name], task)
+        held = {"temperature": 0.0, "seed": 0, "length": LENGTH, **asked, **self.said}
+        seed = whole_number("seed", held.pop("seed"), 0, SEED_LIMIT)
+        length = whole_number("length", held.pop("length"), 1, OUTPUT_LIMIT)
+        spec = SamplerSpec(**{"name": self.sampler, **held})
+        return Generation(spec, seed, length, tuple(one for one in texts if one))
+
+    def _tell(self, name: str, asked: Any, task: str) -> None:
+        if asked == self.said[name] or (task, name) in self._told:
+            return
+        self._told.add((task, name))
+        warnings.warn(
+            f"{task}: the task asks for {name}={asked}, but the model argument "
+            f"{name}={self.said[name]} holds",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def in_one_name(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The number of tokens under one name; two different numbers are refused."""
+    found = {name: given[name] for name in LENGTHS if given.get(name) is not None}
+    if len(set(found.values())) > 1:
+        raise UserError(
+            "There are two lengths of a response.",
+            where=where,
+            got=", ".join(f"{name}={value}" for name, value in found.items()),
+            fix="say one of them",
+        )
+    rest = {name: value for name, value in given.items() if name not in LENGTHS}
+    return rest | ({"length": next(iter(found.values()))} if found else {})
+
+
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What says something: None does not, and neither does the neutral value of a filter."""
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and value not in NEUTRAL.get(name, ())
+    }
+
+
+def _settle_sampling(asked: dict[str, Any], said: Mapping[str, Any], task: str) -> None:
+    """Read `do_sample` as a temperature, which is what it means here."""
+    if "do_sample" not in asked:
+        return
+    drawn, given = asked.pop("do_sample"), asked.get("temperature")
+    if not isinstance(drawn, bool):
+        raise _wrong("do_sample", drawn, "true or false", task)
+    if given is None:
+        asked["temperature"] = 1.0 if drawn else 0.0
+    elif drawn == (float(given) > 0):
+        return
+    elif "temperature" not in said:
+        raise UserError(
+            "The generation arguments contradict each other.",
+            where=task,
+            got=f"do_sample={str(drawn).lower()} and temperature={given}",
+            expected="do_sample=false with temperature 0, or do_sample=true with one above 0",
+            fix="say both as generation arguments, or say temperature as a model argument",
+        )
+
+
+def _wrong(name: str, got: Any, expected: str, task: str) -> UserError:
+    return UserError(
+        f"The generation argument {name!r} is of a wrong kind.",
+        where=task,
+        got=repr(got)[:80],
+        expected=expected,
+    )

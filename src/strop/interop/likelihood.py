@@ -1,0 +1,152 @@
+"""log p(response | context): exactly by a causal model, by LLaDA's estimate with masks.
+
+With masks the exact number would need all orders of revealing. What is published instead is a bound
+that one can estimate: of L response tokens l are hidden, l uniform in 1..L and the places uniform
+given l, and L / l times the log-probabilities of what is hidden is averaged. Its expectation is
+at most log p, and equals it for one token. Here l goes round 1..L in even steps from a random
+start, as in the public code, whose steps begin anew in every batch; ours do not, so that the batch
+changes nothing. The random numbers belong to the seed and the tokens, not to the request's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from strop.denoisers.base import CausalModel, Denoiser, subs
+from strop.errors import UserError
+from strop.rng import Stream
+
+__all__ = ["Pair", "Score", "check_masked", "exact", "monte_carlo", "patterns"]
+
+TOKENS = 8192
+"""Tokens per network batch where none is asked for."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What is given, and what is scored."""
+
+    context: tuple[int, ...]
+    response: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """All tokens."""
+        return len(self.context) + len(self.response)
+
+
+Score = tuple[float, bool]
+"""The log-likelihood, and whether the greedy response is this one."""
+
+
+def exact(model: CausalModel, pairs: Sequence[Pair], batch_size: int | None) -> list[Score]:
+    """Sums of log p(token | tokens before it); a context has at least one token."""
+    shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, one in enumerate(pairs):
+        shapes[len(one.context), len(one.response)].append(place)
+    scores: list[Score] = [(0.0, True)] * len(pairs)
+    for (given, _), places in shapes.items():
+        rows = batch_size or max(1, TOKENS // pairs[places[0]].size)
+        for start in range(0, len(places), rows):
+            some = places[start : start + rows]
+            ids = torch.tensor([pairs[i].context + pairs[i].response for i in some])
+            for i, score in zip(some, _forced(model, ids.to(model.device), given), strict=True):
+                scores[i] = score
+    return scores
+
+
+def _forced(model: CausalModel, ids: torch.Tensor, given: int) -> Iterator[Score]:
+    """Read a batch from left to right, whatever the model would have written."""
+    total = torch.zeros(len(ids), dtype=torch.float64)
+    greedy = torch.ones(len(ids), dtype=torch.bool)
+    memory, read = None, 0
+    for position in range(given, ids.shape[1]):
+        scores, memory = model.read(ids[:, read:position], memory)
+        read, target = position, ids[:, position]
+        law = torch.log_softmax(scores.double(), -1)
+        total += law.gather(1, target[:, None])[:, 0].cpu()
+        greedy &= (law.argmax(-1) == target).cpu()
+    yield from zip(total.tolist(), greedy.tolist(), strict=True)
+
+
+def check_masked(model: Denoiser) -> None:
+    """Refuse a model that the estimate says nothing about."""
+    noisy = model.mask_id >= model.vocab_size
+    if not noisy and not model.time_conditioned:
+        return
+    raise UserError(
+        "The Monte Carlo estimate of a log-likelihood is for masks and networks without time.",
+        where=model.source,
+        got=f"a {model.spec.family} checkpoint, "
+        + ("whose noise is no mask" if noisy else "whose network sees the noise level"),
+        expected="an MDLM, LLaDA or Dream checkpoint, or a causal model",
+        fix="run generate_until tasks",
+    )
+
+
+def monte_carlo(
+    model: Denoiser, pair: Pair, *, samples: int, seed: int, batch_size: int | None
+) -> float:
+    """The estimate of the bound on log p(response | context), over `samples` sets of masks."""
+    hidden, counts = np.unique(patterns(pair, samples, seed), axis=0, return_counts=True)
+    rows = batch_size or max(1, TOKENS // pair.size)
+    found = [
+        _hidden_log_probs(model, pair, hidden[start : start + rows])
+        for start in range(0, len(hidden), rows)
+    ]
+    weights = len(pair.response) / hidden.sum(1)
+    return float((np.concatenate(found) * weights * counts).sum() / counts.sum())
+
+
+def patterns(pair: Pair, samples: int, seed: int) -> NDArray[np.bool_]:
+    """Which tokens of the response each sample hides, [samples, L]."""
+    length = len(pair.response)
+    content = json.dumps([pair.context, pair.response]).encode()
+    stream = Stream(seed, f"loglikelihood {hashlib.sha256(content).hexdigest()}")
+    start = int(stream.uniform(0, 1, 0, 0) * length)
+    many = 1 + (start + np.arange(samples) * length // samples) % length
+    # The l places with the smallest of L numbers are a set of l drawn at random.
+    numbers = stream.uniform(np.arange(samples)[:, None], 0, np.arange(length)[None], 0)
+    return numbers.argsort(1).argsort(1) < many[:, None]
+
+
+def _hidden_log_probs(
+    model: Denoiser, pair: Pair, hidden: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Per row the sum of log p(token) over what it hides."""
+    device, given = model.device, len(pair.context)
+    whole = torch.tensor(pair.context + pair.response)
+    ids = whole.repeat(len(hidden), 1)
+    masked = torch.from_numpy(np.pad(hidden, ((0, 0), (given, 0))))
+    ids[masked] = model.mask_id
+    row, position = masked.nonzero(as_tuple=True)
+    states = model.hidden(ids.to(device), None)
+    law = subs(model.logits(states, row.to(device), position.to(device)), model.mask_id)
+    found = law.gather(1, whole[position].to(device)[:, None])[:, 0].double().cpu()
+    return torch.zeros(len(hidden), dtype=torch.float64).index_add_(0, row, found).numpy()
+
+
+def is_greedy(model: Denoiser, pair: Pair) -> bool:
+    """Whether revealing the surest token first, one a call, writes this response."""
+    given, device = len(pair.context), model.device
+    ids = torch.tensor([pair.context + (model.mask_id,) * len(pair.response)]).to(device)
+    for _ in pair.response:
+        position = (ids[0] == model.mask_id).nonzero()[:, 0]
+        position = position[position >= given]
+        states = model.hidden(ids, None)
+        law = subs(model.logits(states, torch.zeros_like(position), position), model.mask_id)
+        best, token = law.max(-1)
+        surest = int(best.argmax())
+        place = int(position[surest])
+        if int(token[surest]) != pair.response[place - given]:
+            return False
+        ids[0, place] = token[surest]
+    return True

@@ -1,0 +1,310 @@
+"""Tuning one side: the best setting of a space that a budget of outputs finds.
+
+    found = tuned(model, evaluator, ["temperature=0.6:1.1"], out="runs/a", steps=16, budget=512)
+    found.sampler, found.spent, found.tried
+
+Everything that is drawn lies in ordinary cells of the run `out`; the same call finds it there and
+answers the same, also after it was killed. Report its gain on outputs under another seed: the best
+of many noisy numbers looks better than it is.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from strop.errors import UserError
+from strop.metrics.metric import ENTROPY
+from strop.records import SAMPLERS, default_sampler
+from strop.spec import GeneratorSpec, SamplerSpec
+from strop.studies.goals import Goal, Reader, limit
+from strop.studies.measure import fitting
+from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
+from strop.tuning.space import Axis, Space
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.metrics.causal import Evaluator
+    from strop.metrics.guard import Guard
+    from strop.progress import Progress
+    from strop.prompts import Canvases
+    from strop.spec import SpanPolicy
+
+__all__ = [
+    "BUDGET",
+    "USUAL",
+    "Bench",
+    "Search",
+    "Tried",
+    "Tuned",
+    "plain_generator",
+    "side_space",
+    "tuned",
+]
+
+BUDGET = 512
+USUAL = ("temperature=0.6:1.1", "precision=float64,float32")
+"""The space where none is given."""
+FOLDER = "tune"
+"""Of a run: where Optuna's journal lies."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is sought, and what it may cost."""
+
+    objective: str = "perplexity"
+    """A metric or one of its numbers; see `strop.studies.goals`."""
+    best: Literal["min", "max"] | None = None
+    """None: as the metric has it."""
+    constraints: tuple[str, ...] = ()
+    guard: bool = True
+    """Whether the entropy guard, where there is one, is a constraint."""
+    budget: int = BUDGET
+    """Outputs of all candidates together."""
+    first: int = Rules.first
+    most: int = Rules.most
+    tolerance: float = Rules.tolerance
+
+    def rules(self, guard: Guard | None) -> tuple[Rules, tuple[Goal, ...]]:
+        """For the race: how to compare, and what the limits are read from."""
+        pairs = [limit(one) for one in self.constraints]
+        if self.guard and guard is not None and guard.threshold is not None:
+            own = Goal(ENTROPY.name, ENTROPY, ENTROPY.aggregates[0])
+            pairs.append((own, Limit(ENTROPY.name, ">=", guard.threshold)))
+        best = self.best or Goal.of(self.objective).best
+        sure = min(self.most, 4 * self.first)
+        limits = tuple(one for _, one in pairs)
+        log = Goal.of(self.objective).log
+        rules = Rules(best, limits, self.first, self.most, sure, self.tolerance, log=log)
+        return rules, tuple(goal for goal, _ in pairs)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One candidate, and what became of it."""
+
+    sampler: SamplerSpec
+    outputs: int
+    objective: Bounds
+    limits: tuple[Bounds, ...]
+    state: str
+    """`leads`, `worse`, `over` or `too near the limit`, `in doubt` when the outputs ran out."""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found."""
+
+    sampler: SamplerSpec
+    """The choice, with its steps; without one that holds every limit for sure, see `holds`."""
+    holds: bool
+    """Whether the choice is inside all limits for sure; if not, it is the least bad one."""
+    spent: int
+    """Outputs of all candidates, also those that were there already."""
+    tried: tuple[Tried, ...]
+    """The best first."""
+    limits: tuple[Limit, ...]
+    edges: tuple[str, ...]
+    """Where a wider space might choose otherwise."""
+    told: tuple[str, ...]
+    """What was skipped."""
+    path: tuple[tuple[int, SamplerSpec | None], ...] = ()
+    """Who led after how many outputs."""
+
+
+class Bench:
+    """Draws and scores candidates of one checkpoint into the cells of a run."""
+
+    def __init__(
+        self,
+        model: Model,
+        out: Path,
+        reader: Reader,
+        *,
+        seed: int = 0,
+        length: int | None = None,
+        canvases: Canvases | None = None,
+        batch: int = 8,
+        progress: Progress | None = None,
+    ) -> None:
+        self._model, self._out, self._reader = model, out, reader
+        self._seed, self._length, self._canvases = seed, length, canvases
+        self._batch, self._progress = batch, progress
+
+    def cells(self, wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Any]:
+        """The cells with at least so many outputs each; for nothing, a run without cells."""
+        from strop.generate import sample_cells
+        from strop.store import Run
+
+        ids: dict[SamplerSpec, str] = {}
+        for form in ("fast", "dense"):
+            mine = [pair for pair in wanted if pair[0].implementation == form]
+            if wanted and not mine:
+                continue
+            pools = sample_cells(
+                self._model,
+                [spec for spec, _ in mine],
+                n=[n for _, n in mine],
+                seed=self._seed,
+                length=self._length,
+                canvases=self._canvases,
+                # The batch is part of what a dense sampler draws: the same for every number.
+                batch_size=self._batch if form == "dense" else None,
+                out=self._out,
+                grow=True,
+                progress=self._progress,
+            )
+            ids |= {spec: pool.spec.id for (spec, _), pool in zip(mine, pools, strict=True)}
+        run = Run.open(self._out)
+        return [run.cell(ids[spec]) for spec, _ in wanted]
+
+    def race(
+        self, goal: Goal, limits: Sequence[Goal]
+    ) -> Callable[[Sequence[tuple[SamplerSpec, int]]], list[Drawn]]:
+        """As a race measures."""
+
+        def measure(wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Drawn]:
+            cells = self.cells(wanted)
+            found: dict[int, Drawn] = {}
+            order = list(range(len(cells)))
+            # Processes that work on one run score different cells first.
+            random.Random(os.getpid()).shuffle(order)
+            for i in order:
+                cell, n = cells[i], wanted[i][1]
+                read = [self._reader.statistic(one, cell, n) for one in (goal, *limits)]
+                found[i] = Drawn(read[0], tuple(read[1:]))
+            return [found[i] for i in range(len(cells))]
+
+        return measure
+
+
+def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fixed: Any) -> Space:
+    """The space of a family's samplers at a budget; steps that are an axis stay one."""
+    from strop.tuning.space import parse
+
+    read = [one if isinstance(one, Axis) else parse([one])[0] for one in axes]
+    own = fixed.pop("sampler", None) or default_sampler(family)
+    named = any(one.name == "steps" for one in read)
+    if steps is not None and not named and not SAMPLERS.find(own, "`sampler`").causal:
+        fixed["steps"] = steps
+    space = Space.of(read, own, fixed)
+    for name in space.samplers:
+        fitting(family, name, where="`space`")
+    return space
+
+
+def tuned(
+    model: Model,
+    evaluator: Evaluator | Callable[[], Evaluator] | None,
+    space: Space | Sequence[str],
+    *,
+    out: str | os.PathLike[str],
+    steps: int | None = None,
+    budget: int = BUDGET,
+    search: Search | None = None,
+    guard: Guard | None = None,
+    span: SpanPolicy = "first-document",
+    seed: int = 0,
+    length: int | None = None,
+    canvases: Canvases | None = None,
+    reader: Reader | None = None,
+    progress: Progress | None = None,
+) -> Tuned:
+    """The best setting of a space by at most `budget` outputs, drawn into the run `out`.
+
+    `space` are axes such as `temperature=0.6:1.1`, of the family's own sampler at `steps`; without
+    any, temperature and precision. `search` says what is sought; by default the lowest perplexity
+    above the entropy guard. `guard` is that of the generator's length unless another is given.
+    """
+    from dataclasses import replace
+
+    from strop.tuning.propose import search as run_search
+
+    asked = replace(search or Search(), budget=budget)
+    if not isinstance(space, Space):
+        space = side_space(model.spec.family, tuple(space) or USUAL, steps)
+    rules, limits = asked.rules(_guard(model, length, canvases) if guard is None else guard)
+    if reader is None:
+        load = evaluator if evaluator is None or _loads(evaluator) else (lambda: evaluator)
+        reader = Reader(load, span, progress)  # type: ignore[arg-type]
+    bench = Bench(
+        model,
+        Path(out),
+        reader,
+        seed=seed,
+        length=length,
+        canvases=canvases,
+        batch=rules.first,
+        progress=progress,
+    )
+    bench.cells(())  # the directory is a run before a journal lies in it
+    measure = bench.race(Goal.of(asked.objective), limits)
+    race = run_search(
+        space, measure, rules, budget=asked.budget, folder=Path(out) / FOLDER, seed=seed
+    )
+    return found(race, space)
+
+
+def found(race: Race[SamplerSpec], space: Space) -> Tuned:
+    """What a race came to."""
+    if not race.arms:
+        raise UserError(
+            "The budget is too small for a single candidate.",
+            where="`budget`",
+            got=race.budget,
+            expected=f"at least {race.rules.first} outputs",
+        )
+    ordered = sorted(race.arms.values(), key=lambda arm: _order(arm, race))
+    best = ordered[0]
+    return Tuned(
+        sampler=best.candidate,
+        holds=best.state == "leads",
+        spent=race.spent,
+        tried=tuple(_tried(arm, race) for arm in ordered),
+        limits=race.rules.limits,
+        edges=space.edges(best.candidate),
+        told=space.told,
+        path=tuple(race.path),
+    )
+
+
+def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
+    places = ("leads", "in doubt", "worse", "too near the limit", "over the limit")
+    return places.index(arm.state), race.rules.sign * arm.value
+
+
+def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
+    level = race.rules.level
+    limits = tuple(bounds(one, level) for one in arm.drawn.limits)
+    found = race.bounds(arm)
+    ends = [math.exp(end) if race.rules.log else end for end in (found.low, found.high)]
+    objective = Bounds(arm.value, ends[0], ends[1])
+    return Tried(arm.candidate, arm.n, objective, limits, arm.state, arm.why)
+
+
+def _guard(model: Model, length: int | None, canvases: Canvases | None) -> Guard:
+    from strop.metrics.guard import default_guard
+
+    return default_guard(plain_generator(model, length, canvases))
+
+
+def plain_generator(model: Model, length: int | None, canvases: Canvases | None) -> GeneratorSpec:
+    """A checkpoint with its family's sampler: what a guard depends on."""
+    from strop.denoisers.base import usable_length
+
+    size = usable_length(model, length) if canvases is None else canvases.length
+    sampler = SamplerSpec(name=default_sampler(model.spec.family))
+    prompts = None if canvases is None else canvases.spec
+    return GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=size, prompts=prompts)
+
+
+def _loads(evaluator: Any) -> bool:
+    """Whether it is a function that loads one."""
+    return callable(evaluator) and not hasattr(evaluator, "spec")

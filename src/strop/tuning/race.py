@@ -1,0 +1,294 @@
+"""Who is given outputs: candidates start with few, the doubtful get more, the clearly worse stop.
+
+Candidates are compared on the outputs that both have: output i of every candidate comes from the
+same random numbers, so differences are paired. A round looks at all candidates afresh:
+
+- one that holds every limit for sure (the whole interval on the right side) may lead; among those
+  with the most outputs the best leads;
+- one that breaks a limit for sure, or cannot beat the leader by more than the tolerance (the whole
+  interval of the paired difference says so), stops; so does one that is so near a limit that the
+  most outputs would hardly show on which side it is;
+- of the rest, those with the fewest outputs get twice as many; where all have as many as the
+  leader, it gets more too.
+
+It ends when nobody is left beside the leader, when everybody has the most outputs, or when the
+budget is spent. What was decided follows from the outputs alone, so a search that is run again
+decides the same.
+
+Intervals are those of the jackknife with Student's t, which hold at eight outputs already, where
+resampling gives intervals that are too short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.metrics.bootstrap import Statistic
+
+__all__ = ["Arm", "Bounds", "Drawn", "Limit", "Measure", "Race", "Rules", "bounds"]
+
+C = TypeVar("C")
+State = Literal["leads", "in doubt", "worse", "too near the limit", "over the limit"]
+CERTAIN = 32
+"""Outputs from which on values that are all the same are believed to be."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a candidate must hold: a statistic at least, or at most, some value."""
+
+    name: str
+    side: Literal[">=", "<="]
+    value: float
+
+    def excess(self, found: float) -> float:
+        """How far a value is on the wrong side; negative inside."""
+        return self.value - found if self.side == ">=" else found - self.value
+
+    def side_of(self, found: Bounds) -> bool | None:
+        """Whether a value is inside: for sure, surely not, or None."""
+        inside, outside = (found.low, found.high) if self.side == ">=" else (found.high, found.low)
+        if self.excess(inside) <= 0:
+            return True
+        return False if self.excess(outside) > 0 else None
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.side}{self.value:.4g}"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What was measured on the first outputs of a candidate."""
+
+    objective: Statistic
+    limits: tuple[Statistic, ...] = ()
+
+
+Measure = Callable[[Sequence[tuple[C, int]]], Sequence[Drawn]]
+"""Some candidates, each with the number of its first outputs that are wanted."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is sought, and how carefully."""
+
+    best: Literal["min", "max"] = "min"
+    limits: tuple[Limit, ...] = ()
+    first: int = 8
+    """Outputs that a candidate starts with."""
+    most: int = 64
+    """Outputs at which nobody gets more."""
+    sure: int = 32
+    """Outputs that the choice has at least."""
+    tolerance: float = 0.02
+    """A share of the leader's value: who cannot beat it by more stops."""
+    level: float = 0.95
+    log: bool = False
+    """Whether objectives are compared by their ratio: perplexities."""
+
+    @property
+    def sign(self) -> int:
+        """By which values are multiplied so that less is better."""
+        return 1 if self.best == "min" else -1
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A value and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bounds(
+    found: Statistic, level: float, minus: Statistic | None = None, *, log: bool = False
+) -> Bounds:
+    """A statistic's interval, or that of the paired difference of two on their common outputs.
+
+    With `log` of its logarithm, which is nearer to a mean where it is one's exponential.
+    """
+    n = len(found.columns) if minus is None else min(len(found.columns), len(minus.columns))
+    value, left = _left_out(found, n, log)
+    if minus is not None:
+        other, others = _left_out(minus, n, log)
+        value, left = value - other, left - others
+    if n < 2 or not math.isfinite(value) or not np.isfinite(left).all():
+        return Bounds(value, -math.inf, math.inf)
+    spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
+    if spread <= 1e-12 * abs(value) and n < CERTAIN:
+        return Bounds(value, -math.inf, math.inf)
+    half = _quantile(level, n - 1) * spread
+    return Bounds(value, value - half, value + half)
+
+
+@lru_cache(maxsize=256)
+def _quantile(level: float, freedom: int) -> float:
+    """Student's t, from the part of scipy that loads at once."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
+def _left_out(one: Statistic, n: int, log: bool) -> tuple[float, NDArray[np.float64]]:
+    """The value on the first n outputs, and without each of them in turn."""
+    columns = np.asarray(one.columns[:n], float)
+    total = columns.sum(0)
+    scale = np.log if log else np.asarray
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value, left = scale(one.finish(total)), scale(one.finish(total - columns))
+    return float(value), np.asarray(left, float)
+
+
+@dataclass
+class Arm(Generic[C]):
+    """One candidate."""
+
+    candidate: C
+    drawn: Drawn
+    state: State = "in doubt"
+    why: str = ""
+
+    @property
+    def n(self) -> int:
+        """Outputs that it was given."""
+        return len(self.drawn.objective.columns)
+
+    @property
+    def value(self) -> float:
+        """Its objective."""
+        return self.drawn.objective.value
+
+
+@dataclass
+class Race(Generic[C]):
+    """Candidates under rules, and what was spent on them."""
+
+    measure: Measure[C]
+    rules: Rules
+    budget: int
+    arms: dict[C, Arm[C]] = field(default_factory=dict)
+    path: list[tuple[int, C | None]] = field(default_factory=list)
+    """After every round: the outputs spent so far, and who led."""
+
+    @property
+    def spent(self) -> int:
+        """Outputs of all candidates."""
+        return sum(arm.n for arm in self.arms.values())
+
+    @property
+    def leader(self) -> Arm[C] | None:
+        """The best of those with the most outputs among all that hold the limits for sure."""
+        sure = [arm for arm in self.arms.values() if self._holds(arm) is True]
+        sure = [arm for arm in sure if math.isfinite(arm.value)]
+        most = max((arm.n for arm in sure), default=0)
+        sign = self.rules.sign
+        return min((a for a in sure if a.n == most), key=lambda a: sign * a.value, default=None)
+
+    def bounds(self, arm: Arm[C], minus: Arm[C] | None = None) -> Bounds:
+        """Of an objective, or of the difference of two; of logarithms, if the rules say so."""
+        other = None if minus is None else minus.drawn.objective
+        return bounds(arm.drawn.objective, self.rules.level, other, log=self.rules.log)
+
+    def run(self, candidates: Iterable[C] = (), budget: int | None = None) -> None:
+        """Let candidates join, and go on until nothing is in doubt or the budget is spent."""
+        budget = self.budget if budget is None else min(budget, self.budget)
+        new = [one for one in dict.fromkeys(candidates) if one not in self.arms]
+        wanted = [(one, self.rules.first) for one in new] or self._wanted()
+        while wanted and self._give(wanted, budget):
+            wanted = self._wanted()
+
+    def _give(self, wanted: Sequence[tuple[C, int]], budget: int) -> bool:
+        """Outputs for as many as can be paid, in their order; False if for nobody."""
+        leader = self.leader
+        kept = 0  # for the leader, which must have enough outputs in the end
+        if leader is not None and leader.candidate not in [one for one, _ in wanted]:
+            kept = max(0, self.rules.sure - leader.n)
+        left, paid = budget - self.spent - kept, []
+        for one, n in wanted:
+            cost = n - (self.arms[one].n if one in self.arms else 0)
+            if 0 < cost <= left:
+                left -= cost
+                paid.append((one, n))
+        if not paid:
+            return False
+        for (one, _), drawn in zip(paid, self.measure(paid), strict=True):
+            arm = self.arms.setdefault(one, Arm(one, drawn))
+            arm.drawn = drawn
+        leader = self.leader
+        self.path.append((self.spent, None if leader is None else leader.candidate))
+        return True
+
+    def _wanted(self) -> list[tuple[C, int]]:
+        """Who is given more outputs, the most promising first; everybody's state on the way."""
+        rules, leader = self.rules, self.leader
+        for arm in self.arms.values():
+            arm.state, arm.why = self._state(arm, leader)
+        rivals = [arm for arm in self.arms.values() if arm.state == "in doubt"]
+        most = rules.most if leader is None else leader.n
+        behind = [arm for arm in rivals if arm.n < most]
+        if behind:
+            fewest = min(arm.n for arm in behind)
+            chosen = [arm for arm in behind if arm.n == fewest]
+        elif leader is None:
+            chosen = []
+        else:
+            wider = bool(rivals) and leader.n < rules.most
+            chosen = [leader, *rivals] if wider else [leader] if leader.n < rules.sure else []
+        chosen.sort(key=self._promise)
+        return [(arm.candidate, min(2 * arm.n, rules.most)) for arm in chosen]
+
+    def _state(self, arm: Arm[C], leader: Arm[C] | None) -> tuple[State, str]:
+        if arm is leader:
+            return "leads", ""
+        holds = self._holds(arm)
+        if holds is False:
+            return "over the limit", self._broken(arm)
+        if leader is not None:
+            sign = self.rules.sign
+            found = self.bounds(arm, leader)
+            low = found.low if sign > 0 else -found.high
+            unit = 1.0 if self.rules.log else abs(leader.value)
+            if low > -self.rules.tolerance * unit:
+                return "worse", ""
+        if holds:
+            return "in doubt", ""
+        if not all(self._decidable(arm, limit, one) for limit, one in self._limits(arm)):
+            return "too near the limit", ""
+        return "in doubt", "a limit is in doubt"
+
+    def _decidable(self, arm: Arm[C], limit: Limit, one: Statistic) -> bool:
+        """Whether the most outputs could show that it holds, were it a standard error better."""
+        found = bounds(one, self.rules.level)
+        if not math.isfinite(found.high - found.low):
+            return True
+        half = (found.high - found.low) / 2
+        better = half / _quantile(self.rules.level, arm.n - 1)
+        return limit.excess(found.value) <= better - half * math.sqrt(arm.n / self.rules.most)
+
+    def _holds(self, arm: Arm[C]) -> bool | None:
+        """Whether it is inside all limits: for sure, surely not, or None."""
+        ends = [limit.side_of(bounds(one, self.rules.level)) for limit, one in self._limits(arm)]
+        return False if False in ends else None if None in ends else True
+
+    def _broken(self, arm: Arm[C]) -> str:
+        sides = [
+            (limit, limit.side_of(bounds(one, self.rules.level)))
+            for limit, one in self._limits(arm)
+        ]
+        return ", ".join(str(limit) for limit, side in sides if side is False)
+
+    def _limits(self, arm: Arm[C]) -> Iterable[tuple[Limit, Statistic]]:
+        return zip(self.rules.limits, arm.drawn.limits, strict=True)
+
+    def _promise(self, arm: Arm[C]) -> float:
+        """The best that its objective may be."""
+        found = self.bounds(arm)
+        return found.low if self.rules.sign > 0 else -found.high

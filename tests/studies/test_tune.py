@@ -1,0 +1,265 @@
+"""The search from flags to files: what it draws, says and refuses, how it continues."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from test_audit import held_out
+
+from conftest import Called
+from strop.cli.main import run
+from strop.store import Run
+from strop.tuning.propose import JOURNAL
+from tiny_models import command, environment, strop, wait_for
+
+pytest.importorskip("optuna")
+
+SMALL = ("--steps", "2", "--length", "16", "--budget", "48", "--first", "4", "-n", "8")
+SMALL = (*SMALL, "--fresh-n", "8", "--no-guard")
+WIDE = ("--space", "temperature=0.7:1.1", "--space", "top_p=0.8:1")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tune") / "run"
+    assert run(["tune", *WIDE, *SMALL, "-o", str(path), "--json"]) == 0
+    return path
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads((path / "tune.json").read_text())
+
+
+def drawn(path: Path) -> dict[str, int]:
+    return {cell.id: len(cell.indices()) for cell in Run.open(path).cells()}
+
+
+def test_what_is_said_is_what_lies_in_the_cells(tuned: Path) -> None:
+    result = read(tuned)
+    tried = result["tables"]["tried"]["rows"]
+    [row] = result["rows"]
+    assert sum(drawn(tuned).values()) == sum(one["outputs"] for one in tried) == row["spent"] <= 48
+    cells = {cell.spec.generator.sampler.id: cell for cell in Run.open(tuned).cells()}
+    from strop.spec import SamplerSpec
+
+    for one in tried:
+        cell = cells[SamplerSpec(**one["sampler"]).id]
+        [table] = [t for t in cell.scores().values() if t.metric.name == "perplexity"]
+        level = np.exp(table.columns["nll"].sum() / table.columns["tokens"].sum())
+        assert one["objective"] == pytest.approx(level, rel=1e-9)
+    assert (tuned / "tune" / JOURNAL).exists()
+    assert (tuned / "tune.svg").exists()
+
+
+def test_the_gain_is_that_of_fresh_outputs_under_another_seed(tuned: Path) -> None:
+    [row] = read(tuned)["rows"]
+    [fresh] = [one for one in (tuned / "fresh").iterdir() if one.is_dir()]
+    cells = Run.open(fresh).cells()
+    assert {cell.spec.seed for cell in cells} == {1}
+    assert {cell.spec.seed for cell in Run.open(tuned).cells()} == {0}
+    level = {}
+    for cell in cells:
+        [table] = [t for t in cell.scores().values() if t.metric.name == "perplexity"]
+        sampler = cell.spec.generator.sampler
+        plain = sampler.temperature == 1 and sampler.top_p == 1
+        level[plain] = table.columns["nll"].sum() / table.columns["tokens"].sum()
+    if row["gain"] is not None:
+        assert row["gain"] == pytest.approx(np.exp(level[True] - level[False]), rel=1e-9)
+        assert row["gain_low"] < row["gain"] < row["gain_high"]
+
+
+def test_the_same_command_answers_at_once_and_without_torch(tuned: Path) -> None:
+    code = (
+        "import sys; from strop.cli.main import run; code = run(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules and 'optuna' not in sys.modules; sys.exit(code)"
+    )
+    import sys
+
+    line = [sys.executable, "-c", code, "tune", *WIDE, *SMALL, "-o", str(tuned), "--json"]
+    before = read(tuned)
+    done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {k: told[k] for k in ("rows", "answer", "asked")} == {
+        k: before[k] for k in ("rows", "answer", "asked")
+    }
+
+
+def test_a_changed_command_uses_what_was_drawn(tuned: Path, call: Called) -> None:
+    before = drawn(tuned)
+    code, result, _ = call("tune", *WIDE, *SMALL, "--best", "max", "-o", tuned)
+    assert code == 0
+    assert result["best"] == "max"
+    after = drawn(tuned)
+    assert all(after[cell] >= n for cell, n in before.items())
+    assert "earlier" in json.loads((tuned / "selection.json").read_text())
+    assert call("tune", *WIDE, *SMALL, "-o", tuned)[0] == 0  # as it was
+
+
+def test_the_samplers_go_into_sample(tuned: Path, call: Called, tmp_path: Path) -> None:
+    [row] = read(tuned)["rows"]
+    [spec] = yaml.safe_load((tuned / "sampler-tuned.yaml").read_text())["samplers"]
+    assert spec["steps"] == 2
+    words = ("--spec", tuned / "sampler-tuned.yaml", "--length", 16, "-n", 1, "-o", tmp_path / "s")
+    assert call("sample", *words)[0] == 0
+    [cell] = Run.open(tmp_path / "s").cells()
+    assert cell.spec.generator.sampler.model_dump(mode="json") == row["sampler"]
+
+
+def test_killed_at_any_moment_the_same_command_comes_to_the_same(
+    tuned: Path, tmp_path: Path
+) -> None:
+    """Killed twice, then run by two processes at once."""
+    path = tmp_path / "run"
+    line = command("tune", *WIDE, *SMALL, "-o", path, "--json")
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment()}
+    for cells in (2, 8):
+        process = subprocess.Popen(line, **quiet)
+        wait_for(process, lambda n=cells: len(list(path.glob("cells/*/outputs.parquet"))) >= n)
+        process.kill()
+        process.wait()
+    both = [subprocess.Popen(line, **quiet) for _ in range(2)]
+    assert [one.wait() for one in both] == [0, 0]
+    keys = ("rows", "tables", "paths", "answer")
+    assert {k: read(path)[k] for k in keys} == {k: read(tuned)[k] for k in keys}
+    assert drawn(path).keys() <= drawn(tuned).keys()
+
+
+def test_the_guard_is_a_constraint_and_is_checked_again(tmp_path: Path, call: Called) -> None:
+    """A threshold between the entropies of the two settings that are there to choose from."""
+    words = ["--space", "temperature=0.3,1.2", "--steps", "4", "--budget", "64", "--first", "8"]
+    words += ["-n", "16", "--fresh-n", "16", "-o", tmp_path / "run"]
+    texts = held_out(tmp_path / "texts.jsonl", 3.8)
+    code, result, _ = call("tune", *words, "--held-out", texts)
+    assert code == 0
+    tried = {row["sampler"]["temperature"]: row for row in result["tables"]["tried"]["rows"]}
+    assert tried[0.3]["objective"] < tried[1.2]["objective"]
+    assert tried[0.3]["state"].startswith("over the limit")
+    [row] = result["rows"]
+    assert row["sampler"]["temperature"] == 1.2
+    assert row["recommended"]
+    [held] = row["limits"].values()
+    assert held["holds"]
+    assert held["low"] > result["guard"]["threshold"]
+    assert "at the highest that was allowed" in row["mind"]
+    code, free, _ = call("tune", *words, "--no-guard")
+    assert code == 0
+    assert free["rows"][0]["sampler"]["temperature"] == 0.3
+    assert "no bound" in " ".join(free["notes"])
+    # Nothing can hold this one: the least bad is shown, and is no recommendation.
+    code, none, _ = call("tune", *words, "--constraint", "entropy>=4.84", "--no-guard")
+    assert code == 0
+    assert not none["rows"][0]["recommended"]
+    assert "Not a recommendation" in (tmp_path / "run" / "sampler-tuned.yaml").read_text()
+
+
+def test_axes_that_a_sampler_lacks_are_skipped_and_calls_are_a_budget(
+    tmp_path: Path, call: Called
+) -> None:
+    words = ["--space", "name=ancestral,remdm-cap", "--space", "eta=0.01,0.05", "--calls", "4"]
+    words += ["--length", "16", "--budget", "60", "--first", "4", "-n", "4", "--fresh-n", "4"]
+    words += ["--space", "steps=2,4,8", "--no-guard", "--objective", "entropy"]
+    code, result, err = call("tune", *words, "-o", tmp_path / "run")
+    assert code == 0
+    assert "eta is skipped for ancestral" in err
+    assert result["best"] == "max"
+    [row] = result["rows"]
+    tried = result["tables"]["tried"]["rows"]
+    assert {one["sampler"]["steps"] for one in tried} == {2, 4, 8}
+    assert any(one["sampler"]["steps"] == 8 and "calls" in one["limits"] for one in tried)
+    assert row["budget"] == "4 calls"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--space", "temperature=2:1"], "--space"),
+        (["--space", "nothing=1,2"], "nothing"),
+        (["--space", "name=nobody"], "nobody"),
+        (["--space", "name=autoregressive"], "autoregressive"),
+        (["--objective", "beauty"], "beauty"),
+        (["--objective", "perplexity.beauty"], "beauty"),
+        (["--objective", "distinct", "--steps", "1", "--space", "top_p=1,0.9"], "no interval"),
+        (["--constraint", "entropy=4"], "--constraint"),
+        (["--constraint", "entropy>=high"], "--constraint"),
+        (["--constraint", "beauty>=1"], "beauty"),
+        (["--best", "middle"], "middle"),
+        (["--budget", "3"], "--budget"),
+        (["--first", "512"], "--budget"),
+        (["--first", "128"], "-n"),
+        (["--tolerance", "2"], "--tolerance"),
+        (["--steps", "4", "--calls", "4"], "--calls"),
+        (["--steps", "4,8", "--space", "steps=2,4"], "--space"),
+        (["--sampler", "nobody"], "nobody"),
+    ],
+)
+def test_wrong_input_is_told_in_words(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(["tune", "--length", "8", *words, "-o", str(tmp_path / "run")])
+    assert code == 1
+    assert told in capsys.readouterr().err
+
+
+def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    done = strop("tune", *WIDE, *SMALL, "-o", tmp_path)
+    assert done.returncode == 1
+    assert "holds files but no run" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_task_is_an_objective_and_fresh_problems_are_others(tmp_path: Path, call: Called) -> None:
+    words = ["--task", "sums", "--space", "temperature=0,2", "--steps", "8", "--budget", "24"]
+    words += ["--first", "4", "-n", "8", "--fresh-n", "8", "-o", tmp_path / "run"]
+    code, result, _ = call("tune", "embedded:sums", *words)
+    assert code == 0
+    assert (result["objective"], result["best"]) == ("task", "max")
+    [row] = result["rows"]
+    [fresh] = [one for one in (tmp_path / "run" / "fresh").iterdir() if one.is_dir()]
+    cell = next(
+        cell
+        for cell in Run.open(fresh).cells()
+        if cell.spec.generator.sampler.model_dump(mode="json") == row["sampler"]
+    )
+    [table] = [t for t in cell.scores().values() if t.metric.name == "task"]
+    right = next(v for k, v in table.columns.items() if k.startswith("passed_"))
+    assert row["objective"] == pytest.approx(right[8:16].mean())
+    assert len(right) == 16
+
+
+def test_a_judge_is_an_objective(tmp_path: Path, call: Called) -> None:
+    words = ["--objective", "geq", "--space", "temperature=0.5,1", "--steps", "2", "--length", "32"]
+    words += ["--budget", "16", "-n", "8", "--fresh-n", "8", "--no-guard", "-o", tmp_path / "run"]
+    code, result, _ = call("tune", *words)
+    assert code == 0
+    for row in result["tables"]["tried"]["rows"]:
+        assert 0 <= row["objective"] <= 10
+    for cell in Run.open(tmp_path / "run").cells():
+        [table] = [t for t in cell.scores().values() if t.metric.name == "geq"]
+        assert len(table) == 8
+    assert call("tune", *words, "--first", "4")[0] == 1
+    assert call("tune", *words, "--judge", "endpoint")[0] == 1
+
+
+def test_methods_are_compared_as_published_and_tuned(tmp_path: Path, call: Called) -> None:
+    words = ["--methods", "ancestral,top-p", "--steps", "2", "--length", "16", "--budget", "16"]
+    words += ["--first", "4", "-n", "8", "--fresh-n", "8", "-o", tmp_path / "run"]
+    code, result, _ = call("study", "tuned-against-tuned", *words)
+    assert code == 0
+    plain, nucleus = result["rows"]
+    assert plain["tuned_gain"] is plain["published_gain"] is None
+    ratio = plain["published"] / nucleus["published"]
+    assert nucleus["published_gain"] == pytest.approx(ratio, rel=1e-9)
+    assert nucleus["tuned_gain"] == pytest.approx(plain["tuned"] / nucleus["tuned"], rel=1e-9)
+    assert max(row["spent"] for row in result["rows"]) <= 16
+    assert {cell.spec.seed for cell in Run.open(tmp_path / "run" / "fresh").cells()} == {1}
+    code, told, _ = call("study", "tuned-against-tuned", "--methods", "top-p", "-o", tmp_path / "x")
+    assert code == 1
+    assert "plain sampler" in told["error"]["what"]
