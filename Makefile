@@ -60,6 +60,9 @@ bench: $(STAMPS)/install
 	$(BIN)/python benchmarks/training.py --full
 	$(BIN)/python benchmarks/groupeval.py
 	$(BIN)/python benchmarks/groupeval_coverage.py
+	$(BIN)/python benchmarks/growth.py --only store
+	$(BIN)/python benchmarks/growth.py --only report
+	$(BIN)/python benchmarks/contention.py
 
 bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/sampling.py --quick
@@ -68,6 +71,8 @@ bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/theory.py --quick
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/groupeval.py --quick
+	$(BIN)/python benchmarks/growth.py --quick --only store
+	$(BIN)/python benchmarks/contention.py --quick
 
 clean:
 	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache
