@@ -21,9 +21,10 @@ import numpy as np
 import torch
 
 from sampling import alternate
-from strop.metrics.causal import Evaluator, EvaluatorRecipe
+from strop.metrics.causal import Evaluator
 from strop.metrics.memory import PeakMemory
 from strop.metrics.perplexity import score_readings
+from strop.metrics.recipe import EvaluatorRecipe
 from strop.metrics.spans import Reading
 from strop.spec import EvaluatorSpec
 
