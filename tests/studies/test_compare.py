@@ -53,6 +53,16 @@ def test_the_same_checkpoint_at_a_lower_temperature_is_only_sharper(sharper: Pat
     assert {"compare.svg", "compare.png", "table.csv"} <= {one.name for one in sharper.iterdir()}
 
 
+def test_its_page_shows_the_verdict_the_frontiers_and_what_was_spent(sharper: Path) -> None:
+    from strop.report.collect import gather
+    from strop.report.page import render
+
+    page = render(gather([sharper]))
+    assert document(sharper)["answer"][0] in page.html
+    assert "What was spent" in page.html
+    assert [one.name for one in page.drawings] == ["compare-1"]
+
+
 def test_everything_lies_in_cells_of_one_run_and_is_drawn_once(sharper: Path) -> None:
     [place] = [one for one in (sharper / "runs").iterdir() if one.is_dir()]
     cells = Run.open(place).cells()

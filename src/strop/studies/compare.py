@@ -180,8 +180,10 @@ def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -
     fixed = {k: v for k, v in side.named.sampler.items() if k not in free}
     sampler = fixed.pop("name", None)
     space = side_space(side.model.spec.family, axes, steps, sampler=sampler, **fixed)
-    first = min(8, max(2, ask["budget"] // 8))
-    search = Search(budget=ask["budget"], first=first, most=max(first, ask["budget"] // 4))
+    usual = Search()
+    first = min(usual.first, max(2, ask["budget"] // 8))
+    most = max(first, min(usual.most, ask["budget"] // 4))
+    search = Search(budget=ask["budget"], first=first, most=most)
     return tuned(
         side.model,
         None,
