@@ -87,17 +87,26 @@ class Bank:
 
     def sample(self, pool: int, tau: float) -> Sample:
         """One pool at one temperature."""
-        if (pool, tau) in self.made:
-            return self.made[pool, tau]
-        mine = slice(pool * self.n, (pool + 1) * self.n)
+        if (pool, tau) not in self.made:
+            self.made[pool, tau] = self.cut(pool * self.n, self.n, tau)
+        return self.made[pool, tau]
+
+    def cut(self, first: int, count: int, tau: float) -> Sample:
+        """Some outputs at one temperature."""
+        mine = slice(first, first + count)
         nats, sharpness = (one[mine] for one in self.scores[tau])
-        tokens = np.full(self.n, float(LENGTH))
+        tokens = np.full(count, float(LENGTH))
         alike = {"copies": copies(self.ids[tau][mine]).astype(np.int8)}
-        return self.made.setdefault((pool, tau), Sample(nats, tokens, sharpness, alike))
+        return Sample(nats, tokens, sharpness, alike)
 
     def side(self, pool: int, published: float = 1.0) -> Side:
         """One pool at every temperature."""
         taken = {tau: self.sample(pool, tau) for tau in TEMPERATURES}
+        return Side(list(taken.values()), published=taken[published])
+
+    def some(self, first: int, count: int, published: float = 1.0) -> Side:
+        """Some outputs at every temperature."""
+        taken = {tau: self.cut(first, count, tau) for tau in TEMPERATURES}
         return Side(list(taken.values()), published=taken[published])
 
 
@@ -178,6 +187,19 @@ def cases(repetitions: int, n: int, seed: int = 0) -> list[Case]:
         each = range(3 * k, 3 * k + 3)
         return claimed([kind(*itself(pool), Level(1, 3)) for pool in each])
 
+    def asked(k: int) -> str:
+        """The verdict on as many fresh outputs as one on few asks for, in four pools' room."""
+        first, few = 4 * n * k, n // 4
+        place = [first, first + few]
+        a, b = exact.some(place[0], few, SHARP), exact.some(place[1], few)
+        verdict = compare(a, b, replicates=REPLICATES).verdict
+        if verdict.kind != "cannot tell":
+            return "decided at once"
+        most = 2 * n - few
+        many = most if verdict.outputs is None else min(verdict.outputs, most)
+        place = [first + 2 * few, first + 2 * few + many]
+        return kind(exact.some(place[0], many, SHARP), exact.some(place[1], many))
+
     same = ("the same", "cannot tell")
     unlike = tuple(one for one in KINDS if one not in EQUIVALENT)
     unbetter = tuple(one for one in KINDS if one != "better")
@@ -208,7 +230,12 @@ def cases(repetitions: int, n: int, seed: int = 0) -> list[Case]:
         "itself, three looks": (looks, same),
     }
     found = [Case(name, how, right, repetitions) for name, (how, right) in every.items()]
-    return [*found, Case("itself, three budgets", budgets, same, repetitions // 3)]
+    decided = ("only sharper", "decided at once")
+    return [
+        *found,
+        Case("itself, three budgets", budgets, same, repetitions // 3),
+        Case("as many as it asked for", asked, decided, repetitions // 2),
+    ]
 
 
 def cut(side: Side, n: int) -> Side:

@@ -70,6 +70,8 @@ def test_two_hundred_verdicts() -> None:
         count, found = right(case)
         if case.name == "itself, three budgets":
             assert count >= case.repetitions - 6, (case.name, found)  # 66 of them
+        elif case.name.startswith("as many"):
+            assert count >= 0.8 * case.repetitions, (case.name, found)
         elif case.name.startswith(("itself", "beyond")):
             assert count >= 184, (case.name, found)
         elif case.name == "sixteen outputs":
