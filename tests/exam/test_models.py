@@ -14,7 +14,7 @@ from strop.denoisers import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.exam import results, run_task, score_task
-from strop.exam.asking import NO_THINKING, candidate_of, decided
+from strop.exam.asking import candidate_of, decided
 from strop.prompts import ChatTemplate
 from strop.spec import CheckpointSpec
 from strop.tasks import TASKS
@@ -93,9 +93,7 @@ class TestChat:
         assert candidate_of(model, name, not chat, None).chat != chat
 
     def test_thinking_is_off_where_there_is_a_switch(self) -> None:
-        template = ChatTemplate(TEMPLATE, switches=NO_THINKING)
-        assert template.render("two") == "<u>two</u><no>"
-        assert ChatTemplate(TEMPLATE).render("two") == "<u>two</u>"
+        assert ChatTemplate(TEMPLATE).render("two") == "<u>two</u><no>"
 
     def test_problems_are_messages(self, named: Any, tmp_path: Path) -> None:
         found = run_task("sums", named("chatty"), tmp_path / "run", temperatures=(0,), limit=1)

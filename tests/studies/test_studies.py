@@ -192,7 +192,7 @@ def test_every_study_stands_in_the_docs_and_has_examples_that_parse() -> None:
 
     page = (DOCS / "studies.md").read_text()
     for name, record in studies.studies().items():
-        assert f"`strop study {name}`" in page or not record.own_folder, name
+        assert f"`strop study {name}`" in page or record.verb or not record.own_folder, name
         assert record.examples, name
         for example in record.examples:
             words = shlex.split(example)[1:]

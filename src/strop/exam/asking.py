@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,6 @@ from strop.tasks import Task
 
 __all__ = ["Sampling", "candidate_of", "canvases_of_task", "decided"]
 
-NO_THINKING = (("enable_thinking", False),)
 BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")
 
 
@@ -97,7 +96,7 @@ def canvases_of_task(model: Model, candidate: Candidate, task: Task, length: int
     chat = None
     if candidate.chat:
         directory = None if model.codec is None else model.codec.directory
-        chat = replace(ChatTemplate.beside(directory), switches=NO_THINKING)
+        chat = ChatTemplate.beside(directory)
     rows = [{"prompt": one.prompt, "id": one.id} for one in task.all_items()]
     bos: Any = candidate.bos
     template = Template(chat=chat, bos=bos, marks=False)

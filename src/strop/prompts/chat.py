@@ -41,9 +41,6 @@ class ChatTemplate:
     source: str
     tokens: tuple[tuple[str, str], ...] = ()
     """`bos_token`, `eos_token`, ... with their texts."""
-    switches: tuple[tuple[str, bool], ...] = ()
-    """What a template may be asked for besides, such as `enable_thinking`; unknown ones say nothing
-    to it."""
     where: str = field(default="the chat template", compare=False)
     """The file it was read from, for messages."""
 
@@ -81,7 +78,7 @@ class ChatTemplate:
 
         Without `open_answer` the last message is an answer's own beginning: it is left open.
         """
-        given = {**self._off(), **dict(self.switches), **(variables or {})}
+        given = {**self._off(), **(variables or {})}
         if open_answer and not given.get(THINKING):
             self._check_thought(given)
         text = self._run(messages, given, open_answer)

@@ -200,9 +200,10 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
-    command = f"run the study `{name}` again"
-    result = _result(document, path / RESULT, command)
-    return StudyPart(name, path, result, STUDIES.get(name))
+    record = STUDIES.get(name)
+    verb = name if record is not None and record.verb else f"study {name}"
+    result = _result(document, path / RESULT, f"run `strop {verb}` again")
+    return StudyPart(name, path, result, record)
 
 
 def _search(run: Path) -> StudyPart | None:

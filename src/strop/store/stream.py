@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strop.store.documents import damaged
+from strop.store.layout import PARTS
 from strop.store.tables import ROWS, read_batches
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class _File:
         return self.table.slice(start, stop - start) if self.table and start < stop else None
 
 
+_Turn = tuple[int, bool, str, _File]
+"""When a file's next row comes, and which file it is."""
+
+
 def in_order(
     files: Sequence[Path],
     first: Callable[[Path], int | None],
@@ -75,7 +80,7 @@ def in_order(
 
     names = None if columns is None else list(dict.fromkeys([INDEX, *columns]))
     closed = sorted(((k, path) for path in files if (k := first(path)) is not None), reverse=True)
-    going: list[tuple[int, str, _File]] = []
+    going: list[_Turn] = []
     waiting: list[pa.Table] = []
     count = 0
     while going or closed:
@@ -87,7 +92,7 @@ def in_order(
             _queue(going, one)
         if not going:
             continue
-        _, _, one = heapq.heappop(going)
+        *_, one = heapq.heappop(going)
         nexts = [going[0][0]] if going else []
         nexts += [closed[-1][0]] if closed else []
         found = one.take(after, min(nexts, default=None))
@@ -104,7 +109,8 @@ def in_order(
         yield pa.concat_tables(waiting)
 
 
-def _queue(going: list[tuple[int, str, _File]], one: _File) -> None:
+def _queue(going: list[_Turn], one: _File) -> None:
     at = one.at()
     if at is not None:
-        heapq.heappush(going, (at, one.path.name, one))
+        # Of a row in two files, the merged one's counts: it may have been scored already.
+        heapq.heappush(going, (at, one.path.parent.name == PARTS, one.path.name, one))

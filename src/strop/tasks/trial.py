@@ -108,6 +108,7 @@ def _watched(
         for name, stream in streams.items():
             if stream is not None:
                 selector.register(stream, selectors.EVENT_READ, name)
+        going = set(most)
         while (left := until - time.monotonic()) > 0:
             for key, _ in selector.select(left):
                 piece = os.read(key.fd, CHUNK)
@@ -115,9 +116,13 @@ def _watched(
                 if len(heard[key.data]) > most[key.data]:
                     return Verdict("output", f"more than {most[key.data]} bytes were printed")
                 if not piece:
-                    if key.data == "verdict":
-                        return _verdict(heard)
+                    going.discard(key.data)
                     selector.unregister(key.fileobj)
+            # A checker that went away without a verdict may have said why.
+            if "verdict" not in going and (heard["verdict"] or "checker" not in going):
+                return _verdict(heard)
+    if "verdict" not in going:
+        return _verdict(heard)
     return Verdict("time", f"no answer within {box.limits.seconds:g} seconds")
 
 

@@ -76,10 +76,9 @@ class Proposer:
             for at in range(first, first + WAVE):
                 study = self._study(storage, at)
                 known = len(study.trials)
-                if at < known and "spec" in study.trials[at].user_attrs:
+                if at < known:
                     continue
-                # One that was killed between its number and its values is asked again.
-                trial = self._again(study, at) if at < known else study.ask()
+                trial = study.ask()
                 spec = self._proposed(trial, at)
                 document = None if spec is None else spec.model_dump(mode="json")
                 trial.set_user_attr("spec", document)
@@ -133,14 +132,9 @@ class Proposer:
         inside = all(_inside(one, values[one.name]) for one in space.axes_of(spec.name))
         return spec if inside else None
 
-    def _again(self, study: Any, at: int) -> Any:
-        import optuna
-
-        return optuna.trial.Trial(study, study.trials[at]._trial_id)
-
     @contextmanager
     def _journal(self) -> Iterator[Any]:
-        """Optuna's storage, held alone; half a line of somebody who was killed is cut off."""
+        """Optuna's storage, held alone; what a killed process left half proposed is cut off."""
         import optuna
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
@@ -191,11 +185,22 @@ class _Held:
 
 
 def _mend(path: Path) -> None:
-    """Cut off a last line that is not whole."""
+    """Cut off a last line that is not whole, and a last proposal that has no setting yet.
+
+    Asked again with half of its values there, Optuna would propose something else.
+    """
     if not path.exists():
         return
     content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
+    whole, place, begun = content.rfind(b"\n") + 1, 0, None
+    for line in content[:whole].splitlines(keepends=True):
+        entry = json.loads(line)
+        if "datetime_start" in entry:
+            begun = place
+        elif "spec" in entry.get("user_attr", {}):
+            begun = None
+        place += len(line)
+    whole = whole if begun is None else begun
     if whole < len(content):
         with open(path, "r+b") as file:
             file.truncate(whole)
