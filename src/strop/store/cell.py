@@ -80,9 +80,11 @@ class Cell:
                 self._still_here()
                 with disk(self.path):
                     # Not in the scores: they have a lock of their own, and somebody may hold it.
-                    for folder in (self.path, self.path / PARTS):
-                        for leftover in folder.glob(TEMPORARY + "*"):
-                            leftover.unlink(missing_ok=True)
+                    left = [*self.path.glob(TEMPORARY + "*")]
+                    left += (self.path / PARTS).glob(TEMPORARY + "*")
+                    left += self.path.glob(CLAIM + "[0-9]*")  # who claims holds the cell, too
+                    for leftover in left:
+                        leftover.unlink(missing_ok=True)
             yield mine
 
     @contextmanager
