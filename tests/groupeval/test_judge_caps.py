@@ -226,6 +226,8 @@ def test_sigterm_ends_like_ctrl_c(tmp_path: Path) -> None:
                 stderr=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 text=True,
+                # Tests that run in the background are born deaf to Ctrl-C, and so are their children.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
             end = time.monotonic() + 120
             while len(served.requests) < 6 and time.monotonic() < end:
