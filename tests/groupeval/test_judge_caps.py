@@ -226,7 +226,7 @@ def test_sigterm_ends_like_ctrl_c(tmp_path: Path) -> None:
                 stderr=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 text=True,
-                # Tests that run in the background are born deaf to Ctrl-C, and so are their children.
+                # Who runs in the background is born deaf to Ctrl-C, and so are the children.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
             end = time.monotonic() + 120
