@@ -53,7 +53,7 @@ def test_a_file_in_the_way(strop, tmp_path):
     assert "must be a directory" in err
 
 
-@pytest.mark.parametrize("heavy", ["torch", "scipy", "matplotlib"])
+@pytest.mark.parametrize("heavy", ["torch", "scipy", "matplotlib", "numpy"])
 def test_help_loads_nothing_heavy(heavy):
     code = (
         "import sys\nfrom strop.cli.main import run\nrun(['theory', '--help'])\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -73,15 +74,19 @@ def _root(
     """Sample, audit and compare diffusion language models."""
 
 
-def build() -> Any:
-    """The whole command tree; importing it loads neither torch nor scipy nor matplotlib."""
+def build(argv: Sequence[str] = ()) -> Any:
+    """The command tree; importing it loads neither torch nor scipy nor matplotlib.
+
+    For a command line whose verb is known, that verb alone: the studies' records are many.
+    """
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
     )
     app.callback(epilog=START)(_root)
-    for verb in VERBS:
+    alone = argv[:1] if argv and argv[0] in VERBS and COMPLETION not in os.environ else VERBS
+    for verb in alone:
         import_module(f"strop.cli.{verb}").register(app)
     return typer.main.get_command(app)
 
@@ -90,7 +95,7 @@ def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no exception of the user's gets out."""
     as_json = "--json" in argv
     _accept_any_text()
-    command = build()
+    command = build(argv)
     with speaking(command, argv) as verb:
         try:
             code = _invoke(command, argv)
