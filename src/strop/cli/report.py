@@ -34,7 +34,7 @@ def report(
     ] = None,
     outputs: Annotated[
         int | None,
-        typer.Option(help="Outputs of each generator to hold; by default all that fit into 8 MB."),
+        typer.Option(help="Outputs of each generator to hold; by default those that fit (8 MB)."),
     ] = None,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
@@ -51,7 +51,7 @@ def report(
     from strop.report.tables import corner_tables
 
     with output.warnings_noted():
-        data = gather(runs, title=title)
+        data = gather(runs, title=title, outputs=outputs)
     page = render(data, outputs)
     files = write(page, path)
     most = max((cell.measured.outputs for cell in data.cells), default=0)

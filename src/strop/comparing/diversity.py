@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from strop.comparing.frontier import Grid
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve, reach
-from strop.metrics.repetition import NGRAM, ngrams
+from strop.metrics.grams import NGRAM
+from strop.metrics.repetition import ngrams
 
 __all__ = ["COPIES", "PAIRS", "TENTH", "Diversity", "State", "copies", "diversity"]
 

@@ -7,7 +7,7 @@ seed alone: every statistic of a cell shares them, and so do cells of equal size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,11 +22,13 @@ __all__ = [
     "REPLICATES",
     "Interval",
     "Statistic",
+    "interval_of",
     "intervals",
     "mean",
     "ratio",
     "resampled_sums",
     "resamples",
+    "sums_of",
 ]
 
 REPLICATES = 10_000
@@ -85,16 +87,31 @@ def intervals(
     None where the outputs do not define the value (nothing was scored). Resamples that do not
     define it are left out.
     """
-    if not statistics:
-        return {}
-    columns = [np.asarray(one.columns, float) for one in statistics.values()]
-    sums = resampled_sums(np.concatenate(columns, 1), replicates, seed)
-    found: dict[str, Interval | None] = {}
-    at = 0
-    for (name, one), width in zip(statistics.items(), (c.shape[1] for c in columns), strict=True):
-        found[name] = _interval(one.value, one.finish(sums[:, at : at + width]), level)
-        at += width
+    sums = sums_of(list(statistics.values()), replicates=replicates, seed=seed)
+    pairs = zip(statistics.items(), sums, strict=True)
+    return {name: interval_of(one, mine, level) for (name, one), mine in pairs}
+
+
+def sums_of(
+    statistics: Sequence[Statistic], *, replicates: int = REPLICATES, seed: int = 0
+) -> list[NDArray[np.float64]]:
+    """The sums of each over resamples; those of equally many outputs share one draw."""
+    columns = [np.asarray(one.columns, float) for one in statistics]
+    found = [np.zeros((0, 0))] * len(columns)
+    for n in dict.fromkeys(map(len, columns)):
+        mine = [i for i, some in enumerate(columns) if len(some) == n]
+        sums = resampled_sums(np.concatenate([columns[i] for i in mine], 1), replicates, seed)
+        ends = np.cumsum([columns[i].shape[1] for i in mine])
+        for i, one in zip(mine, np.split(sums, ends[:-1], axis=1), strict=True):
+            found[i] = one
     return found
+
+
+def interval_of(
+    statistic: Statistic, sums: NDArray[np.float64], level: float = LEVEL
+) -> Interval | None:
+    """From the sums over resamples; None where the outputs do not define the value."""
+    return _interval(statistic.value, statistic.finish(sums), level)
 
 
 def ratio(

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.metrics.aggregates import pooled
-from strop.metrics.bootstrap import Interval, Statistic, intervals, ratio
+from strop.metrics.bootstrap import Interval, Statistic, interval_of, ratio, sums_of
+from strop.metrics.grams import NGRAM
 from strop.metrics.guard import MARKS, Guard, Verdict, run_guard
 from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
-from strop.metrics.repetition import NGRAM
+from strop.metrics.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
-from strop.store import Cell, Run, ScoreTable
-from strop.store.tables import TOKENS, token_ids
+from strop.store import Cell, Run
 
 __all__ = [
     "SMALL",
@@ -199,20 +199,18 @@ def measured_cell(cell: Cell, guard: Guard | None = None) -> Measured:
 
     What follows from ids and texts alone and was not scored yet is computed here.
     """
-    columns = ("text", "ids", "nfe", "seconds", TOKENS)
-    table = cell.table([name for name in columns if name in cell.columns()])
-    index, texts = table["index"].to_numpy(), table["text"].to_pylist()
-    ids = token_ids(table, cell.spec)
+    table = cell.table(["nfe", "seconds"])
+    index = table["index"].to_numpy()
     if guard is None:
         guard = run_guard(Run(cell.path.parents[1]), cell.spec.generator)
     return Measured(
         spec=cell.spec,
         path=cell.path,
-        outputs=len(ids),
+        outputs=len(index),
         guard=guard,
-        scores=tuple(_scores(cell.scores(), index, texts, ids)) if len(ids) else (),
-        calls=float(table["nfe"].to_numpy().mean()) if len(ids) else None,
-        seconds=float(table["seconds"].to_numpy().mean()) if len(ids) else None,
+        scores=_scores(cell, index) if len(index) else (),
+        calls=float(table["nfe"].to_numpy().mean()) if len(index) else None,
+        seconds=float(table["seconds"].to_numpy().mean()) if len(index) else None,
     )
 
 
@@ -225,24 +223,74 @@ def measured_cells(run: Run, held_out: Path | None = None) -> list[Measured]:
     return [measured_cell(cell, guard) for cell in cells]
 
 
-def _scores(
-    tables: Mapping[str, ScoreTable],
-    index: NDArray[np.int64],
-    texts: Sequence[str],
-    ids: NDArray[np.int64],
-) -> Iterable[Score]:
-    found = sorted(tables.values(), key=lambda table: table.metric.canonical())
+def _scores(cell: Cell, index: NDArray[np.int64]) -> tuple[Score, ...]:
+    rows = PoolRows.of_cell(cell, len(index))
+    found = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
+    parts: list[_Part] = []
     for record in metrics():
         stored = [one for one in found if _of(one.metric, record) and len(one)]
-        scores: list[Score] = []
         with leave_out_broken(record):
-            if record.of_pool or (not stored and _measurable(record, texts)):
-                columns = {} if record.measure is None else record.measure(texts, ids)
-                scores.append(score_of(record, record.spec, index, columns, ids))
-            else:
-                rows = ((one.metric, one.index, one.columns) for one in stored)
-                scores += [score_of(record, *row, ids) for row in rows]
-        yield from scores
+            if record.of_pool is not None:
+                parts.append(_Part.of(record, record.spec, index, record.of_pool(rows), rows))
+            elif stored:
+                tables = ((one.metric, one.index, one.columns) for one in stored)
+                parts += [_Part.of(record, *one, rows) for one in tables]
+            elif record.measure is not None and (columns := _measured(record, rows)) is not None:
+                parts.append(_Part.of(record, record.spec, index, columns, rows))
+    return tuple(_finished(parts))
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A score before its intervals are known."""
+
+    record: Metric
+    metric: MetricSpec
+    index: NDArray[np.int64]
+    columns: Columns
+    raw: Mapping[str, Statistic | float | None]
+
+    @classmethod
+    def of(
+        cls,
+        record: Metric,
+        metric: MetricSpec,
+        index: NDArray[np.int64],
+        columns: Columns,
+        rows: PoolRows,
+    ) -> _Part:
+        raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
+        return cls(record, metric, index, columns, raw)
+
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        return {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
+
+    def score(self, sums: Mapping[str, NDArray[np.float64]]) -> Score:
+        values = {
+            name: interval_of(one, sums[name]) if isinstance(one, Statistic) else one
+            for name, one in self.raw.items()
+        }
+        return Score(self.metric, self.record, self.index, self.columns, values)
+
+
+def _finished(parts: Sequence[_Part]) -> Iterable[Score]:
+    """With intervals, all on the same resamples, which are drawn once."""
+    sums = iter(sums_of([one for part in parts for one in part.statistics.values()]))
+    for part in parts:
+        mine = {name: next(sums) for name in part.statistics}
+        with leave_out_broken(part.record):
+            yield part.score(mine)
+
+
+def _measured(record: Metric, rows: PoolRows) -> Columns | None:
+    """A metric that nobody scored, from what is at hand; None where it needs texts."""
+    parts: list[Columns] = []
+    for texts, ids in rows.rows():
+        if record.measure is None or (record.needs_text and None in texts):
+            return None
+        parts.append(record.measure([text or "" for text in texts], ids))
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
 
 
 def _of(spec: MetricSpec, record: Metric) -> bool:
@@ -250,19 +298,12 @@ def _of(spec: MetricSpec, record: Metric) -> bool:
     return (spec.name, spec.version) == (record.name, record.version)
 
 
-def _measurable(record: Metric, texts: Sequence[str | None]) -> bool:
-    """Whether a metric that nobody scored can be computed from what is at hand."""
-    return record.measure is not None and not (record.needs_text and None in texts)
-
-
 def score_of(
-    record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, ids: NDArray[np.int64]
+    record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, rows: PoolRows
 ) -> Score:
     """The pool's numbers of one metric, with intervals where outputs can be resampled."""
-    raw = {one.column.name: one.of(columns, ids) for one in record.aggregates}
-    found = intervals({k: v for k, v in raw.items() if isinstance(v, Statistic)})
-    values = {k: found[k] if isinstance(v, Statistic) else v for k, v in raw.items()}
-    return Score(spec, record, index, columns, values)
+    [found] = _finished([_Part.of(record, spec, index, columns, rows)])
+    return found
 
 
 def perplexity_ratio(

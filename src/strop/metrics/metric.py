@@ -20,7 +20,9 @@ from strop.errors import StropError
 from strop.metrics.aggregates import bits_per_byte, kept, macro, pooled
 from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.entropy import entropy
-from strop.metrics.repetition import NGRAM, distinct, pool_repetition, repetition
+from strop.metrics.grams import NGRAM, SIZES
+from strop.metrics.repetition import repetition
+from strop.metrics.rows import PoolRows
 from strop.metrics.vendi import vendi_score
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
@@ -57,8 +59,8 @@ class Aggregate:
 
     column: Column
     """Its name in JSON, its heading, its digits."""
-    of: Callable[[Columns, Ids], Statistic | float | None]
-    """From what is stored and the pool's token ids. A `Statistic` gets a bootstrap interval."""
+    of: Callable[[Columns, PoolRows], Statistic | float | None]
+    """From what is stored, and from the outputs. A `Statistic` gets a bootstrap interval."""
     shown: bool = True
     """Whether tables show it unasked."""
 
@@ -78,8 +80,9 @@ class Metric:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the numbers depend on besides the outputs; part of the metric's identity."""
     needs_text: bool = False
-    of_pool: bool = False
-    """Whether an output's value depends on the others: it is computed anew and never stored."""
+    of_pool: Callable[[PoolRows], Columns] | None = None
+    """In place of `measure` where an output's value depends on the others: from all of them, anew
+    every time, and never stored."""
     version: str | None = None
     """Of a metric of your own: another one where it computes something else. None is built in."""
 
@@ -109,12 +112,12 @@ def _distinct(n: int) -> Aggregate:
     # No interval: a resample repeats outputs and is less diverse by construction.
     words = f"Different {n}-grams over all {n}-grams of the pool."
     column = Column(str(n), f"distinct-{n}", digits=3, help=words)
-    return Aggregate(column, lambda _, ids: distinct(ids, n), shown=n == 2)
+    return Aggregate(column, lambda _, rows: rows.grams.distinct[n], shown=n == 2)
 
 
-def _vendi(columns: Columns, ids: Ids) -> float | None:
+def _vendi(columns: Columns, rows: PoolRows) -> float | None:
     vectors = columns["embedding"]
-    return vendi_score(vectors) if len(vectors) == len(ids) > 0 else None
+    return vendi_score(vectors) if len(vectors) == len(rows) > 0 else None
 
 
 ENTROPY = Metric(
@@ -159,10 +162,9 @@ SHARED = Metric(
             )
         ),
     ),
-    measure=lambda _, ids: {"pool_repetition": pool_repetition(ids)},
-    of_pool=True,
+    of_pool=lambda rows: {"pool_repetition": rows.grams.shared},
 )
-DISTINCT = Metric("distinct", tuple(map(_distinct, (1, 2, 3, 4))), of_pool=True)
+DISTINCT = Metric("distinct", tuple(map(_distinct, SIZES)), of_pool=lambda _: {})
 PERPLEXITY = Metric(
     "perplexity",
     (

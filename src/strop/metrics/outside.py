@@ -16,6 +16,7 @@ from strop.errors import UserError
 from strop.metrics.measured import Score, score_of
 from strop.metrics.metric import PERPLEXITY, leave_out_broken, metrics
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric
+from strop.metrics.rows import PoolRows
 from strop.metrics.spans import Passage
 from strop.progress import Progress, Silent
 from strop.spec import SpanPolicy
@@ -52,9 +53,9 @@ def score_texts(
     check_policies(policies)
     ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
     found = [_perplexity(texts, ids, evaluator, one, clean_up, progress, name) for one in policies]
-    nothing = np.zeros((len(texts), 0), np.int64)
+    nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
     for record in metrics():
-        if record.measure is None or record.of_pool:
+        if record.measure is None:
             continue
         spec = record.spec.model_copy(update={"evaluator": evaluator.spec})
         with leave_out_broken(record):
@@ -83,5 +84,5 @@ def _perplexity(
         parts.append(perplexity_columns(evaluator, metric, some, 0))
         progress.advance(len(some), sum(len(one.ids) for one in some))
     columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    nothing = np.zeros((len(texts), 0), np.int64)
+    nothing = PoolRows.of(np.zeros((len(texts), 0), np.int64))
     return score_of(PERPLEXITY, metric, np.arange(len(texts)), columns, nothing)

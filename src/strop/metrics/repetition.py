@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.metrics.entropy import by_length
+from strop.metrics.grams import NGRAM, count, covered
 
 __all__ = ["NGRAM", "distinct", "ngrams", "pool_repetition", "repetition"]
-
-NGRAM = 4
-"""The n of the repetition shares."""
 
 
 def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:
@@ -41,7 +39,7 @@ def repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
     for row, mine in enumerate(names):
         _, inverse, counts = np.unique(mine, return_inverse=True, return_counts=True)
         repeated[row] = counts[inverse] > 1
-    return _covered(repeated, np.asarray(ids).shape[1], n)
+    return covered(repeated, np.asarray(ids).shape[1], n)
 
 
 def pool_repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
@@ -49,35 +47,9 @@ def pool_repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.floa
 
     It depends on the other outputs, and grows with their number.
     """
-    names = ngrams(ids, n)
-    rows = len(names)
-    if names.size == 0:
-        return np.zeros(rows)
-    row = np.broadcast_to(np.arange(rows)[:, None], names.shape)
-    whole = _whole(ids, n)
-    pairs = np.unique(names[whole] * rows + row[whole])  # each n-gram once per output
-    outputs = np.bincount(pairs // rows, minlength=int(names.max()) + 1)
-    shares = _covered((outputs[names] > 1) & whole, np.asarray(ids).shape[1], n)
-    lengths = (np.asarray(ids) >= 0).sum(1)
-    return shares * (np.asarray(ids).shape[1] / np.maximum(lengths, 1))
+    return count(lambda: [np.asarray(ids)], (), n).shared
 
 
 def distinct(ids: NDArray[np.integer], n: int) -> float | None:
     """Different n-grams over all n-grams of a pool; None where outputs are shorter than n."""
-    names = ngrams(ids, n)
-    names = names[_whole(ids, n)] if names.size else names
-    return None if names.size == 0 else float(len(np.unique(names)) / names.size)
-
-
-def _whole(ids: NDArray[np.integer], n: int) -> NDArray[np.bool_]:
-    """Which n-grams lie inside their output."""
-    return np.asarray(ids)[:, n - 1 :] >= 0
-
-
-def _covered(marked: NDArray[np.bool_], length: int, n: int) -> NDArray[np.float64]:
-    """The share of tokens inside a marked n-gram."""
-    rows, count = marked.shape
-    tokens = np.zeros((rows, length), bool)
-    for k in range(n if count else 0):
-        tokens[:, k : k + count] |= marked
-    return tokens.mean(1) if length else np.zeros(rows)
+    return count(lambda: [np.asarray(ids)], (n,), n).distinct[n]

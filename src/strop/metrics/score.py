@@ -34,7 +34,7 @@ Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
 def score_records(cell: Cell) -> None:
     """Every metric whose record says how it is measured; those of the text where there is one."""
     for record in metrics():
-        if record.measure is None or record.of_pool:
+        if record.measure is None:
             continue
         if record.needs_text and any(some["text"].null_count for some in cell.rows(["text"])):
             continue

@@ -32,6 +32,8 @@ __all__ = ["gather"]
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
 TIMES = ("started", "ended", "when")
+MOST_OUTPUTS = 1024
+"""Of each cell, whose texts a page may hold unless it is told otherwise."""
 COUNTS = ("session", "seconds", "outputs", "first", "last", "indices")
 """Of a session's facts, those that are told as one span of time, and those that are left out."""
 
@@ -46,10 +48,12 @@ class _Found:
     judged: list[str] = field(default_factory=list)
 
 
-def gather(sources: Sequence[str | Path], *, title: str | None = None) -> Report:
-    """Read everything that the sources hold."""
+def gather(
+    sources: Sequence[str | Path], *, title: str | None = None, outputs: int | None = None
+) -> Report:
+    """Read everything that the sources hold, and the texts of the first outputs of every cell."""
     found = _sort(sources)
-    groups = _groups(found.runs)
+    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, (_search(run.path) for run in found.runs)))
@@ -129,7 +133,7 @@ def _nothing(path: Path) -> UserError:
 # ---------------------------------------------------------------------------- cells
 
 
-def _groups(runs: Sequence[Run]) -> list[tuple[Group, Run]]:
+def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[Group, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
@@ -148,11 +152,11 @@ def _groups(runs: Sequence[Run]) -> list[tuple[Group, Run]]:
             where=", ".join(str(run.path) for run in runs),
             fix="run the command that made it again; it draws what is missing",
         )
-    return [_group(key, mine) for key, mine in found.items()]
+    return [_group(key, mine, outputs) for key, mine in found.items()]
 
 
 def _group(
-    key: tuple[str, int, int], members: Sequence[tuple[Measured, Cell, Run]]
+    key: tuple[str, int, int], members: Sequence[tuple[Measured, Cell, Run]], outputs: int
 ) -> tuple[Group, Run]:
     _, length, seed = key
     run, generator = members[0][2], members[0][0].spec.generator
@@ -163,12 +167,14 @@ def _group(
         label = str(measured.point)
         seen[measured.steps, label] += 1
         number = seen[measured.steps, label]
-        shown.append(_shown(measured, cell, label if number == 1 else f"{label} #{number}"))
+        told = label if number == 1 else f"{label} #{number}"
+        shown.append(_shown(measured, cell, told, outputs))
     return Group(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
 
 
-def _shown(measured: Measured, cell: Cell, label: str) -> Shown:
-    table = cell.table([name for name in cell.columns() if name != CHANGED])
+def _shown(measured: Measured, cell: Cell, label: str, outputs: int) -> Shown:
+    columns = [name for name in cell.columns() if name != CHANGED]
+    table = next(cell.rows(columns, rows=max(1, outputs))).slice(0, outputs)
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
     as_ids = None in texts
     if as_ids:

@@ -38,6 +38,8 @@ __all__ = ["MOST_BYTES", "Page", "render", "write"]
 
 MOST_BYTES = 8_000_000
 """What a page may weigh; beyond it, it holds fewer outputs and says so."""
+SOME = 16
+"""Outputs of each generator that tell how much room outputs take."""
 FIGURES = 5
 """Significant digits of the numbers of an output: more than the page shows."""
 LONG = 40
@@ -67,13 +69,21 @@ def render(report: Report, outputs: int | None = None, most_bytes: int = MOST_BY
         mended(drawing.figure, told)
     words = _words(report, drawn, [beside for _, beside in studies], told)
     have = max((len(cell.texts) for cell in report.cells), default=0)
-    keep = have if outputs is None else min(outputs, have)
+    keep = min(have, _fitting(report, most_bytes)) if outputs is None else min(outputs, have)
     while True:
         html = _html(report, words, keep, told)
         size = len(html.encode())
         if outputs is not None or keep == 0 or size <= most_bytes:
             return Page(html, drawn, keep)
         keep = min(keep - 1, int(keep * most_bytes / size))
+
+
+def _fitting(report: Report, most_bytes: int) -> int:
+    """How many outputs of each generator may fit: by the first few of them, and rather more."""
+    columns = output_columns(report)
+    some = [(len(pack(cell, columns, SOME)), min(SOME, len(cell.texts))) for cell in report.cells]
+    each = sum(size / max(1, number) for size, number in some)
+    return int(1.25 * most_bytes / max(1.0, each))
 
 
 def write(page: Page, path: Path) -> list[Path]:

@@ -118,6 +118,7 @@ class Reader:
 
     def statistic(self, goal: Goal, cell: Cell, n: int, start: int = 0) -> Statistic:
         """A number of the outputs from `start` up to n, as something that can be resampled."""
+        from strop.metrics.rows import PoolRows
         from strop.store.tables import token_ids
 
         table = cell.table().slice(start, n - start)
@@ -125,11 +126,12 @@ class Reader:
             return mean(table[COSTS[goal.name]].to_numpy())
         record = goal.record
         ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
-        if record.of_pool:
-            columns = {} if record.measure is None else record.measure(texts, ids)
+        rows = PoolRows.of(ids, texts)
+        if record.of_pool is not None:
+            columns = record.of_pool(rows)
         else:
             columns = self._columns(record, cell, start, n)
-        found = goal.aggregate.of(columns, ids)
+        found = goal.aggregate.of(columns, rows)
         if not isinstance(found, Statistic):
             raise UserError(
                 f"{goal.name!r} has no interval, so that nobody can be said to be worse.",

@@ -1,0 +1,211 @@
+"""The n-grams of a pool, counted exactly, in the memory of a bounded number of them.
+
+An n-gram of tokens is one whole number: its tokens' places among those that occur, as digits. So
+that all n-grams need not be held together, they are counted in parts, by their first token, and
+the pool is read once more for every part. An output that is shorter than others has -1 behind it,
+which is part of no n-gram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NGRAM", "SIZES", "Grams", "Ids", "count", "covered"]
+
+NGRAM = 4
+"""The n of the repetition shares."""
+SIZES = (1, 2, 3, 4)
+"""The n of the shares of different n-grams."""
+HELD = 2**22
+"""N-grams of one length that are held at a time, about."""
+
+Ids = NDArray[np.integer]
+Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Grams:
+    """What was counted."""
+
+    distinct: dict[int, float | None]
+    """By n, different n-grams over all of the pool; None where outputs are shorter than n."""
+    shared: NDArray[np.float64]
+    """Per output, the share of its tokens that lie in an n-gram of some other output."""
+
+
+def count(
+    rows: Callable[[], Iterable[Ids]],
+    sizes: Sequence[int] = SIZES,
+    n: int = NGRAM,
+    held: int = HELD,
+) -> Grams:
+    """Different n-grams of some sizes, and for one n what outputs share."""
+    return _Counting(rows, sizes, n, held).result()
+
+
+def covered(marked: NDArray[np.bool_], length: int, n: int) -> NDArray[np.float64]:
+    """The share of a row's tokens inside a marked n-gram."""
+    rows, starts = marked.shape
+    tokens = np.zeros((rows, length), bool)
+    for k in range(n if starts else 0):
+        tokens[:, k : k + starts] |= marked
+    return tokens.mean(1) if length else np.zeros(rows)
+
+
+class _Counting:
+    def __init__(
+        self, rows: Callable[[], Iterable[Ids]], sizes: Sequence[int], n: int, held: int
+    ) -> None:
+        self.rows, self.sizes, self.n, self.held = rows, tuple(sizes), n, held
+        self.lengths, self.length, used = _survey(rows())
+        self.tokens = int(used.sum())
+        self.place = np.cumsum(used, dtype=np.uint64) - np.uint64(1)
+        self.totals = {k: int(np.maximum(self.lengths - k + 1, 0).sum()) for k in {n, *sizes}}
+        # Enough parts that one of them fits into memory, and that its numbers fit into 63 bits.
+        largest = max(self.totals)
+        few = -(-max(self.totals.values(), default=0) // held)
+        self.parts = max(1, few, -(-(self.tokens**largest) // 2**63))
+        self.part = self.place % np.uint64(self.parts)
+
+    def result(self) -> Grams:
+        different = dict.fromkeys(self.totals, 0)
+        starts = max(0, self.length - self.n + 1)
+        marked = np.zeros((len(self.lengths), -(-starts // 8)), np.uint8)  # a bit per n-gram
+        for part in range(self.parts):
+            twice = self._count(part, different)
+            if len(twice):
+                self._mark(part, twice, marked)
+        return Grams(
+            {k: different[k] / self.totals[k] if self.totals[k] else None for k in self.sizes},
+            self._shares(marked, starts),
+        )
+
+    def _count(self, part: int, different: dict[int, int]) -> Keys:
+        """Add up a part's different n-grams; of those of n tokens, the ones in two outputs."""
+        kept = {k: _Kept(self.held) for k in self.totals}
+        for chunk in self._chunks(part):
+            for k, mine in kept.items():
+                keys, at = chunk.keys(k)
+                if k == self.n:
+                    mine.add(_at_most_two_rows(keys, at // chunk.ids.shape[1]))
+                else:
+                    keys.sort()
+                    mine.add(_copies(keys, 1))
+        for k, mine in kept.items():
+            different[k] += len(_copies(mine.keys(), 1))
+        found = kept[self.n].keys()
+        return found[1:][found[1:] == found[:-1]]
+
+    def _mark(self, part: int, wanted: Keys, marked: NDArray[np.uint8]) -> None:
+        """Set the bit of every n-gram that is one of those wanted, which are in order."""
+        first = 0
+        for chunk in self._chunks(part):
+            rows, length = chunk.ids.shape
+            keys, at = chunk.keys(self.n)
+            order = np.argsort(keys)  # looking up in order is many times quicker
+            keys, at = keys[order], at[order]
+            place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+            flags = np.zeros((rows, length), bool)
+            flags.ravel()[at[wanted[place] == keys]] = True
+            bits = np.packbits(flags[:, : length - self.n + 1], axis=1)
+            marked[first : first + rows, : bits.shape[1]] |= bits
+            first += rows
+
+    def _shares(self, marked: NDArray[np.uint8], starts: int) -> NDArray[np.float64]:
+        found = [np.zeros(0)]
+        step = max(1, self.held // max(self.length, 1))
+        for first in range(0, len(marked), step):
+            some = np.unpackbits(marked[first : first + step], axis=1, count=starts).astype(bool)
+            lengths = self.lengths[first : first + step]
+            share = covered(some, self.length, self.n)
+            found.append(share * (self.length / np.maximum(lengths, 1)))
+        return np.concatenate(found)
+
+    def _chunks(self, part: int) -> Iterator[_Chunk]:
+        for ids in self.rows():
+            if len(ids):
+                seen = np.maximum(ids, 0)
+                mine = self.part[seen] == part if self.parts > 1 else np.ones(ids.shape, bool)
+                yield _Chunk(ids, self.place[seen].ravel(), mine, self.parts, self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class _Chunk:
+    """Some rows, as places of their tokens."""
+
+    ids: Ids
+    place: Keys
+    mine: NDArray[np.bool_]
+    """Whether an n-gram that begins here belongs to the part."""
+    parts: int
+    tokens: int
+
+    def keys(self, k: int) -> tuple[Keys, NDArray[np.int64]]:
+        """The numbers of the part's n-grams, and where they begin among the ids, row after row."""
+        rows, length = self.ids.shape
+        begins = np.zeros((rows, length), bool)
+        if length >= k:
+            begins[:, : length - k + 1] = self.ids[:, k - 1 :] >= 0
+            begins &= self.mine
+        at = np.flatnonzero(begins)
+        # Those of a part leave the same remainder.
+        keys = self.place[at] // np.uint64(self.parts)
+        for i in range(1, k):
+            keys = keys * np.uint64(self.tokens) + self.place[at + i]
+        return keys, at
+
+
+class _Kept:
+    """Keys with copies, of which two are as good as more."""
+
+    def __init__(self, held: int) -> None:
+        self._held, self._waiting = held, list[Keys]()
+        self._merged = np.zeros(0, np.uint64)
+
+    def add(self, keys: Keys) -> None:
+        self._waiting.append(keys)
+        if sum(map(len, self._waiting)) > max(self._held // 4, len(self._merged)):
+            self.keys()
+
+    def keys(self) -> Keys:
+        """In order."""
+        if self._waiting:
+            merged = np.concatenate([self._merged, *self._waiting])
+            merged.sort()
+            self._merged, self._waiting = _copies(merged, 2), []
+        return self._merged
+
+
+def _survey(chunks: Iterable[Ids]) -> tuple[NDArray[np.int64], int, NDArray[np.bool_]]:
+    """Every output's length, the width of a row, and which ids occur."""
+    lengths, width, used = [np.zeros(0, np.int64)], 0, np.zeros(1, bool)
+    for ids in chunks:
+        lengths.append((ids >= 0).sum(1))
+        width = ids.shape[1]
+        seen = np.bincount(ids[ids >= 0], minlength=len(used)) > 0
+        seen[: len(used)] |= used
+        used = seen
+    return np.concatenate(lengths), width, used
+
+
+def _copies(keys: Keys, most: int) -> Keys:
+    """Keys that are in order, each at most so often."""
+    more = np.zeros(len(keys), bool)
+    more[most:] = keys[most:] == keys[:-most]
+    return keys[~more]
+
+
+def _at_most_two_rows(keys: Keys, row: NDArray[np.int64]) -> Keys:
+    """Every key once, or twice if several rows have it; rows ascend as they are given."""
+    order = np.argsort(keys, kind="stable")
+    keys, row = keys[order], row[order]
+    if not len(keys):
+        return keys
+    other = keys[1:] != keys[:-1]
+    begins, ends = np.append(True, other), np.append(other, True)
+    several = row[begins] != row[ends]
+    return np.concatenate([keys[begins], keys[begins][several]])
