@@ -1,6 +1,6 @@
 """Outputs that a search needs, against a grid and against random search, replayed from a bank.
 
-    python benchmarks/tune.py BANK [--seeds 20] [-n 512]
+    python benchmarks/tune.py BANK [--seeds 20] [-n 512] [--most 64 --budget 512]
 
 BANK is a run directory of `strop audit --grid --steps 16 -n 512 --no-fresh`: seven temperatures in
 two precisions on `embedded:tales`. It is drawn if it is not there, and continued if it is not
@@ -119,7 +119,12 @@ def needed(race: Race[SamplerSpec], good: list[SamplerSpec]) -> int | None:
 
 
 def one_seed(
-    bank: Bank, good: list[SamplerSpec], top: list[SamplerSpec], rules: Rules, seed: int
+    bank: Bank,
+    good: list[SamplerSpec],
+    top: list[SamplerSpec],
+    rules: Rules,
+    budget: int,
+    seed: int,
 ) -> dict[str, Any]:
     """By search: outputs, whether it is right, whether it is the very best, outputs needed."""
     rng = np.random.default_rng([seed, 19])
@@ -139,7 +144,7 @@ def one_seed(
                 space,
                 bank.measure(order),
                 rules,
-                budget=512,
+                budget=budget,
                 folder=Path(folder),
                 seed=seed,
                 enumerated=most,
@@ -170,6 +175,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--tolerance", type=float, default=Rules.tolerance)
     parser.add_argument("--first", type=int, default=Rules.first)
+    parser.add_argument("--most", type=int, default=Rules.most, help="as `strop tune -n`")
+    parser.add_argument("--budget", type=int, default=512, help="as `strop tune --budget`")
     parser.add_argument("--no-draw", action="store_true", help="use what is in the bank")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -185,9 +192,12 @@ def main() -> None:
         print(f"{OperatingPoint.of(spec)!s:18} {ppl:7.2f} [{entropy:.3f} ± {half:.3f}] {mark}")
     limits = (Limit("entropy", ">=", bank.threshold),)
     rules = replace(
-        Rules(limits=limits, log=True), tolerance=options.tolerance, first=options.first
+        Rules(limits=limits, log=True),
+        tolerance=options.tolerance,
+        first=options.first,
+        most=options.most,
     )
-    rows = [one_seed(bank, good, top, rules, seed) for seed in range(options.seeds)]
+    rows = [one_seed(bank, good, top, rules, options.budget, seed) for seed in range(options.seeds)]
     print()
     table(rows, EACH * len(facts))
     if options.json:
