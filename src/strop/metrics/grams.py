@@ -1,8 +1,8 @@
 """The n-grams of a pool, counted exactly, in the memory of a bounded number of them.
 
 An n-gram of tokens is one whole number: its tokens' places among those that occur, as digits. So
-that all n-grams need not be held together, they are counted in parts, by their first token, and
-the pool is read once more for every part. An output that is shorter than others has -1 behind it,
+that all n-grams need not be held together, they are counted in parts, by their first two tokens,
+and the pool is read again for every part. An output that is shorter than others has -1 behind it,
 which is part of no n-gram.
 """
 
@@ -69,7 +69,10 @@ class _Counting:
         largest = max(self.totals)
         few = -(-max(self.totals.values(), default=0) // held)
         self.parts = max(1, few, -(-(self.tokens**largest) // 2**63))
-        self.part = self.place % np.uint64(self.parts)
+        place, parts = self.place, np.uint64(self.parts)
+        self.remainders = [
+            (some % parts).astype(np.int32) for some in (place * np.uint64(self.tokens), place)
+        ]
 
     def result(self) -> Grams:
         different = dict.fromkeys(self.totals, 0)
@@ -91,7 +94,7 @@ class _Counting:
             for k, mine in kept.items():
                 keys, at = chunk.keys(k)
                 if k == self.n:
-                    mine.add(_at_most_two_rows(keys, at // chunk.ids.shape[1]))
+                    mine.add(_at_most_two_rows(keys, at // chunk.shape[1]))
                 else:
                     keys.sort()
                     mine.add(_copies(keys, 1))
@@ -104,13 +107,13 @@ class _Counting:
         """Set the bit of every n-gram that is one of those wanted, which are in order."""
         first = 0
         for chunk in self._chunks(part):
-            rows, length = chunk.ids.shape
+            rows, length = chunk.shape
             keys, at = chunk.keys(self.n)
             order = np.argsort(keys)  # looking up in order is many times quicker
             keys, at = keys[order], at[order]
             place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
             flags = np.zeros((rows, length), bool)
-            flags.ravel()[at[wanted[place] == keys]] = True
+            flags.flat[at[wanted[place] == keys]] = True
             bits = np.packbits(flags[:, : length - self.n + 1], axis=1)
             marked[first : first + rows, : bits.shape[1]] |= bits
             first += rows
@@ -126,36 +129,39 @@ class _Counting:
         return np.concatenate(found)
 
     def _chunks(self, part: int) -> Iterator[_Chunk]:
-        for ids in self.rows():
-            if len(ids):
-                seen = np.maximum(ids, 0)
-                mine = self.part[seen] == part if self.parts > 1 else np.ones(ids.shape, bool)
-                yield _Chunk(ids, self.place[seen].ravel(), mine, self.parts, self.tokens)
+        return (_Chunk(self, part, ids) for ids in self.rows() if len(ids))
 
 
-@dataclass(frozen=True, eq=False)
 class _Chunk:
-    """Some rows, as places of their tokens."""
+    """A part's n-grams in some rows."""
 
-    ids: Ids
-    place: Keys
-    mine: NDArray[np.bool_]
-    """Whether an n-gram that begins here belongs to the part."""
-    parts: int
-    tokens: int
+    def __init__(self, counting: _Counting, part: int, ids: Ids) -> None:
+        self.counting, self.part, self.shape = counting, part, ids.shape
+        self.flat = ids.ravel()
+        self.at = self._pairs(ids)
+
+    def _pairs(self, ids: Ids) -> NDArray[np.int64]:
+        """Where a pair of tokens begins whose n-grams belong to the part."""
+        first, second = self.counting.remainders
+        begins = np.zeros(ids.shape, bool)
+        begins[:, :-1] = ids[:, 1:] >= 0
+        if self.counting.parts > 1:
+            sums = first[ids[:, :-1]] + second[ids[:, 1:]]  # of an id of -1, whatever
+            begins[:, :-1] &= (sums == self.part) | (sums == self.part + self.counting.parts)
+        return np.flatnonzero(begins)
 
     def keys(self, k: int) -> tuple[Keys, NDArray[np.int64]]:
-        """The numbers of the part's n-grams, and where they begin among the ids, row after row."""
-        rows, length = self.ids.shape
-        begins = np.zeros((rows, length), bool)
-        if length >= k:
-            begins[:, : length - k + 1] = self.ids[:, k - 1 :] >= 0
-            begins &= self.mine
-        at = np.flatnonzero(begins)
-        # Those of a part leave the same remainder.
-        keys = self.place[at] // np.uint64(self.parts)
-        for i in range(1, k):
-            keys = keys * np.uint64(self.tokens) + self.place[at + i]
+        """The numbers of the n-grams, and where they begin among the ids, row after row."""
+        place, tokens = self.counting.place, np.uint64(self.counting.tokens)
+        if k == 1:  # all in the first part: they are few
+            at = np.flatnonzero(self.flat >= 0) if self.part == 0 else self.at[:0]
+            return place[self.flat[at]], at
+        at = self.at[self.at % self.shape[1] <= self.shape[1] - k]
+        at = at[self.flat[at + k - 1] >= 0]
+        pair = place[self.flat[at]] * tokens + place[self.flat[at + 1]]
+        keys = pair // np.uint64(self.counting.parts)  # those of a part leave the same remainder
+        for i in range(2, k):
+            keys = keys * tokens + place[self.flat[at + i]]
         return keys, at
 
 
