@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ def search(
     race: Race[SamplerSpec] = Race(measure, rules, budget)
     every = space.settings(enumerated)
     if every is not None:
+        if len(every) * rules.first > budget:
+            # What is tried is then a random part of the space, not its first corner.
+            random.Random(derive_seed(seed, "enumerate")).shuffle(every)
         race.run(every)
         return race
     waves = max(1, budget // (2 * rules.first * WAVE))

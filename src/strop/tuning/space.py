@@ -276,7 +276,14 @@ def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
     own = [SAMPLERS[name].settings[axis.name] for name in samplers if _has_own(name, axis.name)]
     if axis.name not in SHARED and not own:
         known = {*SHARED, "name", *(key for name in samplers for key in SAMPLERS[name].settings)}
-        raise unknown_name("field of the sampler", axis.name, known, where="`space`")
+        families = {SAMPLERS[name].family for name in samplers}
+        have = [
+            name
+            for name, facts in SAMPLERS.items()
+            if axis.name in facts.settings and facts.family in families
+        ]
+        fix = f"`space=name={','.join(have)}`, which have it" if have else None
+        raise unknown_name("field of the sampler", axis.name, known, where="`space`", fix=fix)
     words = axis.name in ("precision", "finish", "implementation")
     words = words or any(isinstance(one.default, str) for one in own)
     if words and not axis.values:
