@@ -171,6 +171,12 @@ class Space:
             for one in rest
             if not _has(name, one.name)
         ]
+        told += [
+            f"{field} is skipped for {name}, which has no such setting"
+            for name in samplers
+            for field in fixed or {}
+            if _skipped(name, field, samplers)
+        ]
         found = cls(samplers, tuple(rest), dict(fixed or {}), tuple(told))
         found._try_the_ends()
         return found
@@ -182,7 +188,8 @@ class Space:
     def spec(self, sampler: str, values: Mapping[str, Any]) -> SamplerSpec:
         """One setting; a causal sampler takes no steps, one without a fast form none."""
         facts = SAMPLERS[sampler]
-        fields = {**self.fixed, **values}
+        kept = {k: v for k, v in self.fixed.items() if not _skipped(sampler, k, self.samplers)}
+        fields = {**kept, **values}
         if facts.causal:
             fields.pop("steps", None)
         if facts.fast is None:
@@ -269,6 +276,11 @@ def _has(sampler: str, field: str) -> bool:
     if field in facts.settings:
         return True
     return field in SHARED and not (field == "finish" and not facts.grid)
+
+
+def _skipped(sampler: str, field: str, samplers: Sequence[str]) -> bool:
+    """Whether a fixed setting is one of the other samplers only."""
+    return not _has(sampler, field) and any(_has_own(name, field) for name in samplers)
 
 
 def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
