@@ -240,6 +240,25 @@ def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) 
     assert not any("only the other is tuned" in one for one in found["notes"])
 
 
+def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:
+    from strop.studies.compare_looks import kept_lists
+
+    for content in ("{", "[]", '{"a": "b"}', '{"a": 1}'):
+        (tmp_path / "looks.json").write_text(content)
+        with pytest.raises(UserError, match="damaged"):
+            kept_lists(tmp_path / "looks.json")
+
+
+def test_sides_that_are_given_are_what_a_smoke_run_compares(tmp_path: Path, call: Called) -> None:
+    words = ("--smoke", *SHORT, "--budget", 0)
+    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "run")
+    assert code == 0
+    assert found["sides"] == [f"{one} with its family's own sampler" for one in (TALES, EARLY)]
+    code, found, _ = call("compare", *words, "-o", tmp_path / "own")
+    assert code == 0
+    assert found["sides"][0] == f"{TALES} with temperature=0.85"
+
+
 def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     line = ["compare", TALES, EARLY, *map(str, SHORT), "-o"]
     assert run([*line, str(tmp_path / "whole")]) == 0

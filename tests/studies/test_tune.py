@@ -131,6 +131,20 @@ def test_killed_at_any_moment_the_same_command_comes_to_the_same(
     assert drawn(path).keys() <= drawn(tuned).keys()
 
 
+def test_a_damaged_journal_is_told(tuned: Path, tmp_path: Path, call: Called) -> None:
+    import shutil
+
+    path = tmp_path / "run"
+    shutil.copytree(tuned, path)
+    (path / "tune.json").unlink()
+    journal = path / "tune" / JOURNAL
+    journal.write_text("garbage\n" + journal.read_text())
+    code, found, _ = call("tune", *WIDE, *SMALL, "-o", path)
+    assert code == 1
+    assert "journal" in found["error"]["what"]
+    assert call("tune", *WIDE, *SMALL, "--force", "-o", path)[0] == 0
+
+
 def test_the_guard_is_a_constraint_and_is_checked_again(tmp_path: Path, call: Called) -> None:
     """A threshold between the entropies of the two settings that are there to choose from."""
     words = ["--space", "temperature=0.3,1.2", "--steps", "4", "--budget", "64", "--first", "8"]

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["STUDY"]
 
 RUNS = ("runs", "groupeval")
+SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
+"""The sides of a smoke run, and the published setting of its first one."""
 
 
 # ---------------------------------------------------------------- running it
@@ -75,8 +77,11 @@ def _check(ask: Ask) -> None:
 
 
 def _named(ask: Ask) -> tuple[Named, Named]:
+    # A smoke run without sides of its own sets one checkpoint against itself.
+    alone = ask.smoke and ask.sources == SIDES
+    usual = {"a": SMOKE if alone else (), "b": ()}
     both = [
-        named(source, ask[flag] or (), ask[f"{flag}_space"] or (), flag)
+        named(source, ask[flag] or usual[flag], ask[f"{flag}_space"] or (), flag)
         for source, flag in zip(ask.sources, ("a", "b"), strict=True)
     ]
     return both[0], both[1]
@@ -260,14 +265,14 @@ STUDY = Study(
         ("A", "B"),
         "A checkpoint as for `strop sample`, RUN@CELL, texts, or a YAML file of a side.",
         (),
-        (CHECKPOINT, CHECKPOINT),
+        SIDES,
     ),
     parameters=(
         Parameter(
             "a",
             "A's published setting, e.g. temperature=0.9; repeatable.",
             kind="many",
-            smoke=("temperature=0.85",),
+            shown=f"with --smoke alone {SMOKE[0]}",
         ),
         Parameter("b", "B's published setting, likewise.", kind="many"),
         Parameter(

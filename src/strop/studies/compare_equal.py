@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strop.spec import MOST_STEPS
+from strop.studies.compare_looks import kept_lists
 from strop.studies.compare_sides import Named, Outputs, is_causal
 from strop.studies.study import Ask
 
@@ -89,9 +90,7 @@ class _Kept:
 
     def __init__(self, ask: Ask) -> None:
         self._path = ask.out / "runs" / "equal.json"
-        self.known: dict[str, list[int]] = {}
-        if self._path.exists():
-            self.known = json.loads(self._path.read_bytes())
+        self.known = kept_lists(self._path)
 
     def keep(self, key: str, steps: list[int]) -> None:
         from strop.disk import write

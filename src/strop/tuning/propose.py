@@ -198,7 +198,16 @@ def _mend(path: Path) -> None:
     content = path.read_bytes()
     whole, place, begun = content.rfind(b"\n") + 1, 0, None
     for line in content[:whole].splitlines(keepends=True):
-        entry = json.loads(line)
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise UserError(
+                "The journal of proposals is damaged.",
+                where=path,
+                got=str(error),
+                expected="one JSON document per line",
+                fix=f"restore {path}, or start anew with `force`",
+            ) from None
         if "datetime_start" in entry:
             begun = place
         elif "spec" in entry.get("user_attr", {}):
