@@ -86,7 +86,7 @@ class Axis:
         """Every value, where they can be counted."""
         if self.values:
             return self.values
-        step = self.step or (1.0 if self.whole and not self.log else None)
+        step = self.step or (1.0 if self.whole else None)
         if step is None:
             return None
         count = math.floor((self.high - self.low) / step * (1 + 1e-9)) + 1
