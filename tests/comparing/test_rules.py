@@ -24,6 +24,7 @@ from strop.comparing import (
 )
 from strop.comparing.enough import enough
 from strop.comparing.verdict import Layer, decide
+from strop.comparing.words import ratio
 from strop.errors import UserError
 from strop.metrics.bootstrap import Interval
 
@@ -219,6 +220,22 @@ def test_copies():
     short[3, :12] = ids[0, 8:20]
     short[3, 12:] = -1
     assert copies(short)[0, 3] == copies(short)[3, 0] == 1
+    # Outputs without a 4-gram are copies of their equals, and change nothing for the others.
+    words = rng.integers(0, 12, (5, 40))
+    words[3:] = -1
+    words[3:, 0] = 7
+    found = copies(words)
+    np.testing.assert_array_equal(found[:3, :3], copies(words[:3]))
+    assert found[3, 4] == found[4, 3] == 1
+    assert not found[:3, 3:].any()
+
+
+def test_a_ratio_of_next_to_nothing_is_not_told_as_zero():
+    found = Interval(np.log(6.8e-6), np.log(5e-6), np.log(9.3e-6), 0.96, R)
+    assert ratio(found) == "6.8e-06 [5e-06, 9.3e-06]"
+    assert ratio(Interval(np.log(0.59), np.log(0.37), np.log(0.94), 0.96, R)) == (
+        "0.590 [0.370, 0.940]"
+    )
 
 
 # ---------------------------------------------------------------- levels, budgets, looks

@@ -157,7 +157,7 @@ def test_equal_calls_give_the_cheaper_side_more_updates(tmp_path: Path, call: Ca
 
 
 def test_a_judge_reads_both_sides_at_one_entropy(tmp_path: Path, call: Called) -> None:
-    words = (*SHORT, "--budget", 0, "--judge")
+    words = (*SHORT, "--budget", 0, "--judge", "offline")
     code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "judged")
     assert code == 0
     a, b = found["tables"]["judged"]["rows"]
@@ -166,6 +166,97 @@ def test_a_judge_reads_both_sides_at_one_entropy(tmp_path: Path, call: Called) -
     assert 1 <= a["ged"] <= 10
     measures = [row["measure"] for row in found["tables"]["diversity"]["rows"]]
     assert any(one.startswith("GED") for one in measures)
+    # What was spent is what lies in the cells, those that only the judge read among them.
+    spent = sum(row["searched"] + row["shown"] for row in found["tables"]["spent"]["rows"])
+    assert spent == _drawn(tmp_path / "judged")
+
+
+def _drawn(path: Path) -> int:
+    """Outputs in all cells of a comparison."""
+    runs = [one for one in (path / "runs").iterdir() if one.is_dir()]
+    return sum(len(cell.indices()) for one in runs for cell in Run.open(one).cells())
+
+
+def test_what_was_spent_is_what_lies_in_the_cells(tmp_path: Path, call: Called) -> None:
+    code, found, _ = call("compare", TALES, EARLY, *SHORT, "-o", tmp_path / "run")
+    assert code == 0
+    spent = sum(row["searched"] + row["shown"] for row in found["tables"]["spent"]["rows"])
+    assert spent == _drawn(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "told"),
+    [
+        (["--a", "temprature=0.9"], "--a", "temprature"),
+        (["--a", "temperature=hot"], "--a", "temperature is not valid"),
+        (["--b", "name=nobody"], "--b", "nobody"),
+        (["--b", "eta=0.1"], "--b", "eta"),
+        (["--a", "temperature=1", "--a", "temperature=0.9"], "--a", "twice"),
+        (["--a-space", "temperature=1.1:0.7"], "--a-space", "no such range"),
+        (["--b", "steps=4"], "--b", "budget"),
+    ],
+)
+def test_a_wrong_setting_is_told_with_its_side_before_anything_is_drawn(
+    tmp_path: Path, call: Called, words: list[str], where: str, told: str
+) -> None:
+    code, found, _ = call("compare", TALES, TALES, *SHORT, *words, "-o", tmp_path / "x")
+    assert code == 1
+    assert found["error"]["where"] == where
+    assert told in found["error"]["what"]
+    assert not list((tmp_path / "x").rglob("outputs.parquet"))
+
+
+def test_settings_that_one_sampler_of_a_space_lacks_are_skipped_and_told(
+    tmp_path: Path, call: Called
+) -> None:
+    side = ("--a", "name=remdm-cap", "--a", "eta=0.02", "--a-space", "name=ancestral,remdm-cap")
+    code, found, _ = call("compare", TALES, TALES, *side, *SHORT, "-o", tmp_path / "x")
+    assert code == 0
+    assert any("eta is skipped for ancestral" in one for one in found["notes"])
+    [a, _] = found["tables"]["spent"]["rows"]
+    assert a["settings"] == 2
+
+
+def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) -> None:
+    pool, texts = tmp_path / "pool", tmp_path / "texts.jsonl"
+    assert call("sample", EARLY, "--steps", 2, "-n", 8, "--length", 16, "-o", pool)[0] == 0
+    words = (*SHORT[2:], "--budget", 0)
+    code, found, _ = call("compare", pool, TALES, *words, "-o", tmp_path / "short")
+    assert code == 0
+    [run_of] = [one for one in (tmp_path / "short" / "runs").iterdir() if one.is_dir()]
+    assert {cell.spec.generator.length for cell in Run.open(run_of).cells()} == {16}
+    assert not any("scored tokens" in one for one in found["notes"])
+    long = (*words, "--length", 64)
+    code, found, _ = call("compare", pool, TALES, *long, "-o", tmp_path / "long")
+    assert code == 0
+    assert any("scored tokens per output" in one for one in found["notes"])
+    texts.write_text('{"text": "Once upon a time there was a cat."}\n' * 2)
+    code, found, _ = call("compare", texts, TALES, *words, "-o", tmp_path / "few")
+    assert code == 1
+    assert "too few outputs" in found["error"]["what"]
+    code, found, _ = call("compare", pool, pool, *words, "-o", tmp_path / "both")
+    assert code == 0
+    assert "neither has a frontier" in found["answer"][0]
+    assert not any("only the other is tuned" in one for one in found["notes"])
+
+
+def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:
+    from strop.studies.compare_looks import kept_lists
+
+    for content in ("{", "[]", '{"a": "b"}', '{"a": 1}'):
+        (tmp_path / "looks.json").write_text(content)
+        with pytest.raises(UserError, match="damaged"):
+            kept_lists(tmp_path / "looks.json")
+
+
+def test_sides_that_are_given_are_what_a_smoke_run_compares(tmp_path: Path, call: Called) -> None:
+    words = ("--smoke", *SHORT, "--budget", 0)
+    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "run")
+    assert code == 0
+    assert found["sides"] == [f"{one} with its family's own sampler" for one in (TALES, EARLY)]
+    code, found, _ = call("compare", *words, "-o", tmp_path / "own")
+    assert code == 0
+    assert found["sides"][0] == f"{TALES} with temperature=0.85"
 
 
 def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -228,7 +319,13 @@ def test_what_is_no_side_is_refused(tmp_path: Path, content: str, settings: list
         [TALES],
         [TALES, TALES, "--margin", "0"],
         [TALES, TALES, "--temperature", "1"],
-        [TALES, TALES, "--judge", "-n", "12"],
+        [TALES, TALES, "--judge", "offline", "-n", "12"],
+        [TALES, TALES, "--judge", "nobody"],
+        [TALES, TALES, "--temperature", "-1,1"],
+        [TALES, TALES, "--a", "steps=4"],
+        [TALES, TALES, "--b-space", "steps=2:8"],
+        [TALES, TALES, "--a-space", "temperature=1.1:0.7"],
+        [TALES, "nothing.jsonl"],
         [TALES, TALES, "--equal", "joules"],
         ["nothing.yaml", TALES],
     ],

@@ -131,6 +131,20 @@ def test_killed_at_any_moment_the_same_command_comes_to_the_same(
     assert drawn(path).keys() <= drawn(tuned).keys()
 
 
+def test_a_damaged_journal_is_told(tuned: Path, tmp_path: Path, call: Called) -> None:
+    import shutil
+
+    path = tmp_path / "run"
+    shutil.copytree(tuned, path)
+    (path / "tune.json").unlink()
+    journal = path / "tune" / JOURNAL
+    journal.write_text("garbage\n" + journal.read_text())
+    code, found, _ = call("tune", *WIDE, *SMALL, "-o", path)
+    assert code == 1
+    assert "journal" in found["error"]["what"]
+    assert call("tune", *WIDE, *SMALL, "--force", "-o", path)[0] == 0
+
+
 def test_the_guard_is_a_constraint_and_is_checked_again(tmp_path: Path, call: Called) -> None:
     """A threshold between the entropies of the two settings that are there to choose from."""
     words = ["--space", "temperature=0.3,1.2", "--steps", "4", "--budget", "64", "--first", "8"]
@@ -186,6 +200,11 @@ def test_axes_that_a_sampler_lacks_are_skipped_and_calls_are_a_budget(
         (["--objective", "beauty"], "beauty"),
         (["--objective", "perplexity.beauty"], "beauty"),
         (["--objective", "distinct", "--steps", "1", "--space", "top_p=1,0.9"], "no interval"),
+        (["--objective", "vendi"], "no interval"),
+        (["--constraint", "distinct.2>=0.3"], "--constraint"),
+        (["--objective", "task"], "--task"),
+        (["--sampler", "llada", "--space", "name=llada,ancestral"], "--sampler"),
+        (["--space", "eta=0.01:0.1:log"], "--space name=remdm-cap"),
         (["--constraint", "entropy=4"], "--constraint"),
         (["--constraint", "entropy>=high"], "--constraint"),
         (["--constraint", "beauty>=1"], "beauty"),
@@ -205,6 +224,80 @@ def test_wrong_input_is_told_in_words(
     code = run(["tune", "--length", "8", *words, "-o", str(tmp_path / "run")])
     assert code == 1
     assert told in capsys.readouterr().err
+
+
+def test_what_cannot_be_searched_by_is_refused_before_anything_is_drawn(
+    tmp_path: Path, call: Called
+) -> None:
+    for words in (["--objective", "vendi"], ["--constraint", "distinct>=0.3"]):
+        assert call("tune", *SMALL, *words, "-o", tmp_path / "run")[0] == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_calls_are_exact_at_few_outputs_and_settings_are_told_apart_by_steps(
+    tmp_path: Path, call: Called
+) -> None:
+    words = ["--smoke", "--calls", "2", "--length", "16", "--budget", "24", "-n", "4"]
+    words += ["--fresh-n", "4", "--no-guard", "--space", "temperature=1"]
+    code, result, _ = call("tune", *words, "-o", tmp_path / "run")
+    assert code == 0
+    tried = result["tables"]["tried"]["rows"]
+    assert max(one["outputs"] for one in tried) == 4
+    for one in tried:
+        assert one["state"].startswith("over the limit") == (one["sampler"]["steps"] > 2)
+    assert len({one["point"] for one in tried}) == len(tried)
+    [row] = result["rows"]
+    assert row["recommended"]
+    assert row["point"].endswith("2 steps")
+    # Fewer steps would not use the budget: the lower end of our own axis is no edge.
+    assert "at the lowest" not in row["mind"]
+
+
+def test_an_interval_that_is_not_there_is_not_told(tmp_path: Path, call: Called) -> None:
+    words = [*SMALL, "--objective", "pool-repetition", "--space", "temperature=1,1.1"]
+    code, result, _ = call("tune", *words, "-o", tmp_path / "run")
+    assert code == 0
+    told = " ".join(result["answer"])
+    assert "inf" not in told
+    row = result["rows"][0]
+    if row["gain"] is not None:
+        assert ("too few outputs" in told) == (row["gain_low"] is None)
+
+
+def test_settings_that_the_budget_does_not_reach_are_told(tmp_path: Path, call: Called) -> None:
+    words = ["--space", "name=blockwise,ancestral", "--space", "block_length=1:8", "--steps", "8"]
+    words += ["--length", "8", "--budget", "8", "--first", "2", "-n", "2", "--fresh-n", "2"]
+    code, result, _ = call("tune", *words, "--no-guard", "-o", tmp_path / "run")
+    assert code == 0
+    assert len(result["tables"]["tried"]["rows"]) == 4
+    assert "enough for 4 of 9 settings" in " ".join(result["notes"])
+    # A random part of the space, not its first corner.
+    blocks = [
+        one["sampler"].get("settings", {}).get("block_length")
+        for one in result["tables"]["tried"]["rows"]
+    ]
+    assert set(blocks) != {1, 2, 3, 4}
+
+
+def test_a_causal_checkpoint_has_one_budget(tmp_path: Path, call: Called) -> None:
+    words = ["--length", "8", "--budget", "8", "--first", "2", "-n", "4", "--fresh-n", "2"]
+    words += ["--space", "temperature=0.9,1", "-o", tmp_path / "run"]
+    code, result, _ = call("tune", "embedded:tales-ar", *words)
+    assert code == 0
+    assert [one["budget"] for one in result["rows"]] == ["all tokens"]
+    assert {cell.spec.generator.sampler.steps for cell in Run.open(tmp_path / "run").cells()} == {8}
+
+
+def test_changed_texts_of_the_guard_are_another_command(tmp_path: Path, call: Called) -> None:
+    words = ["--space", "temperature=1", "--steps", "2", "--budget", "8", "--first", "4"]
+    words += ["-n", "4", "--fresh-n", "4", "-o", tmp_path / "run"]
+    levels = []
+    for entropy in (3.0, 3.5):
+        texts = held_out(tmp_path / "texts.jsonl", entropy)
+        code, result, _ = call("tune", *words, "--held-out", texts)
+        assert code == 0
+        levels.append(result["guard"]["threshold"])
+    assert levels[0] < levels[1]
 
 
 def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ def test_what_can_be_counted_is_enumerated_and_the_rest_is_not() -> None:
     whole = Space.of(["block_length=8:12"], "blockwise", fixed).settings(32) or []
     assert [spec.settings["block_length"] for spec in whole] == [8, 9, 10, 11, 12]
     assert type(whole[0].settings["block_length"]) is int
+    ratios = Space.of(["block_length=8:12:log"], "blockwise", fixed).settings(32)
+    assert ratios == whole
 
 
 def test_combinations_that_a_sampler_refuses_are_left_out() -> None:

@@ -66,6 +66,8 @@ def compare(
         found += diversity(one, two, where, level, _measures(a, b) + len(judged))
     decisive = layers[0] if layers[0] is not None else layers[1]
     verdict = decide(equal, found, decisive, margin)
+    if len(a.frontier) == len(b.frontier) == 1:
+        verdict = replace(verdict, why="both sides are single points: neither has a frontier")
     if verdict.kind == "cannot tell" and equal is not None:
         wanted = enough(min(a.n, b.n), equal, decisive, margin)
         verdict = replace(verdict, outputs=wanted)

@@ -84,7 +84,7 @@ def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
     from scipy.sparse import csr_matrix
 
     ids = np.asarray(ids)
-    n = max(1, min(n, int((ids >= 0).sum(1).min(initial=n))))
+    n = max(1, min(n, ids.shape[1]))
     names, whole = ngrams(ids, n), ids[:, n - 1 :] >= 0
     ends = np.append(0, whole.sum(1).cumsum())
     shape = (len(ids), int(names.max(initial=0)) + 1)
@@ -95,5 +95,8 @@ def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
     own = shared.diagonal()
     least = np.maximum(np.minimum(own[:, None], own[None, :]), 1)
     alike = (shared >= HALF * least).astype(float)
+    # An output that is too short for an n-gram is a copy of what is equal to it.
+    short = np.flatnonzero(own == 0)
+    alike[np.ix_(short, short)] = (ids[short][:, None] == ids[short][None]).all(axis=2)
     np.fill_diagonal(alike, 0.0)
     return alike

@@ -56,5 +56,6 @@ def _as_published(layer: Layer | None) -> str:
 
 def ratio(gap: Interval) -> str:
     """A gap in log-perplexity as a ratio with its interval."""
-    value, low, high = (math.exp(min(end, 700.0)) for end in (gap.value, gap.low, gap.high))
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    found = [math.exp(min(end, 700.0)) for end in (gap.value, gap.low, gap.high)]
+    value, low, high = (f"{one:.3f}" if one >= 0.001 else f"{one:.2g}" for one in found)
+    return f"{value} [{low}, {high}]"

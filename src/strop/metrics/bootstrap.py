@@ -45,6 +45,8 @@ class Statistic:
     """One row per output [n, k]."""
     finish: Callable[[NDArray[np.float64]], NDArray[np.float64]]
     """From sums [..., k] to values [...]."""
+    exact: bool = False
+    """Whether outputs that are all the same are no accident: counts that a setting fixes."""
 
     @property
     def value(self) -> float:
@@ -67,11 +69,11 @@ class Interval:
         return asdict(self)
 
 
-def mean(values: NDArray) -> Statistic:
+def mean(values: NDArray, *, exact: bool = False) -> Statistic:
     """The mean over outputs."""
     ones = np.ones(len(values))
     return Statistic(
-        np.stack([np.asarray(values, float), ones], 1), lambda t: t[..., 0] / t[..., 1]
+        np.stack([np.asarray(values, float), ones], 1), lambda t: t[..., 0] / t[..., 1], exact
     )
 
 

@@ -19,22 +19,27 @@ from strop.comparing import Comparison, Level, compare
 from strop.comparing.compare import MARGIN
 from strop.comparing.diversity import Diversity
 from strop.errors import UserError
+from strop.spec import SamplerSpec
 from strop.studies import parameters
 from strop.studies.compare_figure import draw
 from strop.studies.compare_result import Budget, Measured, result
-from strop.studies.compare_sides import SPACE, Named, Outputs, is_causal, named
+from strop.studies.compare_sides import SPACE, Named, Outputs, is_causal, named, told_at
 from strop.studies.measure import TEMPERATURES
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, report_command
 from strop.studies.tuned import BUDGET
+from strop.tuning.space import parse
 
 if TYPE_CHECKING:
     from strop.metrics.guard import Guard
     from strop.studies.goals import Reader
     from strop.studies.tuned import Tuned
+    from strop.tuning.space import Space
 
 __all__ = ["STUDY"]
 
 RUNS = ("runs", "groupeval")
+SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
+"""The sides of a smoke run, and the published setting of its first one."""
 
 
 # ---------------------------------------------------------------- running it
@@ -45,13 +50,20 @@ def _check(ask: Ask) -> None:
     if len(ask.sources) != 2:
         raise UserError(
             "A comparison has two sides.",
-            where="`a`, `b`",
+            where="A, B",
             got=", ".join(ask.sources) or "none",
             expected="strop compare A B -o RUN",
         )
     _named(ask)
     if not 0 < ask["margin"] < 1:
-        raise UserError("The margin is a share.", where="`margin`", got=ask["margin"])
+        raise UserError(
+            "The margin is a share.",
+            where="`margin`",
+            got=ask["margin"],
+            expected="a number between 0 and 1, such as 0.03",
+        )
+    for tau in ask["temperature"]:
+        SamplerSpec(temperature=tau)
     if len(ask["temperature"]) < 2:
         raise UserError(
             "A frontier needs two temperatures.",
@@ -65,8 +77,11 @@ def _check(ask: Ask) -> None:
 
 
 def _named(ask: Ask) -> tuple[Named, Named]:
+    # A smoke run without sides of its own sets one checkpoint against itself.
+    alone = ask.smoke and ask.sources == SIDES
+    usual = {"a": SMOKE if alone else (), "b": ()}
     both = [
-        named(source, ask[flag] or (), ask[f"{flag}_space"] or (), flag)
+        named(source, ask[flag] or usual[flag], ask[f"{flag}_space"] or (), flag)
         for source, flag in zip(ask.sources, ("a", "b"), strict=True)
     ]
     return both[0], both[1]
@@ -87,6 +102,10 @@ def _run(ask: Ask) -> Result:
     reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
     sides, told = _sides(ask, reader)
     guard = _guard(ask, sides)
+    for one in sides:
+        for number in ask["steps"] if one.named.tunable else ():
+            one.spec(number)  # refused before the other side is searched and drawn
+            _space(one, number)
     budgets = tuple(ask["steps"])
     if all(not one.named.tunable or is_causal(one) for one in sides):
         budgets = budgets[:1]  # nobody has another one
@@ -126,8 +145,8 @@ def _sides(ask: Ask, reader: Reader) -> tuple[list[Outputs], list[str]]:
     told = [
         "entropy is counted in the generators' own tokens, which are the same"
         if shared
-        else f"entropy is counted in the tokens of {ask.evaluator.spec.name} on both sides: they "
-        "have no vocabulary in common"
+        else f"entropy is counted in the tokens of {ask.evaluator.spec.name} on both sides: that "
+        "they have one vocabulary is not known"
     ]
     made = [Outputs(ask, one, models.get(one.source), reader, not shared) for one in both]
     return made, told
@@ -171,15 +190,9 @@ def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) 
 
 def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -> Tuned:
     """The best setting of the side's space, on as many outputs as the other side's search has."""
-    from strop.studies.tuned import Search, side_space, tuned
-    from strop.tuning.space import parse
+    from strop.studies.tuned import Search, tuned
 
     assert side.model is not None
-    axes = side.named.space
-    free = {one.name for one in parse(axes)}
-    fixed = {k: v for k, v in side.named.sampler.items() if k not in free}
-    sampler = fixed.pop("name", None)
-    space = side_space(side.model.spec.family, axes, steps, sampler=sampler, **fixed)
     usual = Search()
     first = min(usual.first, max(2, ask["budget"] // 8))
     most = max(first, min(usual.most, ask["budget"] // 4))
@@ -187,7 +200,7 @@ def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -
     return tuned(
         side.model,
         None,
-        space,
+        _space(side, steps),
         out=side.run,
         budget=ask["budget"],
         search=search,
@@ -197,6 +210,19 @@ def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -
         reader=reader,
         progress=ask.progress,
     )
+
+
+def _space(side: Outputs, steps: int) -> Space:
+    """What may be tuned: the side's axes around its published sampler."""
+    from strop.studies.tuned import side_space
+
+    assert side.model is not None
+    axes = side.named.space
+    free = {one.name for one in parse(axes)}
+    fixed = {k: v for k, v in side.named.sampler.items() if k not in free}
+    sampler = fixed.pop("name", None)
+    with told_at(side.named.where):
+        return side_space(side.model.spec.family, axes, steps, sampler=sampler, **fixed)
 
 
 def _compared(
@@ -239,14 +265,14 @@ STUDY = Study(
         ("A", "B"),
         "A checkpoint as for `strop sample`, RUN@CELL, texts, or a YAML file of a side.",
         (),
-        (CHECKPOINT, CHECKPOINT),
+        SIDES,
     ),
     parameters=(
         Parameter(
             "a",
             "A's published setting, e.g. temperature=0.9; repeatable.",
             kind="many",
-            smoke=("temperature=0.85",),
+            shown=f"with --smoke alone {SMOKE[0]}",
         ),
         Parameter("b", "B's published setting, likewise.", kind="many"),
         Parameter(
@@ -280,7 +306,7 @@ STUDY = Study(
         ),
         Parameter("margin", "The smallest difference in perplexity that matters.", MARGIN, "float"),
         Parameter("vendi", "Embeddings for diversity.", "auto", choices=("auto", "on", "off")),
-        Parameter("judge", "Judge both at one entropy: GEQ and GED, offline.", False, "flag"),
+        Parameter("judge", "Who judges both at one entropy, by GEQ and GED.", choices=("offline",)),
         parameters.evaluator(),
         parameters.LENGTH,
         *parameters.SCORED,

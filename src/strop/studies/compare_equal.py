@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strop.spec import MOST_STEPS
+from strop.studies.compare_looks import kept_lists
 from strop.studies.compare_sides import Named, Outputs, is_causal
 from strop.studies.study import Ask
 
@@ -27,18 +28,27 @@ OUTPUTS = 8
 """From which costs are measured."""
 NEAR = {"calls": 0.05, "seconds": 0.1}
 """Shares within which costs count as equal."""
+LONGER = 0.1
+"""A share by which outputs may be longer than others without a word."""
 COLUMN = {"calls": "nfe", "seconds": "seconds"}
 
 
 def same_length(ask: Ask, sides: Sequence[Named]) -> Ask:
-    """With the length that both checkpoints can write, where nothing else is said."""
+    """With the length that both sides have, where nothing else is said.
+
+    That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
+    """
     from strop.denoisers.base import usable_length
+    from strop.studies.compare_sides import pool_cell
     from strop.studies.measure import load
 
     sources = {one.source for one in sides if one.tunable}
-    if ask["length"] is not None or len(sources) < 2:
+    pools = [pool_cell(one.source).spec.generator.length for one in sides if one.kind == "pool"]
+    if ask["length"] is not None or not sources or len(sources) + len(pools) < 2:
         return ask
-    lengths = [usable_length(load(ask, source), None) for source in sorted(sources)]
+    models = [load(ask, source) for source in sorted(sources)]
+    own = [one.length if pools else usable_length(one, None) for one in models]
+    lengths = [*pools, *own]
     return replace(ask, values={**ask.values, "length": min(lengths)})
 
 
@@ -80,9 +90,7 @@ class _Kept:
 
     def __init__(self, ask: Ask) -> None:
         self._path = ask.out / "runs" / "equal.json"
-        self.known: dict[str, list[int]] = {}
-        if self._path.exists():
-            self.known = json.loads(self._path.read_bytes())
+        self.known = kept_lists(self._path)
 
     def keep(self, key: str, steps: list[int]) -> None:
         from strop.disk import write
@@ -105,15 +113,29 @@ def unequal(ask: Ask, sides: Sequence[Outputs], measured: Mapping[int, Sequence[
                 continue
             for what, near in NEAR.items():
                 told += _told(f"M = {number}, {layer}", what, points, near)
-    for side, letter in zip(sides, "AB", strict=True):
-        if not side.named.tunable:
-            told.append(f"not equal: {letter} is a pool that is there, and only the other is tuned")
+    there = [letter for letter, one in zip("AB", sides, strict=True) if not one.named.tunable]
+    if len(there) == 1:
+        told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
+    elif there:
+        told.append("both sides are pools that are there: neither is tuned")
+    told += _lengths([one.published for one in next(iter(measured.values()))])
     samples = {one.frontier[0].sample.n for both in measured.values() for one in both}
     if len(samples) > 1:
         told.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
     if ask["equal"] == "steps" and any(is_causal(one) for one in sides):
         told.append("not equal: a causal model makes one update per token, whatever M is")
     return told
+
+
+def _lengths(points: Sequence[Any]) -> list[str]:
+    """Where outputs of one side are longer: entropy grows with length."""
+    sizes = [float(one.sample.tokens.mean()) for one in points]
+    if abs(sizes[0] - sizes[1]) <= LONGER * max(sizes):
+        return []
+    return [
+        f"not equal: scored tokens per output, A {sizes[0]:.1f}, B {sizes[1]:.1f}; longer outputs "
+        "have more entropy at the same sharpness"
+    ]
 
 
 def _told(where: str, what: str, points: Sequence[Any], near: float) -> list[str]:

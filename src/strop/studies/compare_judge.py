@@ -58,15 +58,15 @@ def judged(
     for judge, judgments in judge_texts(planned, folder, seed=ask["seed"]).items():
         cells = [score(judgments)["cells"][name] for name in names]
         rows = [
-            _row(number, judge, letter, point, cell)
-            for letter, point, cell in zip("AB", points, cells, strict=True)
+            _row(number, judge, letter, point, cell, point in one.points())
+            for letter, point, cell, one in zip("AB", points, cells, measured, strict=True)
         ]
         found.append(Judged(_by_ged(judge, *cells), tuple(rows)))
     return found
 
 
 def _row(
-    number: int, judge: str, letter: str, point: Point, cell: dict[str, Any]
+    number: int, judge: str, letter: str, point: Point, cell: dict[str, Any], shown: bool
 ) -> dict[str, Any]:
     low, high = cell["geq_interval"] or (None, None)
     return {
@@ -79,6 +79,7 @@ def _row(
         "low": low,
         "high": high,
         "ged": cell["ged"],
+        "drawn": 0 if shown else point.sample.n,
     }
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
 from strop.studies.compare_sides import Outputs
 from strop.studies.study import Ask
 
-__all__ = ["look_number"]
+__all__ = ["kept_lists", "look_number"]
 
 LEFT_OUT = ("n", "a", "b", "a_space", "b_space", "device", "force", "judge", "vendi")
 """Of what was asked: other outputs of the same question, or what no number depends on."""
@@ -28,23 +29,32 @@ def look_number(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> i
     from strop.store.documents import as_json
 
     path = ask.out / "runs" / "looks.json"
-    known: dict[str, list[int]] = {}
-    if path.exists():
-        try:
-            known = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise UserError(
-                "The record of looks is damaged.",
-                where=path,
-                got=str(error)[:200],
-                fix=f"restore {path}, or start anew with `force`",
-            ) from None
+    known = kept_lists(path)
     question = _question(ask, sides, budgets)
     looks = known.setdefault(question, [])
     if ask["n"] not in looks:
         looks.append(ask["n"])
         write(path, as_json(known))
     return 1 + looks.index(ask["n"])
+
+
+def kept_lists(path: Path) -> dict[str, list[int]]:
+    """What a comparison keeps in a file of its run: lists of whole numbers by key."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        if not all(isinstance(number, int) for some in found.values() for number in some):
+            raise ValueError("something that is not a whole number")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(
+            "What the comparison keeps is damaged.",
+            where=path,
+            got=str(error)[:200],
+            expected="lists of whole numbers by key",
+            fix=f"restore {path}, or start anew with `force`",
+        ) from None
+    return found
 
 
 def _question(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> str:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from strop.comparing import Comparison, Level, Side, overall
 from strop.comparing.frontier import PARTS
 from strop.comparing.words import sentence
+from strop.metrics.bootstrap import LEVEL, mean
 from strop.studies.compare_equal import unequal
 from strop.studies.compare_sides import Outputs, Point
 from strop.studies.study import Ask, Result
 from strop.table import Column, Table
+from strop.tuning.race import Limit, bounds
 
 if TYPE_CHECKING:
     from strop.metrics.bootstrap import Interval
@@ -37,6 +39,11 @@ class Measured:
     search: Tuned | None = None
     base: SamplerSpec | None = None
     """The sampler whose temperature traces the frontier; None of a pool that is there."""
+
+    @property
+    def updates(self) -> int | None:
+        """None of a pool, and of a causal model, which makes one per token."""
+        return None if self.base is None else self.base.steps or None
 
     def side(self) -> Side:
         """As the rules want it."""
@@ -151,12 +158,15 @@ def result(
         *(f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=True)),
         *told,
         *unequal(ask, sides, measured),
-        *_search_notes(measured),
+        *_search_notes(measured, guard),
         *_same_cells(measured),
         f"look {level.look} at this question, {level.budgets} budget(s): intervals that must lie "
         f"inside the margin are of {100 * level.same:.4g}%, those that must exclude equality of "
         f"{100 * level.different:.4g}%",
-        str(guard),
+        f"entropy guard H >= {guard.threshold:.3f} ({guard.source}): at equal sharpness nothing is "
+        "compared below it"
+        if guard.threshold is not None
+        else str(guard),
     ]
     return Result(ask.said(), _layers(found), _more(found), facts, tuple(notes))
 
@@ -181,7 +191,7 @@ def _layers(found: Mapping[int, Budget]) -> Table:
 
 def _more(found: Mapping[int, Budget]) -> dict[str, Table]:
     frontier = [
-        {**point.row(letter, one.steps), "budget": number, "part": one.part(point)}
+        {**point.row(letter, one.updates), "budget": number, "part": one.part(point)}
         for number, budget in found.items()
         for letter, one in zip(LETTERS, budget.both, strict=True)
         for point in one.points()
@@ -192,7 +202,7 @@ def _more(found: Mapping[int, Budget]) -> dict[str, Table]:
         for state in one.found.diversity
     ]
     judged = [row for one in found.values() for row in one.judged]
-    spent = [row for number, one in found.items() for row in _spent(number, one.both)]
+    spent = [row for number, one in found.items() for row in _spent(number, one)]
     tables = {
         "frontier": Table("Every setting, on fresh outputs", FRONTIER_COLUMNS, frontier),
         "diversity": Table(
@@ -249,7 +259,7 @@ def _name(side: Outputs) -> str:
     return f"{side.named.source} with " + (fields or "its family's own sampler")
 
 
-def _search_notes(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
+def _search_notes(measured: Mapping[int, Sequence[Measured]], guard: Guard) -> list[str]:
     notes = []
     for number, both in measured.items():
         for letter, one in zip(LETTERS, both, strict=True):
@@ -260,8 +270,20 @@ def _search_notes(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
                 f"{one.search.spent} outputs of {len(one.search.tried)} settings"
             )
             words += "" if one.search.holds else "; no setting surely held the guard"
-            notes.append("; ".join([words, *one.search.edges]))
+            words += _held(one.tuned, guard)
+            notes.append("; ".join([words, *one.search.edges, *one.search.told]))
     return notes
+
+
+def _held(point: Point, guard: Guard) -> str:
+    """What fresh outputs of the tuned setting say of the guard, where they do not hold it."""
+    if guard.threshold is None:
+        return ""
+    limit = Limit("entropy", ">=", guard.threshold)
+    holds = limit.side_of(bounds(mean(point.sample.entropy), LEVEL))
+    if holds:
+        return ""
+    return f"; its fresh outputs {'break' if holds is False else 'do not surely hold'} the guard"
 
 
 def _same_cells(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
@@ -276,20 +298,21 @@ def _same_cells(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
     ]
 
 
-def _spent(number: int, both: Sequence[Measured]) -> list[dict[str, Any]]:
+def _spent(number: int, budget: Budget) -> list[dict[str, Any]]:
     """Per side: the outputs of the search and those that are shown; costs as published."""
+    judged = {row["side"]: row["drawn"] for row in budget.judged}
     return [
         {
             "steps": number,
             "side": letter,
             "published": one.published.setting,
             "tuned": None if one.tuned is None else one.tuned.setting,
-            "updates": one.steps if one.base is not None else None,
+            "updates": one.updates,
             "searched": 0 if one.search is None else one.search.spent,
             "settings": 0 if one.search is None else len(one.search.tried),
-            "shown": sum(point.sample.n for point in one.points()),
+            "shown": sum(point.sample.n for point in one.points()) + judged.get(letter, 0),
             "calls": one.published.calls,
             "seconds": one.published.seconds,
         }
-        for letter, one in zip(LETTERS, both, strict=True)
+        for letter, one in zip(LETTERS, budget.both, strict=True)
     ]

@@ -10,7 +10,8 @@ cell of a run (`RUN` or `RUN@CELL`), or texts of anybody's. A YAML file says the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +25,7 @@ from strop.metrics.entropy import entropy
 from strop.records import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec import SamplerSpec
+from strop.tuning.space import parse
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -31,13 +33,15 @@ if TYPE_CHECKING:
     from strop.studies.goals import Reader
     from strop.studies.study import Ask
 
-__all__ = ["SPACE", "Named", "Outputs", "Point", "named", "seed_of"]
+__all__ = ["SPACE", "Named", "Outputs", "Point", "named", "seed_of", "told_at"]
 
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)
 """What is searched where nothing else is said."""
 CELL = "@"
+FEWEST = 8
+"""Outputs of a side: fewer have no interval to speak of."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Named:
     sampler: Mapping[str, Any]
     """Its published settings, as far as they are not the family's own."""
     space: tuple[str, ...]
+    where: str = "`a`, `b`"
+    """What messages name: a flag, or a file."""
 
     @property
     def tunable(self) -> bool:
@@ -59,13 +65,15 @@ class Named:
 def named(given: str, settings: Sequence[str], space: Sequence[str], flag: str) -> Named:
     """From an argument and its flags; a YAML file may say all of it."""
     said: dict[str, Any] = {}
-    if Path(given).suffix.lower() in (".yaml", ".yml"):
+    filed = Path(given).suffix.lower() in (".yaml", ".yml")
+    if filed:
         said = _file(Path(given))
     kind: Kind | None = next((one for one in KINDS if one in said), None)
     source = str(said[kind]) if kind is not None else given
+    where = given if filed else f"`{flag}`"
     sampler = {**said.get("sampler", {}), **_settings(settings, flag)}
-    axes = tuple(space) or tuple(said.get("space", ()))
-    found = Named(kind or _kind(source), source, sampler, axes or SPACE)
+    axes = tuple(space) or tuple(map(str, said.get("space", ())))
+    found = Named(kind or _kind(source), source, sampler, axes or SPACE, where)
     if not found.tunable and (sampler or axes):
         raise UserError(
             "A pool that is there has no sampler to set or to tune.",
@@ -73,14 +81,38 @@ def named(given: str, settings: Sequence[str], space: Sequence[str], flag: str) 
             got=source,
             fix="name the checkpoint instead, or leave the settings out",
         )
+    with told_at(f"`{flag}_space`" if space else where):
+        names = [one.name for one in parse(axes)]
+    if "steps" in (*sampler, *names):
+        raise UserError(
+            "Steps are the budget, which both sides have alike.",
+            where=where if "steps" in sampler else f"`{flag}_space`",
+            got="steps",
+            fix="leave it out, and say `steps`",
+        )
     return found
 
 
-def _settings(texts: Sequence[str], flag: str) -> dict[str, Any]:
-    from strop.tuning.space import parse
+@contextmanager
+def told_at(where: str) -> Iterator[None]:
+    """Messages on a side's settings name the side, not flags that mean something else here."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            error.what.replace("SamplerSpec.", ""),
+            where=where,
+            got=error.got,
+            expected=error.expected,
+            fix=error.fix,
+        ) from None
 
+
+def _settings(texts: Sequence[str], flag: str) -> dict[str, Any]:
+    with told_at(f"`{flag}`"):
+        axes = parse(texts)
     found = {}
-    for axis in parse(texts):
+    for axis in axes:
         if len(axis.values) != 1:
             raise UserError(
                 "A published setting has one value.",
@@ -115,22 +147,33 @@ def _file(path: Path) -> dict[str, Any]:
             expected="one of checkpoint, pool and texts; with a checkpoint also sampler and space",
         )
     space, sampler = said.get("space", []), said.get("sampler", {})
-    if not isinstance(space, list) or not isinstance(sampler, dict):
+    named = isinstance(said[kinds[0]], str)
+    if not isinstance(space, list) or not isinstance(sampler, dict) or not named:
         raise UserError(
             "The file does not describe one side.",
             where=path,
-            expected="sampler: {temperature: 0.9}, space: [temperature=0.7:1.1]",
+            got=", ".join(f"{key}: {value}" for key, value in said.items()),
+            expected="checkpoint: NAME, sampler: {temperature: 0.9}, space: [temperature=0.7:1.1]",
         )
     return said
 
 
 def _kind(source: str) -> Kind:
-    from strop.groupeval.inputs import holds_texts
-    from strop.store.layout import STUDY
+    from strop.groupeval.inputs import READERS, holds_texts
+    from strop.store.layout import RESULT, STUDY
 
     path = Path(source.rpartition(CELL)[0] or source)
     if (path / STUDY).is_file():
         return "pool"
+    if (path / RESULT).is_file():
+        raise UserError(
+            "The directory is that of a study, not a run.",
+            where=source,
+            expected="a checkpoint, RUN@CELL, texts, or a YAML file of a side",
+            fix="name one of the runs inside it",
+        )
+    if Path(source).suffix.lower() in READERS and not Path(source).exists():
+        raise UserError("There is no such file.", where=source)
     return "texts" if holds_texts(Path(source)) else "checkpoint"
 
 
@@ -151,7 +194,7 @@ class Point:
     """Per output, as they were drawn."""
     vendi: float | None = None
 
-    def row(self, side: str, steps: int) -> dict[str, Any]:
+    def row(self, side: str, steps: int | None) -> dict[str, Any]:
         """One line of the table of frontiers."""
         level, spread = self.sample.levels(np.ones((1, self.sample.n)))
         return {
@@ -198,7 +241,8 @@ class Outputs:
         assert self.model is not None
         said = {**self.named.sampler, **fields}
         name = str(said.pop("name", default_sampler(self.model.spec.family)))
-        return sampler_spec(self.model.spec.family, name, steps, said)
+        with told_at(self.named.where):
+            return sampler_spec(self.model.spec.family, name, steps, said)
 
     def at(self, spec: SamplerSpec) -> Point:
         """The point of one setting; drawn if it is not there."""
@@ -230,7 +274,19 @@ class Outputs:
         return self._known[None]
 
     def _pool(self) -> Point:
-        return self._point(pool_cell(self.named.source), None)
+        cell = pool_cell(self.named.source)
+        self._enough(len(cell.table()))
+        return self._point(cell, None)
+
+    def _enough(self, outputs: int) -> None:
+        """Resamples of a handful of outputs look more certain than they are."""
+        if outputs < FEWEST:
+            raise UserError(
+                "The pool has too few outputs for an interval.",
+                where=self.named.source,
+                got=outputs,
+                expected=f"at least {FEWEST}",
+            )
 
     def _point(self, cell: Cell, temperature: float | None) -> Point:
         from strop.spec import OperatingPoint
@@ -263,6 +319,7 @@ class Outputs:
 
         [source] = read_inputs([self.named.source])
         texts = list(source.texts)[: self._ask["n"]]
+        self._enough(len(texts))
         evaluator = self._ask.evaluator
         scores = score_texts(
             texts, evaluator, [self._ask["span"]], progress=self._ask.progress, name=source.name

@@ -19,7 +19,7 @@ import numpy as np
 from strop.engine import LOCAL, Engine
 from strop.errors import UserError, unknown_name
 from strop.metrics.bootstrap import Statistic, mean
-from strop.metrics.metric import METRICS, PERPLEXITY, Aggregate, Metric
+from strop.metrics.metric import DISTINCT, METRICS, PERPLEXITY, VENDI, Aggregate, Metric
 from strop.studies.scorers import GEQ
 from strop.tuning.race import Limit
 
@@ -58,6 +58,8 @@ class Goal:
         if metric not in known:
             raise unknown_name("metric", metric, [*known, *COSTS], where=where)
         record = known[metric]
+        if record in (DISTINCT, VENDI):
+            raise _no_interval(str(name), where)
         numbers = {one.column.name: one for one in record.aggregates}
         chosen = number or next(iter(numbers))
         if chosen not in numbers:
@@ -67,7 +69,8 @@ class Goal:
     @property
     def best(self) -> Literal["min", "max"]:
         """Which way is better, unless somebody says otherwise."""
-        return "min" if self.name.partition(".")[0] in LESS else "max"
+        kept = self.aggregate is PERPLEXITY.aggregates[-1]
+        return "min" if self.name.partition(".")[0] in LESS and not kept else "max"
 
     @property
     def log(self) -> bool:
@@ -78,6 +81,15 @@ class Goal:
     def heading(self) -> str:
         """What tables call it."""
         return self.name if self.aggregate is None else self.aggregate.column.heading
+
+
+def _no_interval(name: str, where: str) -> UserError:
+    return UserError(
+        f"{name!r} has no interval, so that nobody can be said to be worse.",
+        where=where,
+        got=name,
+        fix="choose a number that is a mean or a ratio over outputs, such as perplexity",
+    )
 
 
 def limit(text: str) -> tuple[Goal, Limit]:
@@ -123,7 +135,8 @@ class Reader:
 
         table = cell.table().slice(start, n - start)
         if goal.record is None or goal.aggregate is None:
-            return mean(table[COSTS[goal.name]].to_numpy())
+            # Calls are counted: equal counts are a sampler's way, at however few outputs.
+            return mean(table[COSTS[goal.name]].to_numpy(), exact=goal.name == "calls")
         record = goal.record
         ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
         rows = PoolRows.of(ids, texts)
@@ -133,12 +146,7 @@ class Reader:
             columns = self._columns(record, cell, start, n)
         found = goal.aggregate.of(columns, rows)
         if not isinstance(found, Statistic):
-            raise UserError(
-                f"{goal.name!r} has no interval, so that nobody can be said to be worse.",
-                where="`objective`",
-                got=goal.name,
-                fix="choose a number that is a mean or a ratio over outputs, such as perplexity",
-            )
+            raise _no_interval(goal.name, "`objective`")
         return found
 
     def _columns(self, record: Metric, cell: Cell, start: int, n: int) -> dict[str, np.ndarray]:

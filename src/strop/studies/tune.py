@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,19 @@ def _check(ask: Ask) -> None:
         TASKS.find(ask["task"], where="`task`")
         if ask["prompts"] is not None:
             raise UserError("A task brings its own prompts.", where="`prompts`", fix="leave it out")
+    elif _asks_for(ask, "task"):
+        raise UserError(
+            "No task was named whose accuracy could be searched by.",
+            where="`task`",
+            expected=f"one of {', '.join(TASKS)}",
+        )
+    if ask["sampler"] is not None and any(one.name == "name" for one in axes):
+        raise UserError(
+            "The samplers are both named and an axis.",
+            where="`sampler`",
+            got=ask["sampler"],
+            fix="leave out `sampler`, or the axis `name`",
+        )
     if _asks_for(ask, GEQ.name):
         check_judge(ask["judge"])
     if _asks_for(ask, GEQ.name) and any(ask[k] % GROUP for k in ("n", "first", "fresh_n")):
@@ -79,9 +93,16 @@ def _check(ask: Ask) -> None:
             "There are fewer outputs than two candidates start with.",
             where="`budget`" if ask["budget"] < 2 * ask["first"] else "`n`",
             got=f"{ask['budget']} in all, {ask['n']} a candidate, {ask['first']} to start with",
+            expected=f"a budget of at least {2 * ask['first']}, n of at least {ask['first']}",
+            fix="raise it, or lower `first`",
         )
     if not 0 <= ask["tolerance"] < 1:
-        raise UserError("`tolerance` is a share.", where="`tolerance`", got=ask["tolerance"])
+        raise UserError(
+            "`tolerance` is a share.",
+            where="`tolerance`",
+            got=ask["tolerance"],
+            expected="a number from 0 and below 1, such as 0.02",
+        )
     if goal.record is None and not ask["constraint"] and not ask["guard"]:
         raise UserError("The cheapest sampler is no goal.", where="`objective`", got=goal.name)
     if ask["steps"] and len(ask["steps"]) > 1 and any(one.name == "steps" for one in axes):
@@ -176,6 +197,10 @@ def _search(
             reader=reader,
             progress=ask.progress,
         )
+        if len(own) > len(axes) and result.sampler.steps == number:
+            # The lower end of our own axis is no edge: fewer steps would not use the budget.
+            edges = tuple(one for one in result.edges if not one.startswith("steps "))
+            result = replace(result, edges=edges)
         found[words] = (plain.at(number), result)
     return found
 
@@ -184,7 +209,7 @@ def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
     """Every budget in words, its number of steps, and the limit that it sets."""
     if ask["calls"]:
         return [(f"{one} calls", one, (f"calls<={one}",)) for one in ask["calls"]]
-    found = budgets(model, ask["steps"] or (64,))
+    found = budgets(model, ask["steps"] or ((8,) if ask.smoke else (64,)))
     return [(f"M = {one}" if one else "all tokens", one, ()) for one in found]
 
 
@@ -302,14 +327,19 @@ def _raised(found: Bounds, log: bool) -> Bounds:
 def _command(ask: Ask) -> dict[str, Any]:
     """What was asked, as far as the answer depends on it, without loading anything."""
     values = {k: v for k, v in ask.values.items() if k not in ("force", "device")}
-    place = Path(ask.sources[0])
-    stamps = []
-    if place.exists():
-        files = sorted(place.rglob("*")) if place.is_dir() else [place]
-        stamps = [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
+    files = (ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"])
+    stamps = [one for place in files if place is not None for one in _stamps(Path(place))]
     asked = {"values": values, "sources": ask.sources, "smoke": ask.smoke, "stamps": stamps}
     asked["strop"] = __version__
     return json.loads(json.dumps(asked, default=str))
+
+
+def _stamps(place: Path) -> list[list[Any]]:
+    """What tells whether files that an answer depends on have changed."""
+    if not place.exists():
+        return []
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
 
 
 def _answered(ask: Ask) -> Result | None:
@@ -365,10 +395,9 @@ STUDY = Study(
             "steps",
             "Budgets of updates M, each searched on its own.",
             kind="ints",
-            smoke=(8,),
             least=1,
             most=2**20 + 1,
-            shown="64",
+            shown="64; with --smoke 8",
         ),
         Parameter(
             "calls",

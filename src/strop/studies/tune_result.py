@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from strop.spec import OperatingPoint
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.studies.goals import Goal
 from strop.studies.measure import standard
 from strop.studies.study import Ask, Result
@@ -63,20 +63,20 @@ class Gain:
             if not holds
         ]
         told = [f"{one}: no recommendation" for one in told[:1]] + told[1:]
-        told += (
-            ["the interval includes no gain"] if self.gain is not None and not self.shown else []
-        )
+        if self.gain is not None and not math.isfinite(self.gain.high - self.gain.low):
+            told.append("too few outputs for an interval of the gain")
+        elif self.gain is not None and not self.shown:
+            told.append("the interval includes no gain")
         told += ["it is the standard sampler"] if self.gain is None else []
         return [*told, *self.chosen.edges]
 
     def row(self) -> dict[str, Any]:
         """One line of the table."""
         spec, gain = self.chosen.sampler, self.gain
-        point = OperatingPoint.of(spec)
         return {
             "budget": self.budget,
             "steps": spec.steps,
-            "point": str(point),
+            "point": _setting(spec, self.chosen),
             "sampler": spec.model_dump(mode="json"),
             "objective": self.fresh.value,
             "low": _finite(self.fresh.low),
@@ -98,7 +98,7 @@ class Gain:
 
     def sentence(self, plain: str, goal: Goal) -> str:
         """What a reader wants to know first."""
-        words = f"{self.budget}: {OperatingPoint.of(self.chosen.sampler)}"
+        words = f"{self.budget}: {_setting(self.chosen.sampler, self.chosen)}"
         if self.gain is None:
             words += ", the standard sampler itself"
         elif self.ratio:
@@ -167,7 +167,7 @@ def _tried(gain: Gain) -> list[dict[str, Any]]:
     return [
         {
             "budget": gain.budget,
-            "point": str(OperatingPoint.of(one.sampler)),
+            "point": _setting(one.sampler, gain.chosen),
             "sampler": one.sampler.model_dump(mode="json"),
             "outputs": one.outputs,
             "objective": one.objective.value,
@@ -210,7 +210,15 @@ def _finite(end: float) -> float | None:
     return end if math.isfinite(end) else None
 
 
+def _setting(spec: SamplerSpec, chosen: Tuned) -> str:
+    """A setting in words, with its steps where these were searched too."""
+    several = len({one.sampler.steps for one in chosen.tried}) > 1
+    return str(OperatingPoint.of(spec)) + (f", {spec.steps} steps" if several else "")
+
+
 def _told(found: Bounds, sign: str = "") -> str:
+    if not math.isfinite(found.high - found.low):
+        return f"{found.value:{sign}.3g}"
     return f"{found.value:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
 
 

@@ -114,7 +114,7 @@ class Tuned:
     edges: tuple[str, ...]
     """Where a wider space might choose otherwise."""
     told: tuple[str, ...]
-    """What was skipped."""
+    """What was skipped, and what the budget did not reach."""
     path: tuple[tuple[int, SamplerSpec | None], ...] = ()
     """Who led after how many outputs."""
 
@@ -277,9 +277,22 @@ def found(race: Race[SamplerSpec], space: Space) -> Tuned:
         tried=tuple(_tried(arm, race) for arm in ordered),
         limits=race.rules.limits,
         edges=space.edges(best.candidate),
-        told=space.told,
+        told=(*space.told, *_left_out(race, space)),
         path=tuple(race.path),
     )
+
+
+def _left_out(race: Race[SamplerSpec], space: Space) -> list[str]:
+    """Settings of a small space that there were no outputs for."""
+    from strop.tuning.propose import ENUMERATED
+
+    every = space.settings(ENUMERATED) or ()
+    if len(race.arms) >= len(every):
+        return []
+    return [
+        f"the budget of {race.budget} outputs was enough for {len(race.arms)} of {len(every)} "
+        "settings: the others were not tried"
+    ]
 
 
 def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
@@ -308,6 +321,8 @@ def plain_generator(model: Model, length: int | None, canvases: Canvases | None)
 
     size = usable_length(model, length) if canvases is None else canvases.length
     sampler = SamplerSpec(name=default_sampler(model.spec.family))
+    if SAMPLERS[sampler.name].causal:  # a step per token
+        sampler = sampler.model_copy(update={"steps": size})
     prompts = None if canvases is None else canvases.spec
     return GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=size, prompts=prompts)
 

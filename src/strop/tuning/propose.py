@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ def search(
     race: Race[SamplerSpec] = Race(measure, rules, budget)
     every = space.settings(enumerated)
     if every is not None:
+        if len(every) * rules.first > budget:
+            # What is tried is then a random part of the space, not its first corner.
+            random.Random(derive_seed(seed, "enumerate")).shuffle(every)
         race.run(every)
         return race
     waves = max(1, budget // (2 * rules.first * WAVE))
@@ -194,7 +198,16 @@ def _mend(path: Path) -> None:
     content = path.read_bytes()
     whole, place, begun = content.rfind(b"\n") + 1, 0, None
     for line in content[:whole].splitlines(keepends=True):
-        entry = json.loads(line)
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise UserError(
+                "The journal of proposals is damaged.",
+                where=path,
+                got=str(error),
+                expected="one JSON document per line",
+                fix=f"restore {path}, or start anew with `force`",
+            ) from None
         if "datetime_start" in entry:
             begun = place
         elif "spec" in entry.get("user_attr", {}):

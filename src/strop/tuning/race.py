@@ -37,7 +37,7 @@ __all__ = ["Arm", "Bounds", "Drawn", "Limit", "Measure", "Race", "Rules", "bound
 C = TypeVar("C")
 State = Literal["leads", "in doubt", "worse", "too near the limit", "over the limit"]
 CERTAIN = 32
-"""Outputs from which on values that are all the same are believed to be."""
+"""Outputs from which on values that are all the same are believed to be, unless they are exact."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ def bounds(
     if n < 2 or not math.isfinite(value) or not np.isfinite(left).all():
         return Bounds(value, -math.inf, math.inf)
     spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
-    if spread <= 1e-12 * abs(value) and n < CERTAIN:
+    exact = found.exact and (minus is None or minus.exact)
+    if spread <= 1e-12 * abs(value) and n < CERTAIN and not exact:
         return Bounds(value, -math.inf, math.inf)
     half = _quantile(level, n - 1) * spread
     return Bounds(value, value - half, value + half)

@@ -86,7 +86,7 @@ class Axis:
         """Every value, where they can be counted."""
         if self.values:
             return self.values
-        step = self.step or (1.0 if self.whole and not self.log else None)
+        step = self.step or (1.0 if self.whole else None)
         if step is None:
             return None
         count = math.floor((self.high - self.low) / step * (1 + 1e-9)) + 1
@@ -171,6 +171,12 @@ class Space:
             for one in rest
             if not _has(name, one.name)
         ]
+        told += [
+            f"{field} is skipped for {name}, which has no such setting"
+            for name in samplers
+            for field in fixed or {}
+            if _skipped(name, field, samplers)
+        ]
         found = cls(samplers, tuple(rest), dict(fixed or {}), tuple(told))
         found._try_the_ends()
         return found
@@ -182,7 +188,8 @@ class Space:
     def spec(self, sampler: str, values: Mapping[str, Any]) -> SamplerSpec:
         """One setting; a causal sampler takes no steps, one without a fast form none."""
         facts = SAMPLERS[sampler]
-        fields = {**self.fixed, **values}
+        kept = {k: v for k, v in self.fixed.items() if not _skipped(sampler, k, self.samplers)}
+        fields = {**kept, **values}
         if facts.causal:
             fields.pop("steps", None)
         if facts.fast is None:
@@ -271,12 +278,24 @@ def _has(sampler: str, field: str) -> bool:
     return field in SHARED and not (field == "finish" and not facts.grid)
 
 
+def _skipped(sampler: str, field: str, samplers: Sequence[str]) -> bool:
+    """Whether a fixed setting is one of the other samplers only."""
+    return not _has(sampler, field) and any(_has_own(name, field) for name in samplers)
+
+
 def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
     """The axis with its kind of number, if some sampler has it."""
     own = [SAMPLERS[name].settings[axis.name] for name in samplers if _has_own(name, axis.name)]
     if axis.name not in SHARED and not own:
         known = {*SHARED, "name", *(key for name in samplers for key in SAMPLERS[name].settings)}
-        raise unknown_name("field of the sampler", axis.name, known, where="`space`")
+        families = {SAMPLERS[name].family for name in samplers}
+        have = [
+            name
+            for name, facts in SAMPLERS.items()
+            if axis.name in facts.settings and facts.family in families
+        ]
+        fix = f"`space=name={','.join(have)}`, which have it" if have else None
+        raise unknown_name("field of the sampler", axis.name, known, where="`space`", fix=fix)
     words = axis.name in ("precision", "finish", "implementation")
     words = words or any(isinstance(one.default, str) for one in own)
     if words and not axis.values:
