@@ -68,8 +68,13 @@ class DrawJob:
                 fix="copy the files, or name a place that all machines share",
             )
 
-    def open(self, device: str) -> Drawing:
-        """Load the model."""
+    @property
+    def needs(self) -> tuple[Recipe, CheckpointSpec, str]:
+        """The checkpoint, whatever is drawn from it."""
+        return self.recipe, self.spec, self.fingerprint
+
+    def load(self, device: str) -> Model:
+        """The checkpoint, on a device."""
         from strop.denoisers import load_model
 
         how = self.recipe
@@ -90,8 +95,12 @@ class DrawJob:
                 expected=self.spec.canonical(),
                 fix="let nobody change the checkpoint meanwhile",
             )
-        found = Drawing(model, self.tasks, self.canvases)
-        found.facts["checkpoint"] = how.said
+        return model
+
+    def open(self, loaded: Model) -> Drawing:
+        """With the checkpoint, which other cells may have been drawn from."""
+        found = Drawing(loaded, self.tasks, self.canvases)
+        found.facts["checkpoint"] = self.recipe.said
         return found
 
 

@@ -120,16 +120,21 @@ def titled(pid: int, title: bytes) -> list[int]:
 class Dying:
     """A job that kills whoever takes it up."""
 
+    needs = None
+
     def check(self) -> None:
         """Nothing is needed."""
 
-    def open(self, device: str) -> Any:
+    def open(self, loaded: Any) -> Any:
+        assert loaded is None, "nothing was loaded"
+
+    def load(self, device: str) -> Any:
         assert device
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Failing(Dying):
-    """A job that cannot be opened."""
+    """A job that cannot be taken up."""
 
-    def open(self, device: str) -> Any:
+    def load(self, device: str) -> Any:
         raise UserError("There is no such thing.", where=device)
