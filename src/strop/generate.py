@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from strop.batches import AUTO, BatchSize, checked_batch, default_batch, largest_batch
-from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.drawing import Drawing, DrawJob, Task, recipe_of, units_of
+from strop.drawing import Drawing, DrawJob, Task, units_of, what_to_load
 from strop.engine import LOCAL, Engine, Unit, cut
 from strop.engine.crew import Desk, drive, walk
 from strop.engine.hire import hired
@@ -222,9 +221,7 @@ class _Work:
                 where="`on_step`",
                 fix="use `engine=local`",
             )
-        recipe = recipe_of(self.denoiser)
-        files = fingerprint(recipe.source, recipe.revision)
-        return DrawJob(recipe, self.denoiser.spec, files, tuple(self.tasks), self.canvases)
+        return DrawJob(*what_to_load(self.denoiser), tuple(self.tasks), self.canvases)
 
 
 def _in_memory(work: _Work) -> list[Pool]:

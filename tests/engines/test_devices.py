@@ -17,6 +17,7 @@ from drills import (
     Dying,
     Failing,
     N,
+    alive,
     arguments,
     clean,
     descendants,
@@ -118,13 +119,6 @@ def test_a_killed_driver_leaves_no_worker_and_is_started_again(
     assert outcome(path) == outcome(long_run)
     assert drawn(path) <= [48, 48], "a kill may fall between outputs and their record"
     assert clean(path)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_two_drivers_share_the_units_of_one_run(
