@@ -5,8 +5,6 @@ A block of sequences is a unit of work (`strop.engine`).
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,10 +14,8 @@ from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
 from strop.drawing import ModelJob, what_to_load
-from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.crew import drive, walk
-from strop.engine.hire import hired
-from strop.engine.plan import refuse_missing
+from strop.engine import LOCAL, Engine
+from strop.engine.parts import Blocks, measure_parts, parts_of
 from strop.metrics.heldout import HeldOutRows
 from strop.metrics.posterior import (
     NETWORK_TOKENS,
@@ -34,9 +30,6 @@ from strop.spec import CheckpointSpec, Spec
 from strop.store import StudyFolder
 
 __all__ = ["LossCell", "LossJob", "Note", "loss_cell", "measured_losses"]
-
-NOTE_SECONDS = 10.0
-"""How often a long cell says how far it is."""
 
 Note = Callable[[str], None]
 
@@ -127,58 +120,6 @@ class LossJob(ModelJob):
         return found
 
 
-class LossDesk:
-    """Hands out blocks of sequences and keeps each as a part of its cell."""
-
-    def __init__(
-        self, folder: StudyFolder, cells: Sequence[LossCell], engine: Engine, note: Note
-    ) -> None:
-        self._folder, self._cells, self._note = folder, cells, note
-        plan = cut(_blocks(one) for one in cells)
-        complete = [folder.cell(one.id) is not None for one in cells]
-        mine = [unit for unit in plan if engine.shard is None or engine.shard.has(unit)]
-        self.units = [unit for unit in mine if not complete[unit.cell]]
-        self.facts: dict[int, Mapping[str, Any]] = {}
-        """By worker, of those who measured something."""
-        self._left: dict[int, set[int]] = defaultdict(set)
-        for unit in self.units:
-            self._left[unit.cell].add(unit.number)
-        self._began: dict[int, float] = {}
-        self._told = time.monotonic()
-
-    def take(self, unit: Unit) -> tuple[int, tuple[int, ...]] | tuple[()]:
-        """A block that is on disk is not measured again."""
-        self._began.setdefault(unit.cell, time.monotonic())
-        self._left[unit.cell].add(unit.number)  # again, if its worker died
-        cell = self._cells[unit.cell]
-        there = self._folder.part(cell.id, _number(cell, unit)) is not None
-        return () if there else (unit.cell, unit.indices)
-
-    def keep(self, unit: Unit, worker: int, facts: Mapping[str, Any], found: list[Any]) -> None:
-        """Make a block durable."""
-        cell = self._cells[unit.cell]
-        for table in found:
-            self._folder.keep(cell.id, _number(cell, unit), table)
-        self.facts[worker] = facts
-
-    def leave(self, unit: Unit) -> None:
-        """Done, or given up; a cell of which all blocks are there is put together."""
-        left, cell = self._left[unit.cell], self._cells[unit.cell]
-        left.discard(unit.number)
-        if not left and _whole(self._folder, cell) is not None:
-            seconds = time.monotonic() - self._began[unit.cell]
-            self._note(f"{cell.label}: {cell.sequences} sequences, {seconds:.0f} s")
-        elif left and time.monotonic() - self._told > NOTE_SECONDS:
-            self._told = time.monotonic()
-            self._note(f"{cell.label}: {len(left)} of {len(_blocks(cell))} blocks are left")
-
-    def look(self) -> None:
-        """Every block is durable at once."""
-
-    def waiting(self, unit: Unit) -> None:
-        """Nobody else has it."""
-
-
 def measured_losses(
     folder: StudyFolder,
     denoiser: Denoiser,
@@ -191,58 +132,34 @@ def measured_losses(
 
     With a shard as `engine`, an `Incomplete` names what other shards have not measured yet.
     """
-    desk = LossDesk(folder, cells, engine, lambda text: note(f"{denoiser.source}, {text}"))
-    if engine.parallel and desk.units:
-        job = LossJob(*what_to_load(denoiser), tuple(cells), ids)
-        with hired(engine) as crew:
-            drive(crew, job, desk)
-    else:
-        walk(Measuring(denoiser, cells, ids), desk)
-    tables = [_whole(folder, one) for one in cells]
-    missing = {
-        one.id: set() if table is not None else _missing(folder, one)
-        for one, table in zip(cells, tables, strict=True)
-    }
-    refuse_missing(folder.path, missing, "losses")
-    facts = next(iter(desk.facts.values()), None) or new_session(denoiser)
-    return [from_table(table, one) for one, table in zip(cells, tables, strict=True)], facts
+    facts = measure_parts(
+        folder,
+        [_as_blocks(folder, one) for one in cells],
+        lambda: Measuring(denoiser, cells, ids),
+        lambda: LossJob(*what_to_load(denoiser), tuple(cells), ids),
+        engine,
+        lambda text: note(f"{denoiser.source}, {text}"),
+        "losses",
+    )
+    found = [from_table(folder.cell(one.id), one) for one in cells]
+    return found, facts or new_session(denoiser)
 
 
-def _blocks(cell: LossCell) -> list[range]:
-    size, n = _block(cell), cell.sequences
-    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+def _as_blocks(folder: StudyFolder, cell: LossCell) -> Blocks:
+    size, n = max(1, 4 * NETWORK_TOKENS // cell.length), cell.sequences
+    blocks = [range(start, min(start + size, n)) for start in range(0, n, size)]
 
+    def join() -> bool:
+        import pyarrow as pa
 
-def _block(cell: LossCell) -> int:
-    return max(1, 4 * NETWORK_TOKENS // cell.length)
+        if folder.cell(cell.id) is None:
+            parts = parts_of(folder, cell.id, len(blocks))
+            if parts is None:  # unless another shard has put it together meanwhile
+                return folder.cell(cell.id) is not None
+            folder.complete(cell.id, pa.concat_tables(parts))
+        return True
 
-
-def _number(cell: LossCell, unit: Unit) -> int:
-    return unit.first // _block(cell)
-
-
-def _missing(folder: StudyFolder, cell: LossCell) -> set[int]:
-    """Sequences whose block is not there."""
-    return {
-        one
-        for number, block in enumerate(_blocks(cell))
-        if folder.part(cell.id, number) is None
-        for one in block
-    }
-
-
-def _whole(folder: StudyFolder, cell: LossCell) -> Any | None:
-    """A cell, put together now if all blocks are there; None if some are not."""
-    import pyarrow as pa
-
-    table = folder.cell(cell.id)
-    if table is None:
-        parts = [folder.part(cell.id, number) for number in range(len(_blocks(cell)))]
-        if any(one is None for one in parts):
-            return folder.cell(cell.id)  # another shard may have put it together meanwhile
-        table = pa.concat_tables(parts)
-        folder.complete(cell.id, table)
-    return table
+    return Blocks(cell.id, f"{cell.label}: {n} sequences", blocks, join)
 
 
 def to_table(contexts: Contexts, losses: Losses, cell: LossCell) -> Any:
