@@ -121,11 +121,12 @@ def test_a_crew_goes_on_after_a_death_and_ends_after_an_error(
 
 
 def written(out: Path) -> Any:
-    """A study's result without seconds and sessions."""
+    """A study's result without seconds, their ratios and sessions."""
+    timely = ("seconds", "time", "session")
 
     def timeless(one: Any) -> Any:
         if isinstance(one, dict):
-            return {k: timeless(v) for k, v in one.items() if k not in ("seconds", "session")}
+            return {k: timeless(v) for k, v in one.items() if k not in timely}
         if isinstance(one, list):
             return [timeless(x) for x in one if not (isinstance(x, str) and "seconds" in x)]
         return one
@@ -202,3 +203,15 @@ def test_posterior_losses_are_the_same_everywhere(
     assert code == 0
     assert written(parts) == written(here)
     assert not list((parts / "parts").iterdir())
+
+
+def test_caches_are_compared_alike_everywhere(tmp_path: Path, started: list[int]) -> None:
+    line = ["study", "cache", "--smoke", "--length", "16", "--axis", "block_length=8"]
+    line += ["--temperature", "1", "--batch-size", "2", "-o"]
+    assert run_command([*line, str(tmp_path / "one")]) == 0
+    assert run_command([*line, str(tmp_path / "two"), *TWO]) == 0
+    assert len(started) == 2
+    codes = [run_command([*line, str(tmp_path / "parts"), "--shard", f"{i}/2"]) for i in range(2)]
+    assert codes == [2, 0]
+    for name in ("two", "parts"):
+        assert written(tmp_path / name) == written(tmp_path / "one")
