@@ -205,6 +205,7 @@ def test_posterior_losses_are_the_same_everywhere(
     assert not list((parts / "parts").iterdir())
 
 
+@pytest.mark.slow
 def test_caches_are_compared_alike_everywhere(tmp_path: Path, started: list[int]) -> None:
     line = ["study", "cache", "--smoke", "--length", "16", "--axis", "block_length=8"]
     line += ["--temperature", "1", "--batch-size", "2", "-o"]
