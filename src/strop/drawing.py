@@ -1,12 +1,17 @@
-"""One unit's outputs, from a model that is loaded here: what a worker of any engine does."""
+"""One unit's outputs, from a model that is loaded here: what a worker of any engine does.
+
+And how a worker loads the model that this process has loaded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from strop.batches import Fitting
+from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
 from strop.denoisers.loading import Recipe
 from strop.errors import UserError
@@ -16,7 +21,7 @@ from strop.samplers import batches, dense_batch, fast
 from strop.session import new_session
 from strop.spec import CellSpec, CheckpointSpec
 
-__all__ = ["DrawJob", "Drawing", "Task", "recipe_of", "units_of"]
+__all__ = ["DrawJob", "Drawing", "ModelJob", "Task", "recipe_of", "units_of", "what_to_load"]
 
 
 @dataclass(frozen=True)
@@ -43,21 +48,17 @@ def units_of(model: Model, tasks: Sequence[Task], canvases: Canvases | None) -> 
 
 
 @dataclass(frozen=True)
-class DrawJob:
-    """What a worker needs to draw units of some cells."""
+class ModelJob:
+    """What a worker needs to have a checkpoint loaded, whatever it does with it."""
 
     recipe: Recipe
     spec: CheckpointSpec
     """What it must have loaded."""
     fingerprint: str
     """Of the checkpoint's files."""
-    tasks: tuple[Task, ...]
-    canvases: Canvases | None
 
     def check(self) -> None:
         """The checkpoint can be read here, and is the same."""
-        from strop.checkpoints.checkpoint import fingerprint
-
         found = fingerprint(self.recipe.source, self.recipe.revision)
         if found != self.fingerprint:
             raise UserError(
@@ -68,8 +69,13 @@ class DrawJob:
                 fix="copy the files, or name a place that all machines share",
             )
 
-    def open(self, device: str) -> Drawing:
-        """Load the model."""
+    @property
+    def needs(self) -> tuple[Recipe, CheckpointSpec, str]:
+        """The checkpoint."""
+        return self.recipe, self.spec, self.fingerprint
+
+    def load(self, device: str) -> Model:
+        """The checkpoint, on a device."""
         from strop.denoisers import load_model
 
         how = self.recipe
@@ -90,8 +96,20 @@ class DrawJob:
                 expected=self.spec.canonical(),
                 fix="let nobody change the checkpoint meanwhile",
             )
-        found = Drawing(model, self.tasks, self.canvases)
-        found.facts["checkpoint"] = how.said
+        return model
+
+
+@dataclass(frozen=True)
+class DrawJob(ModelJob):
+    """What a worker needs to draw units of some cells."""
+
+    tasks: tuple[Task, ...]
+    canvases: Canvases | None
+
+    def open(self, loaded: Model) -> Drawing:
+        """With the checkpoint, which other cells may have been drawn from."""
+        found = Drawing(loaded, self.tasks, self.canvases)
+        found.facts["checkpoint"] = self.recipe.said
         return found
 
 
@@ -106,6 +124,18 @@ def recipe_of(model: Model) -> Recipe:
             fix="use `engine=local`, or load the model from a source",
         )
     return found
+
+
+_FINGERPRINTS: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+"""Of models that are loaded: hashing large files takes long, and a search asks in every round."""
+
+
+def what_to_load(model: Model) -> tuple[Recipe, CheckpointSpec, str]:
+    """The fields of a `ModelJob`, for workers that are to load what is loaded here."""
+    recipe = recipe_of(model)
+    if model not in _FINGERPRINTS:
+        _FINGERPRINTS[model] = fingerprint(recipe.source, recipe.revision)
+    return recipe, model.spec, _FINGERPRINTS[model]
 
 
 class Drawing:

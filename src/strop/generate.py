@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from strop.batches import AUTO, BatchSize, checked_batch, default_batch, largest_batch
-from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.drawing import Drawing, DrawJob, Task, recipe_of, units_of
+from strop.drawing import Drawing, DrawJob, Task, units_of, what_to_load
 from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.crew import Crew, Desk, drive, walk
-from strop.engine.hire import hire
+from strop.engine.crew import Desk, drive, walk
+from strop.engine.hire import hired
 from strop.engine.outputs import MemoryDesk, OutputDesk
 from strop.engine.plan import refuse_missing
 from strop.errors import UserError, whole_number
@@ -209,35 +209,31 @@ class _Work:
         """The whole plan."""
         return cut(units_of(self.denoiser, self.tasks, self.canvases))
 
-    def run(self, desk: Desk, crew: Crew | None) -> None:
-        """All units of a desk, here or by a crew."""
-        if crew is None:
-            walk(Drawing(self.denoiser, self.tasks, self.canvases, self.on_step), desk)
-        else:
-            with crew:
-                drive(crew, desk)
+    def here(self, desk: Desk) -> None:
+        """All units of a desk, in this process."""
+        walk(Drawing(self.denoiser, self.tasks, self.canvases, self.on_step), desk)
 
-    def crew(self) -> Crew | None:
-        """Who draws instead of this process, if somebody does."""
-        if not self.engine.parallel:
-            return None
+    def job(self) -> DrawJob:
+        """For those who draw instead of this process."""
         if self.on_step is not None:
             raise UserError(
                 "Only a sampler in this process can be watched.",
                 where="`on_step`",
                 fix="use `engine=local`",
             )
-        recipe = recipe_of(self.denoiser)
-        files = fingerprint(recipe.source, recipe.revision)
-        job = DrawJob(recipe, self.denoiser.spec, files, tuple(self.tasks), self.canvases)
-        return hire(self.engine, job)
+        return DrawJob(*what_to_load(self.denoiser), tuple(self.tasks), self.canvases)
 
 
 def _in_memory(work: _Work) -> list[Pool]:
     if work.engine.shard is not None:
         raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
     desk = MemoryDesk([task.cell for task in work.tasks], work.units(), work.progress)
-    work.run(desk, work.crew())
+    if work.engine.parallel:
+        job = work.job()
+        with hired(work.engine) as crew:
+            drive(crew, job, desk)
+    else:
+        work.here(desk)
     return [
         Pool.of(task.cell, desk.outputs[number], desk.sessions(number))
         for number, task in enumerate(work.tasks)
@@ -248,13 +244,15 @@ def _to_disk(work: _Work, cells: Sequence[Cell]) -> None:
     """Draw what is missing, making it durable every few seconds."""
     shard = work.engine.shard
     mine = [unit for unit in work.units() if shard is None or shard.has(unit)]
-    crew = None if _complete(mine, cells) else work.crew()
-    workers = None if crew is None else crew.size
-    desk = OutputDesk(cells, mine, work.progress, workers=workers)
-    try:
-        work.run(desk, crew)
-    finally:
-        desk.close()
+    if work.engine.parallel and not _complete(mine, cells):
+        job = work.job()
+        with hired(work.engine) as crew:
+            desk = OutputDesk(cells, mine, work.progress, workers=crew.size)
+            with closing(desk):
+                drive(crew, job, desk)
+    else:
+        with closing(OutputDesk(cells, mine, work.progress)) as desk:
+            work.here(desk)
 
 
 def _complete(units: Sequence[Unit], cells: Sequence[Cell]) -> bool:

@@ -65,6 +65,16 @@ def outcome(path: Path) -> list[Any]:
     return [(cell.id, table.to_pylist()) for cell, table in zip(cells, tables, strict=True)]
 
 
+SEARCH = ["--space", "temperature=0.7:1.1", "--steps", "4", "--budget", "24", "--first", "4"]
+SEARCH += ["-n", "8", "--fresh-n", "8", "--no-guard", "--evaluator", "embedded:tales-ar"]
+
+
+def searched(out: Path) -> tuple[dict[str, Any], list[list[Any]]]:
+    """What a search says and every run that it drew; which engine it had is in neither."""
+    runs = [out, *(one for one in (out / "fresh").iterdir() if one.is_dir())]
+    return json.loads((out / "tune.json").read_text()), [outcome(one) for one in runs]
+
+
 def indices(path: Path) -> list[int]:
     """Outputs on disk, by cell."""
     return [len(cell.indices()) for cell in Run.open(path).cells()]
@@ -104,6 +114,14 @@ def descendants(pid: int) -> list[int]:
     return found + [below for one in found for below in descendants(one)]
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not asked for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def titled(pid: int, title: bytes) -> list[int]:
     """Those below a process whose command line has a word."""
     found = []
@@ -120,16 +138,21 @@ def titled(pid: int, title: bytes) -> list[int]:
 class Dying:
     """A job that kills whoever takes it up."""
 
+    needs = None
+
     def check(self) -> None:
         """Nothing is needed."""
 
-    def open(self, device: str) -> Any:
+    def open(self, loaded: Any) -> Any:
+        assert loaded is None, "nothing was loaded"
+
+    def load(self, device: str) -> Any:
         assert device
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Failing(Dying):
-    """A job that cannot be opened."""
+    """A job that cannot be taken up."""
 
-    def open(self, device: str) -> Any:
+    def load(self, device: str) -> Any:
         raise UserError("There is no such thing.", where=device)

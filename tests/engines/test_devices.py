@@ -17,6 +17,7 @@ from drills import (
     Dying,
     Failing,
     N,
+    alive,
     arguments,
     clean,
     descendants,
@@ -120,13 +121,6 @@ def test_a_killed_driver_leaves_no_worker_and_is_started_again(
     assert clean(path)
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def test_two_drivers_share_the_units_of_one_run(
     model: Path, long_run: Path, tmp_path: Path
 ) -> None:
@@ -179,19 +173,19 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_that_always_dies_is_given_up(importable: None) -> None:
-    crew = Processes(Dying(), ["cpu"])
+    crew = Processes(["cpu"])
     desk = MemoryDesk([], cut([[range(2)]]), Silent())
     with pytest.raises(Lost, match="All workers died") as caught, crew:
-        drive(crew, desk)
+        drive(crew, Dying(), desk)
     assert "SIGKILL" in str(caught.value.got)
     assert crew._replaced == [REPLACEMENTS]
     assert caught.value.exit_code == 2
 
 
 def test_what_a_worker_lacks_is_told_in_its_words(importable: None) -> None:
-    crew = Processes(Failing(), ["cpu"])
+    crew = Processes(["cpu"])
     with pytest.raises(UserError, match="no such thing") as caught, crew:
-        drive(crew, MemoryDesk([], cut([[range(2)]]), Silent()))
+        drive(crew, Failing(), MemoryDesk([], cut([[range(2)]]), Silent()))
     assert caught.value.where == "cpu"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from drills import (
     LONG,
+    SEARCH,
     TOTAL,
     N,
     arguments,
@@ -21,11 +22,13 @@ from drills import (
     on_disk,
     outcome,
     sampled,
+    searched,
     source,
     started,
     titled,
 )
 
+from strop.cli.main import run as run_command
 from tiny_models import environment, wait_for
 
 pytest.importorskip("ray")
@@ -146,6 +149,24 @@ def test_a_removed_node_s_units_are_drawn_elsewhere(
         cluster.shutdown()
     assert outcome(path) == outcome(long_run)
     assert drawn(path) == [48, 48]
+
+
+@pytest.mark.slow
+def test_actors_that_are_kept_find_what_a_local_search_does(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert run_command(["tune", str(model), *SEARCH, "-o", str(here)]) == 0
+    code = "import sys; from strop.cli.main import main; main(sys.argv[1:])"
+    end = subprocess.run(
+        [sys.executable, "-c", code, "tune", str(model), *SEARCH, "-o", str(there), *TWO],
+        env=environment(PYTHONPATH=source()),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert end.returncode == 0, end.stderr
+    assert searched(there) == searched(here)
 
 
 def test_no_cluster_to_join_is_told(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from doc_pages import ROOT
 from strop.engine import Engine, Shard, cut, spelled
 from strop.engine.plan import Elsewhere, refuse_missing
 from strop.errors import UserError
+from strop.studies.study import studies
 
 
 def test_units_are_numbered_over_all_cells() -> None:
@@ -89,6 +92,24 @@ def test_missing_outputs_are_named(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_refused(said: dict[str, str]) -> None:
     with pytest.raises(UserError):
         Engine.of(**said)
+
+
+def test_the_page_lists_exactly_the_studies_that_take_an_engine() -> None:
+    page = (ROOT / "docs/cluster.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
+    words = {
+        word
+        for row in rows
+        if len(row) == 5
+        for span in re.findall("`([^`]+)`", row[1])
+        for word in span.split()
+    }
+    taking = {
+        name
+        for name, one in studies().items()
+        if one.version is None and any(p.name == "engine" for p in one.parameters)
+    }
+    assert words - {"sample", "score", "task", "run", "study"} == taking
 
 
 def test_places_and_refusals() -> None:

@@ -5,7 +5,8 @@ outputs, in the same way whoever runs it, and no batch spans two units, because 
 how matrix products round. So all engines give the same outputs.
 
 A `Job` is what a worker needs to begin: it travels to the worker and opens there, loading a model.
-What it opens is a `Hand`, which does one order after the other. A `Desk` stays with the process
+What it opens is a `Hand`, which does one order after the other. Workers (`Crew`) stay from job to
+job inside `keeping()` (`hire`), as every command and study is. A `Desk` stays with the process
 that was called: it hands out the orders, and keeps what comes back. One process writes a cell's
 files at a time, and whoever works on a unit has claimed it (`strop.store.Cell.claim`), so that any
 number of commands on one run share its units.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Literal, Protocol
 from strop.engine.plan import Unit
 from strop.errors import Incomplete
 
-__all__ = ["Crew", "Desk", "Event", "Hand", "Job", "Lost", "drive", "in_parts", "walk"]
+__all__ = ["Crew", "Desk", "Event", "Hand", "Job", "Lost", "Seat", "drive", "in_parts", "walk"]
 
 SEND_SECONDS = 1.0
 """How long a worker may keep what it has finished to itself."""
@@ -36,13 +37,40 @@ class Hand(Protocol):
 class Job(Protocol):
     """What a worker needs to begin. It can be pickled."""
 
+    @property
+    def needs(self) -> Any:
+        """Says which model it is: jobs of one kind with equal needs share what is loaded."""
+        ...
+
     def check(self) -> None:
         """Say with a `UserError` what of it this machine lacks, before anything is loaded."""
         ...
 
-    def open(self, device: str) -> Hand:
-        """Load what the work needs."""
+    def load(self, device: str) -> Any:
+        """The model, which takes long."""
         ...
+
+    def open(self, loaded: Any) -> Hand:
+        """Ready for orders, with what was loaded for this job or one that needs the same."""
+        ...
+
+
+class Seat:
+    """Where one worker works: its device, and what is loaded there from job to job."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._loaded: dict[type[Job], tuple[Any, Any]] = {}
+
+    def open(self, job: Job) -> Hand:
+        """Take a job up."""
+        kind, needs = type(job), job.needs
+        if kind not in self._loaded or self._loaded[kind][0] != needs:
+            # One model of a kind at a time, as a process alone has: there may be no room for two.
+            self._loaded.pop(kind, None)
+            gc.collect()
+            self._loaded[kind] = needs, job.load(self._device)
+        return job.open(self._loaded[kind][1])
 
 
 class Desk(Protocol):
@@ -89,11 +117,18 @@ class Event:
 
 
 class Crew(AbstractContextManager["Crew"], Protocol):
-    """Workers, told apart by number; a worker that died comes back under its number."""
+    """Workers, told apart by number; a worker that died comes back under its number.
+
+    They do one job after the other, and end with the crew.
+    """
 
     @property
     def size(self) -> int:
         """How many."""
+        ...
+
+    def begin(self, job: Job) -> None:
+        """Let everybody take a job up; nobody is at work on another. Who has is `ready`."""
         ...
 
     def give(self, worker: int, order: Any) -> None:
@@ -131,8 +166,9 @@ def _walked(hand: Hand, desk: Desk, unit: Unit) -> bool:
     return order is not None
 
 
-def drive(crew: Crew, desk: Desk) -> None:
+def drive(crew: Crew, job: Job, desk: Desk) -> None:
     """Keep every worker busy until all units are done; a dead worker's unit is done again."""
+    crew.begin(job)
     _Driving(crew, desk).run()
 
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from strop.engine.crew import Event, Job, in_parts
+from strop.engine.crew import Event, Job, Seat, in_parts
 from strop.errors import StropError, UserError, missing_package
 
 __all__ = ["REPLACEMENTS", "Processes", "counted", "failure", "serve", "source_path"]
@@ -31,17 +31,16 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 class Processes:
     """A crew of processes."""
 
-    def __init__(self, job: Job, places: list[str]) -> None:
+    def __init__(self, places: list[str]) -> None:
         self.size = len(places)
-        self._job, self._places = pickle.dumps(job), places
+        self._places = places
+        self._job, self._turn = b"", 0
         self._replaced = [0] * len(places)
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._ends: dict[int, Connection] = {}
         self._threads = _share(places)
 
     def __enter__(self) -> Processes:
-        for worker in range(self.size):
-            self._start(worker)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,23 +54,39 @@ class Processes:
         """Of the processes that run."""
         return [process.pid for process in self._running.values()]
 
+    def begin(self, job: Job) -> None:
+        """Send a job to those who run, and start the others."""
+        self._job, self._turn = pickle.dumps(job), self._turn + 1
+        self._replaced = [0] * self.size
+        for worker in range(self.size):
+            if worker in self._running:
+                self._send(worker, (self._turn, self._job))
+            else:
+                self._start(worker)
+
     def give(self, worker: int, order: Any) -> None:
-        """Send an order; that a worker has died is heard from `events`."""
+        """Send an order."""
+        self._send(worker, (None, order))
+
+    def _send(self, worker: int, what: Any) -> None:
         try:
-            self._ends[worker].send(order)
+            self._ends[worker].send(what)
         except OSError:
-            return
+            return  # it has died: `events` hears of it
 
     def events(self, seconds: float) -> list[Event]:
         """What workers sent."""
         mine = {end: worker for worker, end in self._ends.items()}
-        return [self._hear(mine[end], end) for end in wait(list(mine), seconds)]  # type: ignore[index]
+        heard = [self._hear(mine[end], end) for end in wait(list(mine), seconds)]  # type: ignore[index]
+        return [event for event in heard if event is not None]
 
-    def _hear(self, worker: int, end: Connection) -> Event:
+    def _hear(self, worker: int, end: Connection) -> Event | None:
         try:
-            return Event(worker, *end.recv())
+            turn, *said = end.recv()
         except (EOFError, OSError, pickle.UnpicklingError):
             return self._replace(worker)
+        # A worker may say that it has loaded when the others have done the job without it.
+        return Event(worker, *said) if turn == self._turn else None
 
     def _replace(self, worker: int) -> Event:
         self._ends.pop(worker).close()
@@ -95,10 +110,8 @@ class Processes:
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=environment
             )
         self._ends[worker] = Connection(mine.detach())
-        try:
-            self._ends[worker].send((self._job, self._places[worker]))
-        except OSError:
-            return  # it died at once: `events` hears of it
+        self._send(worker, self._places[worker])
+        self._send(worker, (self._turn, self._job))
 
 
 def counted(places: list[str]) -> list[str]:
@@ -146,20 +159,25 @@ def failure(error: BaseException) -> BaseException:
 
 
 def serve(end: Connection) -> None:
-    """Be a worker until nobody sends orders any more."""
-    blob, place = end.recv()
+    """Be a worker until nobody sends jobs or orders any more."""
+    turn, hand = 0, None
     try:
-        hand = pickle.loads(blob).open(place)
-        end.send(("ready", dict(hand.facts)))
+        seat = Seat(end.recv())
         while True:
-            order = end.recv()
-            for found in in_parts(hand.work(order)):
-                end.send(("found", found))
-            end.send(("done",))
+            began, what = end.recv()
+            if began is not None:
+                turn, hand = began, None  # what it has loaded may have to go first
+                hand = seat.open(pickle.loads(what))
+                end.send((turn, "ready", dict(hand.facts)))
+                continue
+            assert hand is not None
+            for found in in_parts(hand.work(what)):
+                end.send((turn, "found", found))
+            end.send((turn, "done"))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # whoever gave the orders has gone
     except Exception as error:
-        end.send(("failed", failure(error)))
+        end.send((turn, "failed", failure(error)))
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from strop.errors import Incomplete, UserError
 
-__all__ = ["Elsewhere", "Shard", "Unit", "cut", "refuse_missing", "spelled"]
+__all__ = ["Elsewhere", "Shard", "Unit", "all_parts", "cut", "refuse_missing", "spelled"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,26 @@ def spelled(indices: Iterable[int]) -> str:
 
 class Elsewhere(Incomplete):
     """This process has done its part; what is missing is for others."""
+
+
+@contextmanager
+def all_parts() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """For several calls: a shard does its part of each before it says what others have not done.
+
+    `with all_parts() as part:` around them, `with part():` around each.
+    """
+    rest: list[Elsewhere] = []
+
+    @contextmanager
+    def part() -> Iterator[None]:
+        try:
+            yield
+        except Elsewhere as error:
+            rest.append(error)
+
+    yield part
+    if rest:
+        raise rest[0]
 
 
 def refuse_missing(run: Path, missing: Mapping[str, Iterable[int]], what: str = "outputs") -> None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from strop.engine.choice import Engine
-from strop.engine.crew import Event, Job
+from strop.engine.crew import Event, Hand, Job, Seat
 from strop.engine.devices import REPLACEMENTS, failure, source_path
 from strop.errors import UserError
 from strop.version import __version__
@@ -34,24 +34,25 @@ STORE_BYTES = 128 * 2**20
 class Worker:
     """What an actor is."""
 
-    def __init__(self, job: bytes, threads: int | None) -> None:
-        self._job, self._threads = job, threads
+    def __init__(self, device: str, threads: int | None) -> None:
+        self._seat, self._threads = Seat(device), threads
         self._hand: Any = None
 
-    def open(self, place: str) -> tuple[str, Any]:
-        """Load the model."""
-        return self._told("ready", lambda: dict(self._opened(place).facts))
+    def open(self, job: bytes) -> tuple[str, Any]:
+        """Take a job up."""
+        return self._told("ready", lambda: dict(self._opened(job).facts))
 
     def work(self, order: Any) -> tuple[str, Any]:
         """Do one unit."""
         return self._told("done", lambda: list(self._hand.work(order)))
 
-    def _opened(self, place: str) -> Any:
+    def _opened(self, job: bytes) -> Hand:
         if self._threads is not None:
             import torch
 
             torch.set_num_threads(self._threads)
-        self._hand = pickle.loads(self._job).open(place)
+        self._hand = None  # what it has loaded may have to go first
+        self._hand = self._seat.open(pickle.loads(job))
         return self._hand
 
     def _told(self, kind: str, what: Callable[[], Any]) -> tuple[str, Any]:
@@ -64,19 +65,17 @@ class Worker:
 class Actors:
     """A crew of actors."""
 
-    def __init__(self, job: Job, engine: Engine) -> None:
+    def __init__(self, engine: Engine) -> None:
         _join(engine.address)
-        self._job = pickle.dumps(job)
-        nodes = _nodes()
-        _check(nodes, self._job)
-        self._place, self.size, self._asks, self._threads = _layout(engine, nodes)
+        self._job, self._turn = b"", 0
+        self._device, self.size, self._asks, self._threads = _layout(engine, _nodes())
         self._actors: dict[int, Any] = {}
         self._replaced = [0] * self.size
-        self._pending: dict[Any, int] = {}
+        self._pending: dict[Any, tuple[int, int]] = {}
+        """Worker and turn by what it will give back."""
+        self._checked: list[tuple[type[Job], Any]] = []
 
     def __enter__(self) -> Actors:
-        for worker in range(self.size):
-            self._start(worker)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,9 +84,23 @@ class Actors:
         for actor in self._actors.values():
             ray.kill(actor)
 
+    def begin(self, job: Job) -> None:
+        """Send a job to those who are there, and start the others."""
+        blob, known = pickle.dumps(job), (type(job), job.needs)
+        if known not in self._checked:
+            _check(_nodes(), blob)
+            self._checked.append(known)
+        self._job, self._turn = blob, self._turn + 1
+        self._replaced = [0] * self.size
+        for worker in range(self.size):
+            if worker in self._actors:
+                self._open(worker)
+            else:
+                self._start(worker)
+
     def give(self, worker: int, order: Any) -> None:
         """Send an order."""
-        self._pending[self._actors[worker].work.remote(order)] = worker
+        self._pending[self._actors[worker].work.remote(order)] = worker, self._turn
 
     def events(self, seconds: float) -> list[Event]:
         """What actors gave back; a unit comes whole."""
@@ -103,12 +116,14 @@ class Actors:
         import ray
         from ray.exceptions import RayError
 
-        worker = self._pending.pop(ref)
+        worker, turn = self._pending.pop(ref)
         try:
             kind, value = ray.get(ref)
         except RayError as error:
             yield self._replace(worker, error)
             return
+        if turn != self._turn:
+            return  # it had loaded when the others had done that job without it
         if kind == "done":
             yield Event(worker, "found", value)
         yield Event(worker, kind, value)
@@ -126,9 +141,12 @@ class Actors:
         import ray
 
         kind: Any = ray.remote(Worker).options(scheduling_strategy="SPREAD", **self._asks)
-        actor = self._actors[worker] = kind.remote(self._job, self._threads)
+        self._actors[worker] = kind.remote(self._device, self._threads)
+        self._open(worker)
+
+    def _open(self, worker: int) -> None:
         # Units go to actors that have loaded: one for which no machine has room holds up nothing.
-        self._pending[actor.open.remote(self._place)] = worker
+        self._pending[self._actors[worker].open.remote(self._job)] = worker, self._turn
 
 
 def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float], int | None]:

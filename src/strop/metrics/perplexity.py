@@ -23,7 +23,7 @@ from strop.metrics.score import Measuring, Outputs, score_all
 from strop.metrics.score_desk import Scoring
 from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
 from strop.progress import Progress
-from strop.spec import MetricSpec, SpanPolicy
+from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.prompts import KeptPrompts
 
@@ -201,21 +201,29 @@ class PerplexityJob:
     recipe: EvaluatorRecipe
     wanted: _Wanted
 
+    @property
+    def needs(self) -> tuple[EvaluatorRecipe, EvaluatorSpec]:
+        """The evaluator, whatever it scores."""
+        spec = self.wanted.metrics[0].evaluator
+        assert spec is not None
+        return self.recipe, spec
+
     def check(self) -> None:
         """The evaluator can be read here, and is the same."""
         from strop.metrics.evaluator import check_evaluator
 
-        spec = self.wanted.metrics[0].evaluator
-        assert spec is not None
-        check_evaluator(self.recipe, spec)
+        check_evaluator(*self.needs)
 
-    def open(self, device: str) -> Measuring:
-        """Load the evaluator."""
+    def load(self, device: str) -> Evaluator:
+        """The evaluator, on a device."""
         from strop.metrics.evaluator import load_evaluator
 
         how = self.recipe
-        evaluator = load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
-        return self.wanted.by(evaluator)
+        return load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
+
+    def open(self, loaded: Evaluator) -> Measuring:
+        """With the evaluator."""
+        return self.wanted.by(loaded)
 
 
 @dataclass(frozen=True)

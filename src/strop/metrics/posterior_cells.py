@@ -1,15 +1,21 @@
-"""The cells of the posterior study: losses in the contexts of one budget, kept block by block."""
+"""The cells of the posterior study: losses in the contexts of one budget, kept block by block.
+
+A block of sequences is a unit of work (`strop.engine`).
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
+from strop.drawing import ModelJob, what_to_load
+from strop.engine import LOCAL, Engine
+from strop.engine.parts import Blocks, measure_parts, parts_of
 from strop.metrics.heldout import HeldOutRows
 from strop.metrics.posterior import (
     NETWORK_TOKENS,
@@ -19,13 +25,11 @@ from strop.metrics.posterior import (
     level_contexts,
     measure,
 )
+from strop.session import new_session
 from strop.spec import CheckpointSpec, Spec
 from strop.store import StudyFolder
 
-__all__ = ["LossCell", "Note", "measured_cell"]
-
-NOTE_SECONDS = 10.0
-"""How often a long cell says how far it is."""
+__all__ = ["LossCell", "LossJob", "Note", "loss_cell", "measured_losses"]
 
 Note = Callable[[str], None]
 
@@ -68,52 +72,94 @@ class LossCell(Spec):
         ]
 
 
-def measured_cell(
+def loss_cell(
+    ids: NDArray[np.int64],
+    common: Mapping[str, Any],
+    kind: Literal["deployed", "profile"],
+    count: int,
+) -> LossCell:
+    """The cell of these sequences."""
+    sha = HeldOutRows(ids, 0, 0).sha256
+    return LossCell(**common, kind=kind, count=count, heldout=sha, sequences=len(ids))
+
+
+class Measuring:
+    """Measures the losses of some sequences with a model that is loaded."""
+
+    def __init__(
+        self, denoiser: Denoiser, cells: Sequence[LossCell], ids: NDArray[np.int64]
+    ) -> None:
+        self.facts = new_session(denoiser)
+        self._denoiser, self._cells, self._ids = denoiser, cells, ids
+
+    def work(self, order: tuple[int, Sequence[int]]) -> Iterator[Any]:
+        """One table: all contexts of some sequences of a cell."""
+        import pyarrow as pa
+
+        cell, sequences = self._cells[order[0]], np.array(order[1], np.int64)
+        ids, taus = self._ids[sequences], cell.temperatures
+        yield pa.concat_tables(
+            [
+                to_table(one, measure(self._denoiser, ids, one, taus), cell)
+                for one in cell.contexts(sequences)
+            ]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LossJob(ModelJob):
+    """What a worker needs to measure losses."""
+
+    cells: tuple[LossCell, ...]
+    ids: NDArray[np.int64]
+
+    def open(self, loaded: Denoiser) -> Measuring:
+        """With the checkpoint."""
+        found = Measuring(loaded, self.cells, self.ids)
+        found.facts["checkpoint"] = self.recipe.said
+        return found
+
+
+def measured_losses(
     folder: StudyFolder,
     denoiser: Denoiser,
     ids: NDArray[np.int64],
-    common: dict[str, Any],
-    kind: Literal["deployed", "profile"],
-    count: int,
+    cells: Sequence[LossCell],
     note: Note,
-) -> Losses:
-    """One cell from disk, or measured block by block; a block that is on disk is not done again."""
-    sha = HeldOutRows(ids, 0, 0).sha256
-    cell = LossCell(**common, kind=kind, count=count, heldout=sha, sequences=len(ids))
-    table = folder.cell(cell.id)
-    if table is None:
-        table = _measured(folder, denoiser, ids, cell, note)
-        folder.complete(cell.id, table)
-    return from_table(table, cell)
+    engine: Engine = LOCAL,
+) -> tuple[list[Losses], Mapping[str, Any]]:
+    """Every cell, of the first so many of the sequences, from disk or measured; and where.
 
-
-def _measured(
-    folder: StudyFolder, denoiser: Denoiser, ids: NDArray[np.int64], cell: LossCell, note: Note
-) -> Any:
-    import pyarrow as pa
-
-    block = max(1, 4 * NETWORK_TOKENS // cell.length)
-    tables, told, started = [], time.monotonic(), time.monotonic()
-    for number, start in enumerate(range(0, len(ids), block)):
-        table = folder.part(cell.id, number)
-        if table is None:
-            sequences = np.arange(start, min(start + block, len(ids)))
-            table = pa.concat_tables(
-                [
-                    to_table(one, measure(denoiser, ids[sequences], one, cell.temperatures), cell)
-                    for one in cell.contexts(sequences)
-                ]
-            )
-            folder.keep(cell.id, number, table)
-        tables.append(table)
-        if time.monotonic() - told > NOTE_SECONDS:
-            told = time.monotonic()
-            done = min(start + block, len(ids))
-            note(f"{denoiser.source}, {cell.label}: {done} of {len(ids)} sequences")
-    note(
-        f"{denoiser.source}, {cell.label}: {len(ids)} sequences, {time.monotonic() - started:.0f} s"
+    With a shard as `engine`, an `Incomplete` names what other shards have not measured yet.
+    """
+    facts = measure_parts(
+        folder,
+        [_as_blocks(folder, one) for one in cells],
+        lambda: Measuring(denoiser, cells, ids),
+        lambda: LossJob(*what_to_load(denoiser), tuple(cells), ids),
+        engine,
+        lambda text: note(f"{denoiser.source}, {text}"),
+        "losses",
     )
-    return pa.concat_tables(tables)
+    found = [from_table(folder.cell(one.id), one) for one in cells]
+    return found, facts or new_session(denoiser)
+
+
+def _as_blocks(folder: StudyFolder, cell: LossCell) -> Blocks:
+    size, n = max(1, 4 * NETWORK_TOKENS // cell.length), cell.sequences
+    blocks = [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+    def join() -> bool:
+        import pyarrow as pa
+
+        if folder.cell(cell.id) is None:
+            parts = parts_of(folder, cell.id, len(blocks))
+            if parts is None:  # unless another shard has put it together meanwhile
+                return folder.cell(cell.id) is not None
+            folder.complete(cell.id, pa.concat_tables(parts))
+        return True
+
+    return Blocks(cell.id, f"{cell.label}: {n} sequences", blocks, join)
 
 
 def to_table(contexts: Contexts, losses: Losses, cell: LossCell) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import LOCAL, Engine
 from strop.engine.crew import Job, drive, walk
-from strop.engine.hire import hire
+from strop.engine.hire import hired
 from strop.metrics.metric import leave_out_broken, metrics
 from strop.metrics.score_desk import Outputs, ScoreDesk, Scoring
 from strop.progress import Progress, Silent
@@ -59,17 +60,23 @@ class Measuring:
 class EmbeddingJob:
     """What a worker needs to embed texts."""
 
+    needs = None  # there is one model
+
     def check(self) -> None:
         """The package is installed."""
         from strop.metrics.embeddings import embedding_spec
 
         embedding_spec()
 
-    def open(self, device: str) -> Measuring:
-        """The model loads with the first texts."""
+    def load(self, device: str) -> str:
+        """Nothing but where: the model loads with the first texts, and stays."""
+        return device
+
+    def open(self, loaded: str) -> Measuring:
+        """On a device."""
         from strop.metrics.embeddings import embed
 
-        return Measuring(lambda _, some: {"embedding": embed(some.texts, device=device)})
+        return Measuring(lambda _, some: {"embedding": embed(some.texts, device=loaded)})
 
 
 def score_embeddings(
@@ -86,7 +93,7 @@ def score_embeddings(
     work = [Scoring(one, metric, 32) for one in ([cells] if isinstance(cells, Cell) else cells)]
     score_all(
         work,
-        lambda: job.open(device),
+        lambda: job.open(job.load(device)),
         lambda: job,
         progress=progress,
         what="embeddings",
@@ -148,16 +155,12 @@ def score_all(
 ) -> None:
     """Score what cells lack: `here`, or, where there is a `job`, by the workers of an engine."""
     progress = Silent() if progress is None else progress
-    crew = None
     if job is not None and engine.parallel and any(one.missing() for one in work):
-        crew = hire(engine, job())
-    workers = None if crew is None else crew.size
-    desk = ScoreDesk(work, progress, what, engine, workers)
-    try:
-        if crew is None:
+        asked = job()
+        with hired(engine) as crew:
+            desk = ScoreDesk(work, progress, what, engine, crew.size)
+            with closing(desk):
+                drive(crew, asked, desk)
+    else:
+        with closing(ScoreDesk(work, progress, what, engine)) as desk:
             walk(here(), desk)
-        else:
-            with crew:
-                drive(crew, desk)
-    finally:
-        desk.flush()  # also when interrupted: what is finished is kept

@@ -199,6 +199,10 @@ class ScoreDesk:
         # A file is written whole: where that takes long, seldom, or time would grow as n squared.
         self._pause = FLUSH_SHARE * (self._last - began)
 
+    def close(self) -> None:
+        """Also when interrupted: what is finished is kept."""
+        self.flush()
+
 
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
     """Every cell's outputs in blocks by index, also those that are not drawn yet: so all shards

@@ -50,7 +50,8 @@ class Bench:
     spec: SamplerSpec
     """Of a sampler that has caches, with one of them."""
     length: int
-    outputs: int
+    outputs: Sequence[int]
+    """Their numbers."""
     seed: int = 0
     prompts: Sequence[Sequence[int]] = ((),)
     """Token ids; output i follows prompt i mod P."""
@@ -67,10 +68,11 @@ class Bench:
 
     def run(self, cache: str, *, seed: int | None = None) -> Outputs:
         """All outputs through one cache, or `none`."""
-        found = [np.zeros((self.outputs, self.length), np.int64)]
-        found += [np.zeros(self.outputs, np.int64) for _ in range(2)]
+        n = len(self.outputs)
+        found = [np.zeros((n, self.length), np.int64)]
+        found += [np.zeros(n, np.int64) for _ in range(2)]
         seconds = 0.0
-        for batch in self._batches():
+        for batch in self.batches():
             began = time.perf_counter()
             canvas = self._filled(batch, cache, seed=self.seed if seed is None else seed)
             parts = (canvas.ids[:, -self.length :], canvas.calls, canvas.positions)
@@ -81,8 +83,8 @@ class Bench:
 
     def laws(self, caches: Sequence[str]) -> dict[str, Laws]:
         """How far each cache's laws are from the uncached ones, along the uncached outputs."""
-        found = {cache: Laws.empty(self.outputs, self.length) for cache in caches}
-        for batch in self._batches():
+        found = {cache: Laws.empty(len(self.outputs), self.length) for cache in caches}
+        for batch in self.batches():
             mine = {cache: Laws.empty(len(batch), self.length) for cache in caches}
             self._filled(batch, "none", seed=self.seed, laws=mine)
             for cache, laws in mine.items():
@@ -100,12 +102,13 @@ class Bench:
     ) -> Canvas:
         spec = self.spec
         reading = Reader if laws is None else partial(Shadowed, laws=laws)
+        numbers = np.array(self.outputs, np.int64)[batch]
         return fill(
             self.denoiser,
             replace(self.recipe, cache=cast(Cache, cache)),
-            self._start(batch),
+            self._start(numbers),
             seed=seed,
-            outputs=batch,
+            outputs=numbers,
             steps=spec.steps,
             name=spec.name,
             temperature=spec.temperature,
@@ -117,17 +120,17 @@ class Bench:
     def _prompt(self, output: int) -> Sequence[int]:
         return self.prompts[output % len(self.prompts)]
 
-    def _start(self, batch: NDArray[np.int64]) -> Tensor:
+    def _start(self, numbers: NDArray[np.int64]) -> Tensor:
         masks = [self.denoiser.mask_id] * self.length
-        return torch.tensor([[*self._prompt(i), *masks] for i in batch.tolist()])
+        return torch.tensor([[*self._prompt(i), *masks] for i in numbers.tolist()])
 
-    def _batches(self) -> Iterator[NDArray[np.int64]]:
-        """Outputs whose prompts are equally long: no padding that would be computed too."""
+    def batches(self) -> Iterator[NDArray[np.int64]]:
+        """Places of outputs whose prompts are equally long: no padding that would be computed."""
 
-        def size(output: int) -> int:
-            return len(self._prompt(output))
+        def size(place: int) -> int:
+            return len(self._prompt(self.outputs[place]))
 
-        for _, group in groupby(sorted(range(self.outputs), key=size), key=size):
+        for _, group in groupby(sorted(range(len(self.outputs)), key=size), key=size):
             mine = np.array(list(group), np.int64)
             for first in range(0, len(mine), self.batch_size):
                 yield mine[first : first + self.batch_size]

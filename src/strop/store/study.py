@@ -62,6 +62,8 @@ class StudyFolder:
             path.mkdir(parents=True, exist_ok=True)
         folder._check_owner()
         if together:
+            with disk(path):
+                folder._rooms()
             yield folder
             return
         with locked(path):
@@ -75,10 +77,13 @@ class StudyFolder:
                 shutil.rmtree(self.path / name, ignore_errors=True)
             for name in (RESULT, TABLE):
                 (self.path / name).unlink(missing_ok=True)
-        for name in () if self.runs else (CELLS, PARTS):
-            (self.path / name).mkdir(exist_ok=True)
+        self._rooms()
         for leftover in self.path.rglob(TEMPORARY + "*"):
             leftover.unlink(missing_ok=True)
+
+    def _rooms(self) -> None:
+        for name in () if self.runs else (CELLS, PARTS):
+            (self.path / name).mkdir(exist_ok=True)
 
     def _check_owner(self) -> None:
         """Refuse a directory that belongs to something else: nothing of it is overwritten."""
@@ -124,7 +129,7 @@ class StudyFolder:
         """Put a whole cell in place; its blocks go only then."""
         write_parquet(self._cell(id_), table)
         for part in (self.path / PARTS).glob(f"{self._own(id_)}-*.parquet"):
-            part.unlink()
+            part.unlink(missing_ok=True)  # another shard may complete it, too
 
     def _cell(self, id_: str) -> Path:
         return self.path / CELLS / f"{self._own(id_)}.parquet"

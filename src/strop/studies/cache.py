@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
     from strop.denoisers.base import Denoiser
     from strop.exam.grading import Grader
+    from strop.metrics.cache_cells import Compared
+    from strop.store import StudyFolder
 
 __all__ = ["STUDY", "CacheCell", "random_llada"]
 
@@ -108,12 +111,12 @@ def random_llada(directory: Path, *, seed: int = 0) -> Path:
 # ---------------------------------------------------------------- what is asked
 
 
-def _model(ask: Ask) -> Denoiser:
+def _model(ask: Ask, folder: str) -> Denoiser:
+    """The checkpoint; or the random one, written into a folder where workers find it, too."""
     from strop.denoisers.cache import CachingDenoiser
 
     if not ask.sources:
-        with TemporaryDirectory() as folder:
-            return load(ask, str(random_llada(Path(folder) / "llada")))  # type: ignore[return-value]
+        return load(ask, str(random_llada(Path(folder) / "llada")))  # type: ignore[return-value]
     model = load(ask, ask.sources[0])
     if not isinstance(model, CachingDenoiser):
         raise UserError(
@@ -185,20 +188,24 @@ def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
 
 
 def _run(ask: Ask) -> Result:
+    with TemporaryDirectory() as folder:
+        return _found(ask, _model(ask, folder))
+
+
+def _found(ask: Ask, model: Denoiser) -> Result:
     from strop.denoisers.base import usable_length
 
-    model = _model(ask)
     grader = grader_of(ask, model)
     usual = None if grader is None else grader.task.length
     room = usable_length(model, ask["length"] or usual)
     prompts = _prompts(ask, model, room, grader)
     rows, steps = [], []
-    for point in _points(ask, model.spec.family):
-        for m in ask["steps"] or (room,):
-            found = _measured(ask, model, point.at(m), prompts, room, grader)
-            label = {"steps": m, **point.fields()}
-            rows += [{**label, **row} for row in _summaries(found)]
-            steps += [{**label, **row} for row in _by_call(found)]
+    wanted = [(m, p) for p in _points(ask, model.spec.family) for m in ask["steps"] or (room,)]
+    tables = _measured(ask, model, [p.at(m) for m, p in wanted], prompts, room, grader)
+    for (m, point), found in zip(wanted, tables, strict=True):
+        label = {"steps": m, **point.fields()}
+        rows += [{**label, **row} for row in _summaries(found)]
+        steps += [{**label, **row} for row in _by_call(found)]
     title = f"{ask.sources[0] if ask.sources else RANDOM}: {ask['n']} outputs of {room} tokens"
     table = Table(title, _columns(rows), rows)
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
@@ -211,64 +218,101 @@ def _run(ask: Ask) -> Result:
 def _measured(
     ask: Ask,
     model: Denoiser,
-    spec: SamplerSpec,
+    specs: Sequence[SamplerSpec],
     prompts: tuple[tuple[int, ...], ...],
     length: int,
     grader: Grader | None,
-) -> dict[str, pa.Table]:
-    """One table per cache, a line per output; from disk where all are there."""
+) -> list[dict[str, pa.Table]]:
+    """For every decoder one table per cache, a line per output; from disk where all are there."""
+    from strop.drawing import what_to_load
+    from strop.engine.parts import Blocks, measure_parts
+    from strop.metrics.cache_cells import CacheJob, Comparing, Decoding
+
     assert ask.folder is not None
+    folder = ask.folder
     content = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
-    cells = {
-        cache: CacheCell(
-            checkpoint=model.spec,
-            sampler=spec.model_copy(update={"cache": cache}),
-            prompts=content,
-            length=length,
-            outputs=ask["n"],
-            seed=ask["seed"],
-            task=None if grader is None else grader.task.fingerprint,
-        )
-        for cache in (NONE, *CACHES)
-    }
-    stored = {cache: ask.folder.cell(cell.id) for cache, cell in cells.items()}
-    found = {cache: table for cache, table in stored.items() if table is not None}
-    if len(found) < len(cells):
-        ask.note(f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs")
-        found = _compare(ask, model, cells[CACHES[0]], prompts, grader)
-        for cache, cell in cells.items():
-            about = {"strop.cell": cell.canonical()}
-            ask.folder.complete(cell.id, found[cache].replace_schema_metadata(about))
-    return found
-
-
-def _compare(
-    ask: Ask,
-    model: Denoiser,
-    cell: CacheCell,
-    prompts: tuple[tuple[int, ...], ...],
-    grader: Grader | None,
-) -> dict[str, pa.Table]:
-    from strop.samplers.caches import Bench
-
-    bench = Bench(
-        model, cell.sampler, cell.length, cell.outputs, cell.seed, prompts, ask["batch_size"]
+    asked, blocks, cells = [], [], []
+    for spec in specs:
+        mine = {
+            cache: CacheCell(
+                checkpoint=model.spec,
+                sampler=spec.model_copy(update={"cache": cache}),
+                prompts=content,
+                length=length,
+                outputs=ask["n"],
+                seed=ask["seed"],
+                task=None if grader is None else grader.task.fingerprint,
+            )
+            for cache in (NONE, *CACHES)
+        }
+        through = mine[CACHES[0]].sampler
+        one = Decoding(through, length, ask["n"], ask["seed"], prompts, ask["batch_size"])
+        batches = one.blocks(model)
+        join = partial(_joined, folder, mine, len(batches), model, grader)
+        words = f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs"
+        asked.append(one)
+        blocks.append(Blocks(mine[NONE].id, words, batches, join))
+        cells.append(mine)
+    measure_parts(
+        folder,
+        blocks,
+        lambda: Comparing(model, asked, CACHES),
+        lambda: CacheJob(*what_to_load(model), tuple(asked), CACHES),
+        ask.engine,
+        ask.note,
+        "outputs",
     )
-    laws = bench.laws(CACHES)  # first: it also warms the machine up
-    plain = bench.run(NONE)
-    other = bench.run(NONE, seed=cell.seed ^ 1)
+    return [
+        {
+            cache: table
+            for cache, cell in mine.items()
+            if (table := folder.cell(cell.id)) is not None
+        }
+        for mine in cells
+    ]
 
-    def table(outputs: Any, laws: Any) -> pa.Table:
-        made = _table(outputs, plain.ids, other.ids, laws)
+
+def _joined(
+    folder: StudyFolder,
+    cells: Mapping[str, CacheCell],
+    batches: int,
+    model: Denoiser,
+    grader: Grader | None,
+) -> bool:
+    """Whether all tables of a decoder are there; put together now, if all batches are."""
+    from strop.engine.parts import parts_of
+    from strop.metrics.cache_cells import Compared
+
+    def complete() -> bool:
+        return all(folder.cell(cell.id) is not None for cell in cells.values())
+
+    if complete():
+        return True
+    parts = parts_of(folder, cells[NONE].id, batches)
+    if parts is None:  # unless another shard has put it together meanwhile
+        return complete()
+    found = _graded(Compared.read(parts, CACHES), model, grader)
+    for cache in (*CACHES, NONE):  # the last one has the parts, which go with it
+        about = {"strop.cell": cells[cache].canonical()}
+        folder.complete(cells[cache].id, found[cache].replace_schema_metadata(about))
+    return True
+
+
+def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:
+    from strop.metrics.cache_cells import OTHER
+
+    plain, other = found.outputs[NONE], found.outputs[OTHER]
+    by_seed = None if grader is None else right_answers(grader, model, other.ids)
+
+    def table(cache: str) -> pa.Table:
+        outputs = found.outputs[cache]
+        made = _table(outputs, plain.ids, other.ids, found.laws.get(cache))
         if grader is None:
             return made
-        return made.append_column(RIGHT, [right_answers(grader, model, outputs.ids)]).append_column(
-            RIGHT_BY_SEED, [by_seed]
-        )
+        right = right_answers(grader, model, outputs.ids)
+        return made.append_column(RIGHT, [right]).append_column(RIGHT_BY_SEED, [by_seed])
 
-    by_seed = None if grader is None else right_answers(grader, model, other.ids)
-    found = {NONE: table(plain, None)}
-    return found | {cache: table(bench.run(cache), laws[cache]) for cache in CACHES}
+    return {cache: table(cache) for cache in (NONE, *CACHES)}
 
 
 def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
@@ -449,6 +493,7 @@ STUDY = Study(
         parameters.SAMPLER,
         parameters.AXES,
         *parameters.DRAWN,
+        *parameters.ENGINE,
     ),
     run=_run,
     draw=_draw,

@@ -359,7 +359,12 @@ class Outputs:
             return None
         from strop.metrics.score import score_embeddings
 
-        metric = score_embeddings(cell, device=self._ask["device"], progress=self._ask.progress)
+        metric = score_embeddings(
+            cell,
+            device=self._ask["device"],
+            progress=self._ask.progress,
+            engine=self._ask.engine,
+        )
         known = cell.score(metric)
         return None if known is None else known.columns["embedding"][known.index < n]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.studies import parameters
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
@@ -137,11 +138,14 @@ def _run(ask: Ask) -> Result:
     task = TASKS.find(ask["task"], where="`task`")
     length = ask["length"] or task.length
     places = list(_places(length, isinstance(model, CachingDenoiser)))
-    for number, place in enumerate(places):
-        ask.note(f"{number + 1} of {len(places)}: {place.curve.title}, {_said(place)}")
-        _answer(ask, model, length, place, anew=ask["force"] and number == 0)
-    for source in control:
-        _answer(ask, load(ask, source), length, None)
+    with all_parts() as part:
+        for number, place in enumerate(places):
+            ask.note(f"{number + 1} of {len(places)}: {place.curve.title}, {_said(place)}")
+            with part():
+                _answer(ask, model, length, place, anew=ask["force"] and number == 0)
+        for source in control:
+            with part():
+                _answer(ask, load(ask, source), length, None)
     found = results(_folder(ask))
     name, label = found.filters[0], found.labels[0]
     mine = [(place, _setting(found.of_label(label), place)) for place in places]
@@ -186,6 +190,7 @@ def _answer(
         unsafe_run=ask["unsafe_run"],
         force=anew,
         progress=ask.progress,
+        engine=ask.engine,
         **how,
     )
 
@@ -320,6 +325,7 @@ STUDY = Study(
         parameters.DEVICE,
         parameters.DTYPE,
         parameters.FORCE,
+        *parameters.ENGINE,
     ),
     run=_run,
     draw=_draw,

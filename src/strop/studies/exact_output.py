@@ -15,6 +15,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SpanPolicy
 from strop.studies import paper, parameters
@@ -92,13 +93,15 @@ def _pools(ask: Ask) -> Pools:
         sources = {name: MODELS[name].source for name in NAMES}
     names = [(m, setting) for setting in SETTINGS for m in sorted(ask["steps"])]
     pools: Pools = {}
-    for generator, source in sources.items():
-        model = load(ask, source)
-        points, _ = named_points(model.spec.family, None, SETTINGS)
-        where = ask.out / run_folder(generator)
-        cells = draw(ask, model, [(m, points[setting]) for m, setting in names], where)
-        for (m, setting), cell in zip(names, cells, strict=True):
-            pools[Place(m, setting, generator)] = cell
+    with all_parts() as part:
+        for generator, source in sources.items():
+            model = load(ask, source)
+            points, _ = named_points(model.spec.family, None, SETTINGS)
+            where = ask.out / run_folder(generator)
+            with part():
+                cells = draw(ask, model, [(m, points[setting]) for m, setting in names], where)
+                for (m, setting), cell in zip(names, cells, strict=True):
+                    pools[Place(m, setting, generator)] = cell
     return pools
 
 
@@ -186,17 +189,24 @@ def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
+    from strop.metrics.score_desk import Scoring, refuse_unscored
 
-    scored: Scores = {}
+    cells, metrics = list(pools.values()), {}
+    for cell in cells:
+        score_records(cell)
     for name in evaluators:
-        evaluator = load_evaluator(name, device=ask["device"])
+        evaluator = load_evaluator(name, device=ask.engine.at_home(ask["device"]))
+        for policy in POLICIES:
+            metrics[name, policy] = score_perplexity(
+                cells, evaluator, policy, progress=ask.progress, engine=ask.engine
+            )
+    scored: Scores = {}
+    for (name, policy), metric in metrics.items():
+        refuse_unscored([Scoring(cell, metric) for cell in cells])
         for place, cell in pools.items():
-            score_records(cell)
-            for policy in POLICIES:
-                metric = score_perplexity(cell, evaluator, policy, progress=ask.progress)
-                table = cell.score(metric)
-                assert table is not None  # it was written a moment ago
-                scored[place, name, policy] = statistics(table.columns)
+            table = cell.score(metric)
+            assert table is not None  # nothing is missing
+            scored[place, name, policy] = statistics(table.columns)
     return scored
 
 
@@ -534,6 +544,7 @@ STUDY = Study(
         parameters.SEED,
         parameters.DEVICE,
         parameters.FORCE,
+        *parameters.ENGINE,
     ),
     run=_run,
     check=_check,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
+from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.studies import paper, parameters
@@ -59,8 +60,7 @@ def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
     from strop.metrics.heldout import read_rows
-    from strop.metrics.posterior_cells import measured_cell
-    from strop.session import new_session
+    from strop.metrics.posterior_cells import loss_cell, measured_losses
 
     file = Path(ask["held_out"] or HELD_OUT)
     taus = tuple(float(tau) for tau in ask["temperature"])
@@ -68,26 +68,29 @@ def _run(ask: Ask) -> Result:
     measured: list[Cells] = []
     first: HeldOutRows | None = None
     length = ask["length"]
-    for source in ask.sources:
-        denoiser = load_denoiser(source, device=ask["device"], dtype=ask["dtype"])
-        length = usable_length(denoiser, length)
-        rows = read_rows(file, denoiser, length=length, most=ask["n"])
-        if first is None:
-            first = rows
-            _tell(ask, rows, file, length)
-        _same_tokens(first, rows, ask.sources[0], source)
-        settings |= {"checkpoint": denoiser.spec, "length": length}
-        assert ask.folder is not None
-        where = (ask.folder, denoiser)
-        cells = {
-            m: measured_cell(*where, rows.ids, settings, "deployed", m, ask.note)
-            for m in ask["steps"]
-        }
-        profile = None
-        if ask["levels"]:  # at tau = 1 alone: it has many contexts, and temperatures cost
-            some, alone = rows.ids[: ask["profile_n"]], {**settings, "temperatures": (1.0,)}
-            profile = measured_cell(*where, some, alone, "profile", ask["levels"], ask.note)
-        measured.append(Cells(source, denoiser.spec, cells, profile, new_session(denoiser)))
+    with all_parts() as part:
+        for source in ask.sources:
+            home = ask.engine.at_home(ask["device"])
+            denoiser = load_denoiser(source, device=home, dtype=ask["dtype"])
+            length = usable_length(denoiser, length)
+            rows = read_rows(file, denoiser, length=length, most=ask["n"])
+            if first is None:
+                first = rows
+                _tell(ask, rows, file, length)
+            _same_tokens(first, rows, ask.sources[0], source)
+            settings |= {"checkpoint": denoiser.spec, "length": length}
+            cells = [loss_cell(rows.ids, settings, "deployed", m) for m in ask["steps"]]
+            if ask["levels"]:  # at tau = 1 alone: it has many contexts, and temperatures cost
+                some, alone = rows.ids[: ask["profile_n"]], {**settings, "temperatures": (1.0,)}
+                cells.append(loss_cell(some, alone, "profile", ask["levels"]))
+            assert ask.folder is not None
+            with part():
+                found, session = measured_losses(
+                    ask.folder, denoiser, rows.ids, cells, ask.note, ask.engine
+                )
+                losses = dict(zip(ask["steps"], found, strict=False))
+                profile = found[-1] if ask["levels"] else None
+                measured.append(Cells(source, denoiser.spec, losses, profile, dict(session)))
     assert first is not None  # there is at least one checkpoint
     facts = {
         "heldout": {
@@ -628,6 +631,7 @@ STUDY = Study(
         ),
         parameters.LENGTH,
         *parameters.DRAWN,
+        *parameters.ENGINE,
     ),
     run=_run,
     check=_check,

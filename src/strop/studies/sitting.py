@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.engine.plan import all_parts
 from strop.studies import parameters
 from strop.studies.measure import load
 from strop.studies.study import Ask, Parameter
@@ -90,25 +91,28 @@ def sit(
     _ready(ask, tasks)
     labels: dict[str, dict[str, str]] = {task: {} for task in tasks}
     found: dict[str, Results] = {}
-    for place, source in enumerate(ask.sources):
-        model = load(ask, source)
-        for task in tasks:
-            found[task] = run_task(
-                task,
-                model,
-                _folder(ask, task),
-                temperatures=temperatures[task],
-                seeds=seeds,
-                limit=ask["limit"],
-                batch_size=ask["batch_size"],
-                unsafe_run=ask["unsafe_run"],
-                force=bool(ask["force"]) and place == 0,
-                progress=ask.progress,
-                note=ask.note,
-                **protocol(ask["protocol"], model, task),
-            )
-            labels[task][_label(found[task], model)] = source
-        del model
+    with all_parts() as part:
+        for place, source in enumerate(ask.sources):
+            model = load(ask, source)
+            for task in tasks:
+                with part():
+                    found[task] = run_task(
+                        task,
+                        model,
+                        _folder(ask, task),
+                        temperatures=temperatures[task],
+                        seeds=seeds,
+                        limit=ask["limit"],
+                        batch_size=ask["batch_size"],
+                        unsafe_run=ask["unsafe_run"],
+                        force=bool(ask["force"]) and place == 0,
+                        progress=ask.progress,
+                        note=ask.note,
+                        engine=ask.engine,
+                        **protocol(ask["protocol"], model, task),
+                    )
+                    labels[task][_label(found[task], model)] = source
+            del model
     return {task: Sat(found[task], labels[task]) for task in tasks}
 
 
@@ -174,5 +178,6 @@ SITTING = (
     parameters.DEVICE,
     parameters.DTYPE,
     parameters.FORCE,
+    *parameters.ENGINE,
 )
 """What whoever lets checkpoints answer tasks takes."""

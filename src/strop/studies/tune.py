@@ -24,7 +24,7 @@ from strop.studies.audit import write_selection
 from strop.studies.goals import Goal, Reader, limit
 from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, standard
 from strop.studies.scorers import GEQ, check_judge, judge_scorer, task_side
-from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.studies.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
 from strop.studies.tune_result import Gain, as_result, as_yaml, selected
 from strop.studies.tuned import BUDGET, FOLDER, USUAL, Bench, Search, Tuned, side_space, tuned
@@ -326,7 +326,7 @@ def _raised(found: Bounds, log: bool) -> Bounds:
 
 def _command(ask: Ask) -> dict[str, Any]:
     """What was asked, as far as the answer depends on it, without loading anything."""
-    values = {k: v for k, v in ask.values.items() if k not in ("force", "device")}
+    values = {k: v for k, v in ask.values.items() if k not in ASIDE}
     files = (ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"])
     stamps = [one for place in files if place is not None for one in _stamps(Path(place))]
     asked = {"values": values, "sources": ask.sources, "smoke": ask.smoke, "stamps": stamps}

@@ -77,7 +77,7 @@ class _Side:
 
 def _run(ask: Ask) -> Result:
     model = load(ask, ask.sources[0])
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress)
+    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
     from strop.metrics.guard import default_guard
 
     guard = default_guard(plain_generator(model, ask["length"], None))
@@ -246,6 +246,7 @@ def _draw(result: Result) -> Figure:
 
 
 def _check(ask: Ask) -> None:
+    ask.engine.refuse_shard("A search")
     if PLAIN not in ask["methods"]:
         raise UserError(
             "Everything is compared with the plain sampler.",
@@ -283,6 +284,7 @@ STUDY = Study(
         Parameter("length", "Tokens per output.", kind="int", least=1, smoke=32, shown="its own"),
         parameters.SPAN,
         *parameters.DRAWN,
+        *parameters.ENGINE,
     ),
     run=_run,
     draw=_draw,
