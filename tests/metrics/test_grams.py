@@ -50,7 +50,7 @@ def pools() -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("held", [1, 7, 100, 2**22])
+@pytest.mark.parametrize("held", [1, 7, 100, 2**23])
 @pytest.mark.parametrize("name", pools())
 def test_counts_in_any_number_of_parts_are_exact(name: str, held: int) -> None:
     ids = pools()[name]

@@ -13,6 +13,7 @@ from strop.cli.progress import reporter
 from strop.cli.study import SMOKE, print_table
 from strop.cli.values import listed
 from strop.errors import UserError
+from strop.studies.parameters import ENGINE
 from strop.studies.study import SMOKE_NOTE, quoted
 
 __all__ = ["register"]
@@ -52,6 +53,10 @@ def reproduce(
         str | None,
         typer.Option(help="Of the generator's network: float32, bfloat16, float16, public."),
     ] = None,
+    engine: Annotated[str | None, typer.Option(help=ENGINE[0].help)] = None,
+    devices: Annotated[str | None, typer.Option(help=ENGINE[1].help)] = None,
+    ray_address: Annotated[str | None, typer.Option(help=ENGINE[2].help)] = None,
+    shard: Annotated[str | None, typer.Option(help=ENGINE[3].help)] = None,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """List the paper's tables and figures, or run one and print paper and measured side by side."""
@@ -63,6 +68,7 @@ def reproduce(
     if out is None:
         raise UserError("A study needs a place.", where="-o/--out", fix=f"-o runs/{id}")
     given: dict[str, Any] = {"held_out": held_out, "seed": seed, "device": device, "dtype": dtype}
+    given |= {"engine": engine, "devices": devices, "ray_address": ray_address, "shard": shard}
     given["limit"] = limit
     given["steps"] = None if steps is None else listed(steps, int, "--steps")
     given |= _lists(id, n, evaluator)

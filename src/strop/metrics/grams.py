@@ -8,7 +8,7 @@ which is part of no n-gram.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ NGRAM = 4
 """The n of the repetition shares."""
 SIZES = (1, 2, 3, 4)
 """The n of the shares of different n-grams."""
-HELD = 2**22
+HELD = 2**23
 """N-grams of one length that are held at a time, about."""
 
 Ids = NDArray[np.integer]
@@ -78,45 +78,47 @@ class _Counting:
         different = dict.fromkeys(self.totals, 0)
         starts = max(0, self.length - self.n + 1)
         marked = np.zeros((len(self.lengths), -(-starts // 8)), np.uint8)  # a bit per n-gram
-        for part in range(self.parts):
-            twice = self._count(part, different)
-            if len(twice):
-                self._mark(part, twice, marked)
+        several = np.zeros(0, np.uint64)
+        # One reading counts a part, and marks what the one before found in several outputs.
+        for part in range(self.parts + 1):
+            kept = {k: _Kept(self.held) for k in self.totals} if part < self.parts else {}
+            first = 0
+            for ids in filter(len, self.rows()):
+                chunk = _Chunk(self, ids)
+                if len(several):
+                    self._mark(chunk, part - 1, several, marked[first : first + len(ids)])
+                for k, mine in kept.items():
+                    mine.add(self._keys(chunk, k, part))
+                first += len(ids)
+            for k, mine in kept.items():
+                different[k] += len(_copies(mine.keys(), 1))
+            if kept:
+                found = kept[self.n].keys()
+                several = found[1:][found[1:] == found[:-1]]
         return Grams(
             {k: different[k] / self.totals[k] if self.totals[k] else None for k in self.sizes},
             self._shares(marked, starts),
         )
 
-    def _count(self, part: int, different: dict[int, int]) -> Keys:
-        """Add up a part's different n-grams; of those of n tokens, the ones in two outputs."""
-        kept = {k: _Kept(self.held) for k in self.totals}
-        for chunk in self._chunks(part):
-            for k, mine in kept.items():
-                keys, at = chunk.keys(k)
-                if k == self.n:
-                    mine.add(_at_most_two_rows(keys, at // chunk.shape[1]))
-                else:
-                    keys.sort()
-                    mine.add(_copies(keys, 1))
-        for k, mine in kept.items():
-            different[k] += len(_copies(mine.keys(), 1))
-        found = kept[self.n].keys()
-        return found[1:][found[1:] == found[:-1]]
+    def _keys(self, chunk: _Chunk, k: int, part: int) -> Keys:
+        """A part's different n-grams; those that are compared twice, if several rows have them."""
+        keys, at = chunk.keys(k, part)
+        if k == self.n:
+            return _at_most_two_rows(keys, at // chunk.shape[1])
+        keys.sort()
+        return _copies(keys, 1)
 
-    def _mark(self, part: int, wanted: Keys, marked: NDArray[np.uint8]) -> None:
-        """Set the bit of every n-gram that is one of those wanted, which are in order."""
-        first = 0
-        for chunk in self._chunks(part):
-            rows, length = chunk.shape
-            keys, at = chunk.keys(self.n)
-            order = np.argsort(keys)  # looking up in order is many times quicker
-            keys, at = keys[order], at[order]
-            place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
-            flags = np.zeros((rows, length), bool)
-            flags.flat[at[wanted[place] == keys]] = True
-            bits = np.packbits(flags[:, : length - self.n + 1], axis=1)
-            marked[first : first + rows, : bits.shape[1]] |= bits
-            first += rows
+    def _mark(self, chunk: _Chunk, part: int, wanted: Keys, marked: NDArray[np.uint8]) -> None:
+        """Set the bit of every n-gram of a part that is wanted; those are in order."""
+        rows, length = chunk.shape
+        keys, at = chunk.keys(self.n, part)
+        order = np.argsort(keys)  # looking up in order is many times quicker
+        keys, at = keys[order], at[order]
+        place = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+        flags = np.zeros((rows, length), bool)
+        flags.flat[at[wanted[place] == keys]] = True
+        bits = np.packbits(flags[:, : length - self.n + 1], axis=1)
+        marked[:, : bits.shape[1]] |= bits
 
     def _shares(self, marked: NDArray[np.uint8], starts: int) -> NDArray[np.float64]:
         found = [np.zeros(0)]
@@ -128,35 +130,36 @@ class _Counting:
             found.append(share * (self.length / np.maximum(lengths, 1)))
         return np.concatenate(found)
 
-    def _chunks(self, part: int) -> Iterator[_Chunk]:
-        return (_Chunk(self, part, ids) for ids in self.rows() if len(ids))
-
 
 class _Chunk:
-    """A part's n-grams in some rows."""
+    """The n-grams of some rows."""
 
-    def __init__(self, counting: _Counting, part: int, ids: Ids) -> None:
-        self.counting, self.part, self.shape = counting, part, ids.shape
-        self.flat = ids.ravel()
-        self.at = self._pairs(ids)
+    def __init__(self, counting: _Counting, ids: Ids) -> None:
+        self.counting, self.shape, self.flat = counting, ids.shape, ids.ravel()
+        self.begins = np.zeros(ids.shape, bool)
+        self.begins[:, :-1] = ids[:, 1:] >= 0
+        first, second = counting.remainders
+        if counting.parts > 1:  # of an id of -1, whatever
+            self.sums = first[ids[:, :-1]] + second[ids[:, 1:]]
+        self._pairs: dict[int, NDArray[np.int64]] = {}
 
-    def _pairs(self, ids: Ids) -> NDArray[np.int64]:
-        """Where a pair of tokens begins whose n-grams belong to the part."""
-        first, second = self.counting.remainders
-        begins = np.zeros(ids.shape, bool)
-        begins[:, :-1] = ids[:, 1:] >= 0
-        if self.counting.parts > 1:
-            sums = first[ids[:, :-1]] + second[ids[:, 1:]]  # of an id of -1, whatever
-            begins[:, :-1] &= (sums == self.part) | (sums == self.part + self.counting.parts)
-        return np.flatnonzero(begins)
+    def pairs(self, part: int) -> NDArray[np.int64]:
+        """Where a pair of tokens begins whose n-grams belong to a part."""
+        if part not in self._pairs:
+            begins = self.begins.copy()
+            if self.counting.parts > 1:
+                begins[:, :-1] &= (self.sums == part) | (self.sums == part + self.counting.parts)
+            self._pairs[part] = np.flatnonzero(begins)
+        return self._pairs[part]
 
-    def keys(self, k: int) -> tuple[Keys, NDArray[np.int64]]:
+    def keys(self, k: int, part: int) -> tuple[Keys, NDArray[np.int64]]:
         """The numbers of the n-grams, and where they begin among the ids, row after row."""
         place, tokens = self.counting.place, np.uint64(self.counting.tokens)
         if k == 1:  # all in the first part: they are few
-            at = np.flatnonzero(self.flat >= 0) if self.part == 0 else self.at[:0]
+            at = np.flatnonzero(self.flat >= 0) if part == 0 else np.zeros(0, np.int64)
             return place[self.flat[at]], at
-        at = self.at[self.at % self.shape[1] <= self.shape[1] - k]
+        at = self.pairs(part)
+        at = at[at % self.shape[1] <= self.shape[1] - k]
         at = at[self.flat[at + k - 1] >= 0]
         pair = place[self.flat[at]] * tokens + place[self.flat[at + 1]]
         keys = pair // np.uint64(self.counting.parts)  # those of a part leave the same remainder
