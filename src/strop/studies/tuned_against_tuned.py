@@ -239,7 +239,8 @@ def _draw(result: Result) -> Figure:
     axes.set_xscale("log")
     axes.set(
         xlabel="times less perplexity than ancestral\n"
-        "(grey: as published, blue: both tuned, orange: guard)"
+        "grey: as published, blue: both tuned\n"
+        "orange: not above the guard"
     )
     tidy(axes)
     return figure
