@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,13 @@ from test_audit import held_out
 
 from conftest import Called
 from strop.cli.main import run
+from strop.spec import SamplerSpec
 from strop.store import Run
+from strop.studies.goals import Goal
+from strop.studies.tune_result import Gain
+from strop.studies.tuned import Tuned
 from strop.tuning.propose import JOURNAL
+from strop.tuning.race import Bounds
 from tiny_models import command, environment, strop, wait_for
 
 pytest.importorskip("optuna")
@@ -253,15 +259,19 @@ def test_calls_are_exact_at_few_outputs_and_settings_are_told_apart_by_steps(
     assert "at the lowest" not in row["mind"]
 
 
-def test_an_interval_that_is_not_there_is_not_told(tmp_path: Path, call: Called) -> None:
-    words = [*SMALL, "--objective", "pool-repetition", "--space", "temperature=1,1.1"]
-    code, result, _ = call("tune", *words, "-o", tmp_path / "run")
-    assert code == 0
-    told = " ".join(result["answer"])
+@pytest.mark.parametrize("ends", [(-math.inf, math.inf), (1.5, 2.5)])
+def test_an_interval_that_is_not_there_is_not_told(ends: tuple[float, float]) -> None:
+    chosen = Tuned(SamplerSpec(steps=2), True, 8, (), (), (), ())
+    gain = Gain(
+        "M = 2", chosen, 2, Bounds(3, *ends), Bounds(6, *ends), Bounds(2, *ends), (), True, 2
+    )
+    told, row = gain.sentence("the standard", Goal.of("perplexity")), gain.row()
+    there = math.isfinite(ends[0])
     assert "inf" not in told
-    row = result["rows"][0]
-    if row["gain"] is not None:
-        assert ("too few outputs" in told) == (row["gain_low"] is None)
+    assert "inf" not in json.dumps(row).lower()
+    assert ("[1.5, 2.5]" in told) == there
+    assert ("too few outputs" in told) != there
+    assert (row["gain_low"] is None) != there
 
 
 def test_settings_that_the_budget_does_not_reach_are_told(tmp_path: Path, call: Called) -> None:
