@@ -70,18 +70,23 @@ print(json.dumps(told))
 """
 
 
-def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
-    model: Path, local: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "run"
-    end = subprocess.run(
-        [sys.executable, "-c", ALL, json.dumps(arguments(model, path, *TWO)), str(model)],
+def in_a_process(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Ray starts and ends with it."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
         env=environment(PYTHONPATH=source()),
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
+
+
+def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
+    model: Path, local: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    end = in_a_process(ALL, json.dumps(arguments(model, path, *TWO)), str(model))
     assert end.returncode == 0, end.stderr
     assert outcome(path) == outcome(local)
     assert drawn(path) == [N] * 2
@@ -157,14 +162,7 @@ def test_actors_that_are_kept_find_what_a_local_search_does(model: Path, tmp_pat
     here, there = tmp_path / "here", tmp_path / "there"
     assert run_command(["tune", str(model), *SEARCH, "-o", str(here)]) == 0
     code = "import sys; from strop.cli.main import main; main(sys.argv[1:])"
-    end = subprocess.run(
-        [sys.executable, "-c", code, "tune", str(model), *SEARCH, "-o", str(there), *TWO],
-        env=environment(PYTHONPATH=source()),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    end = in_a_process(code, "tune", str(model), *SEARCH, "-o", str(there), *TWO)
     assert end.returncode == 0, end.stderr
     assert searched(there) == searched(here)
 
