@@ -155,7 +155,7 @@ def resampled_sums(
         raise UserError("There are no outputs to resample.", fix="strop sample ... -n 128")
     if replicates * n <= COUNTS:
         return _counts(n, replicates, seed, stream) @ columns
-    # Of many outputs it is ten times quicker to draw which they are than how often each is.
+    # Of many outputs it is several times quicker to draw which they are than how often each is.
     rng = _generator(seed, stream)
     counts = (np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(replicates))
     return np.stack([one.astype(np.float64) @ columns for one in counts])
