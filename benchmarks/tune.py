@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from strop.metrics.aggregates import pooled
 from strop.metrics.bootstrap import mean
-from strop.metrics.guard import run_guard
+from strop.metrics.guard import guard_of
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Run
 from strop.studies import run as run_study
@@ -67,7 +67,7 @@ class Bank:
             tables = {one.metric.name: one.columns for one in cell.scores().values()}
             nats, entropy = tables["perplexity"], tables["entropy"]["entropy"]
             found[cell.spec.generator.sampler] = (nats["nll"][:n], nats["tokens"][:n], entropy[:n])
-        threshold = run_guard(run, run.cells()[0].spec.generator).threshold
+        threshold = guard_of(run.cells()[0].spec.generator, run).threshold
         if threshold is None:
             sys.exit("The bank has no entropy guard.")
         return cls(found, threshold)

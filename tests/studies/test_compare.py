@@ -22,6 +22,7 @@ from tiny_models import environment, wait_for
 SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,1.4", "--budget", 16)
 SHORT = (*SIZES, "--vendi", "off", "-n", 16)
 TALES, EARLY = "embedded:tales", "embedded:tales-early"
+TINY = "embedded:tales-tiny"
 MIRROR = {"only sharper": "only smoother", "better": "worse", "worse": "better"}
 
 
@@ -93,6 +94,33 @@ def test_swapped_sides_mirror_every_number(sharper: Path, tmp_path: Path, call: 
     for one, two in zip(there["rows"], back["rows"], strict=True):
         assert one["ratio"] == pytest.approx(1 / two["ratio"], rel=1e-12)
         assert one["low"] == pytest.approx(1 / two["high"], rel=1e-12)
+
+
+def test_two_checkpoints_are_loaded_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import strop.denoisers
+    import strop.studies
+
+    loaded: list[str] = []
+    load_model = strop.denoisers.load_model
+
+    def counted(source: str, **settings: Any) -> Any:
+        loaded.append(source)
+        return load_model(source, **settings)
+
+    monkeypatch.setattr(strop.denoisers, "load_model", counted)
+    strop.studies.run(  # without a length, which is the shorter one's
+        "compare",
+        sources=(TINY, EARLY),
+        out=tmp_path / "run",
+        n=8,
+        steps=[1],
+        temperature=[0.8, 1.2],
+        budget=0,
+        vendi="off",
+    )
+    assert sorted(loaded) == sorted([TINY, EARLY])
 
 
 def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:

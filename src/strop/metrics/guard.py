@@ -30,7 +30,7 @@ from strop.metrics.heldout import Vocabulary, read_rows, read_texts
 from strop.spec import GeneratorSpec
 from strop.store import Run
 
-__all__ = ["MARKS", "Guard", "Verdict", "guard", "held_out_guard", "run_guard"]
+__all__ = ["MARKS", "Guard", "Verdict", "guard", "guard_of", "held_out_guard"]
 
 Verdict = Literal["above", "below", "undecided"]
 MARKS = {"below": "†", "undecided": "‡"}
@@ -132,18 +132,28 @@ def clean_tokens(generator: GeneratorSpec) -> int:
     return size - 1 if int(shape.get("mask_id", size)) < size else size
 
 
-def run_guard(run: Run, generator: GeneratorSpec, held_out: Path | None = None) -> Guard:
-    """The guard of a run's cells: from texts given now, as kept, or the default.
+def guard_of(
+    generator: GeneratorSpec,
+    run: Run | None = None,
+    *,
+    held_out: Path | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Guard:
+    """The guard of a generator's outputs: of given texts, of its run, or the default.
 
-    What is made of given texts is kept in the run directory.
+    What is made of given texts is kept in the run. `vocabulary` reads them; without one, the
+    tokenizer that the run's checkpoint has beside its weights.
     """
     if held_out is not None:
-        source = str(run.asked.get("checkpoint") or "")
-        found = held_out_guard(held_out, generator.length, _Reader.of(source, generator))
-        run.keep_guard(asdict(found))
+        if vocabulary is None:
+            source = "" if run is None else str(run.asked.get("checkpoint") or "")
+            vocabulary = _Reader.of(source, generator)
+        found = held_out_guard(held_out, generator.length, vocabulary)
+        if run is not None:
+            run.keep_guard(asdict(found))
         return found
-    kept = run.guard()
-    if kept is None or kept.get("length") != generator.length:
+    kept = None if run is None else run.guard()
+    if run is None or kept is None or kept.get("length") != generator.length:
         return default_guard(generator)
     try:
         threshold = kept["threshold"]

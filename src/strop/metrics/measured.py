@@ -19,7 +19,7 @@ from strop.errors import UserError
 from strop.metrics.aggregates import pooled
 from strop.metrics.bootstrap import Interval, Statistic, interval_of, ratio, sums_of
 from strop.metrics.grams import NGRAM
-from strop.metrics.guard import MARKS, Guard, Verdict, run_guard
+from strop.metrics.guard import MARKS, Guard, Verdict, guard_of
 from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
 from strop.metrics.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
@@ -202,7 +202,7 @@ def measured_cell(cell: Cell, guard: Guard | None = None) -> Measured:
     table = cell.table(["nfe", "seconds"])
     index = table["index"].to_numpy()
     if guard is None:
-        guard = run_guard(Run(cell.path.parents[1]), cell.spec.generator)
+        guard = guard_of(cell.spec.generator, Run(cell.path.parents[1]))
     return Measured(
         spec=cell.spec,
         path=cell.path,
@@ -219,7 +219,7 @@ def measured_cells(run: Run, held_out: Path | None = None) -> list[Measured]:
     cells = run.cells()
     if not cells:
         return []
-    guard = run_guard(run, cells[0].spec.generator, held_out)
+    guard = guard_of(cells[0].spec.generator, run, held_out=held_out)
     return [measured_cell(cell, guard) for cell in cells]
 
 

@@ -10,7 +10,7 @@ Runs of the checkpoints lie in RUN/runs, one per checkpoint: equal settings are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,13 @@ from strop.studies import parameters
 from strop.studies.compare_figure import draw
 from strop.studies.compare_result import Budget, Measured, result
 from strop.studies.compare_sides import SPACE, Named, Outputs, is_causal, named, told_at
-from strop.studies.measure import TEMPERATURES
+from strop.studies.measure import TEMPERATURES, load
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, report_command
 from strop.studies.tuned import BUDGET
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
+    from strop.denoisers import Model
     from strop.metrics.guard import Guard
     from strop.studies.goals import Reader
     from strop.studies.tuned import Tuned
@@ -98,9 +99,11 @@ def _run(ask: Ask) -> Result:
         for name in RUNS:
             shutil.rmtree(ask.out / name, ignore_errors=True)
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
-    ask = same_length(ask, _named(ask))
+    named_sides = _named(ask)
+    models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
+    ask = same_length(ask, named_sides, models)
     reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
-    sides, told = _sides(ask, reader)
+    sides, told = _sides(ask, models, reader)
     guard = _guard(ask, sides)
     for one in sides:
         for number in ask["steps"] if one.named.tunable else ():
@@ -121,15 +124,13 @@ def _run(ask: Ask) -> Result:
     return result(ask, sides, guard, level, found, told)
 
 
-def _sides(ask: Ask, reader: Reader) -> tuple[list[Outputs], list[str]]:
+def _sides(
+    ask: Ask, models: Mapping[str, Model], reader: Reader
+) -> tuple[list[Outputs], list[str]]:
     """Both sides with their checkpoints, and in whose tokens entropy is counted."""
     from strop.studies.compare_sides import pool_cell
-    from strop.studies.measure import load
 
-    both, models = _named(ask), {}
-    for one in both:
-        if one.tunable and one.source not in models:
-            models[one.source] = load(ask, one.source)
+    both = _named(ask)
     marks = []
     for one in both:
         if one.kind == "checkpoint":
@@ -154,17 +155,18 @@ def _sides(ask: Ask, reader: Reader) -> tuple[list[Outputs], list[str]]:
 
 def _guard(ask: Ask, sides: Sequence[Outputs]) -> Guard:
     """One for both sides: of their vocabulary and length, where these are the same."""
-    from strop.metrics.guard import Guard, default_guard, held_out_guard
+    from strop.metrics.guard import Guard, guard_of
     from strop.studies.tuned import plain_generator
 
     models = [one.model for one in sides if one.model is not None]
     if not models or any(one.evaluator_tokens for one in sides):
         return Guard(0, None, "it belongs to a vocabulary and a length that both sides share")
-    generator = plain_generator(models[0], ask["length"], None)
     given = ask["held_out"]
-    if given is None:
-        return default_guard(generator)
-    return held_out_guard(Path(given), generator.length, models[0])
+    return guard_of(
+        plain_generator(models[0], ask["length"], None),
+        held_out=None if given is None else Path(given),
+        vocabulary=models[0],
+    )
 
 
 def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -> Measured:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.groupeval.judgments import Judgments
     from strop.metrics.causal import Evaluator
-    from strop.metrics.guard import Guard
     from strop.metrics.measured import Measured
     from strop.prompts import Canvases
     from strop.store import Cell
@@ -314,6 +313,7 @@ def score(
     evaluators: Sequence[Evaluator] | None = None,
 ) -> list[Measured]:
     """Score cells of one run, and read them under one guard."""
+    from strop.metrics.guard import guard_of
     from strop.metrics.measured import measured_cell
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
@@ -328,22 +328,14 @@ def score(
     ]
     for metric in metrics:  # others may not have scored their part yet
         refuse_unscored([Scoring(cell, metric) for cell in cells])
-    guard = _guard(ask, model, Run(cells[0].path.parents[1]), cells[0])
+    held_out = ask.values.get("held_out")
+    guard = guard_of(
+        cells[0].spec.generator,
+        Run(cells[0].path.parents[1]),
+        held_out=None if held_out is None else Path(held_out),
+        vocabulary=model,
+    )
     return [measured_cell(cell, guard) for cell in cells]
-
-
-def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
-    """Of the texts that were given, as this checkpoint reads them; kept for later readers."""
-    from dataclasses import asdict
-
-    from strop.metrics.guard import held_out_guard, run_guard
-
-    given = ask.values.get("held_out")
-    if given is None:
-        return run_guard(run, cell.spec.generator)
-    found = held_out_guard(Path(given), cell.spec.generator.length, model)
-    run.keep_guard(asdict(found))
-    return found
 
 
 def measure_cells(

@@ -215,20 +215,19 @@ def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
 
 def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
     """Of the texts that were given, of the run, or the default."""
-    from dataclasses import asdict
-
-    from strop.metrics.guard import held_out_guard, run_guard
+    from strop.metrics.guard import guard_of
     from strop.store import Run
     from strop.studies.tuned import plain_generator
 
-    generator = plain_generator(model, ask["length"], canvases)
     given = ask["held_out"]
-    if given is None:
-        return run_guard(Run(ask.out), generator)
-    found = held_out_guard(Path(given), generator.length, model)
-    Bench(model, ask.out, Reader(None), length=ask["length"], canvases=canvases).cells(())
-    Run(ask.out).keep_guard(asdict(found))
-    return found
+    if given is not None:  # the run that keeps it must be there
+        Bench(model, ask.out, Reader(None), length=ask["length"], canvases=canvases).cells(())
+    return guard_of(
+        plain_generator(model, ask["length"], canvases),
+        Run(ask.out),
+        held_out=None if given is None else Path(given),
+        vocabulary=model,
+    )
 
 
 def _start_anew(ask: Ask, model: Model, canvases: Canvases | None) -> None:

@@ -226,12 +226,15 @@ def tuned(
     """
     from dataclasses import replace
 
+    from strop.metrics.guard import guard_of
     from strop.tuning.propose import search as run_search
 
     asked = replace(search or Search(), budget=budget)
     if not isinstance(space, Space):
         space = side_space(model.spec.family, tuple(space) or USUAL, steps)
-    rules, limits = asked.rules(_guard(model, length, canvases) if guard is None else guard)
+    if guard is None:
+        guard = guard_of(plain_generator(model, length, canvases))
+    rules, limits = asked.rules(guard)
     if reader is None:
         load = evaluator if evaluator is None or _loads(evaluator) else (lambda: evaluator)
         reader = Reader(load, span, progress)  # type: ignore[arg-type]
@@ -307,12 +310,6 @@ def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
     ends = [math.exp(end) if race.rules.log else end for end in (found.low, found.high)]
     objective = Bounds(arm.value, ends[0], ends[1])
     return Tried(arm.candidate, arm.n, objective, limits, arm.state, arm.why)
-
-
-def _guard(model: Model, length: int | None, canvases: Canvases | None) -> Guard:
-    from strop.metrics.guard import default_guard
-
-    return default_guard(plain_generator(model, length, canvases))
 
 
 def plain_generator(model: Model, length: int | None, canvases: Canvases | None) -> GeneratorSpec:

@@ -78,9 +78,9 @@ class _Side:
 def _run(ask: Ask) -> Result:
     model = load(ask, ask.sources[0])
     reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
-    from strop.metrics.guard import default_guard
+    from strop.metrics.guard import guard_of
 
-    guard = default_guard(plain_generator(model, ask["length"], None))
+    guard = guard_of(plain_generator(model, ask["length"], None))
     wanted = [one for one in METHODS if one.name in ask["methods"]]
     rows = []
     for steps in ask["steps"]:
