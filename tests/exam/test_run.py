@@ -46,7 +46,7 @@ def test_output_i_answers_problem_i(small: Path) -> None:
 
 
 def test_the_run_of_a_checkpoint_is_an_ordinary_run_with_an_accuracy(small: Path) -> None:
-    from strop.metrics.measured import measured_cells
+    from strop.metrics.frame import measured_cells
 
     [greedy, *_] = measured_cells(Run.open(small / "sums-ar"))
     score = greedy.of("task")

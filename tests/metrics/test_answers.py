@@ -16,7 +16,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.metrics.entropy import entropy
 from strop.metrics.evaluator import load_evaluator
-from strop.metrics.measured import measured_cell
+from strop.metrics.frame import measured_cell
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric, score_perplexity
 from strop.metrics.repetition import distinct, pool_repetition, repetition
 from strop.metrics.score import score_records

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from strop.metrics.bootstrap import Interval
 from strop.metrics.guard import Guard
-from strop.metrics.measured import Measured, Score
+from strop.metrics.frame import Measured, Score
 from strop.metrics.metric import ENTROPY, PERPLEXITY, REPETITION
 from strop.report.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
 from strop.report.judged import COLUMNS

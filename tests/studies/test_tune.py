@@ -17,7 +17,7 @@ from conftest import Called
 from strop.cli.main import run
 from strop.spec import SamplerSpec
 from strop.store import Run
-from strop.studies.goals import Goal
+from strop.metrics.number import Goal
 from strop.studies.tune_result import Gain
 from strop.studies.tuned import Tuned
 from strop.tuning.propose import JOURNAL

@@ -20,7 +20,7 @@ from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured, Score
+    from strop.metrics.frame import Measured, Score
     from strop.progress import Progress
     from strop.spec import MetricSpec
     from strop.store import Cell
@@ -102,7 +102,7 @@ def score(
         _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
         return
     from strop.metrics.heldout import check_file
-    from strop.metrics.measured import measured_cells
+    from strop.metrics.frame import measured_cells
     from strop.store import Run
 
     if held_out is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.guard import Guard
-    from strop.metrics.measured import (
+    from strop.metrics.frame import (
         Measured,
         Score,
         measured_cell,
@@ -62,18 +62,18 @@ __getattr__ = loader(
         "Evaluator": "strop.metrics.causal",
         "Guard": "strop.metrics.guard",
         "Interval": "strop.metrics.bootstrap",
-        "Measured": "strop.metrics.measured",
+        "Measured": "strop.metrics.frame",
         "Metric": "strop.metrics.metric",
         "MetricSpec": "strop.spec",
-        "Score": "strop.metrics.measured",
+        "Score": "strop.metrics.frame",
         "Statistic": "strop.metrics.bootstrap",
         "intervals": "strop.metrics.bootstrap",
         "load_evaluator": "strop.metrics.evaluator",
         "mean": "strop.metrics.bootstrap",
-        "measured_cell": "strop.metrics.measured",
-        "measured_cells": "strop.metrics.measured",
+        "measured_cell": "strop.metrics.frame",
+        "measured_cells": "strop.metrics.frame",
         "metrics": "strop.metrics.metric",
-        "perplexity_ratio": "strop.metrics.measured",
+        "perplexity_ratio": "strop.metrics.frame",
         "ratio": "strop.metrics.bootstrap",
         "score_cell": "strop.metrics.score",
         "score_embeddings": "strop.metrics.score",

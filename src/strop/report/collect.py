@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from strop.errors import UserError
-from strop.metrics.measured import Measured, measured_cells
+from strop.metrics.frame import Measured, measured_cells
 from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
 from strop.report.exam import exam_part
 from strop.report.judged import judged_series

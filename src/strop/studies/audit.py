@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.bootstrap import Interval
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
 
 __all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
 
@@ -153,7 +153,7 @@ class Audit:
 
     def ratios(self) -> list[dict[str, Any]]:
         """Perplexity of the standard sampler over that of every other, budget by budget."""
-        from strop.metrics.measured import perplexity_ratio
+        from strop.metrics.frame import perplexity_ratio
 
         rows = []
         for one in self.cells:
@@ -387,7 +387,7 @@ def _gains(
     evaluators: Sequence[Evaluator],
     metrics: Sequence[MetricSpec],
 ) -> list[Gain]:
-    from strop.metrics.measured import perplexity_ratio
+    from strop.metrics.frame import perplexity_ratio
 
     cells = {(one.steps, one.point): one for one in fresh}
     gains = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
 
 __all__ = ["CEILING", "STUDY", "best_pair"]
 

@@ -32,7 +32,7 @@ from strop.tuning.space import parse
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.guard import Guard
-    from strop.studies.goals import Reader
+    from strop.metrics.number import Reader
     from strop.studies.tuned import Tuned
     from strop.tuning.space import Space
 
@@ -91,7 +91,7 @@ def _named(ask: Ask) -> tuple[Named, Named]:
 def _run(ask: Ask) -> Result:
     from strop.studies.compare_equal import equal_steps, same_length
     from strop.studies.compare_looks import look_number
-    from strop.studies.goals import Reader
+    from strop.metrics.number import Reader
 
     if ask["force"]:
         import shutil

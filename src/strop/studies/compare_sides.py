@@ -30,7 +30,7 @@ from strop.tuning.space import parse
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.store import Cell
-    from strop.studies.goals import Reader
+    from strop.metrics.number import Reader
     from strop.studies.study import Ask
 
 __all__ = ["SPACE", "Named", "Outputs", "Point", "named", "seed_of", "told_at"]
@@ -291,7 +291,7 @@ class Outputs:
     def _point(self, cell: Cell, temperature: float | None) -> Point:
         from strop.spec import OperatingPoint
         from strop.store.tables import token_ids
-        from strop.studies.goals import Goal
+        from strop.metrics.number import Goal
 
         table = cell.table().slice(0, self._ask["n"])
         n = len(table)

@@ -28,7 +28,7 @@ from strop.table import Column, Pivot, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
 
 __all__ = ["STUDY"]
 

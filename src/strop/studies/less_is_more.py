@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 def _run(ask: Ask) -> Result:
-    from strop.metrics.measured import perplexity_ratio
+    from strop.metrics.frame import perplexity_ratio
 
     more, less = (load(ask, source) for source in ask.sources)
     chosen, told = named_points(more.spec.family, ask["sampler"], SAMPLERS)

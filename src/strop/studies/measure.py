@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.groupeval.judgments import Judgments
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
     from strop.prompts import Canvases
     from strop.store import Cell
 
@@ -314,7 +314,7 @@ def score(
 ) -> list[Measured]:
     """Score cells of one run, and read them under one guard."""
     from strop.metrics.guard import guard_of
-    from strop.metrics.measured import measured_cell
+    from strop.metrics.frame import measured_cell
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
     from strop.metrics.score_desk import Scoring, refuse_unscored
@@ -354,7 +354,7 @@ def measure_cells(
 
 def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     """What is to be said of the guards and of small pools, each once."""
-    from strop.metrics.measured import SMALL
+    from strop.metrics.frame import SMALL
 
     found = list(found)
     told = dict.fromkeys(str(one.guard) for one in found)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.metrics.heldout import HeldOutRows
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
     from strop.metrics.paired import Mean, Resampled
     from strop.metrics.posterior import Losses
 
@@ -486,7 +486,7 @@ def _levels(axes: Axes, profile: Mapping[str, Any], name: str, colour: str) -> N
 
 def _beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figure | None]:
     """Worse predictor, better generator: the loss, and the perplexity of cells that match it."""
-    from strop.metrics.measured import perplexity_ratio
+    from strop.metrics.frame import perplexity_ratio
 
     weights = {one["name"]: one["spec"]["sha256"] for one in result.facts["checkpoints"]}
     rows = []

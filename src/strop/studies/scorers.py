@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from strop.prompts import Canvases
     from strop.spec import MetricSpec
     from strop.store import Cell
-    from strop.studies.goals import Scorer
+    from strop.metrics.number import Scorer
 
 __all__ = ["GEQ", "TaskSide", "check_judge", "judge_scorer", "task_side"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
     from strop.store import StudyFolder
     from strop.studies.paper import Item
 

@@ -21,7 +21,7 @@ from strop.errors import UserError
 from strop.spec import SEED_LIMIT, SamplerSpec
 from strop.studies import parameters
 from strop.studies.audit import write_selection
-from strop.studies.goals import Goal, Reader, limit
+from strop.metrics.number import Goal, Reader, limit
 from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, standard
 from strop.studies.scorers import GEQ, check_judge, judge_scorer, task_side
 from strop.studies.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted

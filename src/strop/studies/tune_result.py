@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.studies.goals import Goal
+from strop.metrics.number import Goal
 from strop.studies.measure import standard
 from strop.studies.study import Ask, Result
 from strop.studies.tuned import Tuned

@@ -22,7 +22,7 @@ from strop.errors import UserError
 from strop.metrics.metric import ENTROPY
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import GeneratorSpec, SamplerSpec
-from strop.studies.goals import Goal, Reader, limit
+from strop.metrics.number import Goal, Reader, limit
 from strop.studies.measure import fitting
 from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
 from strop.tuning.space import Axis, Space
@@ -59,7 +59,7 @@ class Search:
     """What is sought, and what it may cost."""
 
     objective: str = "perplexity"
-    """A metric or one of its numbers; see `strop.studies.goals`."""
+    """A metric or one of its numbers; see `strop.metrics.number`."""
     best: Literal["min", "max"] | None = None
     """None: as the metric has it."""
     constraints: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
 from strop.studies import parameters
-from strop.studies.goals import Goal, Reader
+from strop.metrics.number import Goal, Reader
 from strop.studies.measure import load
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
 from strop.studies.tuned import Bench, Search, Tuned, plain_generator, side_space, tuned
