@@ -106,9 +106,9 @@ def read(cell: Cell) -> None:
 
 
 def measure(cell: Cell) -> None:
-    from strop.metrics.frame import measured_cell
+    from strop.metrics.frame import read_cell
 
-    measured_cell(cell)
+    read_cell(cell)
 
 
 def page(cell: Cell) -> None:

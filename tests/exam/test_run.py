@@ -46,9 +46,9 @@ def test_output_i_answers_problem_i(small: Path) -> None:
 
 
 def test_the_run_of_a_checkpoint_is_an_ordinary_run_with_an_accuracy(small: Path) -> None:
-    from strop.metrics.frame import measured_cells
+    from strop.metrics.frame import read_run
 
-    [greedy, *_] = measured_cells(Run.open(small / "sums-ar"))
+    [greedy, *_] = read_run(Run.open(small / "sums-ar"))
     score = greedy.of("task")
     assert score is not None
     accuracy = score.interval("accuracy")

@@ -15,9 +15,9 @@ from test_audit import held_out
 
 from conftest import Called
 from strop.cli.main import run
+from strop.metrics.number import Number
 from strop.spec import SamplerSpec
 from strop.store import Run
-from strop.metrics.number import Goal
 from strop.studies.tune_result import Gain
 from strop.studies.tuned import Tuned
 from strop.tuning.propose import JOURNAL
@@ -265,7 +265,7 @@ def test_an_interval_that_is_not_there_is_not_told(ends: tuple[float, float]) ->
     gain = Gain(
         "M = 2", chosen, 2, Bounds(3, *ends), Bounds(6, *ends), Bounds(2, *ends), (), True, 2
     )
-    told, row = gain.sentence("the standard", Goal.of("perplexity")), gain.row()
+    told, row = gain.sentence("the standard", Number.of("perplexity")), gain.row()
     there = math.isfinite(ends[0])
     assert "inf" not in told
     assert "inf" not in json.dumps(row).lower()

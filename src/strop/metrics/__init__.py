@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from strop.metrics.bootstrap import Interval, Statistic, intervals, mean, ratio
     from strop.metrics.causal import Evaluator
     from strop.metrics.evaluator import load_evaluator
-    from strop.metrics.guard import Guard
     from strop.metrics.frame import (
         Measured,
         Score,
-        measured_cell,
-        measured_cells,
         perplexity_ratio,
+        read_cell,
+        read_run,
     )
+    from strop.metrics.guard import Guard
     from strop.metrics.metric import Aggregate, Metric, metrics
     from strop.metrics.outside import score_texts
     from strop.metrics.perplexity import score_perplexity
@@ -42,11 +42,11 @@ __all__ = [
     "intervals",
     "load_evaluator",
     "mean",
-    "measured_cell",
-    "measured_cells",
     "metrics",
     "perplexity_ratio",
     "ratio",
+    "read_cell",
+    "read_run",
     "score_cell",
     "score_embeddings",
     "score_perplexity",
@@ -70,8 +70,8 @@ __getattr__ = loader(
         "intervals": "strop.metrics.bootstrap",
         "load_evaluator": "strop.metrics.evaluator",
         "mean": "strop.metrics.bootstrap",
-        "measured_cell": "strop.metrics.frame",
-        "measured_cells": "strop.metrics.frame",
+        "read_cell": "strop.metrics.frame",
+        "read_run": "strop.metrics.frame",
         "metrics": "strop.metrics.metric",
         "perplexity_ratio": "strop.metrics.frame",
         "ratio": "strop.metrics.bootstrap",

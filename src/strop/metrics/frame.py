@@ -1,16 +1,17 @@
-"""A measured cell: its spec, every score of it with intervals, and its guard.
+"""Measured cells side by side: a `Frame`, whose rows are cells and whose values are intervals.
 
-One type for `strop score`, the audit, every study and the report. It holds plain values, so that
-cells can be compared and resampled when their files have gone.
+One type for `strop score`, the audit, searches, comparisons, every study and the report. A row
+keeps what every output scored, so that ratios and differences of rows are resampled together, also
+when their files have gone. Intervals are computed when somebody asks for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +21,21 @@ from strop.metrics.aggregates import pooled
 from strop.metrics.bootstrap import Interval, Statistic, interval_of, ratio, sums_of
 from strop.metrics.grams import NGRAM
 from strop.metrics.guard import MARKS, Guard, Verdict, guard_of
-from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
+from strop.metrics.metric import (
+    CALLS,
+    ENTROPY,
+    PERPLEXITY,
+    SECONDS,
+    Columns,
+    Metric,
+    leave_out_broken,
+    metrics,
+)
+from strop.metrics.number import Number, no_interval
 from strop.metrics.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
-from strop.store import Cell, Run
-
-__all__ = [
-    "SMALL",
-    "Measured",
-    "Score",
-    "measured_cell",
-    "measured_cells",
-    "perplexity_ratio",
-    "score_of",
-]
+from strop.store import Cell, Run, ScoreTable
+from strop.store.tables import token_ids
 
 SMALL = 32
 """Outputs below which bootstrap intervals are too short: about 91% instead of 95% at 8."""
@@ -76,13 +78,22 @@ class Measured:
     spec: CellSpec
     path: Path
     outputs: int
-    guard: Guard
-    scores: tuple[Score, ...]
+    given: Guard | None
+    """None: that of the run."""
+    parts: tuple[Part, ...]
     """In the order of the records; several of a metric that depends on an evaluator."""
-    calls: float | None = None
-    """Network calls per output."""
-    seconds: float | None = None
-    """Per output, as the run's machine and batches had it."""
+
+    @cached_property
+    def guard(self) -> Guard:
+        """What its entropy is held against."""
+        if self.given is not None:
+            return self.given
+        return guard_of(self.spec.generator, Run(self.path.parents[1]))
+
+    @cached_property
+    def scores(self) -> tuple[Score, ...]:
+        """With intervals, all on the same resamples."""
+        return tuple(_finished(self.parts))
 
     @property
     def id(self) -> str:
@@ -135,9 +146,46 @@ class Measured:
             )
         return found
 
-    def statistic(self, wanted: MetricSpec | None = None) -> Statistic:
-        """Token-pooled perplexity as something that can be resampled."""
-        return pooled(self._perplexity(wanted).columns)
+    def part(self, record: Metric, wanted: MetricSpec | None = None) -> Part | None:
+        """What was measured by a record; of several evaluators the first, unless one is named."""
+        return next(
+            (p for p in self.parts if p.record is record and wanted in (None, p.metric)), None
+        )
+
+    def value(self, number: Number) -> Interval | None:
+        """One of its numbers; None where it was not measured or has no interval."""
+        found = next((one for one in self.scores if one.record is number.record), None)
+        return None if found is None else found.interval(number.aggregate.column.name)
+
+    def statistic(self, number: Number, wanted: MetricSpec | None = None) -> Statistic:
+        """One of its numbers as something that can be resampled: of every output, or refused."""
+        part = self.part(number.record, wanted)
+        outputs = 0 if part is None else len(part.index)
+        if part is None or outputs < self.outputs:
+            raise UserError(
+                f"Not every output has a score for {number.record.name}.",
+                where=self.path,
+                got=f"{outputs} of {self.outputs} outputs",
+                fix="score it on the way: name its evaluator, judge or task",
+            )
+        found = part.raw[number.aggregate.column.name]
+        if not isinstance(found, Statistic):
+            raise no_interval(number.name, "`objective`")
+        return found
+
+    @property
+    def calls(self) -> float | None:
+        """Network calls per output."""
+        return self._cost(CALLS)
+
+    @property
+    def seconds(self) -> float | None:
+        """Per output, as the run's machine and batches had it."""
+        return self._cost(SECONDS)
+
+    def _cost(self, record: Metric) -> float | None:
+        part = self.part(record)
+        return None if part is None else float(part.columns[record.name].mean())
 
     def _perplexity(self, wanted: MetricSpec | None) -> Score:
         for score in self.perplexities:
@@ -194,61 +242,118 @@ def _perplexity_document(score: Score) -> dict[str, Any]:
     }
 
 
-def measured_cell(cell: Cell, guard: Guard | None = None) -> Measured:
-    """Read whatever was scored on a cell; the guard is the run's unless another is given.
+@dataclass(frozen=True, eq=False)
+class Frame(Sequence[Measured]):
+    """Rows over cells."""
+
+    rows: tuple[Measured, ...]
+    asked: Mapping[str, Sequence[MetricSpec]] = field(default_factory=dict)
+    """By record, the metrics that were scored for it; several where evaluators are."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Measured: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Frame: ...
+
+    def __getitem__(self, place: int | slice) -> Measured | Frame:
+        return Frame(self.rows[place], self.asked) if isinstance(place, slice) else self.rows[place]
+
+    def at(self, steps: int, point: OperatingPoint) -> Measured:
+        """The row of one sampler at one budget."""
+        return next(one for one in self.rows if (one.steps, one.point) == (steps, point))
+
+
+def read_run(run: Run, held_out: Path | None = None) -> Frame:
+    """Whatever was scored on the cells of a run, under one guard: of the texts given, or its own.
 
     What follows from ids and texts alone and was not scored yet is computed here.
     """
-    table = cell.table(["nfe", "seconds"])
-    index = table["index"].to_numpy()
-    if guard is None:
-        guard = guard_of(cell.spec.generator, Run(cell.path.parents[1]))
-    return Measured(
-        spec=cell.spec,
-        path=cell.path,
-        outputs=len(index),
-        guard=guard,
-        scores=_scores(cell, index) if len(index) else (),
-        calls=float(table["nfe"].to_numpy().mean()) if len(index) else None,
-        seconds=float(table["seconds"].to_numpy().mean()) if len(index) else None,
-    )
-
-
-def measured_cells(run: Run, held_out: Path | None = None) -> list[Measured]:
-    """Every cell of a run, under one guard: of the texts given, or the run's."""
     cells = run.cells()
     if not cells:
-        return []
+        return Frame(())
     guard = guard_of(cells[0].spec.generator, run, held_out=held_out)
-    return [measured_cell(cell, guard) for cell in cells]
+    return Frame(tuple(read_cell(cell, guard) for cell in cells))
 
 
-def _scores(cell: Cell, index: NDArray[np.int64]) -> tuple[Score, ...]:
-    rows = PoolRows.of_cell(cell, len(index))
+def read_cell(
+    cell: Cell,
+    guard: Guard | None = None,
+    wanted: Mapping[str, Sequence[MetricSpec]] | None = None,
+    outputs: tuple[int, int] | None = None,
+) -> Measured:
+    """One row: all that is known of a cell, or of some of its outputs the metrics that are wanted.
+
+    `wanted` has, by record, the metrics to read; a record without any takes what is stored. The
+    guard is the run's unless another is given.
+    """
+    if outputs is None:
+        table = cell.table(["nfe", "seconds"])
+        rows = PoolRows.of_cell(cell, _beside(table))
+    else:
+        table = cell.table().slice(outputs[0], outputs[1] - outputs[0])
+        ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
+        rows = PoolRows.of(ids, texts, _beside(table))
+    index = table["index"].to_numpy()
+    parts = _parts(cell, index, rows, wanted) if len(index) else []
+    return Measured(cell.spec, cell.path, len(index), guard, tuple(parts))
+
+
+def _beside(table: Any) -> dict[str, NDArray]:
+    return {name: table[name].to_numpy() for name in ("nfe", "seconds")}
+
+
+def _parts(
+    cell: Cell,
+    index: NDArray[np.int64],
+    rows: PoolRows,
+    wanted: Mapping[str, Sequence[MetricSpec]] | None,
+) -> list[Part]:
     found = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
-    parts: list[_Part] = []
+    parts: list[Part] = []
     for record in metrics():
-        stored = [one for one in found if _of(one.metric, record) and len(one)]
+        if wanted is not None and record.name not in wanted:
+            continue
+        named = () if wanted is None else wanted[record.name]
+        stored = [
+            one
+            for one in found
+            if len(one) and (one.metric in named if named else _of(one.metric, record))
+        ]
         with leave_out_broken(record):
             if record.of_pool is not None:
-                parts.append(_Part.of(record, record.spec, index, record.of_pool(rows), rows))
+                parts.append(Part.of(record, record.spec, index, record.of_pool(rows), rows))
             elif stored:
-                tables = ((one.metric, one.index, one.columns) for one in stored)
-                parts += [_Part.of(record, *one, rows) for one in tables]
+                tables = (_common(one, index) for one in stored)
+                parts += [Part.of(record, *one, rows) for one in tables if len(one[1])]
             elif record.measure is not None and (columns := _measured(record, rows)) is not None:
-                parts.append(_Part.of(record, record.spec, index, columns, rows))
-    return tuple(_finished(parts))
+                parts.append(Part.of(record, record.spec, index, columns, rows))
+    return parts
+
+
+def _common(
+    stored: ScoreTable, index: NDArray[np.int64]
+) -> tuple[MetricSpec, NDArray[np.int64], Columns]:
+    """The stored scores of some outputs."""
+    mine = np.isin(stored.index, index)
+    columns = {name: values[mine] for name, values in stored.columns.items()}
+    return stored.metric, stored.index[mine], columns
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
-    """A score before its intervals are known."""
+class Part:
+    """A metric of some outputs before its intervals are known."""
 
     record: Metric
     metric: MetricSpec
     index: NDArray[np.int64]
+    """Which outputs have it."""
     columns: Columns
     raw: Mapping[str, Statistic | float | None]
+    """The pool's numbers by name."""
 
     @classmethod
     def of(
@@ -258,15 +363,18 @@ class _Part:
         index: NDArray[np.int64],
         columns: Columns,
         rows: PoolRows,
-    ) -> _Part:
+    ) -> Part:
+        """With the pool's numbers, which follow from the columns and the outputs."""
         raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
         return cls(record, metric, index, columns, raw)
 
     @property
     def statistics(self) -> dict[str, Statistic]:
+        """Those that can be resampled."""
         return {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
 
     def score(self, sums: Mapping[str, NDArray[np.float64]]) -> Score:
+        """With intervals, from sums over resamples."""
         values = {
             name: interval_of(one, sums[name]) if isinstance(one, Statistic) else one
             for name, one in self.raw.items()
@@ -274,7 +382,7 @@ class _Part:
         return Score(self.metric, self.record, self.index, self.columns, values)
 
 
-def _finished(parts: Sequence[_Part]) -> Iterable[Score]:
+def _finished(parts: Sequence[Part]) -> Iterable[Score]:
     """With intervals, all on the same resamples, which are drawn once."""
     sums = iter(sums_of([one for part in parts for one in part.statistics.values()]))
     for part in parts:
@@ -302,7 +410,7 @@ def score_of(
     record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, rows: PoolRows
 ) -> Score:
     """The pool's numbers of one metric, with intervals where outputs can be resampled."""
-    [found] = _finished([_Part.of(record, spec, index, columns, rows)])
+    [found] = _finished([Part.of(record, spec, index, columns, rows)])
     return found
 
 
@@ -310,7 +418,11 @@ def perplexity_ratio(
     above: Measured, below: Measured, wanted: MetricSpec | None = None, *, seed: int = 0
 ) -> Interval:
     """Perplexity of one cell over that of another, outputs resampled independently."""
-    found = ratio(above.statistic(wanted), below.statistic(wanted), seed=seed)
+    pair = (one.part(PERPLEXITY, wanted) for one in (above, below))
+    statistics = [pooled(part.columns) for part in pair if part is not None]
+    if len(statistics) < 2:
+        raise UserError("The cell's scores were removed.", where=f"{above.path}, {below.path}")
+    found = ratio(statistics[0], statistics[1], seed=seed)
     if found is None:
         raise UserError(
             "The ratio of two perplexities is not defined: one of them has no scored token.",

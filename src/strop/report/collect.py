@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from strop.errors import UserError
-from strop.metrics.frame import Measured, measured_cells
+from strop.metrics.frame import Measured, read_run
 from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
 from strop.report.exam import exam_part
 from strop.report.judged import judged_series
@@ -137,7 +137,7 @@ def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[Group, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
-        for measured, cell in zip(measured_cells(run), run.cells(), strict=True):
+        for measured, cell in zip(read_run(run), run.cells(), strict=True):
             generator = measured.spec.generator
             key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
             mine = members.setdefault(key, {})

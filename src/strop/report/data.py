@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from strop.metrics.guard import Guard
 from strop.metrics.frame import Measured
+from strop.metrics.guard import Guard
 from strop.metrics.metric import PERPLEXITY
 from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from strop.metrics.bootstrap import Interval
-from strop.metrics.guard import MARKS
 from strop.metrics.frame import SMALL, Measured
+from strop.metrics.guard import MARKS
 from strop.metrics.metric import metrics
 from strop.report.data import Audit, Group, Report, Shown
 from strop.report.text import listed

@@ -24,7 +24,7 @@ from strop.studies import parameters
 from strop.studies.compare_figure import draw
 from strop.studies.compare_result import Budget, Measured, result
 from strop.studies.compare_sides import SPACE, Named, Outputs, is_causal, named, told_at
-from strop.studies.measure import TEMPERATURES, load
+from strop.studies.measure import TEMPERATURES, load, scorers
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, report_command
 from strop.studies.tuned import BUDGET
 from strop.tuning.space import parse
@@ -32,7 +32,7 @@ from strop.tuning.space import parse
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.guard import Guard
-    from strop.metrics.number import Reader
+    from strop.metrics.measure import Scorers
     from strop.studies.tuned import Tuned
     from strop.tuning.space import Space
 
@@ -91,7 +91,6 @@ def _named(ask: Ask) -> tuple[Named, Named]:
 def _run(ask: Ask) -> Result:
     from strop.studies.compare_equal import equal_steps, same_length
     from strop.studies.compare_looks import look_number
-    from strop.metrics.number import Reader
 
     if ask["force"]:
         import shutil
@@ -102,8 +101,8 @@ def _run(ask: Ask) -> Result:
     named_sides = _named(ask)
     models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
     ask = same_length(ask, named_sides, models)
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
-    sides, told = _sides(ask, models, reader)
+    by = scorers(ask)
+    sides, told = _sides(ask, models, by)
     guard = _guard(ask, sides)
     for one in sides:
         for number in ask["steps"] if one.named.tunable else ():
@@ -117,16 +116,13 @@ def _run(ask: Ask) -> Result:
     for number in budgets:
         steps = equal_steps(ask, sides, number)
         both = [
-            _measure(ask, side, many, guard, reader)
-            for side, many in zip(sides, steps, strict=True)
+            _measure(ask, side, many, guard, by) for side, many in zip(sides, steps, strict=True)
         ]
         found[number] = _compared(ask, number, sides, both, level, guard)
     return result(ask, sides, guard, level, found, told)
 
 
-def _sides(
-    ask: Ask, models: Mapping[str, Model], reader: Reader
-) -> tuple[list[Outputs], list[str]]:
+def _sides(ask: Ask, models: Mapping[str, Model], by: Scorers) -> tuple[list[Outputs], list[str]]:
     """Both sides with their checkpoints, and in whose tokens entropy is counted."""
     from strop.studies.compare_sides import pool_cell
 
@@ -149,7 +145,7 @@ def _sides(
         else f"entropy is counted in the tokens of {ask.evaluator.spec.name} on both sides: that "
         "they have one vocabulary is not known"
     ]
-    made = [Outputs(ask, one, models.get(one.source), reader, not shared) for one in both]
+    made = [Outputs(ask, one, models.get(one.source), by, not shared) for one in both]
     return made, told
 
 
@@ -169,13 +165,13 @@ def _guard(ask: Ask, sides: Sequence[Outputs]) -> Guard:
     )
 
 
-def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -> Measured:
+def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Measured:
     """Search, then draw everything anew."""
     if not side.named.tunable:
         only = side.fixed()
         return Measured(steps, only, None, (only,))
     published = side.spec(steps)
-    search = _search(ask, side, steps, guard, reader) if ask["budget"] else None
+    search = _search(ask, side, steps, guard, by) if ask["budget"] else None
     base = published if search is None else search.sampler
     frontier = [
         side.at(base.model_copy(update={"temperature": tau})) for tau in sorted(ask["temperature"])
@@ -190,7 +186,7 @@ def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) 
     )
 
 
-def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -> Tuned:
+def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Tuned:
     """The best setting of the side's space, on as many outputs as the other side's search has."""
     from strop.studies.tuned import Search, tuned
 
@@ -209,7 +205,7 @@ def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -
         guard=guard,
         seed=ask["seed"],
         length=ask["length"],
-        reader=reader,
+        by=by,
         progress=ask.progress,
     )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -185,28 +186,26 @@ def _run(ask: Ask) -> Result:
 
 def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
-    from strop.metrics.aggregates import statistics
     from strop.metrics.evaluator import load_evaluator
-    from strop.metrics.perplexity import score_perplexity
-    from strop.metrics.score import score_records
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.measure import Scorers, measure
+    from strop.metrics.metric import PERPLEXITY
 
-    cells, metrics = list(pools.values()), {}
-    for cell in cells:
-        score_records(cell)
-    for name in evaluators:
-        evaluator = load_evaluator(name, device=ask.engine.at_home(ask["device"]))
-        for policy in POLICIES:
-            metrics[name, policy] = score_perplexity(
-                cells, evaluator, policy, progress=ask.progress, engine=ask.engine
-            )
+    home = ask.engine.at_home(ask["device"])
+    by = Scorers(
+        [partial(load_evaluator, name, device=home) for name in evaluators],
+        POLICIES,
+        engine=ask.engine,
+        progress=ask.progress,
+    )
+    frame = measure(list(pools.values()), None, by)
     scored: Scores = {}
-    for (name, policy), metric in metrics.items():
-        refuse_unscored([Scoring(cell, metric) for cell in cells])
-        for place, cell in pools.items():
-            table = cell.score(metric)
-            assert table is not None  # nothing is missing
-            scored[place, name, policy] = statistics(table.columns)
+    # In the order in which they are scored: evaluator by evaluator, policy by policy.
+    keys = product(evaluators, POLICIES)
+    for (name, policy), metric in zip(keys, frame.asked[PERPLEXITY.name], strict=True):
+        for place, row in zip(pools, frame, strict=True):
+            part = row.part(PERPLEXITY, metric)
+            assert part is not None  # nothing is missing
+            scored[place, name, policy] = part.statistics
     return scored
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.groupeval.judgments import Judgments
     from strop.metrics.causal import Evaluator
-    from strop.metrics.frame import Measured
+    from strop.metrics.frame import Frame, Measured
+    from strop.metrics.measure import Scorers
     from strop.prompts import Canvases
     from strop.store import Cell
 
@@ -306,28 +307,37 @@ def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     )
 
 
+def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any) -> Scorers:
+    """Who scores what a study measures: by default the evaluator that was asked for."""
+    from strop.metrics.measure import Scorers
+
+    named = ask.values.get("span")
+    load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
+    return Scorers(
+        evaluators=load,
+        engine=ask.engine,
+        progress=ask.progress,
+        device=ask["device"],
+        **({} if named is None else {"spans": (named,)}),
+        **more,
+    )
+
+
+def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:
+    return lambda: evaluator
+
+
 def score(
     ask: Ask,
     model: Model,
     cells: Sequence[Cell],
     evaluators: Sequence[Evaluator] | None = None,
-) -> list[Measured]:
+) -> Frame:
     """Score cells of one run, and read them under one guard."""
     from strop.metrics.guard import guard_of
-    from strop.metrics.frame import measured_cell
-    from strop.metrics.perplexity import score_perplexity
-    from strop.metrics.score import score_records
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.measure import measure
     from strop.store import Run
 
-    for cell in cells:
-        score_records(cell)
-    metrics = [
-        score_perplexity(cells, one, ask["span"], progress=ask.progress, engine=ask.engine)
-        for one in ([ask.evaluator] if evaluators is None else evaluators)
-    ]
-    for metric in metrics:  # others may not have scored their part yet
-        refuse_unscored([Scoring(cell, metric) for cell in cells])
     held_out = ask.values.get("held_out")
     guard = guard_of(
         cells[0].spec.generator,
@@ -335,7 +345,7 @@ def score(
         held_out=None if held_out is None else Path(held_out),
         vocabulary=model,
     )
-    return [measured_cell(cell, guard) for cell in cells]
+    return measure(cells, None, scorers(ask, evaluators), guard=guard)
 
 
 def measure_cells(
@@ -346,7 +356,7 @@ def measure_cells(
     *,
     n: int | Sequence[int] | None = None,
     model: Model | None = None,
-) -> list[Measured]:
+) -> Frame:
     """Draw and score one checkpoint's cells, in the order in which they are asked for."""
     model = load(ask, source) if model is None else model
     return score(ask, model, draw(ask, model, cells, out, n=n))

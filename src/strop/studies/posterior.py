@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from strop.metrics.heldout import HeldOutRows
     from strop.metrics.frame import Measured
+    from strop.metrics.heldout import HeldOutRows
     from strop.metrics.paired import Mean, Resampled
     from strop.metrics.posterior import Losses
 

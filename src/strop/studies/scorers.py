@@ -15,34 +15,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strop.errors import UserError
-from strop.metrics.bootstrap import mean
-from strop.metrics.metric import Aggregate, Metric
+from strop.metrics.metric import GEQ
 from strop.studies.measure import GROUP, PROFILE
-from strop.table import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers import Model
+    from strop.metrics.measure import Scorer
     from strop.metrics.score import Outputs
     from strop.progress import Progress
     from strop.prompts import Canvases
     from strop.spec import MetricSpec
     from strop.store import Cell
-    from strop.metrics.number import Scorer
 
-__all__ = ["GEQ", "TaskSide", "check_judge", "judge_scorer", "task_side"]
-
-GEQ = Metric(
-    "geq",
-    (
-        Aggregate(
-            Column("geq", "GEQ", help="Mean quality of an output by a judge, 0 to 10.", digits=3),
-            lambda columns, _: mean(columns["geq"]),
-        ),
-    ),
-    needs_text=True,
-)
+__all__ = ["TaskSide", "check_judge", "judge_scorer", "task_side"]
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,27 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
+from strop.metrics.metric import CALLS, GEQ, SECONDS
+from strop.metrics.number import Number
 from strop.spec import SEED_LIMIT, SamplerSpec
 from strop.studies import parameters
 from strop.studies.audit import write_selection
-from strop.metrics.number import Goal, Reader, limit
-from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, standard
-from strop.studies.scorers import GEQ, check_judge, judge_scorer, task_side
+from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.studies.scorers import check_judge, judge_scorer, task_side
 from strop.studies.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
 from strop.studies.tune_result import Gain, as_result, as_yaml, selected
-from strop.studies.tuned import BUDGET, FOLDER, USUAL, Bench, Search, Tuned, side_space, tuned
+from strop.studies.tuned import (
+    BUDGET,
+    FOLDER,
+    USUAL,
+    Bench,
+    Search,
+    Tuned,
+    limit,
+    side_space,
+    tuned,
+)
 from strop.tasks import TASKS
 from strop.tuning.race import Bounds, Rules, bounds
 from strop.tuning.space import parse
@@ -36,6 +47,7 @@ from strop.version import __version__
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.guard import Guard
+    from strop.metrics.measure import Scorers
     from strop.prompts import Canvases
     from strop.store import Cell
 
@@ -52,7 +64,7 @@ MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 def _check(ask: Ask) -> None:
     ask.engine.refuse_shard("A search")
-    goal = Goal.of(_objective(ask))
+    objective = Number.resampled(_objective(ask))
     for one in ask["constraint"] or ():
         limit(one)
     axes = parse(ask["space"] or USUAL)
@@ -103,8 +115,8 @@ def _check(ask: Ask) -> None:
             got=ask["tolerance"],
             expected="a number from 0 and below 1, such as 0.02",
         )
-    if goal.record is None and not ask["constraint"] and not ask["guard"]:
-        raise UserError("The cheapest sampler is no goal.", where="`objective`", got=goal.name)
+    if objective.record in (CALLS, SECONDS) and not ask["constraint"] and not ask["guard"]:
+        raise UserError("The cheapest sampler is no goal.", where="`objective`", got=objective.name)
     if ask["steps"] and len(ask["steps"]) > 1 and any(one.name == "steps" for one in axes):
         raise UserError(
             "Steps are both an axis and several budgets.", where="`space`", fix="leave one out"
@@ -116,22 +128,22 @@ def _run(ask: Ask) -> Result:
     if done is not None:
         return done
     model = load(ask, ask.sources[0])
-    canvases, scorers, start = canvases_of_ask(ask, model), {}, 0
+    canvases, own, start = canvases_of_ask(ask, model), {}, 0
     if ask["task"] is not None:
         side = task_side(model, ask["task"], ask["length"], ask.progress)
-        canvases, scorers["task"] = side.canvases, side.scorer
+        canvases, own["task"] = side.canvases, side.scorer
         start = _unseen(ask, side.problems)
     if ask["force"]:
         _start_anew(ask, model, canvases)
     guard = _guard(ask, model, canvases)
     if _asks_for(ask, GEQ.name):
-        scorers[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, scorers, ask.engine)
-    chosen = _search(ask, model, canvases, guard, reader)
+        own[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
+    by = scorers(ask, own=own)
+    chosen = _search(ask, model, canvases, guard, by)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    gains = _gains(ask, model, canvases, reader, chosen, digest, start)
-    result = as_result(ask, model, guard, Goal.of(_objective(ask)), gains)
+    gains = _gains(ask, model, canvases, by, chosen, digest, start)
+    result = as_result(ask, model, guard, Number.of(_objective(ask)), gains)
     _write(ask, gains, result)
     return result
 
@@ -160,7 +172,7 @@ def _unseen(ask: Ask, problems: int) -> int:
 
 
 def _search(
-    ask: Ask, model: Model, canvases: Canvases | None, guard: Guard, reader: Reader
+    ask: Ask, model: Model, canvases: Canvases | None, guard: Guard, by: Scorers
 ) -> dict[str, tuple[SamplerSpec, Tuned]]:
     """By budget: the standard sampler there, and what was found."""
     family = model.spec.family
@@ -194,7 +206,7 @@ def _search(
             seed=ask["seed"],
             length=ask["length"],
             canvases=canvases,
-            reader=reader,
+            by=by,
             progress=ask.progress,
         )
         if len(own) > len(axes) and result.sampler.steps == number:
@@ -221,7 +233,7 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
 
     given = ask["held_out"]
     if given is not None:  # the run that keeps it must be there
-        Bench(model, ask.out, Reader(None), length=ask["length"], canvases=canvases).cells(())
+        Bench(model, ask.out, scorers(ask), length=ask["length"], canvases=canvases).cells(())
     return guard_of(
         plain_generator(model, ask["length"], canvases),
         Run(ask.out),
@@ -251,7 +263,7 @@ def _gains(
     ask: Ask,
     model: Model,
     canvases: Canvases | None,
-    reader: Reader,
+    by: Scorers,
     chosen: Mapping[str, tuple[SamplerSpec, Tuned]],
     digest: str,
     start: int,
@@ -266,7 +278,7 @@ def _gains(
     bench = Bench(
         model,
         ask.out / FRESH / digest[:16],
-        reader,
+        by,
         seed=(ask["seed"] + 1) % SEED_LIMIT,
         length=ask["length"],
         canvases=canvases,
@@ -277,39 +289,42 @@ def _gains(
     specs = list(dict.fromkeys(both))
     cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
     return [
-        _gain(ask, reader, words, one, (cells[plain], cells[one.sampler]), span)
+        _gain(ask, by, words, one, (cells[plain], cells[one.sampler]), span)
         for words, (plain, one) in chosen.items()
     ]
 
 
 def _gain(
     ask: Ask,
-    reader: Reader,
+    by: Scorers,
     words: str,
     chosen: Tuned,
     cells: tuple[Cell, Cell],
     span: tuple[int, int],
 ) -> Gain:
-    goal, (start, n) = Goal.of(_objective(ask)), span
-    plain, mine = (reader.statistic(goal, cell, n, start) for cell in cells)
+    from strop.metrics.measure import measure
+
+    goal = Number.of(_objective(ask))
+    names = dict.fromkeys([goal.name, *(one.name for one in chosen.limits), CALLS.name])
+    standard_row, row = measure(cells, list(names), by, outputs=span)
+    plain, mine = standard_row.statistic(goal), row.statistic(goal)
     limits = []
     for one in chosen.limits:
-        found = bounds(reader.statistic(Goal.of(one.name), cells[1], n, start), LEVEL)
+        found = bounds(row.statistic(Number.of(one.name)), LEVEL)
         limits.append((str(one), found, one.side_of(found)))
     gain = None
     if cells[0].id != cells[1].id:
         gain = bounds(plain, LEVEL, mine, log=True) if goal.log else bounds(mine, LEVEL, plain)
-    calls = reader.statistic(Goal.of("calls"), cells[1], n, start).value
     return Gain(
         words,
         chosen,
-        n - start,
+        row.outputs,
         _raised(bounds(mine, LEVEL, log=goal.log), goal.log),
         _raised(bounds(plain, LEVEL, log=goal.log), goal.log),
         None if gain is None else _raised(gain, goal.log),
         tuple(limits),
         goal.log,
-        calls,
+        row.statistic(Number.of(CALLS.name)).value,
     )
 
 

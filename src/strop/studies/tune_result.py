@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from strop.metrics.number import Number
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.metrics.number import Goal
 from strop.studies.measure import standard
 from strop.studies.study import Ask, Result
 from strop.studies.tuned import Tuned
@@ -96,7 +96,7 @@ class Gain:
             "mind": "; ".join(self.mind()),
         }
 
-    def sentence(self, plain: str, goal: Goal) -> str:
+    def sentence(self, plain: str, goal: Number) -> str:
         """What a reader wants to know first."""
         words = f"{self.budget}: {_setting(self.chosen.sampler, self.chosen)}"
         if self.gain is None:
@@ -111,7 +111,7 @@ class Gain:
         return words + (". " + "; ".join(told) + "." if told else ".")
 
 
-def as_result(ask: Ask, model: Model, guard: Guard, goal: Goal, gains: Sequence[Gain]) -> Result:
+def as_result(ask: Ask, model: Model, guard: Guard, goal: Number, gains: Sequence[Gain]) -> Result:
     """As typed tables and facts."""
     plain = str(standard(model.spec.family))
     over = "gain" if goal.log else "difference"

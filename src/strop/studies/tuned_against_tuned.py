@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
+from strop.metrics.number import Number
 from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
 from strop.studies import parameters
-from strop.metrics.number import Goal, Reader
-from strop.studies.measure import load
+from strop.studies.measure import load, scorers
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
 from strop.studies.tuned import Bench, Search, Tuned, plain_generator, side_space, tuned
 from strop.table import Column, Table
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.metrics.guard import Guard
+    from strop.metrics.measure import Scorers
 
 __all__ = ["METHODS", "STUDY", "Method"]
 
@@ -77,7 +78,7 @@ class _Side:
 
 def _run(ask: Ask) -> Result:
     model = load(ask, ask.sources[0])
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
+    by = scorers(ask)
     from strop.metrics.guard import guard_of
 
     guard = guard_of(plain_generator(model, ask["length"], None))
@@ -100,7 +101,7 @@ def _run(ask: Ask) -> Result:
                 guard=guard,
                 seed=ask["seed"],
                 length=ask["length"],
-                reader=reader,
+                by=by,
                 progress=ask.progress,
             )
             plain = space.spec(method.sampler, method.published)
@@ -110,12 +111,12 @@ def _run(ask: Ask) -> Result:
             Bench(
                 model,
                 ask.out / FRESH,
-                reader,
+                by,
                 seed=(ask["seed"] + 1) % SEED_LIMIT,
                 length=ask["length"],
                 progress=ask.progress,
             ),
-            reader,
+            by,
             sides,
             steps,
             guard,
@@ -124,14 +125,21 @@ def _run(ask: Ask) -> Result:
 
 
 def _compared(
-    ask: Ask, bench: Bench, reader: Reader, sides: list[_Side], steps: int, guard: Guard
+    ask: Ask, bench: Bench, by: Scorers, sides: list[_Side], steps: int, guard: Guard
 ) -> list[dict[str, Any]]:
     """A row per method, all from fresh outputs under another seed."""
-    n, goal, entropy = ask["fresh_n"], Goal.of("perplexity"), Goal.of("entropy")
+    from strop.metrics.measure import measure
+
+    n, perplexity, entropy = ask["fresh_n"], Number.of("perplexity"), Number.of("entropy")
     specs = list(dict.fromkeys(s for one in sides for s in (one.published, one.chosen.sampler)))
     cells = dict(zip(specs, bench.cells([(spec, n) for spec in specs]), strict=True))
-    level = {spec: reader.statistic(goal, cells[spec], n) for spec in specs}
-    spread = {spec: bounds(reader.statistic(entropy, cells[spec], n), LEVEL) for spec in specs}
+    frame = measure(
+        [cells[spec] for spec in specs], [perplexity.name, entropy.name], by, outputs=(0, n)
+    )
+    level = {spec: row.statistic(perplexity) for spec, row in zip(specs, frame, strict=True)}
+    spread = {
+        spec: bounds(row.statistic(entropy), LEVEL) for spec, row in zip(specs, frame, strict=True)
+    }
     base = next(one for one in sides if one.method.name == PLAIN)
     rows = []
     for one in sides:
