@@ -14,8 +14,9 @@ from matplotlib.figure import Figure
 
 from strop.metrics.bootstrap import Interval
 from strop.metrics.guard import Guard
-from strop.metrics.frame import Measured, Score
-from strop.metrics.metric import ENTROPY, PERPLEXITY, REPETITION
+from strop.metrics.frame import Measured, Part, Score
+from strop.metrics.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
+from strop.metrics.rows import PoolRows
 from strop.report.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
 from strop.report.judged import COLUMNS
 from strop.spec import (
@@ -107,7 +108,14 @@ def measured(
     )
     path = Path("runs/synthetic/cells") / spec.id
     calls = float(min(steps, guard.length))
-    return Measured(spec, path, n, guard, tuple(scores), calls, 0.02 * steps)
+    rows = PoolRows.of(np.zeros((n, 0)), beside={"nfe": np.full(n, calls)})
+    found = Measured(spec, path, n, guard, (Part.of(CALLS, CALLS.spec, *_calls(n, calls), rows),))
+    found.__dict__["scores"] = tuple(scores)  # these numbers, whatever resampling would say
+    return found
+
+
+def _calls(n: int, calls: float) -> tuple[Any, dict[str, Any]]:
+    return np.arange(n), {"calls": np.full(n, calls)}
 
 
 def shown(cell: Measured, drawn: Sequence[str], label: str | None = None) -> Shown:
