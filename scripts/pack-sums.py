@@ -81,8 +81,9 @@ def _card(name: str, run: TrainingRun, step: int, packed: Packed, accuracy: list
         *_measured(run),
         "",
         "## Data",
-        "Made by `scripts/make-sums.py`; no test problem's chain of steps is in it, under any "
-        "names. A prompt, then the response, each tokenised by itself:",
+        "Made by `scripts/make-sums.py`; no test problem is in it, but the worked steps of every "
+        "test problem with an event that does not matter are. A prompt, then the response, each "
+        "tokenised by itself:",
         "",
         *(f"    {line}" for one in shown for line in f"{one.prompt}{one.response}".splitlines()),
         "",

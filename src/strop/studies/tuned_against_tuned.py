@@ -2,7 +2,9 @@
 
 Every method is tuned on the same number of outputs, the plain sampler among them. On fresh outputs
 two ratios are told: perplexity of the plain sampler over that of the method, both as published (the
-sampler's defaults at temperature 1), and both tuned.
+sampler's defaults at temperature 1), and both tuned. The intervals are those of the two settings
+that one search each chose. They leave out the search, so they are too short for a claim about
+methods: one sampler tuned twice often "differs" from itself.
 """
 
 from __future__ import annotations
@@ -217,6 +219,8 @@ def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
     notes = (
         f"every method searched with at most {ask['budget']} outputs at each budget",
         "as published: the sampler's defaults at temperature 1; top-p 0.9",
+        "tuned intervals are those of two chosen settings and leave out the search: too short for "
+        "a claim about methods (one sampler tuned twice often differs from itself)",
         f"‡ not surely above the entropy guard H >= {guard.threshold:.3f}"
         if guard.threshold
         else f"no entropy guard: {guard.source}",

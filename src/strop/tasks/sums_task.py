@@ -15,7 +15,7 @@ COUNT = 256
 
 
 def items() -> Sequence[Item]:
-    """The first test problems; no chain of their steps is in the training."""
+    """The first test problems; those with an event that does not matter leak their steps."""
     return [
         Item(f"sums/{number}", one.prompt, one.response + END, case={"answer": str(one.answer)})
         for number, one in enumerate(problems("test", COUNT))
