@@ -92,11 +92,6 @@ def _run(ask: Ask) -> Result:
     from strop.studies.compare_looks import look_number
     from strop.studies.goals import Reader
 
-    if ask["force"]:
-        import shutil
-
-        for name in RUNS:
-            shutil.rmtree(ask.out / name, ignore_errors=True)
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
     ask = same_length(ask, _named(ask))
     reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
@@ -314,8 +309,8 @@ STUDY = Study(
     run=_run,
     draw=draw,
     check=_check,
+    kind="comparison",
     runs=RUNS,
-    verb=True,
     next=lambda ask: report_command(ask.out),
     examples=(
         "strop compare --smoke -o runs/compare",

@@ -125,7 +125,7 @@ class Bench:
     def __init__(
         self,
         model: Model,
-        out: Path,
+        out: str | os.PathLike[str],
         reader: Reader,
         *,
         seed: int = 0,
@@ -237,7 +237,7 @@ def tuned(
         reader = Reader(load, span, progress)  # type: ignore[arg-type]
     bench = Bench(
         model,
-        Path(out),
+        out,
         reader,
         seed=seed,
         length=length,

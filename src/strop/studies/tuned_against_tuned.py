@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
+from strop.store import Folder
 from strop.studies import parameters
 from strop.studies.goals import Goal, Reader
 from strop.studies.measure import load
@@ -94,7 +95,7 @@ def _run(ask: Ask) -> Result:
                 model,
                 None,
                 space,
-                out=ask.out / SEARCH,
+                out=Folder(ask.out / SEARCH, "run", ask.study.name),
                 budget=ask["budget"],
                 search=Search(first=ask["first"], most=ask["n"]),
                 guard=guard,
@@ -109,7 +110,7 @@ def _run(ask: Ask) -> Result:
             ask,
             Bench(
                 model,
-                ask.out / FRESH,
+                Folder(ask.out / FRESH, "run", ask.study.name),
                 reader,
                 seed=(ask["seed"] + 1) % SEED_LIMIT,
                 length=ask["length"],
