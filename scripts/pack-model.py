@@ -21,8 +21,9 @@ import numpy as np
 import strop
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import write
+from strop.store.differences import told_apart
 from strop.training.pack import Packed, as_lines, held_out_texts, pack
-from strop.training.run import TrainingRun, differences
+from strop.training.run import TrainingRun
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec
 
@@ -169,7 +170,7 @@ def _changes(before: TrainingRun | None, run: TrainingRun) -> list[str]:
     """What the run before did otherwise, and the weights that it handed over."""
     if before is None:
         return []
-    told = "; ".join(differences(_shown(before.spec), _shown(run.spec)))
+    told = "; ".join(told_apart(_shown(before.spec), _shown(run.spec)))
     result = run.result() or {}
     return [
         "",

@@ -69,7 +69,7 @@ def recorded(path: Path) -> int:
 
 def on_disk(path: Path) -> list[int]:
     """Outputs of every cell, read from the tables themselves."""
-    if not (path / "study.yaml").exists():
+    if not (path / "strop.json").exists():
         return [0] * CELLS
     try:
         return [len(cell.indices()) for cell in Run.open(path).cells()]

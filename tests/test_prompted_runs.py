@@ -99,7 +99,7 @@ def test_cells_without_prompts_keep_their_columns(tmp_path: Path) -> None:
     assert names[-1] == "changed"
     assert not (tmp_path / "prompts").exists()
     assert cell.prompts() is None
-    assert "prompts" not in (tmp_path / "study.yaml").read_text()
+    assert "prompts" not in (tmp_path / "strop.json").read_text()
 
 
 def test_other_prompts_are_another_cell(tales: Any, tmp_path: Path) -> None:

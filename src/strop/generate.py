@@ -181,8 +181,6 @@ def sample_cells(
         asked["outputs"] = counts
     if prompts is not None:
         asked["prompts"] = prompts.model_dump(mode="json")
-    if not force:
-        cells = [_as_begun(out, cell, count) for cell, count in zip(cells, counts, strict=True)]
     run = Run.prepare(out, asked, cells, force=force, grow=grow)
     if canvases is not None:
         # Rows of the same ids under other names keep the names that outputs here have already.
@@ -289,26 +287,6 @@ def cell_spec(
         checkpoint=denoiser.spec, sampler=sampler, length=length, prompts=prompts
     )
     return CellSpec.of(generator, seed, batch)
-
-
-def _as_begun(out: str | os.PathLike[str], cell: CellSpec, n: int) -> CellSpec:
-    """The cell; or the one in its place whose random stream is an earlier one, if it is complete.
-
-    What has been drawn is as good as ever, but no more outputs of its kind can be.
-    """
-    begun = Run(out).of_earlier_stream(cell)
-    if begun is None:
-        return cell
-    missing = n - len(begun.indices() & set(range(n)))
-    if not missing:
-        return begun.spec
-    raise UserError(
-        "The sampler's random numbers are not those that this cell was begun with.",
-        where=begun.path,
-        got=f"{n - missing} of {n} outputs, drawn from version {begun.spec.stream} of its stream",
-        expected=f"version {cell.stream}, which is installed, or all outputs that are asked for",
-        fix="start a new run: choose another `out`, or start this one anew with `force`",
-    )
 
 
 def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:

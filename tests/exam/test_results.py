@@ -88,7 +88,7 @@ def _output(index: int, text: str, temperature: float) -> Output:
     ended = temperature < 2
     ids = np.array([1, 2, 3, END, 4, 5] if ended else [1, 2, 3, 4, 5, 6], np.int64)
     words = f"{text}<end>and on" if ended else text
-    return Output(index, ids, 4, 0.5, 0, text=words, prompt=f"p/{index}")
+    return Output(index, ids, 4, 0.5, 0, np.zeros_like(ids), text=words, prompt=f"p/{index}")
 
 
 @pytest.fixture

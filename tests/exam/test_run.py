@@ -136,9 +136,9 @@ def test_force_starts_anew(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "sums"
     shutil.copytree(small, out)
     (out / "mine").mkdir()
-    (out / "mine" / "study.yaml").write_text("mine")
+    (out / "mine" / "strop.json").write_text("mine")
     found = run_task("sums", AR, out, temperatures=(1,), seeds=1, limit=1, force=True)
-    assert (out / "mine" / "study.yaml").read_text() == "mine"
+    assert (out / "mine" / "strop.json").read_text() == "mine"
     assert [(s.temperature, len(s.index)) for s in found.settings] == [(1.0, 1)]
 
 
@@ -205,8 +205,9 @@ class TestRefusals:
     def test_a_task_that_changed(self, small: Path, tmp_path: Path) -> None:
         out = tmp_path / "sums"
         shutil.copytree(small, out)
-        document = json.loads((out / "task.json").read_text())
-        (out / "task.json").write_text(json.dumps({**document, "fingerprint": "0" * 16}))
+        document = json.loads((out / "strop.json").read_text())
+        document["asked"]["fingerprint"] = "0" * 16
+        (out / "strop.json").write_text(json.dumps(document))
         for call in (lambda: score_task(out), lambda: run_task("sums", AR, out, limit=1)):
             with pytest.raises(UserError, match="has changed since"):
                 call()
@@ -218,9 +219,15 @@ class TestRefusals:
         with pytest.raises(UserError, match="no task run"):
             Exam.open(tmp_path)
 
-    def test_a_damaged_task_json(self, small: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("asked", [{}, {"task": "sums", "checkpoints": [3]}])
+    def test_a_damaged_mark(self, small: Path, tmp_path: Path, asked: dict[str, object]) -> None:
         out = tmp_path / "sums"
         shutil.copytree(small, out)
-        (out / "task.json").write_text('{"format": 1, "task": "sums"}')
-        with pytest.raises(UserError, match="damaged"):
-            results(out)
+        document = json.loads((out / "strop.json").read_text())
+        for text in (json.dumps({**document, "asked": asked}), "{"):
+            (out / "strop.json").write_text(text)
+            for call in (lambda: results(out), lambda: run_task("sums", AR, out, limit=1)):
+                with pytest.raises(UserError, match="damaged") as caught:
+                    call()
+                assert caught.value.where == str(out / "strop.json")
+        assert "`force`" in str(caught.value.fix)

@@ -44,7 +44,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    return json.loads((path / "audit.json").read_text())
+    return json.loads((path / "result.json").read_text())
 
 
 def test_the_table_is_what_direct_scoring_gives(audited: Path) -> None:

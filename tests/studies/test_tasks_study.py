@@ -71,7 +71,7 @@ def test_modes_lie_apart_and_are_all_described(run: Path, call: Called) -> None:
     words = ("study", "tasks", run / "random", "--task", "sums", "--temperature", "0")
     code, document, _ = call(*words, "--limit", 2, "--protocol", "parallel", "-o", run / "out")
     assert code == 0
-    assert (run / "out/tasks/sums-parallel/task.json").exists()
+    assert (run / "out/tasks/sums-parallel/strop.json").exists()
     [row] = document["rows"]
     assert row["sampler"]["settings"]["commit"] == "threshold"
     assert row["sampler"]["settings"]["block_length"] == 24

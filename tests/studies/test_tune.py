@@ -39,7 +39,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    return json.loads((path / "tune.json").read_text())
+    return json.loads((path / "result.json").read_text())
 
 
 def drawn(path: Path) -> dict[str, int]:
@@ -142,7 +142,7 @@ def test_a_damaged_journal_is_told(tuned: Path, tmp_path: Path, call: Called) ->
 
     path = tmp_path / "run"
     shutil.copytree(tuned, path)
-    (path / "tune.json").unlink()
+    (path / "result.json").unlink()
     journal = path / "tune" / JOURNAL
     journal.write_text("garbage\n" + journal.read_text())
     code, found, _ = call("tune", *WIDE, *SMALL, "-o", path)

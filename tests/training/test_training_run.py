@@ -349,8 +349,10 @@ def test_disk_full_while_saving_leaves_the_last_state(corpus, monkeypatch):
 
 def test_two_trainers_in_one_directory(corpus):
     spec = read_spec(toy.config())
-    run = TrainingRun.prepare(corpus / "run", spec)
-    with run.writing(), pytest.raises(UserError, match="Another process"):
+    with (
+        TrainingRun.prepared(corpus / "run", spec),
+        pytest.raises(UserError, match="Another process"),
+    ):
         train(corpus)
 
 

@@ -148,9 +148,9 @@ def sample(
     engine.refuse_force(force)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
-    from strop.store import Run
+    from strop.store import Folder
 
-    Run.refuse_strangers(out)
+    Folder(out, "run", "sample").refuse_strangers()
     own = named("--settings", settings)
     common = {
         "name": sampler or default_sampler("mdlm"),

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
     )
     for _, record in sorted(STUDIES.here().items()):
-        _add(group if record.own_folder and not record.verb else app, record)
+        _add(group if record.kind == "study" else app, record)
     app.add_typer(group, name="study")
 
 
@@ -176,10 +176,9 @@ def tell(ask: Ask, result: Result, as_json: bool) -> None:
         output.emit({"run": str(ask.out), **result.document()})
     else:
         _print(result)
-    if ask.study.own_folder:
-        names = ["result.json", "table.csv"]
-        names += [f"{ask.study.name}.{kind}" for kind in ("svg", "png")] if ask.study.draw else []
-        output.note(f"written: {', '.join(names)} in {quoted(ask.out)}")
+    names = ["result.json", "table.csv"]
+    names += [f"{ask.study.name}.{kind}" for kind in ("svg", "png")] if ask.study.draw else []
+    output.note(f"written: {', '.join(names)} in {quoted(ask.out)}")
     if result.missing is not None:
         output.note(f"strop: {result.missing}; run the same command again")
         raise typer.Exit(2)

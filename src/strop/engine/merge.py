@@ -11,7 +11,7 @@ import numpy as np
 
 from strop.engine.plan import refuse_missing, spelled
 from strop.errors import UserError
-from strop.store import Cell, Run
+from strop.store import Cell, Folder, Run
 from strop.store.differences import differences
 from strop.store.tables import token_ids
 
@@ -37,12 +37,19 @@ def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike
     first = runs[0]
     counts = {id_: max(run.wanted()[id_] for run in runs) for id_ in first.wanted()}
     asked = {**first.asked, "n": max(counts.values()), "outputs": list(counts.values())}
-    merged = Run.prepare(out, asked, [cell.spec for cell in first.cells()])
+    folder = Folder(out, *_whose(runs))
+    merged = Run.prepare(folder, asked, [cell.spec for cell in first.cells()])
     for run in runs:
         _take_in(run, merged)
     for cell in merged.cells():
         cell.merge()
     return merged
+
+
+def _whose(runs: Sequence[Run]) -> tuple[str, str]:
+    """Kind and owner of what shards drew apart: an audit's goes on as an audit."""
+    whose = {(mark.kind, mark.owner) for run in runs if (mark := run.mark) is not None}
+    return whose.pop() if len(whose) == 1 else ("run", "merge")
 
 
 def refuse_gaps(run: Run) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from strop.batches import BatchSize
@@ -15,7 +14,7 @@ from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name, whole_number
 from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
-from strop.exam.folder import Exam
+from strop.exam.folder import OWNER, Exam
 from strop.exam.grading import grade_cell
 from strop.exam.sittings import Results, ungraded
 from strop.generate import sample_cells
@@ -24,7 +23,7 @@ from strop.prompts import Canvases
 from strop.records import Precision
 from strop.samplers import check_model
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
-from strop.store import Cell, Run
+from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Box, Task, find_box
 from strop.tasks.trial import probe
 
@@ -114,8 +113,8 @@ def run_task(
         # Only now: what cannot be asked must not stand in the run.
         exam, candidate = exam.enter(candidate)
         note(decided(candidate))
-        out = exam.run(candidate.label).path
-        for cells in _drawn(model, canvases, specs, out, asked):
+        place = Folder(exam.path / candidate.label, "run", OWNER)
+        for cells in _drawn(model, canvases, specs, place, asked):
             for cell in cells:
                 grade_cell(cell, record, candidate, box, progress)
         del model  # before the next one is loaded
@@ -153,7 +152,7 @@ class _Asked:
 
 
 def _drawn(
-    model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Path, asked: _Asked
+    model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Folder, asked: _Asked
 ) -> Iterable[list[Cell]]:
     """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
 

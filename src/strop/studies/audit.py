@@ -13,7 +13,6 @@ The standard is the family's own sampler and finish at temperature 1, in float64
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -283,7 +282,7 @@ def _run(ask: Ask) -> Result:
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]
     n = [counts[m][0] if m in counts else max(c for c, _ in counts.values()) for m, _ in cells]
-    drawn = draw(ask, model, cells, ask.out, n=n)
+    drawn = draw(ask, model, cells, ask.folder or ask.out, n=n)
     table = score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
     digest = write_selection(
@@ -306,9 +305,8 @@ def _run(ask: Ask) -> Result:
         gains,
         chosen.left_out,
     )
-    result = audit.result(ask, [one.spec.name for one in evaluators])
-    _write(ask.out, audit, result)
-    return result
+    _write(ask.out, audit)
+    return audit.result(ask, [one.spec.name for one in evaluators])
 
 
 def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
@@ -406,40 +404,32 @@ def _gains(
 def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
     """Write choices with their hashes before anything is judged; earlier ones stay on record."""
     from strop.disk import write
+    from strop.store.documents import as_json, damaged, parsed
     from strop.store.layout import SELECTION
 
     digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
     path = out / SELECTION
     before: list[Any] = []
-    if path.exists():
-        try:
-            old = json.loads(path.read_bytes())
-            before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                "The record of earlier choices is damaged.",
-                where=path,
-                got=str(error)[:200],
-                fix=f"restore {path}, or delete it: only the record is lost",
-            ) from None
-    document = {"sha256": digest, "selections": now, "earlier": before}
-    write(path, (json.dumps(document, indent=2) + "\n").encode())
+    try:
+        old = parsed(path)
+        before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
+    except FileNotFoundError:
+        """Nothing was chosen before."""
+    except (ValueError, KeyError, TypeError) as error:
+        fix = f"restore {path}, or delete it: only the record of earlier choices is lost"
+        raise damaged(path, repr(error), fix) from None
+    write(path, as_json({"sha256": digest, "selections": now, "earlier": before}))
     return digest
 
 
-def _write(out: Path, audit: Audit, result: Result) -> None:
-    """The result, and a file of samplers per rule that chose."""
+def _write(out: Path, audit: Audit) -> None:
+    """A file of samplers per rule that chose."""
     from strop.disk import write
-    from strop.store import FORMAT
-    from strop.store.documents import as_json
-    from strop.store.layout import AUDIT
 
     for rule in RULES:
         (out / f"sampler-{rule}.yaml").unlink(missing_ok=True)  # of an earlier choice
     for rule, one in audit.selections.items():
         write(out / f"sampler-{rule}.yaml", _yaml(one, audit.gains))
-    document = {"format": FORMAT, "study": STUDY.name, **result.document()}
-    write(out / AUDIT, as_json(document))
 
 
 def _yaml(selection: Selection, gains: Sequence[Gain]) -> bytes:
@@ -541,7 +531,7 @@ STUDY = Study(
     ),
     run=_run,
     check=_check,
-    own_folder=False,
+    kind="audit",
     next=lambda ask: f"strop report {quoted(ask.out)} -o {quoted(ask.out)}/report.html",
     examples=(
         "strop audit --steps 4,16 -n 32 -o runs/audit",

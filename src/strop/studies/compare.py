@@ -92,11 +92,6 @@ def _run(ask: Ask) -> Result:
     from strop.studies.compare_equal import equal_steps, same_length
     from strop.studies.compare_looks import look_number
 
-    if ask["force"]:
-        import shutil
-
-        for name in RUNS:
-            shutil.rmtree(ask.out / name, ignore_errors=True)
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
     named_sides = _named(ask)
     models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
@@ -312,8 +307,8 @@ STUDY = Study(
     run=_run,
     draw=draw,
     check=_check,
+    kind="comparison",
     runs=RUNS,
-    verb=True,
     next=lambda ask: report_command(ask.out),
     examples=(
         "strop compare --smoke -o runs/compare",

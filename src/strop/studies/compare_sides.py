@@ -26,6 +26,7 @@ from strop.metrics.metric import VENDI
 from strop.records import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec import SamplerSpec
+from strop.store import Folder
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
@@ -161,14 +162,15 @@ def _file(path: Path) -> dict[str, Any]:
 
 def _kind(source: str) -> Kind:
     from strop.groupeval.inputs import READERS, holds_texts
-    from strop.store.layout import RESULT, STUDY
+    from strop.store import KINDS, read_mark
 
     path = Path(source.rpartition(CELL)[0] or source)
-    if (path / STUDY).is_file():
+    mark = read_mark(path)
+    if mark is not None and mark.holds_cells:
         return "pool"
-    if (path / RESULT).is_file():
+    if mark is not None and mark.kind != "training":  # whose checkpoints are named
         raise UserError(
-            "The directory is that of a study, not a run.",
+            f"The directory is that of a {KINDS[mark.kind].words}, not a run.",
             where=source,
             expected="a checkpoint, RUN@CELL, texts, or a YAML file of a side",
             fix="name one of the runs inside it",
@@ -232,10 +234,11 @@ class Outputs:
         self._known: dict[Any, Point] = {}
 
     @property
-    def run(self) -> Path:
+    def run(self) -> Folder:
         """Where the cells of the checkpoint lie; sides of one checkpoint share them."""
         assert self.model is not None
-        return self._ask.out / "runs" / self.model.spec.sha256[:16]
+        place = self._ask.out / "runs" / self.model.spec.sha256[:16]
+        return Folder(place, "run", self._ask.study.name)
 
     def spec(self, steps: int, **fields: Any) -> SamplerSpec:
         """The published sampler at a budget, with some fields changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from strop.metrics.frame import Frame, Measured
     from strop.metrics.measure import Scorers
     from strop.prompts import Canvases
-    from strop.store import Cell
+    from strop.store import Cell, Folder
 
 __all__ = [
     "GROUP",
@@ -220,7 +221,7 @@ def draw(
     ask: Ask,
     model: Model,
     cells: Sequence[tuple[int, OperatingPoint]],
-    out: Path,
+    out: Path | Folder,
     *,
     n: int | Sequence[int] | None = None,
     seed: int | None = None,
@@ -236,7 +237,7 @@ def draw(
     from strop.denoisers.base import usable_length
     from strop.generate import sample_cells
     from strop.metrics.guard import held_out_guard
-    from strop.store import Run
+    from strop.store import Folder, Run
 
     given = ask.values.get("held_out")
     if given is not None:  # a file that cannot be read is better found before hours of work
@@ -248,7 +249,7 @@ def draw(
         seed=root,
         length=ask.values.get("length"),
         canvases=canvases_of_ask(ask, model),
-        out=out,
+        out=out if isinstance(out, Folder) else Folder(out, "run", ask.study.name),
         force=bool(ask.values.get("force")),
         progress=ask.progress,
         engine=ask.engine,
@@ -260,7 +261,7 @@ def _finished(
     ask: Ask,
     model: Late,
     cells: Sequence[tuple[int, OperatingPoint]],
-    out: Path,
+    out: Path | Folder,
     n: int | Sequence[int],
     seed: int,
 ) -> list[Cell] | None:
@@ -271,13 +272,12 @@ def _finished(
     """
     from strop.spec import CellSpec, GeneratorSpec
     from strop.store import Run
-    from strop.store.layout import STUDY
 
     said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
     length = ask.values.get("length") or model.facts["length"]
     samplers = [point.at(steps) for steps, point in cells]
     dense = any(one.implementation == "dense" for one in samplers)
-    if any(said) or dense or not (out / STUDY).is_file():
+    if any(said) or dense or not _marked(out):
         return None
     wanted = {}
     counts = [n] * len(samplers) if isinstance(n, int) else n
@@ -293,6 +293,17 @@ def _finished(
     here = run.cells()
     complete = all(cell.indices() >= set(range(wanted[cell.id])) for cell in here)
     return here if complete else None
+
+
+def _marked(out: str | os.PathLike[str]) -> bool:
+    """Whether a run says what was asked of it; one whose mark is lost or damaged gets it again."""
+    from strop.store import Run
+    from strop.store.documents import Damaged
+
+    try:
+        return Run(out).mark is not None
+    except Damaged:
+        return False
 
 
 def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
@@ -352,7 +363,7 @@ def measure_cells(
     ask: Ask,
     source: str,
     cells: Sequence[tuple[int, OperatingPoint]],
-    out: Path,
+    out: Path | Folder,
     *,
     n: int | Sequence[int] | None = None,
     model: Model | None = None,

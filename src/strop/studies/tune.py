@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from strop.errors import UserError
 from strop.metrics.metric import CALLS, GEQ, SECONDS
 from strop.metrics.number import Number
 from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.store import Folder
 from strop.studies import parameters
 from strop.studies.audit import write_selection
 from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, scorers, standard
@@ -124,9 +125,9 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
-    done = _answered(ask)
-    if done is not None:
-        return done
+    from strop.disk import write
+    from strop.generate import sample_cells
+
     model = load(ask, ask.sources[0])
     canvases, own, start = canvases_of_ask(ask, model), {}, 0
     if ask["task"] is not None:
@@ -134,7 +135,7 @@ def _run(ask: Ask) -> Result:
         canvases, own["task"] = side.canvases, side.scorer
         start = _unseen(ask, side.problems)
     if ask["force"]:
-        _start_anew(ask, model, canvases)
+        sample_cells(model, [], n=[], out=ask.folder or ask.out, canvases=canvases, force=True)
     guard = _guard(ask, model, canvases)
     if _asks_for(ask, GEQ.name):
         own[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
@@ -143,9 +144,8 @@ def _run(ask: Ask) -> Result:
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
     gains = _gains(ask, model, canvases, by, chosen, digest, start)
-    result = as_result(ask, model, guard, Number.of(_objective(ask)), gains)
-    _write(ask, gains, result)
-    return result
+    write(ask.out / YAML, as_yaml(gains))
+    return as_result(ask, model, guard, Number.of(_objective(ask)), gains)
 
 
 def _objective(ask: Ask) -> str:
@@ -199,7 +199,7 @@ def _search(
             model,
             None,
             space,
-            out=ask.out,
+            out=ask.folder or ask.out,
             budget=ask["budget"],
             search=search,
             guard=guard,
@@ -233,27 +233,15 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
 
     given = ask["held_out"]
     if given is not None:  # the run that keeps it must be there
-        Bench(model, ask.out, scorers(ask), length=ask["length"], canvases=canvases).cells(())
+        Bench(
+            model, ask.folder or ask.out, scorers(ask), length=ask["length"], canvases=canvases
+        ).cells(())
     return guard_of(
         plain_generator(model, ask["length"], canvases),
         Run(ask.out),
         held_out=None if given is None else Path(given),
         vocabulary=model,
     )
-
-
-def _start_anew(ask: Ask, model: Model, canvases: Canvases | None) -> None:
-    """Remove what an earlier search left, outputs included."""
-    import shutil
-
-    from strop.generate import sample_cells
-    from strop.store.layout import FRESH, SELECTION, TUNE
-
-    sample_cells(model, [], n=[], out=ask.out, canvases=canvases, force=True)
-    for name in (TUNE, SELECTION, YAML, "tune.svg", "tune.png"):
-        (ask.out / name).unlink(missing_ok=True)
-    for name in (FOLDER, FRESH):
-        shutil.rmtree(ask.out / name, ignore_errors=True)
 
 
 # ---------------------------------------------------------------- fresh outputs
@@ -277,7 +265,7 @@ def _gains(
     span = (start, start + ask["fresh_n"])
     bench = Bench(
         model,
-        ask.out / FRESH / digest[:16],
+        Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
         by,
         seed=(ask["seed"] + 1) % SEED_LIMIT,
         length=ask["length"],
@@ -356,41 +344,6 @@ def _stamps(place: Path) -> list[list[Any]]:
     return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
 
 
-def _answered(ask: Ask) -> Result | None:
-    """What the same command found, if it came to an end."""
-    from strop.store.documents import parsed
-    from strop.store.layout import TUNE
-
-    if ask["force"]:
-        return None
-    try:
-        document = parsed(ask.out / TUNE)
-        if document["command"] != _command(ask):
-            return None
-        return Result.read(document)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None  # the outputs are there, and the answer follows from them
-
-
-def _write(ask: Ask, gains: Sequence[Gain], result: Result) -> None:
-    from strop.disk import write
-    from strop.figures import write_figure
-    from strop.store import FORMAT
-    from strop.store.documents import as_json
-    from strop.store.layout import TUNE
-
-    write(ask.out / YAML, as_yaml(gains))
-    write_figure(lambda: draw_figure(result), [ask.out / f"tune.{kind}" for kind in ("svg", "png")])
-    # Last: it says that the search is complete.
-    document = {
-        "format": FORMAT,
-        "study": STUDY.name,
-        **result.document(),
-        "command": _command(ask),
-    }
-    write(ask.out / TUNE, as_json(document))
-
-
 STUDY = Study(
     name="tune",
     title="Which setting of its samplers suits a checkpoint best?",
@@ -466,7 +419,8 @@ STUDY = Study(
     run=_run,
     draw=draw_figure,
     check=_check,
-    own_folder=False,
+    kind="search",
+    stamp=_command,
     next=lambda ask: (
         f"strop sample {quoted(Path(ask.sources[0]))} --spec {quoted(ask.out / YAML)} "
         f"-n 128 -o {quoted(ask.out)}-outputs"

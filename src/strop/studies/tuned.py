@@ -127,7 +127,7 @@ class Bench:
     def __init__(
         self,
         model: Model,
-        out: Path,
+        out: str | os.PathLike[str],
         by: Scorers,
         *,
         seed: int = 0,
@@ -265,7 +265,7 @@ def tuned(
         by = Scorers([] if load is None else [load], (span,), progress=progress)
     bench = Bench(
         model,
-        Path(out),
+        out,
         by,
         seed=seed,
         length=length,

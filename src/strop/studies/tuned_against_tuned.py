@@ -17,6 +17,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.metrics.number import Number
 from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
+from strop.store import Folder
 from strop.studies import parameters
 from strop.studies.measure import load, scorers
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
@@ -97,7 +98,7 @@ def _run(ask: Ask) -> Result:
                 model,
                 None,
                 space,
-                out=ask.out / SEARCH,
+                out=Folder(ask.out / SEARCH, "run", ask.study.name),
                 budget=ask["budget"],
                 search=Search(first=ask["first"], most=ask["n"]),
                 guard=guard,
@@ -112,7 +113,7 @@ def _run(ask: Ask) -> Result:
             ask,
             Bench(
                 model,
-                ask.out / FRESH,
+                Folder(ask.out / FRESH, "run", ask.study.name),
                 by,
                 seed=(ask["seed"] + 1) % SEED_LIMIT,
                 length=ask["length"],

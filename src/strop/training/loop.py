@@ -137,8 +137,7 @@ def _check_early(spec: TrainSpec, fabric: Any) -> None:
 def _alone(fabric: Any, out: str | os.PathLike[str], spec: TrainSpec) -> Iterator[TrainingRun]:
     """The run, held by the first process for all."""
     if fabric.global_rank == 0:
-        run = TrainingRun.prepare(out, spec)
-        with run.writing():
+        with TrainingRun.prepared(out, spec) as run:
             fabric.barrier()
             yield run
     else:
