@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from strop.assets import MODELS
 from strop.errors import UserError
 from strop.exam import Exam, results, run_task, score_task
 from strop.exam.folder import label_of
+from strop.registry import register, resolve
 from strop.store import Run
+from strop.tasks import TASKS, Box, Filter, Item, Verdict
 from tiny_models import command, environment, wait_for
 
 AR = "embedded:sums-ar"
@@ -231,3 +234,37 @@ class TestRefusals:
                     call()
                 assert caught.value.where == str(out / "strop.json")
         assert "`force`" in str(caught.value.fix)
+
+
+def test_a_task_whose_own_code_fails_is_graded_to_the_end(small: Path, tmp_path: Path) -> None:
+    """Verdicts and answers of a run with responses that a filter or the check cannot read."""
+    sums = TASKS["sums"]
+
+    def extract(item: Item, response: str) -> str | None:
+        if item.id == "sums/1":
+            raise ValueError("cannot read this")
+        return resolve(sums.filters[0].extract)(item, response)
+
+    def check(item: Item, answer: str, box: Box | None) -> Verdict:
+        if item.id == "sums/2":
+            raise ArithmeticError("cannot check this")
+        return resolve(sums.check)(item, answer, box)
+
+    changed = replace(
+        sums, name="fragile", filters=(Filter("last", extract),), check=check, version="1"
+    )
+    notes: list[str] = []
+    register(changed)
+    try:
+        run_task(changed, AR, tmp_path / "run", temperatures=(0,), limit=3, note=notes.append)
+        found = score_task(tmp_path / "run")  # reads what was kept, and has nothing to do
+        answered = found.greedy("sums-ar").answered()
+    finally:
+        TASKS.forget("fragile")
+    expected = [one.outcomes["last"] for one in results(small).greedy("sums-ar").answered()]
+    outcomes = [one.outcomes["last"] for one in answered]
+    assert outcomes == [expected[0], "invalid", "invalid"]
+    assert [one.answers["last"] is None for one in answered] == [False, True, False]
+    [warning] = [one for one in notes if one.startswith("warning")]
+    assert "failed on 2 responses of sums-ar" in warning
+    assert "sums/1: the filter last raised ValueError: cannot read this" in warning

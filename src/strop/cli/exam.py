@@ -169,7 +169,7 @@ def score(
     from strop.exam import score_task
 
     with output.warnings_noted(), reporter() as bar:
-        found = score_task(run, unsafe_run=unsafe_run, progress=bar)
+        found = score_task(run, unsafe_run=unsafe_run, progress=bar, note=output.note)
     _tell(found, against, as_json)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.foreign import load_foreign, quiet
 from strop.checkpoints.transformer import TransformerShape, check_sizes, stored_sizes
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.loading import Loading
@@ -21,7 +22,6 @@ from strop.denoisers.pretrained import (
     directory_of,
     first_line,
     pinned,
-    quiet,
     weight_files,
 )
 from strop.denoisers.pretrained_options import LoadOptions, load_options
@@ -139,13 +139,13 @@ def _network(
         passed.setdefault("device_map", {"": str(place)})
 
     def load() -> Any:
-        return getattr(transformers, f"{release.architecture}ForCausalLM").from_pretrained(
-            str(directory),
+        return load_foreign(
+            f"{release.architecture}ForCausalLM",
+            directory,
             config=config,
             key_mapping=dict(release.renaming) or None,
             dtype=getattr(torch, options.dtype),
             use_safetensors=True,
-            local_files_only=True,
             output_loading_info=True,
             **passed,
         )

@@ -24,8 +24,7 @@ from strop.records import Precision
 from strop.samplers import check_model
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 from strop.store import Cell, Folder, Run
-from strop.tasks import TASKS, Box, Task, find_box
-from strop.tasks.trial import probe
+from strop.tasks import TASKS, Task, ready
 
 __all__ = ["TEMPERATURES", "run_task", "score_task"]
 
@@ -90,7 +89,7 @@ def run_task(
     )
     if bos not in (None, "tokenizer", "always", "never"):
         raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
-    box = _box(record, unsafe_run)
+    box = ready(record, unsafe_run=unsafe_run)
     _check_sources(sources, revision)
     length = record.length if length is None else whole_number("length", length, 1, OUTPUT_LIMIT)
     exam = Exam.make(out, record, length, force=force)
@@ -116,13 +115,17 @@ def run_task(
         place = Folder(exam.path / candidate.label, "run", OWNER)
         for cells in _drawn(model, canvases, specs, place, asked):
             for cell in cells:
-                grade_cell(cell, record, candidate, box, progress)
+                grade_cell(cell, record, candidate, box, progress, note)
         del model  # before the next one is loaded
     return Results.of(exam)
 
 
 def score_task(
-    run: str | os.PathLike[str], *, unsafe_run: bool = False, progress: Progress | None = None
+    run: str | os.PathLike[str],
+    *,
+    unsafe_run: bool = False,
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Results:
     """Grade what has no verdict yet; needs no model, and no sandbox if there is nothing to do."""
     exam = Exam.open(run)
@@ -133,9 +136,9 @@ def score_task(
         if ungraded(exam, candidate, cell)
     ]
     if waiting:
-        box = _box(exam.task, unsafe_run)
+        box = ready(exam.task, unsafe_run=unsafe_run)
         for candidate, cell in waiting:
-            grade_cell(cell, exam.task, candidate, box, progress)
+            grade_cell(cell, exam.task, candidate, box, progress, note)
     return Results.of(exam)
 
 
@@ -218,12 +221,3 @@ def _limited(task: Task, limit: int | None) -> int:
     if limit is None:
         return count
     return min(whole_number("limit", limit, 1, OUTPUT_LIMIT), count)
-
-
-def _box(task: Task, unsafe_run: bool) -> Box | None:
-    """Where programs run; refused before anything is drawn."""
-    if not task.sandboxed:
-        return None
-    box = find_box(unsafe_run=unsafe_run)
-    probe(box)
-    return box

@@ -49,11 +49,11 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
         return None
     from strop.exam.asking import candidate_of, decided
     from strop.exam.grading import Grader
-    from strop.tasks import TASKS, find_box
+    from strop.tasks import TASKS, ready
 
     task, candidate = TASKS[ask["task"]], candidate_of(model, ask.sources[0], None, None)
     ask.note(decided(candidate))
-    return Grader(task, candidate, find_box() if task.sandboxed else None)
+    return Grader(task, candidate, ready(task))
 
 
 def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.float64]:

@@ -47,11 +47,11 @@ def task_side(
     """The problems as the model reads them, and who grades its responses."""
     from strop.exam.asking import candidate_of, canvases_of_task
     from strop.exam.grading import grade_cell, task_metric
-    from strop.tasks import TASKS, find_box
+    from strop.tasks import TASKS, ready
 
     task = TASKS.find(name, where="`task`")
     candidate = candidate_of(model, model.source, None, None)
-    box = find_box() if task.sandboxed else None
+    box = ready(task)
     canvases = canvases_of_task(model, candidate, task, task.length if length is None else length)
 
     def score(cell: Cell) -> MetricSpec:

@@ -36,11 +36,14 @@ def trial(box: Box, program: str, case: Mapping[str, str]) -> Verdict:
     """Run a program against the tests of its problem: `prompt`, `entry_point`, `test`."""
     if len(program) > SOURCE:
         return Verdict("invalid", "the program is too long")
-    with tempfile.TemporaryFile() as job:
-        job.write(json.dumps({**case, "program": program}).encode())
-        job.seek(0)
-        with _started(box, job) as (player, checker):
-            return _watched(box, player, checker)
+    try:
+        with tempfile.TemporaryFile() as job:
+            job.write(json.dumps({**case, "program": program}).encode())
+            job.seek(0)
+            with _started(box, job) as (player, checker):
+                return _watched(box, player, checker)
+    except OSError as error:  # no room, no processes, a bubblewrap that is no program
+        return Verdict("lost", f"the sandbox cannot be started: {error}")
 
 
 def probe(box: Box) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import read_checkpoint
 from strop.checkpoints.config import infer_shape
 from strop.checkpoints.files import read_json_object
+from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.dit import DiT
 from strop.denoisers.llada import RELEASE
 from strop.denoisers.load import load_model
@@ -109,9 +110,8 @@ def _module(checkpoint: Path) -> Trainable:
         model: Any = load_model(checkpoint, device="cpu", dtype="float32")
         return BothWays(model.network, model.mask_id, torch.float32)
     if kind is not None:
-        from transformers import AutoModelForCausalLM
-
-        return Causal(AutoModelForCausalLM.from_pretrained(checkpoint), torch.float32)
+        network = load_foreign("AutoModelForCausalLM", checkpoint, use_safetensors=True)
+        return Causal(network, torch.float32)
     read = read_checkpoint(checkpoint)
     network = DiT(infer_shape(read))
     network.load_state_dict({k: v.float() for k, v in read.tensors.items()})
