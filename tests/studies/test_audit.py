@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from called import Called
 
-from conftest import Called
 from strop.cli.main import run
 from strop.metrics import Interval
 from strop.metrics.guard import Guard

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called import Called
 
-from conftest import Called
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.spec import SamplerSpec

@@ -15,10 +15,10 @@ from small_tasks import CAUSAL, worse
 
 sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
 
+from called import Called
 from scripted_server import Action, serving
 
 import strop
-from conftest import Called
 from strop.errors import UserError
 from strop.exam import Answered, Exam, Results, run_task
 from strop.groupeval import Series, judge_spec, list_series

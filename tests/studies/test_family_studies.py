@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from called import Called
 
 import strop
-from conftest import Called
 from strop import studies
 from strop.cli.main import run
 from strop.errors import UserError

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from conftest import Called
+from called import Called
 
 sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
 

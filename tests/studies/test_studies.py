@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from called import Called
 
 import strop
-from conftest import Called
 from strop import metrics, studies
 from strop.cli.main import run
 from strop.errors import UserError

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called import Called
 from small_tasks import CAUSAL, random_llada
 
-from conftest import Called
 from strop.assets.known import known_models
 from strop.errors import UserError
 from strop.exam import Exam, Results

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from called import Called
 from test_audit import held_out
 
-from conftest import Called
 from strop.cli.main import run
 from strop.metrics.number import Number
 from strop.spec import SamplerSpec

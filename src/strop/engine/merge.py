@@ -102,6 +102,10 @@ def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
         new["index"].to_numpy(), old["index"].to_numpy(), return_indices=True
     )
     differ = (token_ids(new, cell.spec)[ours] != token_ids(old, cell.spec)[theirs]).any(1)
+    for name in ("text", "nfe"):  # a text that one of them could not write is no difference
+        mine, other = new[name].take(ours).to_pylist(), old[name].take(theirs).to_pylist()
+        pairs = zip(mine, other, strict=True)
+        differ |= np.array([None not in pair and pair[0] != pair[1] for pair in pairs], bool)
     if differ.any():
         raise UserError(
             "Two runs have different outputs under one number.",
