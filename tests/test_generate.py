@@ -12,7 +12,7 @@ import torch
 import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import Denoiser
-from strop.generate import cell_spec, sample_cells
+from strop.draw import cell_spec, sample_cells
 from strop.pool import Output
 from strop.store import Cell, Run
 

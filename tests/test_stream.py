@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from strop import SamplerSpec, TabularDenoiser
+from strop.draw import cell_spec
 from strop.errors import UserError
-from strop.generate import cell_spec
 from strop.metrics.score import score_outputs
 from strop.pool import Output
 from strop.spec import MetricSpec

@@ -11,8 +11,8 @@ import pytest
 import strop
 from strop import SamplerSpec, TabularDenoiser
 from strop.cli.main import run
+from strop.draw import cell_spec, sample_cells
 from strop.errors import UserError
-from strop.generate import cell_spec, sample_cells
 from strop.records import SAMPLERS, Sampler
 from strop.spec import CellSpec, CheckpointSpec, DenseBatch, GeneratorSpec
 from strop.store import Run

@@ -136,7 +136,7 @@ def test_two_drivers_share_the_units_of_one_run(
 FULL = """
 import resource, sys
 from strop.cli.main import run
-import strop.generate, strop.engine.outputs  # everything is loaded before the disk is full
+import strop.draw, strop.engine.outputs  # everything is loaded before the disk is full
 strop.engine.outputs.FLUSH_SECONDS = 0.01
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.exit(run(sys.argv[2:]))

@@ -42,7 +42,7 @@ code = run(json.loads(sys.argv[1]))
 assert code == 0, code
 
 import strop
-from strop.drawing import DrawJob, recipe_of
+from strop.draw.worker import DrawJob, recipe_of
 from strop.checkpoints.checkpoint import fingerprint
 from strop.engine import rays
 from strop.errors import UserError

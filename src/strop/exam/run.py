@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from strop.batches import BatchSize
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
+from strop.draw import sample_cells
+from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name, whole_number
@@ -18,7 +19,6 @@ from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
 from strop.exam.folder import Exam
 from strop.exam.grading import grade_cell
 from strop.exam.sittings import Results, ungraded
-from strop.generate import sample_cells
 from strop.progress import Progress
 from strop.prompts import Canvases
 from strop.records import Precision

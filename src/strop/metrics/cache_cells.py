@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
-from strop.drawing import ModelJob
+from strop.draw.worker import ModelJob
 from strop.samplers.caches import Bench, Outputs
 from strop.samplers.machinery.shadows import Laws
 from strop.session import new_session

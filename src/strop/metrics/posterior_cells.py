@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
-from strop.drawing import ModelJob, what_to_load
+from strop.draw.worker import ModelJob, what_to_load
 from strop.engine import LOCAL, Engine
 from strop.engine.parts import Blocks, measure_parts, parts_of
 from strop.metrics.heldout import HeldOutRows

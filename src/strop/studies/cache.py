@@ -224,7 +224,7 @@ def _measured(
     grader: Grader | None,
 ) -> list[dict[str, pa.Table]]:
     """For every decoder one table per cache, a line per output; from disk where all are there."""
-    from strop.drawing import what_to_load
+    from strop.draw.worker import what_to_load
     from strop.engine.parts import Blocks, measure_parts
     from strop.metrics.cache_cells import CacheJob, Comparing, Decoding
 

@@ -235,7 +235,7 @@ def _start_anew(ask: Ask, model: Model, canvases: Canvases | None) -> None:
     """Remove what an earlier search left, outputs included."""
     import shutil
 
-    from strop.generate import sample_cells
+    from strop.draw import sample_cells
     from strop.store.layout import FRESH, SELECTION, TUNE
 
     sample_cells(model, [], n=[], out=ask.out, canvases=canvases, force=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from strop.batches import Fitting
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
 from strop.denoisers.loading import Recipe
+from strop.draw.batch_size import Fitting
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts import Canvas, Canvases

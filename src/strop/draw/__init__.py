@@ -10,11 +10,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from strop.batches import AUTO, BatchSize, checked_batch, default_batch, largest_batch
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.drawing import Drawing, DrawJob, Task, units_of, what_to_load
+from strop.draw.batch_size import AUTO, BatchSize, checked_batch, default_batch, largest_batch
+from strop.draw.worker import Drawing, DrawJob, Task, units_of, what_to_load
 from strop.engine import LOCAL, Engine, Unit, cut
 from strop.engine.crew import Desk, drive, walk
 from strop.engine.hire import hired
