@@ -14,11 +14,11 @@ from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
 from strop.denoisers.loading import Recipe
 from strop.draw.batch_size import Fitting
+from strop.engine.provenance import new_session
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts import Canvas, Canvases
 from strop.samplers import batches, dense_batch, fast
-from strop.session import new_session
 from strop.spec import CellSpec, CheckpointSpec
 
 __all__ = ["DrawJob", "Drawing", "ModelJob", "Task", "recipe_of", "units_of", "what_to_load"]

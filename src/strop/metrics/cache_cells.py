@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob
+from strop.engine.provenance import new_session
 from strop.samplers.caches import Bench, Outputs
 from strop.samplers.machinery.shadows import Laws
-from strop.session import new_session
 from strop.spec import SamplerSpec
 
 if TYPE_CHECKING:

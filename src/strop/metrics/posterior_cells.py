@@ -16,6 +16,7 @@ from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob, what_to_load
 from strop.engine import LOCAL, Engine
 from strop.engine.parts import Blocks, measure_parts, parts_of
+from strop.engine.provenance import new_session
 from strop.metrics.heldout import HeldOutRows
 from strop.metrics.posterior import (
     NETWORK_TOKENS,
@@ -25,7 +26,6 @@ from strop.metrics.posterior import (
     level_contexts,
     measure,
 )
-from strop.session import new_session
 from strop.spec import CheckpointSpec, Spec
 from strop.store import StudyFolder
 

@@ -8,12 +8,14 @@ import subprocess
 import uuid
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from strop.denoisers import Model
 from strop.version import __version__
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
 
 __all__ = ["new_session"]
 
@@ -48,7 +50,7 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str:
     """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return __version__
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
