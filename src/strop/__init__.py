@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from strop.threads import wait_asleep
+from strop.runtime import wait_asleep
 from strop.version import __version__
 
 wait_asleep()
