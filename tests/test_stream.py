@@ -97,7 +97,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = fill(cell, 4, 40)
-    monkeypatch.setattr("strop.metrics.score_desk.ROWS", 4)
+    monkeypatch.setattr("strop.metrics.score_sink.ROWS", 4)
     metric, sizes = MetricSpec(name="twice"), []
 
     def measure(some):

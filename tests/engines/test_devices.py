@@ -33,9 +33,9 @@ from drills import (
 import strop
 from strop.cli.main import run as run_command
 from strop.engine import Engine, cut
-from strop.engine.crew import Lost, drive
 from strop.engine.devices import REPLACEMENTS, Processes
 from strop.engine.outputs import MemoryDesk
+from strop.engine.workers import Lost, drive
 from strop.errors import UserError
 from strop.progress import Silent
 from strop.store import Run

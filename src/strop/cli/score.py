@@ -203,7 +203,7 @@ def _alike(cells: list[Cell]) -> list[list[Cell]]:
 
 def _complete(cells: list[Cell], wanted: list[MetricSpec], engine: Engine, as_json: bool) -> bool:
     """Whether other shards have scored their parts too; if not, what is missing is told."""
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.score_sink import Scoring, refuse_unscored
 
     try:
         for some in _alike(cells):

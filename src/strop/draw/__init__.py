@@ -16,10 +16,10 @@ from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
 from strop.draw.batch_size import AUTO, BatchSize, checked_batch, default_batch, largest_batch
 from strop.draw.worker import Drawing, DrawJob, Task, units_of, what_to_load
 from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.crew import Desk, drive, walk
 from strop.engine.hire import hired
 from strop.engine.outputs import MemoryDesk, OutputDesk
 from strop.engine.plan import refuse_missing
+from strop.engine.workers import Desk, drive, walk
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
 from strop.progress import Progress, Silent

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from strop.engine.crew import Event, Job, Seat, in_parts
+from strop.engine.workers import Event, Job, Seat, in_parts
 from strop.errors import StropError, UserError, missing_package
 
 __all__ = ["REPLACEMENTS", "Processes", "counted", "failure", "serve", "source_path"]

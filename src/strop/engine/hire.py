@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 
 from strop.engine.choice import Engine
-from strop.engine.crew import Crew
+from strop.engine.workers import Crew
 
 __all__ = ["hired", "keeping"]
 

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from strop.engine.choice import Engine
-from strop.engine.crew import Event, Hand, Job, Seat
 from strop.engine.devices import REPLACEMENTS, failure, source_path
+from strop.engine.workers import Event, Hand, Job, Seat
 from strop.errors import UserError
 from strop.version import __version__
 

@@ -20,7 +20,7 @@ from strop.errors import UserError, unknown_name
 from strop.metrics.answers import answer_spans, check_policy
 from strop.metrics.recipe import EvaluatorRecipe
 from strop.metrics.score import Measuring, Outputs, score_all
-from strop.metrics.score_desk import Scoring
+from strop.metrics.score_sink import Scoring
 from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
 from strop.progress import Progress
 from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy

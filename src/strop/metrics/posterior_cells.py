@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob, what_to_load
 from strop.engine import LOCAL, Engine
-from strop.engine.parts import Blocks, measure_parts, parts_of
+from strop.engine.blocks import Blocks, measure_parts, parts_of
 from strop.engine.provenance import new_session
 from strop.metrics.heldout import HeldOutRows
 from strop.metrics.posterior import (

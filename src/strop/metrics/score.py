@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import LOCAL, Engine
-from strop.engine.crew import Job, drive, walk
 from strop.engine.hire import hired
+from strop.engine.workers import Job, drive, walk
 from strop.metrics.metric import leave_out_broken, metrics
-from strop.metrics.score_desk import Outputs, ScoreDesk, Scoring
+from strop.metrics.score_sink import Outputs, ScoreDesk, Scoring
 from strop.progress import Progress, Silent
 from strop.spec import MetricSpec
 from strop.store import Cell

@@ -225,7 +225,7 @@ def _measured(
 ) -> list[dict[str, pa.Table]]:
     """For every decoder one table per cache, a line per output; from disk where all are there."""
     from strop.draw.worker import what_to_load
-    from strop.engine.parts import Blocks, measure_parts
+    from strop.engine.blocks import Blocks, measure_parts
     from strop.metrics.cache_cells import CacheJob, Comparing, Decoding
 
     assert ask.folder is not None
@@ -280,7 +280,7 @@ def _joined(
     grader: Grader | None,
 ) -> bool:
     """Whether all tables of a decoder are there; put together now, if all batches are."""
-    from strop.engine.parts import parts_of
+    from strop.engine.blocks import parts_of
     from strop.metrics.cache_cells import Compared
 
     def complete() -> bool:

@@ -189,7 +189,7 @@ def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.score_sink import Scoring, refuse_unscored
 
     cells, metrics = list(pools.values()), {}
     for cell in cells:

@@ -317,7 +317,7 @@ def score(
     from strop.metrics.measured import measured_cell
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_records
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.score_sink import Scoring, refuse_unscored
     from strop.store import Run
 
     for cell in cells:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.engine.choice import Engine
-from strop.engine.crew import Hand, Job, drive, walk
 from strop.engine.hire import hired
 from strop.engine.plan import Unit, cut, refuse_missing
+from strop.engine.workers import Hand, Job, drive, walk
 from strop.store import StudyFolder
 
 if TYPE_CHECKING:
