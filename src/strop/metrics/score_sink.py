@@ -1,32 +1,34 @@
-"""What the process that was called does while outputs are scored: it hands them out and writes."""
+"""Where scores go: to a file per metric and cell, from outputs that are read a few at a time."""
 
 from __future__ import annotations
 
-import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.disk import CLAIM, claimed
 from strop.engine import Engine, Unit, cut
 from strop.engine.plan import refuse_missing
+from strop.engine.sink import CellRows, Sink, forget_claims
 from strop.errors import UserError
 from strop.progress import Progress
 from strop.spec import MetricSpec
 from strop.store import Cell, Run
+from strop.store.known import KnownScores
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FLUSH_SECONDS", "Outputs", "ScoreDesk", "Scoring", "refuse_unscored"]
+__all__ = ["Outputs", "ScoreRows", "Scoring", "refuse_unscored", "score_sink"]
 
-FLUSH_SECONDS = 2.0
-FLUSH_SHARE = 20
-"""How much longer than a flush the work between two of them takes, at least."""
+FLUSH_SHARE = 20.0
+"""How much longer than a flush the work between two of them takes, at least: a file is written
+whole, so that time would else grow as n squared."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,9 @@ class Outputs:
     """[n, L], -1 behind an output that is shorter."""
     pieces: Sequence[Sequence[str]] | None
     """Per output, the texts of the gaps that it fills; None where prompts have no gaps."""
+
+    def __len__(self) -> int:
+        return len(self.index)
 
 
 @dataclass(frozen=True)
@@ -57,40 +62,59 @@ class Scoring:
         return self.cell.indices() - set([] if known is None else known.index.tolist())
 
 
-class _Open:
-    """A cell that is read from its first output to its last, a few in memory at a time."""
+class ScoreRows(CellRows):
+    """Scores of a cell, which is read from its first output to its last, a few in memory at a time.
+
+    A row is some outputs' columns and how many tokens these have. Another process may score the
+    same outputs in other batches: the score that is there first stays.
+    """
 
     def __init__(self, one: Scoring) -> None:
-        self._one = one
-        index = np.array(sorted(one.cell.indices()), np.int64)
-        if len(index) == 0:
+        self.spec, self._one = one.cell.spec, one
+        self._known = KnownScores(one.cell, one.metric)
+        self._index = self._missing = np.zeros(0, np.int64)
+        self._claims = f"score-{one.metric.id}"
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Begin to read; what is drawn from now on is for the next time."""
+        self._read()
+        yield True
+        self._tables, self._some = iter(()), None
+
+    def claim(self, unit: Unit) -> AbstractContextManager[bool]:
+        """By the metric and the unit's first output."""
+        return claimed(self._one.cell.path / f"{CLAIM}{self._claims}-{unit.first:08d}")
+
+    def look(self) -> None:
+        """Read the scores again if they have changed."""
+        if not len(self._index):
+            self._index = np.array(sorted(self._one.cell.indices()), np.int64)
+        if not len(self._index):
             raise UserError(
                 "The cell has no outputs to score.",
-                where=one.cell.path,
+                where=self._one.cell.path,
                 fix="run the command that made the run again; it draws what is missing",
             )
-        known = one.cell.score(one.metric)
-        self.total = len(index)
-        self.missing = index if known is None else np.setdiff1d(index, known.index)
-        self._read()
+        self._missing = np.setdiff1d(self._index, self._known.look())
 
-    def _read(self) -> None:
-        cell = self._one.cell
-        columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
-        self._tables = cell.rows(columns, rows=max(self._one.batch or 0, ROWS))
-        self._some: pa.Table | None = None
-        self._from = 0
+    def missing(self, unit: Unit) -> list[int]:
+        """Of those that are drawn, the ones without a score."""
+        low, high = np.searchsorted(self._missing, [unit.first, unit.indices[-1] + 1])
+        return self._missing[low:high].tolist()
 
-    def some(self, first: int, last: int) -> Outputs | None:
-        """Those from `first` to `last` that are not measured yet."""
+    def counted(self, units: Collection[Unit]) -> tuple[int, int]:
+        """Of those that are drawn."""
+        ends = [(unit.first, unit.indices[-1] + 1) for unit in units]
+        total = int(np.diff(np.searchsorted(self._index, ends)).sum())
+        return total, total - sum(len(self.missing(unit)) for unit in units)
+
+    def given(self, missing: Sequence[int]) -> Outputs:
+        """The outputs themselves: a worker reads no run."""
         import pyarrow as pa
 
-        low, high = np.searchsorted(self.missing, [first, last + 1])
-        if low == high:
-            return None
-        table = self._reaching(first, last)
-        mine = np.isin(table["index"].to_numpy(), self.missing[low:high])
-        table = table.filter(pa.array(mine))
+        table = self._reaching(missing[0], missing[-1])
+        table = table.filter(pa.array(np.isin(table["index"].to_numpy(), missing)))
         texts = table["text"].to_pylist()
         if self._one.needs_text and None in texts:
             raise UserError(
@@ -104,11 +128,32 @@ class _Open:
         ids = token_ids(table, self._one.cell.spec)
         return Outputs(table["index"].to_numpy(), texts, ids, pieces)
 
+    def size(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> tuple[int, int]:
+        """As the rows say."""
+        return sum(len(one["index"]) for one, _ in rows), sum(tokens for _, tokens in rows)
+
+    def write(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> None:
+        """Into the metric's file, which is written whole."""
+        joined = {key: np.concatenate([one[key] for one, _ in rows]) for key in rows[0][0]}
+        self._one.cell.add_scores(self._one.metric, joined)
+
+    def done(self, left: int) -> None:
+        """What killed processes left goes with the last unit."""
+        if not left:
+            forget_claims(self._one.cell.path, self._claims)
+
+    def _read(self) -> None:
+        cell = self._one.cell
+        columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
+        self._tables = cell.rows(columns, rows=max(self._one.batch or 0, ROWS))
+        self._some: pa.Table | None = None
+        self._from = 0
+
     def _reaching(self, first: int, last: int) -> pa.Table:
         """Rows that have these outputs; what lies before them is forgotten."""
         import pyarrow as pa
 
-        if first < self._from:  # a unit whose worker died
+        if first < self._from:  # a unit whose worker died, or that another process had
             self._read()
         self._from = first
         tables = [] if self._some is None else [self._some]
@@ -122,86 +167,12 @@ class _Open:
         return self._some
 
 
-class ScoreDesk:
-    """Hands out outputs of cells and makes their scores durable every few seconds.
-
-    Another process may score the same run: the row that is there first stays.
-    """
-
-    def __init__(
-        self,
-        work: Sequence[Scoring],
-        progress: Progress,
-        what: str,
-        engine: Engine,
-        workers: int | None = None,
-    ) -> None:
-        shard = engine.shard
-        plan = cut(_blocks(work))
-        self.units = [unit for unit in plan if shard is None or shard.has(unit)]
-        self._work, self._progress, self._what = work, progress, what
-        self._one_bar = workers is not None
-        self._open: dict[int, _Open] = {}
-        self._left: dict[int, set[int]] = defaultdict(set)
-        self._waiting: dict[int, list[Mapping[str, NDArray]]] = defaultdict(list)
-        self._last, self._pause = time.monotonic(), 0.0
-        for unit in self.units:
-            self._left[unit.cell].add(unit.number)
-        if workers is not None:
-            there = [len(one.cell.indices()) for one in work]
-            done = sum(there) - sum(len(one.missing()) for one in work)
-            progress.start(
-                None, sum(there), done, f"{what}, {len(work)} cells on {workers} workers"
-            )
-
-    def take(self, unit: Unit) -> tuple[int, Outputs] | tuple[()]:
-        """The outputs of a unit that are not measured yet."""
-        if unit.cell not in self._open:
-            place = self._open[unit.cell] = _Open(self._work[unit.cell])
-            if not self._one_bar:
-                spec = self._work[unit.cell].cell.spec
-                done = place.total - len(place.missing)
-                self._progress.start(spec, place.total, done, self._what)
-        some = self._open[unit.cell].some(unit.first, unit.indices[-1])
-        return () if some is None else (unit.cell, some)
-
-    def keep(self, unit: Unit, worker: int, facts: Mapping[str, Any], found: list[Any]) -> None:  # noqa: ARG002
-        """Keep columns."""
-        self._waiting[unit.cell] += [one for one, _ in found]
-        self._progress.advance(sum(len(one["index"]) for one, _ in found), sum(n for _, n in found))
-        self.look()
-
-    def leave(self, unit: Unit) -> None:
-        """Done; a cell without units that are left is forgotten."""
-        self._left[unit.cell].discard(unit.number)
-        if not self._left[unit.cell]:
-            self.flush()
-            self._open.pop(unit.cell, None)
-
-    def look(self) -> None:
-        """Flush what has waited long enough."""
-        if time.monotonic() - self._last > max(FLUSH_SECONDS, self._pause):
-            self.flush()
-
-    def waiting(self, unit: Unit) -> None:
-        """Nobody else has it."""
-
-    def flush(self) -> None:
-        """Make everything durable."""
-        began = time.monotonic()
-        for number, some in self._waiting.items():
-            if some:
-                one = self._work[number]
-                joined = {k: np.concatenate([part[k] for part in some]) for k in some[0]}
-                one.cell.add_scores(one.metric, joined)
-                some.clear()
-        self._last = time.monotonic()
-        # A file is written whole: where that takes long, seldom, or time would grow as n squared.
-        self._pause = FLUSH_SHARE * (self._last - began)
-
-    def close(self) -> None:
-        """Also when interrupted: what is finished is kept."""
-        self.flush()
+def score_sink(
+    work: Sequence[Scoring], progress: Progress | None, what: str, engine: Engine
+) -> Sink:
+    """For the scores that cells lack."""
+    rows = [ScoreRows(one) for one in work]
+    return Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
 
 
 def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
