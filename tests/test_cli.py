@@ -418,12 +418,12 @@ def test_a_directory_of_somebody_else(call: Called, checkpoint: Path, tmp_path: 
 def test_memory_that_is_not_there_is_said(
     call: Called, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import strop.drawing
+    import strop.draw.worker
 
     def greedy(*_: Any, **__: Any) -> Any:
         return torch.empty(2**60)
 
-    monkeypatch.setattr(strop.drawing, "fast", greedy)
+    monkeypatch.setattr(strop.draw.worker, "fast", greedy)
     refused(call("sample", checkpoint, "-o", tmp_path / "run"), "not enough memory", "--batch-size")
 
 

@@ -25,8 +25,8 @@ OFTEN = """
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import strop.engine.outputs
-strop.engine.outputs.FLUSH_SECONDS = 0.01
+import strop.engine.sink
+strop.engine.sink.FLUSH_SECONDS = 0.01
 from strop.cli.main import main
 main(sys.argv[1:])
 """

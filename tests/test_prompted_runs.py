@@ -68,7 +68,7 @@ def test_the_run_keeps_the_prompts_and_their_first_names(tales: Any, tmp_path: P
 
 
 def test_force_removes_kept_prompts(tales: Any, tmp_path: Path) -> None:
-    from strop.generate import sample_cells
+    from strop.draw import sample_cells
 
     out = tmp_path / "run"
     strop.sample(tales, SPEC, prompts=ROWS, length=6, out=out)

@@ -846,7 +846,7 @@ def test_growth_draws_only_what_is_new(
 FULL = """
 import resource, sys
 from strop.cli.main import run
-import strop.generate  # everything is loaded before the disk is full
+import strop.draw  # everything is loaded before the disk is full
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.exit(run(sys.argv[2:]))
 """

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from strop import SamplerSpec, TabularDenoiser
+from strop.draw import cell_spec
 from strop.errors import UserError
-from strop.generate import cell_spec
 from strop.metrics.score import score_outputs
 from strop.pool import Output
 from strop.spec import MetricSpec
@@ -96,7 +96,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = fill(cell, 4, 40)
-    monkeypatch.setattr("strop.metrics.score_desk.ROWS", 4)
+    monkeypatch.setattr("strop.metrics.score_sink.ROWS", 4)
     metric, sizes = MetricSpec(name="twice"), []
 
     def measure(some):

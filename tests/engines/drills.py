@@ -24,8 +24,8 @@ DENSE = ["--steps", "6", "--implementation", "dense", *PLAN[4:]]
 
 SLOW = """
 import sys
-import strop.engine.outputs
-strop.engine.outputs.FLUSH_SECONDS = 0.01
+import strop.engine.sink
+strop.engine.sink.FLUSH_SECONDS = 0.01
 from strop.cli.main import main
 main(sys.argv[1:])
 """

@@ -153,8 +153,8 @@ def test_rows_are_made_durable_on_the_way(
     tmp_path: Path, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = make_run(tmp_path / "run", TEXTS[:3]).cells()[0]
-    monkeypatch.setattr("strop.metrics.score_desk.FLUSH_SECONDS", 0.0)
-    monkeypatch.setattr("strop.metrics.score_desk.FLUSH_SHARE", 0.0)
+    monkeypatch.setattr("strop.engine.sink.FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("strop.metrics.score_sink.FLUSH_SHARE", 0.0)
     metric = perplexity_metric(evaluator, "full-stream")
     seen = []
 

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from strop.metrics.bootstrap import Interval
-from strop.metrics.guard import Guard
 from strop.metrics.frame import Measured, Part, Score
+from strop.metrics.guard import Guard
 from strop.metrics.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
 from strop.metrics.rows import PoolRows
 from strop.report.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strop.studies.goals import Goal, Reader
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.errors import UserError
 from strop.metrics.bootstrap import mean
 from strop.metrics.entropy import entropy
 from strop.store import Cell
-from strop.studies.goals import Goal, Reader
 from strop.studies.study import Ask
 from strop.studies.tune import STUDY, _gain, _unseen
 from strop.studies.tuned import Tuned

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from strop.studies.goals import Reader
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.comparing import copies
@@ -16,7 +17,6 @@ from strop.metrics.embeddings import available
 from strop.metrics.entropy import entropy
 from strop.studies.compare import STUDY
 from strop.studies.compare_sides import Named, Outputs, pool_cell, seed_of
-from strop.studies.goals import Reader
 from strop.studies.study import Ask
 
 LENGTH, HELD = 8, 12

@@ -14,8 +14,8 @@ def main(argv: list[str] | None = None) -> None:
     try:
         # A batch system that ends a job says so with SIGTERM: like Ctrl-C, finish what can be kept.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        from strop.cli.allocator import keep_pages
         from strop.cli.main import run
+        from strop.runtime import keep_pages
 
         keep_pages()
         code = run(words)

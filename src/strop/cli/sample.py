@@ -173,7 +173,7 @@ def sample(
             )
         specs = read_samplers(spec)
     from strop.denoisers import load_model
-    from strop.generate import UNSAID, outputs_of, sample_cells
+    from strop.draw import UNSAID, outputs_of, sample_cells
 
     with output.warnings_noted():
         denoiser = load_model(

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from strop.batches import BatchSize
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
+from strop.draw import sample_cells
+from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name, whole_number
@@ -17,7 +18,6 @@ from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
 from strop.exam.folder import OWNER, Exam
 from strop.exam.grading import grade_cell
 from strop.exam.sittings import Results, ungraded
-from strop.generate import sample_cells
 from strop.progress import Progress
 from strop.prompts import Canvases
 from strop.records import Precision

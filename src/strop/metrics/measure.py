@@ -20,7 +20,7 @@ from strop.metrics.frame import Frame, read_cell
 from strop.metrics.metric import METRICS, PERPLEXITY, VENDI, Metric
 from strop.metrics.number import Number
 from strop.metrics.score import score_cell, score_embeddings, score_records
-from strop.metrics.score_desk import Scoring, refuse_unscored
+from strop.metrics.score_sink import Scoring, refuse_unscored
 from strop.spec import MetricSpec
 
 if TYPE_CHECKING:

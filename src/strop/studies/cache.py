@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from strop.denoisers.base import Denoiser
     from strop.exam.grading import Grader
     from strop.metrics.cache_cells import Compared
-    from strop.store import StudyFolder
 
 __all__ = ["STUDY", "CacheCell", "random_llada"]
 
@@ -224,9 +223,9 @@ def _measured(
     grader: Grader | None,
 ) -> list[dict[str, pa.Table]]:
     """For every decoder one table per cache, a line per output; from disk where all are there."""
-    from strop.drawing import what_to_load
-    from strop.engine.parts import Blocks, measure_parts
-    from strop.metrics.cache_cells import CacheJob, Comparing, Decoding
+    from strop.draw.worker import what_to_load
+    from strop.engine.blocks import Blocks, measure_blocks
+    from strop.metrics.cache_cells import CacheJob, CacheWorker, Decoding
 
     assert ask.folder is not None
     folder = ask.folder
@@ -248,15 +247,16 @@ def _measured(
         through = mine[CACHES[0]].sampler
         one = Decoding(through, length, ask["n"], ask["seed"], prompts, ask["batch_size"])
         batches = one.blocks(model)
-        join = partial(_joined, folder, mine, len(batches), model, grader)
+        tables = {cache: mine[cache] for cache in (*CACHES, NONE)}
+        join = partial(_joined, tables, model, grader)
         words = f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs"
         asked.append(one)
-        blocks.append(Blocks(mine[NONE].id, words, batches, join))
+        blocks.append(Blocks([cell.id for cell in tables.values()], words, batches, join))
         cells.append(mine)
-    measure_parts(
+    measure_blocks(
         folder,
         blocks,
-        lambda: Comparing(model, asked, CACHES),
+        lambda: CacheWorker(model, asked, CACHES),
         lambda: CacheJob(*what_to_load(model), tuple(asked), CACHES),
         ask.engine,
         ask.note,
@@ -273,29 +273,19 @@ def _measured(
 
 
 def _joined(
-    folder: StudyFolder,
     cells: Mapping[str, CacheCell],
-    batches: int,
     model: Denoiser,
     grader: Grader | None,
-) -> bool:
-    """Whether all tables of a decoder are there; put together now, if all batches are."""
-    from strop.engine.parts import parts_of
+    parts: list[pa.Table],
+) -> list[pa.Table]:
+    """The tables of a decoder, graded, from all its batches."""
     from strop.metrics.cache_cells import Compared
 
-    def complete() -> bool:
-        return all(folder.cell(cell.id) is not None for cell in cells.values())
-
-    if complete():
-        return True
-    parts = parts_of(folder, cells[NONE].id, batches)
-    if parts is None:  # unless another shard has put it together meanwhile
-        return complete()
     found = _graded(Compared.read(parts, CACHES), model, grader)
-    for cache in (*CACHES, NONE):  # the last one has the parts, which go with it
-        about = {"strop.cell": cells[cache].canonical()}
-        folder.complete(cells[cache].id, found[cache].replace_schema_metadata(about))
-    return True
+    return [
+        found[cache].replace_schema_metadata({"strop.cell": cell.canonical()})
+        for cache, cell in cells.items()
+    ]
 
 
 def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:

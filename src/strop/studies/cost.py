@@ -73,7 +73,7 @@ class CostCell(Spec):
 
 def _run(ask: Ask) -> Result:
     from strop.denoisers.base import usable_length
-    from strop.session import new_session
+    from strop.engine.provenance import new_session
 
     source = ask.sources[0]
     model = load(ask, source)

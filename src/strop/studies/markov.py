@@ -126,7 +126,7 @@ def run_markov_study(
     import numpy as np
 
     from strop.denoisers.markov import MarkovDenoiser
-    from strop.generate import sample
+    from strop.draw import sample
     from strop.theory.chain import random_chain
     from strop.theory.collisions import clipped_masses
 

@@ -235,7 +235,7 @@ def draw(
             return drawn
         model = model.loaded
     from strop.denoisers.base import usable_length
-    from strop.generate import sample_cells
+    from strop.draw import sample_cells
     from strop.metrics.guard import held_out_guard
     from strop.store import Folder, Run
 

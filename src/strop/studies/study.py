@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.engine import Engine
-from strop.engine.hire import keeping
+from strop.engine.workers import keep_workers
 from strop.errors import UserError, unknown_name, whole_number
 from strop.progress import Progress
 from strop.registry import Registry
@@ -359,7 +359,7 @@ def run(
 
 def carry_out(ask: Ask) -> Result:
     """Run what was asked, and write the result, its table and its figure."""
-    with keeping():  # a study draws and scores many times
+    with keep_workers():  # a study draws and scores many times
         return _carried_out(ask)
 
 

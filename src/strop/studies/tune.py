@@ -126,7 +126,7 @@ def _check(ask: Ask) -> None:
 
 def _run(ask: Ask) -> Result:
     from strop.disk import write
-    from strop.generate import sample_cells
+    from strop.draw import sample_cells
 
     model = load(ask, ask.sources[0])
     canvases, own, start = canvases_of_ask(ask, model), {}, 0

@@ -142,7 +142,7 @@ class Bench:
 
     def cells(self, wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Any]:
         """The cells with at least so many outputs each; for nothing, a run without cells."""
-        from strop.generate import sample_cells
+        from strop.draw import sample_cells
         from strop.store import Run
 
         ids: dict[SamplerSpec, str] = {}

@@ -10,22 +10,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from strop.batches import Fitting
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
 from strop.denoisers.loading import Recipe
+from strop.draw.batch_size import Fitting
+from strop.engine.provenance import new_session
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts import Canvas, Canvases
 from strop.samplers import batches, dense_batch, fast
-from strop.session import new_session
 from strop.spec import CellSpec, CheckpointSpec
 
-__all__ = ["DrawJob", "Drawing", "ModelJob", "Task", "recipe_of", "units_of", "what_to_load"]
+__all__ = [
+    "CellDraw",
+    "DrawJob",
+    "DrawWorker",
+    "ModelJob",
+    "batches_of",
+    "recipe_of",
+    "what_to_load",
+]
 
 
 @dataclass(frozen=True)
-class Task:
+class CellDraw:
     """One cell, how many outputs it has, and how many are drawn at a time."""
 
     cell: CellSpec
@@ -35,9 +43,9 @@ class Task:
     """Whether a batch that does not fit is drawn in smaller ones."""
 
 
-def units_of(model: Model, tasks: Sequence[Task], canvases: Canvases | None) -> Iterator[Any]:
+def batches_of(model: Model, cells: Sequence[CellDraw], canvases: Canvases | None) -> Iterator[Any]:
     """The batches of every cell: a function of the cell, whoever draws it."""
-    for one in tasks:
+    for one in cells:
         if one.cell.batch is not None:
             size = one.cell.batch.size
             yield [range(k, min(k + size, one.n)) for k in range(0, one.n, size)]
@@ -103,12 +111,12 @@ class ModelJob:
 class DrawJob(ModelJob):
     """What a worker needs to draw units of some cells."""
 
-    tasks: tuple[Task, ...]
+    cells: tuple[CellDraw, ...]
     canvases: Canvases | None
 
-    def open(self, loaded: Model) -> Drawing:
+    def open(self, loaded: Model) -> DrawWorker:
         """With the checkpoint, which other cells may have been drawn from."""
-        found = Drawing(loaded, self.tasks, self.canvases)
+        found = DrawWorker(loaded, self.cells, self.canvases)
         found.facts["checkpoint"] = self.recipe.said
         return found
 
@@ -138,29 +146,28 @@ def what_to_load(model: Model) -> tuple[Recipe, CheckpointSpec, str]:
     return recipe, model.spec, _FINGERPRINTS[model]
 
 
-class Drawing:
+class DrawWorker:
     """Draws units with a model that is loaded."""
 
     def __init__(
         self,
         model: Model,
-        tasks: Sequence[Task],
+        cells: Sequence[CellDraw],
         canvases: Canvases | None,
         on_step: OnStep | None = None,
     ) -> None:
-        self.model, self.tasks, self.canvases, self.on_step = model, tasks, canvases, on_step
+        self.model, self.cells, self.canvases, self.on_step = model, cells, canvases, on_step
         self.facts = new_session(model)
-        self._fitting = [Fitting(task.size, auto=task.auto) for task in tasks]
+        self._fitting = [Fitting(one.size, auto=one.auto) for one in cells]
 
-    def work(self, order: tuple[int, Sequence[int]]) -> Iterator[Output]:
+    def work(self, cell: int, missing: Sequence[int]) -> Iterator[Output]:
         """The outputs of a cell that are missing, with their texts and the prompts they answer."""
-        number, indices = order
         codec, mask_id = self.model.codec, self.model.mask_id
 
         def text(ids: Sequence[int]) -> str:
             return "" if codec is None else codec.decode(ids, mask_id=mask_id)
 
-        for one in self._draws(number, indices):
+        for one in self._draws(cell, missing):
             if self.canvases is None:
                 yield replace(one, text=None if codec is None else text(one.ids.tolist()))
                 continue
@@ -169,26 +176,26 @@ class Drawing:
             words = {} if codec is None else {"text": "".join(pieces), "pieces": pieces}
             yield replace(one, prompt=canvas.id, **words)
 
-    def _draws(self, number: int, indices: Sequence[int]) -> Iterable[Output]:
-        task = self.tasks[number]
-        if task.cell.batch is not None:
-            return self._dense(task, task.cell.batch.size, set(indices))
+    def _draws(self, number: int, missing: Sequence[int]) -> Iterable[Output]:
+        cell = self.cells[number].cell
+        if cell.batch is not None:
+            return self._dense(self.cells[number], cell.batch.size, set(missing))
 
         def draw(some: Sequence[int], slots: int) -> Iterable[Output]:
             return fast(
                 self.model,
-                task.cell.generator.sampler,
-                seed=task.cell.seed,
+                cell.generator.sampler,
+                seed=cell.seed,
                 outputs=some,
                 slots=slots,
-                length=task.cell.generator.length,
+                length=cell.generator.length,
                 on_step=self.on_step,
                 canvases=self.canvases,
             )
 
-        return self._fitting[number].draws(draw, indices)
+        return self._fitting[number].draws(draw, missing)
 
-    def _dense(self, task: Task, size: int, wanted: set[int]) -> Iterator[Output]:
+    def _dense(self, one: CellDraw, size: int, wanted: set[int]) -> Iterator[Output]:
         """The whole batch, because its outputs share random numbers; missing ones are kept."""
         on_step = self.on_step
         first = min(wanted) // size * size
@@ -197,18 +204,18 @@ class Drawing:
             if on_step is not None and output in wanted:
                 on_step(output, *what)
 
-        for one in dense_batch(
+        for output in dense_batch(
             self.model,
-            task.cell.generator.sampler,
-            seed=task.cell.seed,
+            one.cell.generator.sampler,
+            seed=one.cell.seed,
             first=first,
-            count=min(size, task.n - first),
-            length=task.cell.generator.length,
+            count=min(size, one.n - first),
+            length=one.cell.generator.length,
             on_step=None if on_step is None else tell,
             canvases=self.canvases,
         ):
-            if one.index in wanted:
-                yield one
+            if output.index in wanted:
+                yield output
 
 
 def _gaps(canvas: Canvas, response: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from strop.batches import AUTO, BatchSize, checked_batch, default_batch, largest_batch
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.drawing import Drawing, DrawJob, Task, units_of, what_to_load
-from strop.engine import LOCAL, Engine, Unit, cut
-from strop.engine.crew import Desk, drive, walk
-from strop.engine.hire import hired
-from strop.engine.outputs import MemoryDesk, OutputDesk
+from strop.draw.batch_size import AUTO, BatchSize, checked_batch, default_batch, largest_batch
+from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, what_to_load
+from strop.engine import LOCAL, Engine, cut
+from strop.engine.outputs import MemoryRows, OutputRows
 from strop.engine.plan import refuse_missing
+from strop.engine.sink import CellRows, Sink
+from strop.engine.workers import run_units
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
-from strop.progress import Progress, Silent
+from strop.progress import Progress
 from strop.prompts import Bos, Canvases, PromptSet
 from strop.records import default_sampler
 from strop.samplers import check_model
@@ -150,7 +149,6 @@ def sample_cells(
     """
     engine = Engine.of(engine)
     engine.refuse_force(force)
-    progress = Silent() if progress is None else progress
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
@@ -170,12 +168,17 @@ def sample_cells(
         )
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
-    tasks = [
-        Task(cell, count, size, auto)
+    draws = [
+        CellDraw(cell, count, size, auto)
         for cell, count, size in zip(cells, counts, sizes, strict=True)
     ]
+    work = _Work(denoiser, canvases, draws, engine, progress, on_step)
     if out is None:
-        return _in_memory(_Work(denoiser, canvases, tasks, engine, progress, on_step))
+        if engine.shard is not None:
+            raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
+        in_memory = [MemoryRows(cell) for cell in cells]
+        work.into(in_memory)
+        return [rows.pool() for rows in in_memory]
     asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
     if len(set(counts)) > 1:
         asked["outputs"] = counts
@@ -186,7 +189,7 @@ def sample_cells(
         # Rows of the same ids under other names keep the names that outputs here have already.
         canvases = run.keep_prompts(canvases, pieces_of(denoiser, canvases)).canvases
     on_disk = [run.cell(cell.id) for cell in cells]
-    _to_disk(_Work(denoiser, canvases, tasks, engine, progress, on_step), on_disk)
+    replace(work, canvases=canvases).into([OutputRows(cell) for cell in on_disk])
     if engine.shard is not None:
         _refuse_incomplete(run, on_disk, counts)
     return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
@@ -198,20 +201,21 @@ class _Work:
 
     denoiser: Model
     canvases: Canvases | None
-    tasks: Sequence[Task]
+    cells: Sequence[CellDraw]
     engine: Engine
-    progress: Progress
+    progress: Progress | None
     on_step: OnStep | None
 
-    def units(self) -> list[Unit]:
-        """The whole plan."""
-        return cut(units_of(self.denoiser, self.tasks, self.canvases))
+    def into(self, rows: Sequence[CellRows]) -> None:
+        """Draw what cells lack."""
+        plan = cut(batches_of(self.denoiser, self.cells, self.canvases))
+        sink = Sink(self.engine.own(plan), rows, self.progress)
+        run_units(sink, self._here, self._job, self.engine)
 
-    def here(self, desk: Desk) -> None:
-        """All units of a desk, in this process."""
-        walk(Drawing(self.denoiser, self.tasks, self.canvases, self.on_step), desk)
+    def _here(self) -> DrawWorker:
+        return DrawWorker(self.denoiser, self.cells, self.canvases, self.on_step)
 
-    def job(self) -> DrawJob:
+    def _job(self) -> DrawJob:
         """For those who draw instead of this process."""
         if self.on_step is not None:
             raise UserError(
@@ -219,44 +223,7 @@ class _Work:
                 where="`on_step`",
                 fix="use `engine=local`",
             )
-        return DrawJob(*what_to_load(self.denoiser), tuple(self.tasks), self.canvases)
-
-
-def _in_memory(work: _Work) -> list[Pool]:
-    if work.engine.shard is not None:
-        raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
-    desk = MemoryDesk([task.cell for task in work.tasks], work.units(), work.progress)
-    if work.engine.parallel:
-        job = work.job()
-        with hired(work.engine) as crew:
-            drive(crew, job, desk)
-    else:
-        work.here(desk)
-    return [
-        Pool.of(task.cell, desk.outputs[number], desk.sessions(number))
-        for number, task in enumerate(work.tasks)
-    ]
-
-
-def _to_disk(work: _Work, cells: Sequence[Cell]) -> None:
-    """Draw what is missing, making it durable every few seconds."""
-    shard = work.engine.shard
-    mine = [unit for unit in work.units() if shard is None or shard.has(unit)]
-    if work.engine.parallel and not _complete(mine, cells):
-        job = work.job()
-        with hired(work.engine) as crew:
-            desk = OutputDesk(cells, mine, work.progress, workers=crew.size)
-            with closing(desk):
-                drive(crew, job, desk)
-    else:
-        with closing(OutputDesk(cells, mine, work.progress)) as desk:
-            work.here(desk)
-
-
-def _complete(units: Sequence[Unit], cells: Sequence[Cell]) -> bool:
-    """Whether nothing is missing: then no worker has to load anything."""
-    there = [cell.indices() for cell in cells]
-    return all(there[unit.cell].issuperset(unit.indices) for unit in units)
+        return DrawJob(*what_to_load(self.denoiser), tuple(self.cells), self.canvases)
 
 
 def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -> None:

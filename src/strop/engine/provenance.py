@@ -6,16 +6,21 @@ import datetime
 import platform
 import subprocess
 import uuid
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from strop.denoisers import Model
+from strop.engine.plan import spelled
+from strop.pool import Output
 from strop.version import __version__
 
-__all__ = ["new_session"]
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+
+__all__ = ["WorkerSession", "new_session"]
 
 PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 
@@ -39,6 +44,30 @@ def new_session(denoiser: Model) -> dict[str, Any]:
     }
 
 
+class WorkerSession:
+    """What one worker did for one cell: provenance that grows with its outputs."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._said = {**facts, "session": uuid.uuid4().hex[:12], "started": now}
+        self._indices: set[int] = set()
+        self._seconds = 0.0
+
+    def add(self, outputs: Sequence[Output]) -> None:
+        """These were drawn in it."""
+        self._indices |= {one.index for one in outputs}
+        self._seconds += sum(one.seconds for one in outputs)
+
+    def document(self) -> dict[str, Any]:
+        """For `cost.json`."""
+        return {
+            **self._said,
+            "outputs": len(self._indices),
+            "seconds": self._seconds,
+            "indices": spelled(self._indices),
+        }
+
+
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -48,7 +77,7 @@ def _version(package: str) -> str | None:
 
 def _commit() -> str:
     """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return __version__
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
