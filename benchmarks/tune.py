@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.metrics.aggregates import pooled
-from strop.metrics.bootstrap import mean
 from strop.metrics.guard import run_guard
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.stats.resample import mean
 from strop.store import Run
 from strop.studies import run as run_study
 from strop.tuning.propose import search

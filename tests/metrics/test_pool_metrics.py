@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from strop.errors import UserError
-from strop.metrics.bootstrap import Statistic, intervals, mean, ratio
 from strop.metrics.entropy import entropy
 from strop.metrics.guard import guard, held_out_guard
 from strop.metrics.heldout import read_texts
 from strop.metrics.repetition import distinct, ngrams, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
+from strop.stats.resample import Statistic, intervals, mean, ratio
 
 # Entropy and its guard
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from strop.metrics.bootstrap import Interval
 from strop.metrics.guard import Guard
 from strop.metrics.measured import Measured, Score
 from strop.metrics.metric import ENTROPY, PERPLEXITY, REPETITION
@@ -27,6 +26,7 @@ from strop.spec import (
     OperatingPoint,
     SamplerSpec,
 )
+from strop.stats.resample import Interval
 from strop.studies.study import Result, Sources, Study
 from strop.table import Column, Pivot, Table
 

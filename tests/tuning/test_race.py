@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from strop.metrics.bootstrap import Statistic, mean
+from strop.stats.resample import Statistic, mean
 from strop.tuning.race import Drawn, Limit, Race, Rules, bounds
 
 Wanted = Sequence[tuple[float, int]]

@@ -14,7 +14,7 @@ from strop.comparing.levels import Level
 from strop.comparing.side import Curve, Sample, Side, interval
 from strop.comparing.verdict import Layer, Verdict, decide
 from strop.errors import UserError
-from strop.metrics.bootstrap import REPLICATES
+from strop.stats.resample import REPLICATES
 
 __all__ = ["MARGIN", "Comparison", "compare"]
 

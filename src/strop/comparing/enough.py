@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from strop.comparing.frontier import Equal
 from strop.comparing.verdict import Layer
-from strop.metrics.bootstrap import Interval
+from strop.stats.resample import Interval
 
 __all__ = ["MOST", "enough"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve, interval, reach
-from strop.metrics.bootstrap import Interval
+from strop.stats.resample import Interval
 
 __all__ = ["PARTS", "Equal", "Grid", "equal_sharpness", "grid"]
 

@@ -1,7 +1,7 @@
 """One side of a comparison: what was measured on its outputs, and resamples of it.
 
 Resamples are counts per output that depend on the number of outputs and the seed alone
-(`strop.metrics.bootstrap`). So all temperatures of a side are resampled by the same outputs, and so
+(`strop.stats.resample`). So all temperatures of a side are resampled by the same outputs, and so
 are both sides where they have equally many: pools of one seed stay paired, and for pools that know
 nothing of each other it changes nothing. Since nothing depends on which side is named first,
 swapping them negates every replicate of every difference exactly.
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.metrics.bootstrap import Interval, resamples
 from strop.rng import derive_seed
+from strop.stats.resample import Interval, resamples
 
 __all__ = ["Curve", "Sample", "Side", "interval", "reach"]
 

@@ -30,7 +30,7 @@ from typing import Literal
 
 from strop.comparing.diversity import Diversity, State
 from strop.comparing.frontier import Equal
-from strop.metrics.bootstrap import Interval
+from strop.stats.resample import Interval
 
 __all__ = ["DIFFERENT", "KINDS", "Kind", "Layer", "Verdict", "decide", "mirrored"]
 

@@ -6,7 +6,7 @@ import math
 
 from strop.comparing.compare import Comparison
 from strop.comparing.verdict import Kind, Layer
-from strop.metrics.bootstrap import Interval
+from strop.stats.resample import Interval
 
 __all__ = ["ratio", "sentence"]
 

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.exam.folder import Candidate, Exam
 from strop.metrics.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
-from strop.metrics.paired import Mean, Resampled
 from strop.spec import SAMPLERS, SamplerSpec
+from strop.stats.paired import Mean, Resampled
 from strop.store import Cell, ScoreTable
 from strop.tasks import Item, Task
 from strop.tasks.task import OUTCOMES

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from strop.exam.folder import FIGURE
 from strop.exam.sittings import Results, Setting, paired
-from strop.metrics.paired import Mean
 from strop.spec import OperatingPoint
+from strop.stats.paired import Mean
 from strop.table import Column, Table
 
 if TYPE_CHECKING:

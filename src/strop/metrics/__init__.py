@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from strop.lazy import loader
 
 if TYPE_CHECKING:
-    from strop.metrics.bootstrap import Interval, Statistic, intervals, mean, ratio
     from strop.metrics.causal import Evaluator
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.guard import Guard
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_cell, score_embeddings, score_records
     from strop.spec import MetricSpec
+    from strop.stats.resample import Interval, Statistic, intervals, mean, ratio
     from strop.table import Column
 
 __all__ = [
@@ -61,20 +61,20 @@ __getattr__ = loader(
         "Column": "strop.table",
         "Evaluator": "strop.metrics.causal",
         "Guard": "strop.metrics.guard",
-        "Interval": "strop.metrics.bootstrap",
+        "Interval": "strop.stats.resample",
         "Measured": "strop.metrics.measured",
         "Metric": "strop.metrics.metric",
         "MetricSpec": "strop.spec",
         "Score": "strop.metrics.measured",
-        "Statistic": "strop.metrics.bootstrap",
-        "intervals": "strop.metrics.bootstrap",
+        "Statistic": "strop.stats.resample",
+        "intervals": "strop.stats.resample",
         "load_evaluator": "strop.metrics.evaluator",
-        "mean": "strop.metrics.bootstrap",
+        "mean": "strop.stats.resample",
         "measured_cell": "strop.metrics.measured",
         "measured_cells": "strop.metrics.measured",
         "metrics": "strop.metrics.metric",
         "perplexity_ratio": "strop.metrics.measured",
-        "ratio": "strop.metrics.bootstrap",
+        "ratio": "strop.stats.resample",
         "score_cell": "strop.metrics.score",
         "score_embeddings": "strop.metrics.score",
         "score_perplexity": "strop.metrics.perplexity",

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from strop import assets
 from strop.errors import UserError
-from strop.metrics.bootstrap import Interval
 from strop.metrics.entropy import entropy
 from strop.metrics.heldout import Vocabulary, read_rows, read_texts
 from strop.spec import GeneratorSpec
+from strop.stats.resample import Interval
 from strop.store import Run
 
 __all__ = ["MARKS", "Guard", "Verdict", "guard", "held_out_guard", "run_guard"]

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.metrics.aggregates import pooled
-from strop.metrics.bootstrap import Interval, Statistic, interval_of, ratio, sums_of
 from strop.metrics.grams import NGRAM
 from strop.metrics.guard import MARKS, Guard, Verdict, run_guard
 from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
 from strop.metrics.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
+from strop.stats.resample import Interval, Statistic, interval_of, ratio, sums_of
 from strop.store import Cell, Run
 
 __all__ = [

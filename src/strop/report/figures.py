@@ -30,13 +30,13 @@ from strop.figures import (
     steps_axis,
     tidy,
 )
-from strop.metrics.bootstrap import Interval
 from strop.metrics.guard import MARKS
 from strop.report.data import Group, Report, Shown, StudyPart
 from strop.report.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
 from strop.report.tables import value_of
 from strop.report.text import short
 from strop.spec import MetricSpec
+from strop.stats.resample import Interval
 from strop.table import Table
 
 __all__ = ["drawings", "study_drawings"]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from strop.metrics.bootstrap import Interval
 from strop.metrics.guard import MARKS
 from strop.metrics.measured import SMALL, Measured
 from strop.metrics.metric import metrics
 from strop.report.data import Audit, Group, Report, Shown
 from strop.report.text import listed
 from strop.spec import MetricSpec
+from strop.stats.resample import Interval
 from strop.table import Column, Pivot, Table
 
 __all__ = [

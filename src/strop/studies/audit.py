@@ -44,9 +44,9 @@ from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.metrics.bootstrap import Interval
     from strop.metrics.causal import Evaluator
     from strop.metrics.measured import Measured
+    from strop.stats.resample import Interval
 
 __all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
 

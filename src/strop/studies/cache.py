@@ -342,7 +342,7 @@ def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
 
 def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """A row per cache, and one for the same without a cache under another seed."""
-    from strop.metrics.bootstrap import intervals, mean
+    from strop.stats.resample import intervals, mean
 
     plain = _arrays(found[NONE])
     rows = []
@@ -378,7 +378,7 @@ def _law_means(mine: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     """Per open position, over all calls: ratios of sums over outputs."""
     import numpy as np
 
-    from strop.metrics.bootstrap import Statistic
+    from strop.stats.resample import Statistic
 
     if not mine["open"].any():
         return {}

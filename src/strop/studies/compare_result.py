@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strop.comparing import Comparison, Level, Side, overall
 from strop.comparing.frontier import PARTS
 from strop.comparing.words import sentence
-from strop.metrics.bootstrap import LEVEL, mean
+from strop.stats.resample import LEVEL, mean
 from strop.studies.compare_equal import unequal
 from strop.studies.compare_sides import Outputs, Point
 from strop.studies.study import Ask, Result
@@ -18,9 +18,9 @@ from strop.table import Column, Table
 from strop.tuning.race import Limit, bounds
 
 if TYPE_CHECKING:
-    from strop.metrics.bootstrap import Interval
     from strop.metrics.guard import Guard
     from strop.spec import SamplerSpec
+    from strop.stats.resample import Interval
     from strop.studies.tuned import Tuned
 
 __all__ = ["Budget", "Measured", "result"]

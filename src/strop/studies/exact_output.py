@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.groupeval.judgments import Judgments
-    from strop.metrics.bootstrap import Statistic
+    from strop.stats.resample import Statistic
     from strop.store import Cell
 
 __all__ = ["AGGREGATES", "NAMES", "POLICIES", "STUDY", "Place", "saved_pools"]
@@ -218,7 +218,7 @@ def _comparisons(
     judged: Mapping[str, Judgments],
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
-    from strop.metrics.bootstrap import ratio
+    from strop.stats.resample import ratio
 
     printed = paper.table("groupeval-exact").by("steps", "sampler")
     rows = []

@@ -18,8 +18,8 @@ import numpy as np
 
 from strop.engine import LOCAL, Engine
 from strop.errors import UserError, unknown_name
-from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.metric import DISTINCT, METRICS, PERPLEXITY, VENDI, Aggregate, Metric
+from strop.stats.resample import Statistic, mean
 from strop.studies.scorers import GEQ
 from strop.tuning.race import Limit
 

@@ -74,7 +74,7 @@ def accuracies(
     mine: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
 ) -> dict[str, Any]:
     """Accuracy with its interval, and its paired difference from no cache."""
-    from strop.metrics.bootstrap import intervals, mean
+    from strop.stats.resample import intervals, mean
 
     wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
     row: dict[str, Any] = {"gain": None}

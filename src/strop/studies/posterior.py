@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from strop.metrics.heldout import HeldOutRows
     from strop.metrics.measured import Measured
-    from strop.metrics.paired import Mean, Resampled
     from strop.metrics.posterior import Losses
+    from strop.stats.paired import Mean, Resampled
 
 __all__ = ["STUDY", "short_names"]
 
@@ -165,8 +165,8 @@ def _conclude(
 
     Differences between checkpoints are later minus earlier in the order given, at tau = 1.
     """
-    from strop.metrics.bootstrap import REPLICATES
-    from strop.metrics.paired import Resampled
+    from strop.stats.paired import Resampled
+    from strop.stats.resample import REPLICATES
 
     names = short_names([one.source for one in measured])
     columns: dict[Any, Any] = {}
@@ -270,7 +270,7 @@ def _profile(
     """c(a)/L at tau = 1 by the mean over hidden positions, and its mean over the left grid."""
     if not levels:
         return None
-    from strop.metrics.paired import Resampled
+    from strop.stats.paired import Resampled
 
     columns: dict[Any, Any] = {}
     for name, one in zip(names, measured, strict=True):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strop.errors import UserError
-from strop.metrics.bootstrap import mean
 from strop.metrics.metric import Aggregate, Metric
+from strop.stats.resample import mean
 from strop.studies.measure import GROUP, PROFILE
 from strop.table import Column
 

@@ -30,7 +30,7 @@ from typing import Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.metrics.bootstrap import Statistic
+from strop.stats.resample import Statistic
 
 __all__ = ["Arm", "Bounds", "Drawn", "Limit", "Measure", "Race", "Rules", "bounds"]
 

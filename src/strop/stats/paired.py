@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.metrics.bootstrap import REPLICATES, resampled_sums
 from strop.rng import derive_seed
+from strop.stats.resample import REPLICATES, resampled_sums
 
 __all__ = ["Mean", "Resampled", "interval", "replicate_means"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strop.metrics.paired import Resampled, interval, replicate_means
+from strop.stats.paired import Resampled, interval, replicate_means
 
 
 def test_replicates_have_the_variance_of_a_mean():
