@@ -43,4 +43,6 @@ def made_cell(path: Path, spec: CellSpec, outputs: Sequence[Output]) -> Cell:
 
 def with_perplexity(cell: Cell, nll: Sequence[float], tokens: Sequence[int]) -> None:
     """Nats and tokens of every output, as an evaluator would have left them."""
-    cell.add_scores(PERPLEXITY, {"nll": np.asarray(nll, float), "tokens": np.asarray(tokens)})
+    found = {"nll": np.asarray(nll, float), "tokens": np.asarray(tokens)}
+    sizes = dict.fromkeys(("bytes", "kept_bytes", "source_bytes"), 4 * found["tokens"])
+    cell.add_scores(PERPLEXITY, found | sizes)

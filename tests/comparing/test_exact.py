@@ -18,9 +18,10 @@ from strop.comparing import Diversity, Equal, Level, Sample, Side, Verdict, comp
 from strop.comparing.diversity import _state, diversity
 from strop.comparing.enough import enough
 from strop.comparing.frontier import equal_sharpness, grid
-from strop.comparing.side import Curve, interval, reach
+from strop.comparing.side import Curve, interval
 from strop.comparing.verdict import Layer, decide, frontiers
-from strop.metrics.bootstrap import Interval
+from strop.stats.interval import Interval
+from strop.stats.resample import order_statistics
 
 N, R = 16, 50
 LEVEL = Level()
@@ -62,14 +63,14 @@ def test_the_first_outputs_of_a_sample() -> None:
 
 def test_an_interval_leaves_out_as_many_at_both_ends() -> None:
     values = np.random.default_rng(0).permutation(np.arange(100.0))
-    assert reach(values, 0.875) == (6, 93)  # a sixteenth of a hundred, rounded down
-    assert reach(values, 0.5) == (25, 74)
-    assert reach(values, 1.0) == (0, 99)
-    assert reach(np.append(values, [np.nan, np.inf]), 0.5) == (25, 74)
-    assert reach(np.array([np.nan]), 0.5) == (-np.inf, np.inf)
-    found = interval(np.append(-7.0, values), 0.5)  # the first row is the value, no replicate
+    assert order_statistics(values, 0.875) == (6, 93)  # a sixteenth of a hundred, rounded down
+    assert order_statistics(values, 0.5) == (25, 74)
+    assert order_statistics(values, 1.0) == (0, 99)
+    assert order_statistics(np.append(values, [np.nan, np.inf]), 0.5) == (25, 74)
+    assert order_statistics(np.array([np.nan]), 0.5) == (-np.inf, np.inf)
+    found = interval(np.append(-7.0, values), 0.5, 24)  # the first row is the value, no replicate
     assert (found.value, found.low, found.high) == (-7, 25, 74)
-    assert (found.level, found.replicates) == (0.5, 100)
+    assert (found.level, found.n) == (0.5, 24)
 
 
 def test_a_frontier_is_read_off_between_its_points_in_order_of_entropy() -> None:
@@ -165,7 +166,7 @@ def noisy(entropy: float) -> Sample:
 def test_nearly_every_replicate_must_lie_in_the_common_range() -> None:
     """Of noisy points the inner ends of the intervals count, of a single one both outer ends."""
     point = Curve(Side([noisy(3.5)]), R, 0)
-    low, high = reach(point.entropy[1:, 0], 0.95)
+    low, high = order_statistics(point.entropy[1:, 0], 0.95)
     assert low < 3.5 - 0.02
     assert high > 3.5 + 0.02
     found = grid(point, WIDE, None)

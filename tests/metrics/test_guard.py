@@ -10,18 +10,18 @@ import pytest
 
 from made_runs import cell_spec
 from strop.errors import UserError
-from strop.metrics.bootstrap import Interval
 from strop.metrics.entropy import entropy
 from strop.metrics.guard import (
     Guard,
     clean_tokens,
     default_guard,
     guard,
+    guard_of,
     held_out_guard,
-    run_guard,
 )
 from strop.metrics.heldout import read_texts
 from strop.spec import GeneratorSpec
+from strop.stats.interval import Interval
 from strop.store import Run
 
 LENGTH = 16
@@ -123,47 +123,47 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_what_was_made_of_given_texts_is_used_again(run: Run, tmp_path: Path) -> None:
-    plain = run_guard(run, generator())
+    plain = guard_of(generator(), run)
     assert plain.threshold is None
-    made = run_guard(run, generator(), filed(tmp_path / "mine.jsonl", rows(40) % 11))
+    made = guard_of(generator(), run, held_out=filed(tmp_path / "mine.jsonl", rows(40) % 11))
     expected = np.quantile(entropy(rows(40) % 11), 0.1)
     assert made.threshold == pytest.approx(expected)
-    assert run_guard(run, generator()) == made
-    assert run_guard(Run.open(run.path), generator()) == made
+    assert guard_of(generator(), run) == made
+    assert guard_of(generator(), Run.open(run.path)) == made
 
 
 @pytest.mark.parametrize("length", [LENGTH - 1, LENGTH + 1, 2 * LENGTH])
 def test_a_guard_of_another_length_is_not_used(run: Run, tmp_path: Path, length: int) -> None:
-    made = run_guard(run, generator(), filed(tmp_path / "mine.jsonl", rows(40) % 11))
-    other = run_guard(run, generator(length))
+    made = guard_of(generator(), run, held_out=filed(tmp_path / "mine.jsonl", rows(40) % 11))
+    other = guard_of(generator(length), run)
     assert other == default_guard(generator(length))
     assert other.threshold != made.threshold
     assert other.length == length
 
 
 def test_other_texts_and_another_length_make_another_and_replace_it(run: Run, tmp_path) -> None:
-    first = run_guard(run, generator(), filed(tmp_path / "one.jsonl", rows(40) % 11))
-    second = run_guard(run, generator(), filed(tmp_path / "two.jsonl", rows(30) % 11))
+    first = guard_of(generator(), run, held_out=filed(tmp_path / "one.jsonl", rows(40) % 11))
+    second = guard_of(generator(), run, held_out=filed(tmp_path / "two.jsonl", rows(30) % 11))
     assert first.source != second.source
-    assert run_guard(run, generator()) == second
-    third = run_guard(run, generator(8), filed(tmp_path / "two.jsonl", rows(30) % 11))
+    assert guard_of(generator(), run) == second
+    third = guard_of(generator(8), run, held_out=filed(tmp_path / "two.jsonl", rows(30) % 11))
     assert third.length == 8
-    assert run_guard(run, generator(8)) == third
-    assert run_guard(run, generator()).threshold is None
+    assert guard_of(generator(8), run) == third
+    assert guard_of(generator(), run).threshold is None
 
 
 def test_a_kept_guard_without_a_threshold_stays_one(run: Run, tmp_path: Path) -> None:
     """Too few texts are an answer, too: the default does not come back."""
-    made = run_guard(run, generator(), filed(tmp_path / "few.jsonl", rows(19) % 11))
+    made = guard_of(generator(), run, held_out=filed(tmp_path / "few.jsonl", rows(19) % 11))
     assert made.threshold is None
     assert made.source == "19 of 19 texts of few.jsonl have 16 tokens, where 20 are needed"
-    assert run_guard(run, generator()) == made
+    assert guard_of(generator(), run) == made
 
 
 def test_a_damaged_guard_is_told(run: Run) -> None:
     run.keep_guard({"length": LENGTH, "source": "mine"})
     with pytest.raises(UserError, match="guard cannot be read"):
-        run_guard(run, generator())
+        guard_of(generator(), run)
 
 
 def test_texts_that_are_too_short_are_counted(tmp_path: Path) -> None:

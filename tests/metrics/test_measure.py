@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.metrics.measure import Scorers, measure
 from strop.metrics.metric import CALLS, ENTROPY, GEQ, PERPLEXITY, SECONDS, VENDI
 from strop.metrics.number import Number
-from strop.pool import Output
 from strop.spec import MetricSpec
-from strop.store import Cell, Run
-from test_store import asked_of, cell_of
+from strop.store import Cell
 
 IDS = ([1, 1, 1, 1], [1, 1, 2, 2], [1, 2, 3, 4], [1, 1, 1, 2])
 ENTROPIES = (0.0, np.log(2), np.log(4), np.log(4) - 0.75 * np.log(3))
@@ -25,15 +24,9 @@ TOOK = (0.5, 0.25, 1.0, 2.0)
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
-    run = Run.prepare(tmp_path / "run", asked_of(cell_of(), n=4), [cell_of()])
-    [found] = run.cells()
-    rows = zip(IDS, CALLED, TOOK, strict=True)
-    found.add(
-        Output(i, np.array(ids), calls, seconds, 0, text=f"text {i}")
-        for i, (ids, calls, seconds) in enumerate(rows)
-    )
-    found.merge()
-    return found
+    rows = enumerate(zip(IDS, CALLED, TOOK, strict=True))
+    outputs = [output(i, ids, nfe=nfe, seconds=seconds) for i, (ids, nfe, seconds) in rows]
+    return made_cell(tmp_path / "run", cell_spec(4), outputs)
 
 
 def value(row: Any, name: str) -> float:
@@ -64,7 +57,7 @@ def test_numbers_are_those_of_the_outputs_that_count(cell: Cell, start: int, sto
 def test_stored_scores_are_taken_by_the_number_of_the_output(cell: Cell) -> None:
     """Not by place in the file: a cell is scored in any order, and grows."""
     measure([cell], ["entropy"])
-    cell.add([Output(4, np.array([5, 5, 5, 6]), 1, 0.1, 0, text="new")])
+    cell.add([output(4, [5, 5, 5, 6])])
     cell.merge()
     [late] = measure([cell], ["entropy"], outputs=(3, 5))
     assert value(late, "entropy") == pytest.approx(ENTROPIES[3])

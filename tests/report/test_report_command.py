@@ -16,12 +16,12 @@ from synthetic import STUDY, YAML, audit_result, study_result
 
 import strop
 from strop.cli.main import run
-from strop.metrics.bootstrap import mean
 from strop.metrics.guard import MARKS
 from strop.metrics.metric import METRICS, Aggregate, Metric
 from strop.report import gather
 from strop.report.tables import output_columns
 from strop.spec import EvaluatorSpec, MetricSpec
+from strop.stats.resample import mean
 from strop.store import Folder, Run, StudyFolder
 from strop.studies.study import STUDIES, Result
 from strop.table import Column

@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strop.studies.goals import Goal, Reader
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.errors import UserError
-from strop.metrics.bootstrap import mean
 from strop.metrics.entropy import entropy
+from strop.metrics.measure import Scorers, measure
+from strop.metrics.number import Number
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import mean
 from strop.store import Cell
 from strop.studies.study import Ask
 from strop.studies.tune import STUDY, _gain, _unseen
 from strop.studies.tuned import Tuned
-from strop.tuning.race import Bounds, Limit, bounds
+from strop.tuning.race import Limit
 
 LENGTH, N = 8, 12
 SPAN = (4, 10)
@@ -30,7 +33,7 @@ def read(cell: Cell) -> Any:
     return PERPLEXITY
 
 
-READER = Reader(None, scorers={"perplexity": read})
+BY = Scorers(own={"perplexity": read})
 
 
 class Made:
@@ -60,12 +63,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, Made]:
 def gained(plain: Made, mine: Made, objective: str, *limits: Limit) -> Any:
     ask = Ask(STUDY, Path("nowhere"), ("",), {"objective": objective, "task": None})
     chosen = Tuned(mine.cell.spec.generator.sampler, True, 0, (), limits, (), ())
-    return _gain(ask, READER, "M = 4", chosen, (plain.cell, mine.cell), SPAN)
+    return _gain(ask, BY, "M = 4", chosen, (plain.cell, mine.cell), SPAN)
 
 
 def test_limits_are_held_against_the_choices_own_outputs(made: tuple[Made, Made]) -> None:
     plain, mine = made
-    own, other = (bounds(mean(entropy(one.ids[PART])), 0.95) for one in (mine, plain))
+    own, other = (jackknife(mean(entropy(one.ids[PART])), 0.95) for one in (mine, plain))
     assert other.high < own.low, "the two are apart, so that a limit lies between them"
     between = (other.high + own.low) / 2
     limits = (Limit("entropy", ">=", between), Limit("entropy", "<=", between))
@@ -98,9 +101,9 @@ def test_any_other_gain_is_the_choice_minus_the_standard(made: tuple[Made, Made]
     found = gained(plain, mine, "entropy")
     own, other = (entropy(one.ids[PART]) for one in (mine, plain))
     assert not found.ratio
-    assert found.gain == bounds(mean(own), 0.95, mean(other))
+    assert found.gain == jackknife(mean(own), 0.95, mean(other))
     assert found.gain.value == pytest.approx((own - other).mean())
-    assert (found.fresh, found.plain) == (bounds(mean(own), 0.95), bounds(mean(other), 0.95))
+    assert (found.fresh, found.plain) == (jackknife(mean(own), 0.95), jackknife(mean(other), 0.95))
 
 
 def test_calls_are_the_choices_and_the_standard_sampler_gains_nothing(
@@ -122,11 +125,12 @@ def test_a_statistic_is_of_the_outputs_from_start_up_to_n(made: tuple[Made, Made
             ("calls", mine.calls[part].mean()),
             ("seconds", (0.5 + np.arange(start, n)).mean()),
         ):
-            found = READER.statistic(Goal.of(name), cell, n, start)
+            [row] = measure([cell], [name], BY, outputs=(start, n))
+            found = row.statistic(Number.of(name))
             assert len(found.columns) == n - start
             assert found.value == pytest.approx(expected), name
-    with pytest.raises(UserError, match="no perplexity that could be searched by") as caught:
-        READER.statistic(Goal.of("perplexity"), mine.cell, 13)
+    with pytest.raises(UserError, match="fewer outputs than are to be measured") as caught:
+        measure([mine.cell], ["perplexity"], BY, outputs=(0, 13))
     assert caught.value.got == "12 of 13 outputs"
 
 
@@ -157,7 +161,7 @@ def test_a_gain_is_shown_if_its_interval_excludes_none(ratio, gain, shown) -> No
     from strop.studies.tune_result import Gain
 
     chosen = Tuned(cell_spec(LENGTH).generator.sampler, True, 0, (), (), (), ())
-    one = Bounds(1.0, 0.9, 1.1)
-    found = Gain("M = 4", chosen, 8, one, one, Bounds(sum(gain) / 2, *gain), (), ratio, 4.0)
+    one = Interval(1.0, 0.9, 1.1)
+    found = Gain("M = 4", chosen, 8, one, one, Interval(sum(gain) / 2, *gain), (), ratio, 4.0)
     assert found.shown is shown
     assert ("the interval includes no gain" in found.mind()) is not shown

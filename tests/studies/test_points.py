@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from strop.studies.goals import Reader
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.comparing import copies
 from strop.errors import UserError
 from strop.metrics.embeddings import available
 from strop.metrics.entropy import entropy
+from strop.metrics.measure import Scorers
 from strop.studies.compare import STUDY
 from strop.studies.compare_sides import Named, Outputs, pool_cell, seed_of
 from strop.studies.study import Ask
@@ -40,9 +40,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def point(pool: Path, n: int, **more: Any) -> Any:
-    reader = Reader(None, scorers={"perplexity": lambda _: PERPLEXITY})
+    by = Scorers(own={"perplexity": lambda _: PERPLEXITY})
     side = Named("pool", str(pool), {}, ())
-    return Outputs(asked(pool.parent, n, **more), side, None, reader, False).fixed()
+    return Outputs(asked(pool.parent, n, **more), side, None, by, False).fixed()
 
 
 @pytest.mark.parametrize(("n", "held"), [(8, 8), (11, 11), (12, 12), (99, 12)])
@@ -98,7 +98,7 @@ def test_texts_are_cut_to_as_many_as_were_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     ask = asked(tmp_path, 9, evaluator="embedded:tales-ar")
-    found = Outputs(ask, Named("texts", str(path), {}, ()), None, Reader(None), True).fixed()
+    found = Outputs(ask, Named("texts", str(path), {}, ()), None, Scorers(), True).fixed()
     assert found.texts == texts[:9]
     assert found.sample.n == len(found.sample.entropy) == 9
     assert (found.calls, found.seconds, found.temperature) == (None, None, None)

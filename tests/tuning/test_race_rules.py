@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from strop.metrics.bootstrap import Statistic, mean
-from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import Statistic, mean
+from strop.tuning.race import Arm, Drawn, Limit, Race, Rules
 
 Floats = Sequence[float] | np.ndarray
 
@@ -58,41 +60,41 @@ def jackknifed(values: np.ndarray, level: float = 0.95) -> tuple[float, float, f
     return values.mean(), values.mean() - half, values.mean() + half
 
 
-def ends(found: Bounds) -> tuple[float, float, float]:
-    return found.value, found.low, found.high
+def ends(found: Interval) -> tuple[float, float, float]:
+    return found.value, *found.ends
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 40])
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_the_interval_of_a_mean_is_students(n: int, level: float) -> None:
     values = np.random.default_rng(n).normal(3, 2, n)
-    assert ends(bounds(mean(values), level)) == pytest.approx(jackknifed(values, level))
+    assert ends(jackknife(mean(values), level)) == pytest.approx(jackknifed(values, level))
 
 
 def test_a_difference_is_paired_on_the_first_outputs_of_both() -> None:
     rng = np.random.default_rng(1)
     common = rng.normal(0, 5, 12)
     one, other = common + 1 + rng.normal(0, 0.1, 12), common[:7] + rng.normal(0, 0.1, 7)
-    found = bounds(mean(one), 0.95, mean(other))
+    found = jackknife(mean(one), 0.95, mean(other))
     assert ends(found) == pytest.approx(jackknifed(one[:7] - other))
-    back = bounds(mean(other), 0.95, mean(one))
+    back = jackknife(mean(other), 0.95, mean(one))
     assert ends(back) == pytest.approx((-found.value, -found.high, -found.low))
     # Of exponentials of means the logarithms are compared: their means again.
-    ratio = bounds(logs(one), 0.95, logs(other), log=True)
+    ratio = jackknife(logs(one), 0.95, logs(other), log=True)
     assert ends(ratio) == pytest.approx(jackknifed(one[:7] - other))
 
 
 def test_one_output_decides_nothing_and_few_equal_ones_neither() -> None:
     nothing = (-math.inf, math.inf)
     for n in (1, 2, 31):
-        assert ends(bounds(mean(np.full(n, 2.5)), 0.95)) == (2.5, *nothing)
-    assert ends(bounds(mean(np.full(32, 2.5)), 0.95)) == (2.5, 2.5, 2.5)
-    assert ends(bounds(same(2.5, 2), 0.95)) == (2.5, 2.5, 2.5)
-    assert ends(bounds(same(2.5, 1), 0.95)) == (2.5, *nothing)
+        assert ends(jackknife(mean(np.full(n, 2.5)), 0.95)) == (2.5, *nothing)
+    assert ends(jackknife(mean(np.full(32, 2.5)), 0.95)) == (2.5, 2.5, 2.5)
+    assert ends(jackknife(same(2.5, 2), 0.95)) == (2.5, 2.5, 2.5)
+    assert ends(jackknife(same(2.5, 1), 0.95)) == (2.5, *nothing)
     # A difference is exact only if both of its sides are.
-    assert ends(bounds(same(2.5, 2), 0.95, same(1.0, 2))) == (1.5, 1.5, 1.5)
-    assert ends(bounds(same(2.5, 2), 0.95, mean(np.ones(2)))) == (1.5, *nothing)
-    assert ends(bounds(mean(np.ones(2)), 0.95, same(2.5, 2))) == (-1.5, *nothing)
+    assert ends(jackknife(same(2.5, 2), 0.95, same(1.0, 2))) == (1.5, 1.5, 1.5)
+    assert ends(jackknife(same(2.5, 2), 0.95, mean(np.ones(2)))) == (1.5, *nothing)
+    assert ends(jackknife(mean(np.ones(2)), 0.95, same(2.5, 2))) == (-1.5, *nothing)
 
 
 # ---------------------------------------------------------------- limits
@@ -113,7 +115,7 @@ def test_one_output_decides_nothing_and_few_equal_ones_neither() -> None:
 )
 def test_a_limit_is_held_or_broken_by_a_whole_interval(side, low, high, inside) -> None:
     limit = Limit("entropy", side, 4.0)
-    assert limit.side_of(Bounds((low + high) / 2, low, high)) is inside
+    assert limit.side_of(Interval((low + high) / 2, low, high)) is inside
 
 
 def test_how_far_a_value_is_outside() -> None:
@@ -143,7 +145,7 @@ def test_a_limit_that_the_most_outputs_would_not_decide_stops_a_candidate() -> N
     rng, n, most = np.random.default_rng(3), 16, 64
     values = rng.normal(0, 1, n)
     values -= values.mean()
-    half = bounds(mean(values), 0.95).high
+    half = jackknife(mean(values), 0.95).high
     error = half / student.ppf(0.975, n - 1)
     edge = half * math.sqrt(n / most) - error  # below the limit by so much it may still be shown
     assert edge > 0
@@ -210,7 +212,7 @@ def test_the_end_of_the_interval_that_favours_a_candidate_decides(best) -> None:
     """The same mean difference: surely worse if it is certain, in doubt if it is not."""
     sign = 1 if best == "min" else -1
     spread = np.tile([1.0, -1.0], 8)
-    half = bounds(mean(spread), 0.95).high
+    half = jackknife(mean(spread), 0.95).high
     arms = {"leader": Drawn(mean(np.zeros(16) + 10.0))}
     for name, gap in (("far", half + 0.01), ("near", half - 0.01)):
         arms[name] = Drawn(mean(10.0 + sign * gap + spread))

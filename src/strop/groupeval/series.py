@@ -42,6 +42,7 @@ from strop.groupeval.verdict import (
     verdicts_of,
 )
 from strop.spec import JudgeSpec
+from strop.stats.interval import plain
 from strop.store import FORMAT
 from strop.store.documents import as_json
 from strop.store.layout import RESULT
@@ -291,7 +292,7 @@ class Series:
 
     def write_result(self, document: dict[str, Any]) -> None:
         """Keep scores beside the journal that they follow from."""
-        write(self.path / RESULT, as_json(document))
+        write(self.path / RESULT, as_json(plain(document)))
 
     @contextmanager
     def writing(self) -> Iterator[None]:

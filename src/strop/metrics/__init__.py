@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from strop.lazy import loader
 
 if TYPE_CHECKING:
-    from strop.metrics.bootstrap import Interval, Statistic, intervals, mean, ratio
     from strop.metrics.causal import Evaluator
     from strop.metrics.evaluator import load_evaluator
     from strop.metrics.frame import (
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_cell, score_embeddings, score_records
     from strop.spec import MetricSpec
+    from strop.stats.interval import Interval
+    from strop.stats.resample import Statistic, intervals, mean, ratio
     from strop.table import Column
 
 __all__ = [
@@ -61,20 +62,20 @@ __getattr__ = loader(
         "Column": "strop.table",
         "Evaluator": "strop.metrics.causal",
         "Guard": "strop.metrics.guard",
-        "Interval": "strop.metrics.bootstrap",
+        "Interval": "strop.stats.interval",
         "Measured": "strop.metrics.frame",
         "Metric": "strop.metrics.metric",
         "MetricSpec": "strop.spec",
         "Score": "strop.metrics.frame",
-        "Statistic": "strop.metrics.bootstrap",
-        "intervals": "strop.metrics.bootstrap",
+        "Statistic": "strop.stats.resample",
+        "intervals": "strop.stats.resample",
         "load_evaluator": "strop.metrics.evaluator",
-        "mean": "strop.metrics.bootstrap",
-        "read_cell": "strop.metrics.frame",
-        "read_run": "strop.metrics.frame",
+        "mean": "strop.stats.resample",
         "metrics": "strop.metrics.metric",
         "perplexity_ratio": "strop.metrics.frame",
-        "ratio": "strop.metrics.bootstrap",
+        "ratio": "strop.stats.resample",
+        "read_cell": "strop.metrics.frame",
+        "read_run": "strop.metrics.frame",
         "score_cell": "strop.metrics.score",
         "score_embeddings": "strop.metrics.score",
         "score_perplexity": "strop.metrics.perplexity",

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.metrics.aggregates import pooled
-from strop.metrics.bootstrap import Interval, Statistic, interval_of, ratio, sums_of
 from strop.metrics.grams import NGRAM
 from strop.metrics.guard import MARKS, Guard, Verdict, guard_of
 from strop.metrics.metric import (
@@ -34,6 +33,8 @@ from strop.metrics.metric import (
 from strop.metrics.number import Number, no_interval
 from strop.metrics.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
+from strop.stats.interval import Interval, plain
+from strop.stats.resample import Statistic, interval_of, ratio, sums_of
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
 
@@ -67,8 +68,8 @@ class Score:
 
     def document(self) -> Any:
         """For JSON: the number itself where there is one of the metric's name, else all by name."""
-        plain = {k: v.as_dict() if isinstance(v, Interval) else v for k, v in self.values.items()}
-        return next(iter(plain.values())) if len(plain) == 1 else plain
+        values = plain(self.values)
+        return next(iter(values.values())) if len(values) == 1 else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,9 +202,7 @@ class Measured:
             **self.point.fields(),
             "point": str(self.point),
             "outputs": self.outputs,
-            "perplexity": level.value,
-            "low": level.low,
-            "high": level.high,
+            "perplexity": level,
             "entropy": None if entropy is None else entropy.value,
             "guard": self.verdict,
             "mark": self.mark,
@@ -297,6 +296,13 @@ def read_cell(
         table = cell.table().slice(outputs[0], outputs[1] - outputs[0])
         ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
         rows = PoolRows.of(ids, texts, _beside(table))
+        if len(table) < outputs[1] - outputs[0]:
+            raise UserError(
+                "The cell has fewer outputs than are to be measured.",
+                where=cell.path,
+                got=f"{len(table)} of {outputs[1] - outputs[0]} outputs",
+                fix="run the command that made it again; it draws what is missing",
+            )
     index = table["index"].to_numpy()
     parts = _parts(cell, index, rows, wanted) if len(index) else []
     return Measured(cell.spec, cell.path, len(index), guard, tuple(parts))

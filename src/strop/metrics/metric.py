@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from strop.errors import StropError
 from strop.metrics.aggregates import bits_per_byte, kept, macro, pooled
-from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.entropy import entropy
 from strop.metrics.grams import NGRAM, SIZES
 from strop.metrics.repetition import repetition
@@ -26,6 +25,7 @@ from strop.metrics.rows import PoolRows
 from strop.metrics.vendi import vendi_score
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
+from strop.stats.resample import Statistic, mean
 from strop.table import Column
 
 Columns = Mapping[str, NDArray]

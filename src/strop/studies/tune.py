@@ -21,6 +21,9 @@ from strop.errors import UserError
 from strop.metrics.metric import CALLS, GEQ, SECONDS
 from strop.metrics.number import Number
 from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import Statistic
 from strop.store import Folder
 from strop.studies import parameters
 from strop.studies.audit import write_selection
@@ -41,7 +44,7 @@ from strop.studies.tuned import (
     tuned,
 )
 from strop.tasks import TASKS
-from strop.tuning.race import Bounds, Rules, bounds
+from strop.tuning.race import Rules
 from strop.tuning.space import parse
 from strop.version import __version__
 
@@ -298,29 +301,29 @@ def _gain(
     plain, mine = standard_row.statistic(goal), row.statistic(goal)
     limits = []
     for one in chosen.limits:
-        found = bounds(row.statistic(Number.of(one.name)), LEVEL)
+        found = jackknife(row.statistic(Number.of(one.name)), LEVEL)
         limits.append((str(one), found, one.side_of(found)))
     gain = None
     if cells[0].id != cells[1].id:
-        gain = bounds(plain, LEVEL, mine, log=True) if goal.log else bounds(mine, LEVEL, plain)
+        gain = (
+            jackknife(plain, LEVEL, mine, log=True) if goal.log else jackknife(mine, LEVEL, plain)
+        )
     return Gain(
         words,
         chosen,
         row.outputs,
-        _raised(bounds(mine, LEVEL, log=goal.log), goal.log),
-        _raised(bounds(plain, LEVEL, log=goal.log), goal.log),
-        None if gain is None else _raised(gain, goal.log),
+        _value(mine, goal),
+        _value(plain, goal),
+        gain.exp() if gain is not None and goal.log else gain,
         tuple(limits),
         goal.log,
         row.statistic(Number.of(CALLS.name)).value,
     )
 
 
-def _raised(found: Bounds, log: bool) -> Bounds:
-    """What was compared by logarithms, as it is."""
-    if not log:
-        return found
-    return Bounds(*(math.exp(min(end, 700.0)) for end in (found.value, found.low, found.high)))
+def _value(found: Statistic, goal: Number) -> Interval:
+    """With the interval of its logarithm, where that is what is compared."""
+    return jackknife(found, LEVEL, log=True).exp() if goal.log else jackknife(found, LEVEL)
 
 
 # ---------------------------------------------------------------- writing it

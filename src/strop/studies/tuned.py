@@ -15,7 +15,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,8 +24,10 @@ from strop.metrics.metric import ENTROPY
 from strop.metrics.number import Number
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import GeneratorSpec, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
 from strop.studies.measure import fitting
-from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
+from strop.tuning.race import Arm, Drawn, Limit, Race, Rules
 from strop.tuning.space import Axis, Space
 
 if TYPE_CHECKING:
@@ -93,8 +95,8 @@ class Tried:
 
     sampler: SamplerSpec
     outputs: int
-    objective: Bounds
-    limits: tuple[Bounds, ...]
+    objective: Interval
+    limits: tuple[Interval, ...]
     state: str
     """`leads`, `worse`, `over` or `too near the limit`, `in doubt` when the outputs ran out."""
     why: str = ""
@@ -248,7 +250,6 @@ def tuned(
     any, temperature and precision. `search` says what is sought; by default the lowest perplexity
     above the entropy guard. `guard` is that of the generator's length unless another is given.
     """
-    from dataclasses import replace
 
     from strop.metrics.guard import guard_of
     from strop.metrics.measure import Scorers
@@ -334,10 +335,9 @@ def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
 
 def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
     level = race.rules.level
-    limits = tuple(bounds(one, level) for one in arm.drawn.limits)
-    found = race.bounds(arm)
-    ends = [math.exp(end) if race.rules.log else end for end in (found.low, found.high)]
-    objective = Bounds(arm.value, ends[0], ends[1])
+    limits = tuple(jackknife(one, level) for one in arm.drawn.limits)
+    found = race.interval(arm)
+    objective = replace(found.exp(), value=arm.value) if race.rules.log else found
     return Tried(arm.candidate, arm.n, objective, limits, arm.state, arm.why)
 
 

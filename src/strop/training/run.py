@@ -25,6 +25,7 @@ import torch
 
 from strop.disk import TEMPORARY, disk, replacing, sync_folder, write
 from strop.errors import UserError
+from strop.stats.interval import plain, revived
 from strop.store import FORMAT, Folder, Mark, read_mark
 from strop.store.differences import told_apart
 from strop.store.documents import as_json, damaged, parsed
@@ -97,7 +98,7 @@ class TrainingRun:
         found = []
         for line in path.read_bytes().splitlines():
             try:
-                found.append(json.loads(line))
+                found.append(revived(json.loads(line)))
             except ValueError:
                 break  # a crash while writing: what follows is written again
             if not (isinstance(found[-1], dict) and {"kind", "step"} <= found[-1].keys()):
@@ -125,11 +126,11 @@ class TrainingRun:
                 raise ValueError("it does not hold an object")
         except ValueError as error:
             raise _damaged(path, error) from None
-        return found
+        return revived(found)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the final numbers."""
-        write(self.path / RESULT, as_json(result))
+        write(self.path / RESULT, as_json(plain(result)))
 
     def checkpoints(self) -> dict[int, Path]:
         """Loadable checkpoints by step."""
@@ -242,4 +243,4 @@ def _damaged(path: Path, why: object) -> UserError:
 
 
 def _line(entry: dict[str, Any]) -> bytes:
-    return (json.dumps(entry, allow_nan=False) + "\n").encode()
+    return (json.dumps(plain(entry), allow_nan=False) + "\n").encode()
