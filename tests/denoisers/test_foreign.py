@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import strop
 from strop.assets import MODELS
+from strop.checkpoints import foreign
 from strop.checkpoints.foreign import load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
@@ -186,6 +188,19 @@ def test_what_a_caller_says_does_not_open_the_door(willing: io.StringIO, tmp_pat
     with pytest.raises(UserError, match="code of its own"):
         load_foreign("AutoConfig", _evil(tmp_path), trust_remote_code=True)
     assert not (tmp_path / "trace").exists()
+
+
+@pytest.mark.parametrize("broken", ["unasked", "FIXED"])
+def test_each_of_the_two_locks_holds_alone(
+    broken: str, willing: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The library is told no, and where it asks all the same it hears nothing."""
+    gone = {"unasked": nullcontext, "FIXED": {"local_files_only": True}}
+    monkeypatch.setattr(foreign, broken, gone[broken])
+    with pytest.raises(UserError, match="code of its own"):
+        load_foreign("AutoConfig", _evil(tmp_path))
+    assert not (tmp_path / "trace").exists()
+    assert willing.tell() == 0
 
 
 def test_what_a_library_prints_or_asks_stays_off_the_answer(
