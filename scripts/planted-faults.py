@@ -248,7 +248,7 @@ def main(words: list[str]) -> int:
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*LEFT_OUT))
         every = tuple(dict.fromkeys(test for one in wanted for test in one.tests))
         began = time.monotonic()
-        code, told = tested(tree, every, len(every))
+        code, told = pytest_says(tree, every, len(every))
         spent = f"{time.monotonic() - began:.0f} s"
         print(f"without a fault: {len(every)} groups of tests, {spent}", flush=True)
         if code:
@@ -265,7 +265,7 @@ def planted(tree: Path, fault: Fault) -> str:
     sound = path.read_text()
     path.write_text(sound.replace(fault.old, fault.new))
     try:
-        code, told = tested(tree, fault.tests)
+        code, told = pytest_says(tree, fault.tests)
     finally:
         path.write_text(sound)
         _forget(path)
@@ -278,7 +278,7 @@ def planted(tree: Path, fault: Fault) -> str:
     return state
 
 
-def tested(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int, str]:
+def pytest_says(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int, str]:
     """The exit code of pytest in a tree, and the end of what it said; a hang has failed."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -67,17 +67,17 @@ def test_only_a_red_test_is_a_success(
     place.write_text("c = a + b\n")
     seen: list[str] = []
 
-    def tested(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int, str]:
+    def pytest_says(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int, str]:
         seen.append((tree / one.path).read_text())
         return (code, "said") if "-" in seen[-1] else (0, "")
 
     monkeypatch.setattr(script, "ROOT", tmp_path)
     monkeypatch.setattr(script, "FAULTS", (one,))
-    monkeypatch.setattr(script, "tested", tested)
+    monkeypatch.setattr(script, "pytest_says", pytest_says)
     assert script.main([]) == end
     assert seen == ["c = a + b\n", "c = a - b\n"]
     assert place.read_text() == "c = a + b\n"
     assert f"{state:6}" in capsys.readouterr().out
     # Tests that are red without a fault say nothing about it.
-    monkeypatch.setattr(script, "tested", lambda *_: (1, "said"))
+    monkeypatch.setattr(script, "pytest_says", lambda *_: (1, "said"))
     assert script.main([]) == 3
