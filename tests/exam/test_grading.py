@@ -40,7 +40,7 @@ TASK = Task(
     filters=(Filter("first", lambda _, text: text), Filter("last", lambda _, text: text[-1:])),
     check=_check,
     wrong=lambda *_: {},
-    stop=("###",),
+    stop=("###", "@@"),
     length=LENGTH,
 )
 CANDIDATE = Candidate(
@@ -93,10 +93,12 @@ def test_a_lost_verdict_is_left_out_and_the_others_stay_with_their_numbers() -> 
 
 
 def test_what_counts_of_a_response_ends_with_the_first_end() -> None:
-    texts = ["1<end>2", "2<turn>1<end>", "2<end>1<turn>", "1###2", "2"]
-    found = graded([1] * 5, texts)
-    assert found["passed_first"].tolist() == [1, 0, 0, 1, 0]
-    assert found["ended"].tolist() == [0, 0, 0, 1, 0]  # by ids, or by a mark in the text
+    right = ["1<end>2", "1<turn>2<end>", "1<end>2<turn>", "1###2", "1@@2###", "1###2@@", "1"]
+    wrong = ["2<end>1", "2<turn>1<end>", "2###1", "2", "1 <end>"]
+    found = graded([1] * 12, [*right, *wrong])
+    assert found["passed_first"].tolist() == [1] * 7 + [0] * 5
+    # A response ends by its ids, or by a mark of the task in its text.
+    assert found["ended"].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 0, 0]
 
 
 @pytest.mark.parametrize(

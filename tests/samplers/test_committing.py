@@ -201,8 +201,12 @@ def test_the_schedule_is_dreams() -> None:
         assert (early.ends_after_call(turn), late.ends_after_call(turn)) == (False, round_ == 4)
 
 
-def test_the_end_of_the_schedules_times_is_eps() -> None:
+def test_the_schedules_times_end_at_eps_and_the_last_round_takes_all() -> None:
     turn = Turn(torch.arange(1), 4, torch.tensor([9]), 3)
+    left = torch.tensor([3])  # the share of a round that were not the last would be 2
+    assert Schedule(eps=0.1).quota(turn, left).tolist() == [3]  # type: ignore[union-attr]
+    assert chosen(Coins(eps=0.1), [[0.9, None, 0.0]], steps=4, round_=3) == [[0, 2]]
+    assert chosen(Coins(eps=0.1), [[0.9, None, 0.0]], steps=4, round_=2) == [[2]]
     assert float(Schedule(eps=0.1).times(turn)[1]) == pytest.approx(0.1)
     assert float(Schedule(eps=0.1).times(turn)[0]) == pytest.approx(0.1 + 0.9 / 4)
 

@@ -42,7 +42,7 @@ class Made:
     def __init__(self, path: Path, temperature: float, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.ids = rng.integers(0, 2 if seed == 1 else 11, (N, LENGTH))
-        self.calls = rng.integers(3, 9, N)
+        self.calls = rng.integers(10 * seed, 10 * seed + 6, N)
         self.nll, self.tokens = rng.uniform(5, 30, N), rng.integers(5, 9, N)
         rows = [output(i, self.ids[i], nfe=int(self.calls[i])) for i in range(N)]
         self.cell = made_cell(path, cell_spec(LENGTH, temperature), rows)
