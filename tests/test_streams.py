@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from strop.cli.main import run
 from strop.errors import UserError
 from strop.generate import cell_spec, sample_cells
 from strop.records import SAMPLERS, Sampler
-from strop.spec import CellSpec, CheckpointSpec, DenseBatch, GeneratorSpec
 from strop.store import Run
 
 NEW = SamplerSpec(steps=4, precision="float32")
@@ -25,35 +23,6 @@ NEW = SamplerSpec(steps=4, precision="float32")
 def denoiser() -> TabularDenoiser:
     law = np.random.default_rng(0).dirichlet(np.ones(27)).reshape(3, 3, 3)
     return TabularDenoiser(law)
-
-
-def cell_of(sampler: dict[str, Any], **more: Any) -> CellSpec:
-    checkpoint = CheckpointSpec(family="mdlm", sha256="0" * 64, shape={})
-    generator = GeneratorSpec(checkpoint=checkpoint, sampler=SamplerSpec(**sampler), length=8)
-    return CellSpec(generator=generator, seed=0, **more)
-
-
-@pytest.mark.parametrize(
-    ("sampler", "more", "id_"),
-    [
-        ({}, {}, "76bc2d6324dec219"),
-        ({"precision": "float32"}, {}, "578c96e96391a327"),
-        ({"name": "remdm-cap", "precision": "float32"}, {}, "d811d57964a007c4"),
-        (
-            {"precision": "float32", "implementation": "dense"},
-            {"batch": DenseBatch(size=4)},
-            "3f14593ca595e566",
-        ),
-    ],
-)
-def test_ids_of_the_first_stream_are_as_old_as_they_were(sampler, more, id_):
-    """Written down before streams had versions."""
-    cell = cell_of(sampler, **more)
-    assert cell.id == id_
-    assert "stream" not in cell.canonical()
-    other = cell.model_copy(update={"stream": 2})
-    assert other.id != id_
-    assert CellSpec.model_validate_json(other.canonical()) == other
 
 
 def test_which_samplers_have_another_stream(denoiser):
