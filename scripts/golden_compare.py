@@ -1,0 +1,193 @@
+"""Two captures of golden.py side by side, through the written table of changes that are meant.
+
+Every value has an address: the command, the file it was written to (or `stdout`, `stderr`, `exit`),
+and the keys that lead to it, as in `audit runs/audit/audit.json gains[0].ratio`. The rules of
+golden.yaml are regular expressions over addresses.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+RELATIVE, ABSOLUTE = 1e-9, 1e-12
+"""How far two numbers may lie apart; the second is for differences that should be zero."""
+
+Address = tuple[str, str, str]
+"""Command, file, keys."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A change that is meant, and why."""
+
+    pattern: re.Pattern[str]
+    reason: str
+    to: str = ""
+    within: float = 0.0
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any]) -> Rule:
+        """From golden.yaml."""
+        more = {key: entry[key] for key in ("to", "within") if key in entry}
+        return cls(re.compile(entry["at"]), entry["why"], **more)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value that is not what it was."""
+
+    address: Address
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        command, file, keys = self.address
+        return f"{command}: {file}: {keys or '(whole)'}: {_short(self.old)} -> {_short(self.new)}"
+
+
+@dataclass
+class Table:
+    """The rules, and which of them were of use."""
+
+    left_out: list[Rule]
+    words: list[Rule]
+    files: list[Rule]
+    keys: list[Rule]
+    dropped: list[Rule]
+    added: list[Rule]
+    moved: list[Rule]
+    used: set[Rule] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Table:
+        """The part of golden.yaml that is about comparing."""
+        names = ("left_out", "words", "files", "keys", "dropped", "added", "moved")
+        rules = {name: [Rule.read(one) for one in document.get(name) or ()] for name in names}
+        return cls(**rules)
+
+    def unused(self) -> list[Rule]:
+        """Rules about changes that did not change anything here."""
+        meant = [*self.files, *self.keys, *self.dropped, *self.added, *self.moved]
+        return [rule for rule in meant if rule not in self.used]
+
+    def match(self, rules: list[Rule], text: str) -> Rule | None:
+        """The first rule that speaks of an address."""
+        for rule in rules:
+            if rule.pattern.search(text):
+                self.used.add(rule)
+                return rule
+        return None
+
+    def others(self, rules: list[Rule], text: str) -> Iterator[str]:
+        """What an old name or address may be called now."""
+        for rule in rules:
+            new, count = rule.pattern.subn(rule.to, text)
+            if count:
+                self.used.add(rule)
+                yield new
+
+
+MISSING = "(not there)"
+
+
+def values(command: str, answer: Mapping[str, Any], table: Table) -> dict[Address, Any]:
+    """Every value of a command's answer by its address, without what is left out."""
+    parts: dict[str, Any] = {"exit": answer["exit"], "stdout": answer["stdout"], **answer["files"]}
+    if answer["exit"]:
+        parts["stderr"] = answer["stderr"]
+    found: dict[Address, Any] = {}
+    for file, document in parts.items():
+        if table.match(table.left_out, f"{command} {file} "):
+            continue
+        for keys, value in _leaves(document, ""):
+            if not table.match(table.left_out, f"{command} {file} {keys}"):
+                found[command, file, keys] = _cleaned(value, table)
+    return found
+
+
+def _leaves(value: Any, here: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, part in value.items():
+            yield from _leaves(part, f"{here}.{key}" if here else str(key))
+    elif isinstance(value, list) and value:
+        for index, part in enumerate(value):
+            yield from _leaves(part, f"{here}[{index}]")
+    else:
+        yield here, value
+
+
+def _cleaned(value: Any, table: Table) -> Any:
+    """A text without times and the like."""
+    if not isinstance(value, str):
+        return value
+    for rule in table.words:
+        value = rule.pattern.sub(rule.to or "…", value)
+    return value
+
+
+def compare(
+    old: Mapping[Address, Any], new: Mapping[Address, Any], table: Table
+) -> list[Difference]:
+    """What is not equal and not in the table."""
+    left = dict(new)
+    files = {(command, file) for command, file, _ in new}
+    differences: list[Difference] = []
+    for address, was in old.items():
+        place = _place(address, left, files, table)
+        text = " ".join(address)
+        if place is None:
+            if not table.match(table.dropped, text):
+                differences.append(Difference(address, was, MISSING))
+            continue
+        now = left.pop(place)
+        if not _equal(was, now) and not _may_move(was, now, text, table):
+            differences.append(Difference(place, was, now))
+    for address, now in left.items():
+        if not table.match(table.added, " ".join(address)):
+            differences.append(Difference(address, MISSING, now))
+    return differences
+
+
+def _place(
+    address: Address, left: Mapping[Address, Any], files: set[tuple[str, str]], table: Table
+) -> Address | None:
+    """Where an old value is now: at its address, or where the table says."""
+    command, file, keys = address
+    for name in (file, *table.others(table.files, file)):
+        if (command, name) not in files:
+            continue
+        if (command, name, keys) in left:
+            return command, name, keys
+        for other in table.others(table.keys, f"{command} {name} {keys}"):
+            parts = other.split(" ", 2)
+            if len(parts) == 3 and (parts[0], parts[1], parts[2]) in left:
+                return parts[0], parts[1], parts[2]
+    return None
+
+
+def _equal(was: Any, now: Any) -> bool:
+    if type(was) is not type(now) and {type(was), type(now)} != {int, float}:
+        return False
+    if isinstance(was, float) or isinstance(now, float):
+        return math.isclose(was, now, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+    return was == now
+
+
+def _may_move(was: Any, now: Any, text: str, table: Table) -> bool:
+    """Whether the table lets a number move by so much, or a text become any other."""
+    rule = table.match(table.moved, text)
+    if rule is None:
+        return False
+    if not rule.within:
+        return True
+    numbers = all(isinstance(one, int | float) for one in (was, now))
+    return numbers and math.isclose(was, now, rel_tol=rule.within, abs_tol=ABSOLUTE)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:297]}..."
