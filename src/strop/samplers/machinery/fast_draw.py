@@ -10,11 +10,11 @@ from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.spec import SamplerSpec
 
-__all__ = ["FastSampler", "Job"]
+__all__ = ["FastDraw", "FastSampler"]
 
 
 @dataclass(frozen=True)
-class Job:
+class FastDraw:
     """Some outputs of one generator under one seed, and who watches."""
 
     model: Model
@@ -31,5 +31,5 @@ class Job:
     """What the outputs answer, all of one number of positions here; None: nothing is given."""
 
 
-FastSampler = Callable[[Job], Iterator[Output]]
-"""The outputs of a job, in the order in which they are finished."""
+FastSampler = Callable[[FastDraw], Iterator[Output]]
+"""The outputs of a draw, in the order in which they are finished."""
