@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import warm_processes
 from conftest import Called
 from strop.cli.main import run
 from strop.errors import UserError
@@ -265,7 +266,7 @@ def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -
     killed = tmp_path / "killed"
     command = [sys.executable, "-m", "strop", *line, str(killed)]
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env=environment(), **quiet)
+    process = warm_processes.Popen(command, env=environment(), **quiet)
     assert wait_for(process, lambda: len(list(killed.rglob("outputs.parquet"))) >= 3)
     process.send_signal(signal.SIGKILL)
     process.wait()
