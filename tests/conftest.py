@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import cpu_times
 from tiny_models import THREADS, write_checkpoint
 
 torch.set_num_threads(THREADS)
@@ -34,6 +36,11 @@ settings.load_profile("strop")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
+    parser.addoption("--cpu-times", metavar="FILE", help="write processor seconds into FILE")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    cpu_times.record(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -46,6 +53,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         draw = random.Random(seed).random
         turn: dict[Path, float] = {}
         items.sort(key=lambda item: (turn.setdefault(item.path, draw()), draw()))
+    else:  # the longest files first: whatever comes last, both workers end at about the same time
+        seconds = json.loads((TESTS / "durations.json").read_text())
+        items.sort(key=lambda item: -seconds.get(item.path.relative_to(TESTS.parent).as_posix(), 0))
 
 
 @pytest.fixture(scope="session")

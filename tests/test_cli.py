@@ -18,6 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import warm_processes
 from strop.cli import output, show
 from strop.cli.main import run
 from tiny_models import WORDS, command, environment, strop, write_checkpoint
@@ -605,7 +606,7 @@ def test_as_a_process_results_and_messages_go_their_ways(checkpoint: Path, tmp_p
 
 def test_a_reader_that_goes_away_is_no_failure(made: Path) -> None:
     line = command("show", made, "--json", "--first", 5)
-    process = subprocess.Popen(
+    process = warm_processes.Popen(
         line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
@@ -629,7 +630,7 @@ def test_a_result_that_cannot_be_printed_is_said(made: Path) -> None:
 def on_a_terminal(line: list[str], **variables: str) -> tuple[int, str, str]:
     """Run with stderr (and only it) as a terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = warm_processes.Popen(
         line,
         env=environment(TERM="xterm", COLUMNS="120", **variables),
         stdout=subprocess.PIPE,
@@ -764,10 +765,10 @@ assert pool.ids.shape == (2, 8) and pool.nfe.shape == (2,) and len(pool.texts) =
 lp = den.log_probs(pool.ids)
 assert tuple(lp.shape) == (2, 8, 12) and not lp.requires_grad and lp.device.type == "cpu"
 """
-    subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
+    warm_processes.run([sys.executable, "-c", code], env=environment(), check=True)
 
 
 def test_python_dash_m_is_the_command() -> None:
-    end = strop("--version")
+    end = subprocess.run(command("--version"), capture_output=True, text=True, check=False)
     assert end.returncode == 0
     assert end.stdout.startswith("strop ")

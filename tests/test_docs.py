@@ -9,6 +9,7 @@ a namespace, commands run, and what a console session shows is compared with wha
 run, but parsed, are
 
 - what is listed in HEAVY, each with its reason;
+- what is listed in SLOW, except by `make test-slow`, which follows those pages to their ends;
 - commands with a placeholder (RUN, CHECKPOINT) that READERS gives no value for;
 - verbs that prose names without using them; `make`, `pip`, `torchrun` and benchmarks.
 """
@@ -33,6 +34,7 @@ import pytest
 
 import doc_pages
 import strop
+import warm_processes
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
 from strop import registry
 from strop.assets import MODELS
@@ -78,6 +80,14 @@ HEAVY = {
     "strop train mdlm-tiny -o runs/tiny --shards data/owt": CORPUS,
 }
 """Commands that are parsed only, and Python blocks by their first line."""
+SLOW = {
+    "strop study decoders -o runs/decoders": "256 problems; docs/studies.md has its smoke run",
+    "strop compare --smoke -o runs/compare": "half a minute; docs/compare.md has a smaller one",
+    "strop sample embedded:tales-tiny --steps 4 -n 16 --batch-size 4 --engine ray --devices cpu:2"
+    " -o runs/ray": "Ray's own processes; tests/engines has them",
+    "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
+}
+"""Commands that `make test` parses and `make test-slow` runs."""
 if shutil.which("bwrap") is None:
     HEAVY["strop task check humaneval --limit 4"] = "needs bubblewrap"
     HEAVY["from strop.tasks import find_box"] = "needs bubblewrap"
@@ -181,9 +191,12 @@ def ran(command: Command, text: str) -> str | None:
     if words[0] == "strop":
         code, out, err = in_process(words[1:])
     else:
-        shell = re.sub(r"^python ", f"'{sys.executable}' ", text)
-        ours = environment(PYTHONPATH=SOURCE)
-        ended = subprocess.run(["sh", "-c", shell], env=ours, capture_output=True, text=True)
+        how: dict[str, Any] = {"capture_output": True, "text": True}
+        how["env"] = environment(PYTHONPATH=SOURCE)
+        if words[0] == "python":
+            ended = warm_processes.run([sys.executable, *words[1:]], **how)
+        else:
+            ended = subprocess.run(["sh", "-c", text], check=False, **how)
         code, out, err = ended.returncode, ended.stdout, ended.stderr
     if code != 0:
         return f"{command.place}: `{text}` ends with {code}: {err[-600:]}"
@@ -221,9 +234,11 @@ def bare(command: Command) -> str:
     return re.sub(r"\s+#.*", "", command.text)
 
 
-def to_run(command: Command, reader: Reader) -> str | None:
+def to_run(command: Command, reader: Reader, slow: bool) -> str | None:
     """The command with values for its placeholders; None if it is only parsed."""
     text = bare(command)
+    if text in SLOW and not slow:
+        return None
     if not text.startswith(RUN) or command.is_name or command.shortened or text in HEAVY:
         return None
     text = re.sub(r"\s*\[[^]]*\]", "", text) if command.program == "strop" else text
@@ -232,7 +247,7 @@ def to_run(command: Command, reader: Reader) -> str | None:
     return None if PLACEHOLDER.search(text) else text
 
 
-def follow(page: str, text: str, reader: Reader) -> list[str]:
+def follow(page: str, text: str, reader: Reader, slow: bool = False) -> list[str]:
     """Do what a page says, in order; what does not work."""
     found: list[str] = []
     names = dict(reader.names)
@@ -240,7 +255,7 @@ def follow(page: str, text: str, reader: Reader) -> list[str]:
         if piece.kind == "python" and piece.text.splitlines()[0] not in HEAVY:
             found += executed(piece, names)
         for command in commands(piece):
-            wanted = to_run(command, reader)
+            wanted = to_run(command, reader, slow)
             fault = ran(command, wanted) if wanted else None
             found += [fault] if fault else []
     return found
@@ -286,9 +301,25 @@ def test_a_reader_can_follow_the_page(page: str, empty: Path) -> None:
     assert not found, "\n".join(found)
 
 
+def said(page: str) -> set[str]:
+    """The commands of a page."""
+    whole = pieces(page, doc_pages.text_of(page))
+    return {bare(command) for piece in whole for command in commands(piece)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in pages() if said(page) & SLOW.keys()])
+def test_a_reader_can_follow_the_page_to_its_end(page: str, empty: Path) -> None:
+    reader = READERS.get(page, Reader())
+    reader.prepare()
+    found = follow(page, doc_pages.text_of(page), reader, slow=True)
+    assert not found, "\n".join(found)
+
+
 def test_no_entry_of_the_tables_is_out_of_date() -> None:
     whole = [piece for page in pages() for piece in pieces(page, doc_pages.text_of(page))]
     written = {bare(command) for piece in whole for command in commands(piece)}
+    assert SLOW.keys() <= written
     written |= {piece.text.splitlines()[0] for piece in whole if piece.kind == "python"}
     assert HEAVY.keys() <= written
     assert READERS.keys() <= set(pages())

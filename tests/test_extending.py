@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 import strop
+import warm_processes
 from doc_pages import pieces, text_of
 from packages import install
 
@@ -39,7 +39,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(package: Path | None, *words: object) -> tuple[str, str]:
     ours = str(Path(strop.__file__).resolve().parent.parent)
     path = os.pathsep.join([ours] if package is None else [ours, str(package)])
-    ended = subprocess.run(
+    ended = warm_processes.run(
         [sys.executable, "-m", "strop", *map(str, words)],
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import warm_processes
 from strop.cli.main import run as run_command
 from strop.errors import UserError
 from strop.store import Run
@@ -53,7 +54,7 @@ def arguments(model: Path, kind: str, path: Path) -> list[str]:
 
 
 def start(line: list[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
+    return warm_processes.Popen(
         [sys.executable, "-c", OFTEN, *line],
         env=environment(),
         stdout=subprocess.DEVNULL,
@@ -131,7 +132,7 @@ def test_an_interrupt_keeps_what_is_finished(
 ) -> None:
     path = tmp_path / "run"
     line = [*arguments(model, "fast", path), *json_flag]
-    process = subprocess.Popen(
+    process = warm_processes.Popen(
         [sys.executable, "-c", OFTEN, *line],
         env=environment(),
         stdout=subprocess.PIPE,

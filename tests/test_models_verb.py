@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import warm_processes
 from strop.assets.known import known_models, known_source
 from strop.checkpoints import smollm2
 from strop.checkpoints.checkpoint import locate
@@ -24,7 +24,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("checkpoints")
     for family in ("sedd", "didi"):
         command = [sys.executable, str(SCRIPT), str(root / family), "--family", family, *SMALL]
-        subprocess.run(command, env=environment(), check=True, capture_output=True)
+        warm_processes.run(command, env=environment(), check=True, capture_output=True)
     return {family: root / family for family in ("sedd", "didi")}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import strop
+import warm_processes
 from packages import install
 from strop import registry
 from strop.errors import UserError
@@ -352,7 +353,7 @@ def installed(tmp_path: Path) -> Path:
 
 def strop_with(place: Path, *words: object) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(SOURCE.parent), str(place)])
-    return subprocess.run(
+    return warm_processes.run(
         [sys.executable, "-m", "strop", *map(str, words)],
         env={**os.environ, "PYTHONPATH": path, "COLUMNS": "120"},
         capture_output=True,

@@ -20,6 +20,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import warm_processes
 from strop.cli.listing import find
 from strop.cli.main import run as run_command
 from strop.disk import locked
@@ -730,7 +731,7 @@ def test_force_waits_for_who_is_writing(tmp_path: Path) -> None:
 def child(code: str, *arguments: object) -> subprocess.Popen[bytes]:
     here = str(Path(__file__).parent)
     path = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return subprocess.Popen(
+    return warm_processes.Popen(
         [sys.executable, "-c", code, *map(str, arguments)], env=environment(PYTHONPATH=path)
     )
 
@@ -790,7 +791,9 @@ def test_two_processes_on_a_fresh_directory_share_the_work(
     path = tmp_path / "new" / "run"
     line = command("sample", checkpoint, *SETTINGS, "-n", 40, "-o", path)
     processes = [
-        subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        warm_processes.Popen(
+            line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         for _ in range(3)
     ]
     ends = [(process.communicate(timeout=120), process.returncode) for process in processes]
@@ -811,7 +814,7 @@ def test_a_taken_cell_is_waited_for_after_the_others_are_done(
     line = command("sample", checkpoint, *SETTINGS, "-n", 40, "-o", path)
     with first.writing() as mine:
         assert mine
-        process = subprocess.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
+        process = warm_processes.Popen(line, env=environment(), stderr=subprocess.PIPE, text=True)
         assert wait_for(process, lambda: all(len(cell.indices()) == 40 for cell in others))
         assert first.indices() == set()
     _, told = process.communicate(timeout=120)
@@ -860,7 +863,7 @@ def test_a_full_disk_loses_nothing(
     path = tmp_path / "run"
     line = ["sample", checkpoint, *SETTINGS, "-n", "40", "-o", path]
     full = [sys.executable, "-c", FULL, limit, *line]
-    end = subprocess.run(
+    end = warm_processes.run(
         list(map(str, full)), env=environment(), capture_output=True, text=True, check=False
     )
     assert end.returncode == 1, end

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import warm_processes
 from strop.cli import output
 from strop.cli.main import build, run
 from strop.errors import ALONE, EXTRA_OF, missing_package
@@ -110,7 +110,7 @@ def test_h_is_help(line: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_tab_completes_verbs_and_flags(words: str, expected: str) -> None:
     more = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-    end = subprocess.run(
+    end = warm_processes.run(
         [sys.executable, "-m", "strop"],
         env=environment(_STROP_COMPLETE="complete_bash", **more),
         capture_output=True,

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, models
 
+import warm_processes
 from strop.checkpoints.config import DiTShape, expected_tensors
 
 THREADS = int(os.environ.get("STROP_TEST_THREADS", "1"))
@@ -66,9 +67,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def strop(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in a process of its own."""
+    """Run a command to its end in a process of its own, a warm one."""
     options = {"capture_output": True, "text": True, "timeout": 600, **options}
-    return subprocess.run(command(*arguments), env=environment(), check=False, **options)
+    return warm_processes.run(command(*arguments), env=environment(), **options)
 
 
 def wait_for(process: subprocess.Popen[Any], reached: Any, seconds: float = 300.0) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from large_models import FAMILIES, load
 
+import warm_processes
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from tiny_models import environment
@@ -31,7 +32,7 @@ TURNS = {
 
 def _script(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, env=environment(), check=False, capture_output=True, text=True)
+    return warm_processes.run(command, env=environment(), capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

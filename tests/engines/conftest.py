@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from drills import LONG, sampled
 
+import warm_processes
 from tiny_models import write_checkpoint
 
 
@@ -31,3 +33,10 @@ def long_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("local") / "long"
     assert sampled(model, path, plan=LONG) == 0
     return path
+
+
+@pytest.fixture
+def warm_workers() -> Iterator[None]:
+    """Engines' workers that have loaded torch: for what is not about how they start."""
+    with warm_processes.everywhere():
+        yield

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import strop
+import warm_processes
 from strop.cli.main import run as run_command
 from strop.errors import UserError
 from strop.store import Run
@@ -30,6 +31,8 @@ from strop.cli.main import main
 main(sys.argv[1:])
 """
 """The command, writing often, so that kills land between and in writes."""
+WARM = "import warm_processes; warm_processes.from_now_on()\n"
+"""Before a command: its workers have loaded torch, and are not below it."""
 
 
 def arguments(model: Path, out: Path, *more: object, plan: list[str] = PLAN) -> list[str]:
@@ -41,10 +44,12 @@ def sampled(model: Path, out: Path, *more: object, plan: list[str] = PLAN) -> in
     return run_command(arguments(model, out, *more, plan=plan))
 
 
-def started(model: Path, out: Path, *more: object, plan: list[str] = PLAN) -> subprocess.Popen[str]:
+def started(
+    model: Path, out: Path, *more: object, plan: list[str] = PLAN, before: str = ""
+) -> subprocess.Popen[str]:
     """Run in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-c", SLOW, *arguments(model, out, *more, plan=plan)],
+    return warm_processes.Popen(
+        [sys.executable, "-c", before + SLOW, *arguments(model, out, *more, plan=plan)],
         env=environment(PYTHONPATH=source()),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -53,9 +58,9 @@ def started(model: Path, out: Path, *more: object, plan: list[str] = PLAN) -> su
 
 
 def source() -> str:
-    """Where strop lies, whatever directory a process starts in."""
-    here = str(Path(strop.__file__).resolve().parents[1])
-    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Where strop and the helpers lie, whatever directory a process starts in."""
+    here = [str(Path(strop.__file__).resolve().parents[1]), str(Path(__file__).parents[1])]
+    return os.pathsep.join([*here, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def outcome(path: Path) -> list[Any]:

@@ -14,6 +14,7 @@ from drills import (
     DENSE,
     LONG,
     TOTAL,
+    WARM,
     Dying,
     Failing,
     N,
@@ -31,6 +32,7 @@ from drills import (
 )
 
 import strop
+import warm_processes
 from strop.cli.main import run as run_command
 from strop.engine import Engine, cut
 from strop.engine.devices import REPLACEMENTS, Processes
@@ -56,8 +58,9 @@ def test_two_processes_draw_what_one_does(model: Path, local: Path, tmp_path: Pa
             assert session["checkpoint"] == str(model)
             assert session["indices"]
     line = ["--evaluator", "embedded:tales-ar", "--vendi", "off"]
-    for one, more in ((path, TWO), (local, ())):
-        assert run_command(["score", str(one), *line, *more]) == 0
+    with warm_processes.everywhere():
+        assert run_command(["score", str(path), *line, *TWO]) == 0
+    assert run_command(["score", str(local), *line]) == 0
     for one, other in zip(Run.open(path).cells(), Run.open(local).cells(), strict=True):
         tables = one.scores(), other.scores()
         assert tables[0].keys() == tables[1].keys()
@@ -66,7 +69,9 @@ def test_two_processes_draw_what_one_does(model: Path, local: Path, tmp_path: Pa
                 assert values.tolist() == tables[1][name].columns[column].tolist(), column
 
 
-def test_dense_batches_stay_whole_and_memory_needs_no_disk(model: Path, tmp_path: Path) -> None:
+def test_dense_batches_stay_whole_and_memory_needs_no_disk(
+    model: Path, tmp_path: Path, warm_workers: None
+) -> None:
     for name, more in (("one", ()), ("two", TWO)):
         assert sampled(model, tmp_path / name, *more, plan=DENSE) == 0
     assert outcome(tmp_path / "one") == outcome(tmp_path / "two")
@@ -124,7 +129,7 @@ def test_two_drivers_share_the_units_of_one_run(
     model: Path, long_run: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
-    processes = [started(model, path, *more, plan=LONG) for more in (TWO, ())]
+    processes = [started(model, path, *more, plan=LONG, before=WARM) for more in (TWO, ())]
     ends = [(one.communicate(timeout=300), one.returncode) for one in processes]
     assert [code for _, code in ends] == [0, 0], ends
     assert outcome(path) == outcome(long_run)
@@ -144,10 +149,12 @@ sys.exit(run(sys.argv[2:]))
 
 # Files of three outputs are larger than the first, merged ones than the second.
 @pytest.mark.parametrize("limit", [3000, 5000])
-def test_a_full_disk_loses_nothing(model: Path, local: Path, tmp_path: Path, limit: int) -> None:
+def test_a_full_disk_loses_nothing(
+    model: Path, local: Path, tmp_path: Path, warm_workers: None, limit: int
+) -> None:
     path = tmp_path / "run"
-    end = subprocess.run(
-        [sys.executable, "-c", FULL, str(limit), *arguments(model, path, *TWO)],
+    end = warm_processes.run(
+        [sys.executable, "-c", WARM + FULL, str(limit), *arguments(model, path, *TWO)],
         env=environment(PYTHONPATH=source()),
         capture_output=True,
         text=True,
@@ -171,7 +178,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", path)
 
 
-def test_a_worker_that_always_dies_is_given_up(importable: None) -> None:
+def test_a_worker_that_always_dies_is_given_up(importable: None, warm_workers: None) -> None:
     workers = Processes(["cpu"])
     with pytest.raises(Lost, match="All workers died") as caught, workers:
         run_by(workers, Dying(), Sink(cut([[range(2)]]), []))
@@ -180,7 +187,7 @@ def test_a_worker_that_always_dies_is_given_up(importable: None) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_what_a_worker_lacks_is_told_in_its_words(importable: None) -> None:
+def test_what_a_worker_lacks_is_told_in_its_words(importable: None, warm_workers: None) -> None:
     workers = Processes(["cpu"])
     with pytest.raises(UserError, match="no such thing") as caught, workers:
         run_by(workers, Failing(), Sink(cut([[range(2)]]), []))

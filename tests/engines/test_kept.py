@@ -27,7 +27,7 @@ TWO = ("--devices", "cpu:2")
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def started(monkeypatch: pytest.MonkeyPatch, warm_workers: None) -> Iterator[list[int]]:
     """The worker processes that are started; none is left at the end."""
     pids: list[int] = []
     start = Processes._start

@@ -28,6 +28,7 @@ from drills import (
     titled,
 )
 
+import warm_processes
 from strop.cli.main import run as run_command
 from tiny_models import environment, wait_for
 
@@ -72,7 +73,7 @@ print(json.dumps(told))
 
 def in_a_process(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Ray starts and ends with it."""
-    return subprocess.run(
+    return warm_processes.run(
         [sys.executable, "-c", code, *words],
         env=environment(PYTHONPATH=source()),
         capture_output=True,

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm_processes
 from strop.assets import MODELS
 from strop.errors import UserError
 from strop.exam import Exam, results, run_task, score_task
@@ -107,7 +108,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     def begun() -> bool:
         return any(cells.glob("*/parts/*.parquet"))
 
-    with subprocess.Popen(command(*asked), env=environment(), stderr=subprocess.DEVNULL) as process:
+    quiet = {"env": environment(), "stderr": subprocess.DEVNULL}
+    with warm_processes.Popen(command(*asked), **quiet) as process:
         assert wait_for(process, begun)
         process.send_signal(signal.SIGKILL)
     [cell] = Run.open(out / "sums-ar").cells()

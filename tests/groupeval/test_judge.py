@@ -19,6 +19,7 @@ import pytest
 from pools import planned
 from scripted_server import Action, Script, Served, agree, labels_of, serving
 
+import warm_processes
 from strop.cli.main import run as strop
 from strop.errors import UserError
 from strop.groupeval.cost import SENT, SETTLED, Budget, Price, usage
@@ -277,7 +278,7 @@ def test_killed_at_once_and_continued_nothing_is_lost_or_judged_twice(tmp_path: 
     run = planned(tmp_path / "run", {"a": 128})
     with serving(lambda body, _: agree(body, delay=0.05)) as served:
         line = ["groupeval", "judge", str(run), "--base-url", served.url, "--model", "m"]
-        process = subprocess.Popen(
+        process = warm_processes.Popen(
             [sys.executable, "-m", "strop", *line, "--concurrency", "4"],
             env=dict(os.environ),
             stderr=subprocess.DEVNULL,

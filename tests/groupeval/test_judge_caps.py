@@ -17,6 +17,7 @@ from pools import planned
 from quick_judge import Called, quick_judge
 from scripted_server import Action, agree, serving
 
+import warm_processes
 from strop.cli.main import run as command
 from strop.groupeval.cost import Price, usage
 from strop.groupeval.series import Series, list_series
@@ -88,7 +89,7 @@ def test_requests_under_way_at_a_kill_are_counted(tmp_path: Path) -> None:
         line = ["groupeval", "judge", str(run), "--base-url", served.url, "--model", "m"]
         line += ["--max-calls", "10", "--concurrency", "3"]
         for wanted in (5, 8, 10, 10):
-            process = subprocess.Popen(
+            process = warm_processes.Popen(
                 [sys.executable, "-m", "strop", *line],
                 env=dict(os.environ),
                 stderr=subprocess.DEVNULL,

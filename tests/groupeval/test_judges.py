@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from pools import planned, verdict
 
 import strop
+import warm_processes
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import (
@@ -253,7 +253,7 @@ def test_the_judge_of_the_docs_comes_from_a_package(run: Path, tmp_path: Path) -
     (info / "entry_points.txt").write_text("[strop.judges]\nlength = my_judges:LENGTH\n")
     line = ["groupeval", "judge", str(run), "--judge", "length", "--settings", "least=8", "--json"]
     places = [str(site), str(Path(strop.__file__).parents[1])]
-    done = subprocess.run(
+    done = warm_processes.run(
         [sys.executable, "-m", "strop", *line],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
         capture_output=True,

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm_processes
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
@@ -70,7 +72,7 @@ def test_the_script_says_what_it_found(tmp_path):
 
     def told(*flags: str) -> subprocess.CompletedProcess[str]:
         script = [sys.executable, str(ROOT / "scripts" / "replay-vectors.py"), str(tmp_path)]
-        return subprocess.run([*script, *flags], capture_output=True, text=True, check=False)
+        return warm_processes.run([*script, *flags], capture_output=True, text=True)
 
     plain = told()
     assert plain.returncode == 0, plain.stderr

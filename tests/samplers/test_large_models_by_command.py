@@ -7,13 +7,13 @@ what is tested.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import strop
+import warm_processes
 from strop.cli.main import run
 from tiny_models import environment
 
@@ -55,7 +55,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("large")
     for family in DECODERS:
         command = [sys.executable, str(SCRIPT), str(root / family), "--family", family, *SIZE]
-        subprocess.run(command, env=environment(), check=True, capture_output=True)
+        warm_processes.run(command, env=environment(), check=True, capture_output=True)
     return {family: root / family for family in DECODERS}
 
 

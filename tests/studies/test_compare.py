@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from called import Called
 
+import warm_processes
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.spec import SamplerSpec
@@ -294,7 +295,7 @@ def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -
     killed = tmp_path / "killed"
     command = [sys.executable, "-m", "strop", *line, str(killed)]
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env=environment(), **quiet)
+    process = warm_processes.Popen(command, env=environment(), **quiet)
     assert wait_for(process, lambda: len(list(killed.rglob("outputs.parquet"))) >= 3)
     process.send_signal(signal.SIGKILL)
     process.wait()

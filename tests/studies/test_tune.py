@@ -13,6 +13,7 @@ import yaml
 from called import Called
 from test_audit import held_out
 
+import warm_processes
 from strop.cli.main import run
 from strop.metrics.number import Number
 from strop.spec import SamplerSpec
@@ -127,11 +128,11 @@ def test_killed_at_any_moment_the_same_command_comes_to_the_same(
     line = command("tune", *WIDE, *SMALL, "-o", path, "--json")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment()}
     for cells in (2, 8):
-        process = subprocess.Popen(line, **quiet)
+        process = warm_processes.Popen(line, **quiet)
         wait_for(process, lambda n=cells: len(list(path.glob("cells/*/outputs.parquet"))) >= n)
         process.kill()
         process.wait()
-    both = [subprocess.Popen(line, **quiet) for _ in range(2)]
+    both = [warm_processes.Popen(line, **quiet) for _ in range(2)]
     assert [one.wait() for one in both] == [0, 0]
     keys = ("rows", "tables", "paths", "answer")
     assert {k: read(path)[k] for k in keys} == {k: read(tuned)[k] for k in keys}

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import strop
+import warm_processes
 from tiny_models import environment
 
 SUBJECTS = ["the fox", "a crow", "the old king", "her sister", "the miller", "a small boy"]
@@ -119,7 +120,7 @@ def start(
     command = [*launcher, "-m", "strop", "train", str(directory / "config.json")]
     command += ["-o", str(directory / run), "--data-root", str(directory), "--device", "cpu"]
     command += ["--shards", str(directory / "shards"), *flags]
-    return subprocess.Popen(
+    return warm_processes.Popen(
         command,
         env=environment(),
         stdout=subprocess.DEVNULL,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import warm_processes
 from strop.spec import SamplerSpec
 from strop.stats.resample import mean
 from strop.tuning.propose import JOURNAL, WAVE, Proposer, search
@@ -94,8 +95,8 @@ print(race.path)
 def test_two_processes_propose_the_same_and_a_killed_one_harms_nobody(tmp_path: Path) -> None:
     line = [sys.executable, "-c", KILLED, str(tmp_path / "two"), str(Path(__file__).parent)]
     options: dict[str, Any] = {"stdout": subprocess.PIPE, "env": os.environ, "text": True}
-    killed = subprocess.Popen(line, **options)
-    others = [subprocess.Popen(line, **options) for _ in range(2)]
+    killed = warm_processes.Popen(line, **options)
+    others = [warm_processes.Popen(line, **options) for _ in range(2)]
     journal = tmp_path / "two" / JOURNAL
     while killed.poll() is None and not (journal.exists() and journal.stat().st_size > 2000):
         time.sleep(0.02)
