@@ -71,8 +71,8 @@ class Table:
     def read(cls, document: Mapping[str, Any]) -> Table:
         """The part of golden.yaml that is about comparing."""
         names = ("left_out", "lines", "words", "files", "keys", "dropped", "added", "moved")
-        rules = {name: [Rule.read(one) for one in document.get(name) or ()] for name in names}
-        return cls(**rules)
+        rules = [[Rule.read(one) for one in document.get(name) or ()] for name in names]
+        return cls(*rules)
 
     def unused(self) -> list[Rule]:
         """Rules about changes that did not change anything here."""

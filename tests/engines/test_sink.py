@@ -35,7 +35,8 @@ METRIC = MetricSpec(name="twice")
 
 def output(index: int) -> Output:
     ids = np.array([index, 1, 2, 3], np.int64)
-    return Output(index, ids, nfe=index, seconds=0.5, leftover_masks=0, text=f"text {index}")
+    changed = np.arange(4, dtype=np.int32)
+    return Output(index, ids, index, 0.5, 0, changed=changed, text=f"text {index}")
 
 
 def a_cell(path: Path) -> Cell:
@@ -112,8 +113,9 @@ class Scored(OnDisk):
 class InBlocks(Place):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        with StudyFolder.open(path, "measured") as folder:
-            self.folder = folder
+        self.folder = StudyFolder(path, "study", "measured")
+        with self.folder.writing({}):
+            pass
 
     def cell(self) -> CellRows:
         def join(parts: list[pa.Table]) -> list[pa.Table]:

@@ -284,7 +284,7 @@ def _run(ask: Ask) -> Result:
         ask.out,
         {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()},
     )
-    fresh: list[Measured] = []
+    fresh: Sequence[Measured] = ()
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
     prompted = ask["prompts"] is not None
@@ -358,7 +358,7 @@ def _fresh(
     selections: Mapping[str, Selection],
     counts: Mapping[int, tuple[int, int]],
     digest: str,
-) -> list[Measured]:
+) -> Sequence[Measured]:
     """The standard sampler and every choice, drawn again under the next seed."""
     from strop.store.layout import FRESH
 
