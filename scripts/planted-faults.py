@@ -83,17 +83,17 @@ FAULTS = (
     ),
     Fault(
         "an interval of 95% leaves out 5% below",
-        "metrics/bootstrap.py",
+        "stats/resample.py",
         "[(1 - level) / 2, (1 + level) / 2]",
         "[(1 - level), (1 + level) / 2]",
-        ("tests/metrics/test_pool_metrics.py::test_the_interval_of_a_mean_is_the_textbook_one",),
+        ("tests/stats/test_resample.py::test_the_interval_of_a_mean_is_the_textbook_one",),
     ),
     Fault(
         "replicates of a mean are over one output fewer",
-        "metrics/paired.py",
+        "stats/paired.py",
         'derive_seed(seed, "bootstrap", n)) / n',
         'derive_seed(seed, "bootstrap", n)) / (n - 1)',
-        ("tests/metrics/test_paired.py",),
+        ("tests/stats/test_paired.py",),
     ),
     Fault(
         "macro perplexity counts outputs without a token",
@@ -105,8 +105,8 @@ FAULTS = (
     Fault(
         "a guard that was kept for another length is used",
         "metrics/guard.py",
-        'if kept is None or kept.get("length") != generator.length:',
-        "if kept is None:",
+        'if run is None or kept is None or kept.get("length") != generator.length:',
+        "if run is None or kept is None:",
         ("tests/metrics/test_guard.py",),
     ),
     # store and engine
@@ -193,8 +193,8 @@ FAULTS = (
     Fault(
         "better though one half may be worse by the margin",
         "comparing/verdict.py",
-        "if equal.mean.high < 0 and all(one.high < margin for one in equal.parts):",
-        "if equal.mean.high < 0:",
+        "if equal.mean.below(0) and all(one.below(margin) for one in equal.parts):",
+        "if equal.mean.below(0):",
         ("tests/comparing/test_exact.py",),
     ),
     Fault(
@@ -208,15 +208,15 @@ FAULTS = (
     Fault(
         "where more is better the wrong end of the interval decides",
         "tuning/race.py",
-        "low = found.low if sign > 0 else -found.high",
-        "low = found.low if sign > 0 else -found.low",
+        "low = found.ends[0] if sign > 0 else -found.ends[1]",
+        "low = found.ends[0] if sign > 0 else -found.ends[0]",
         ("tests/tuning/test_race_rules.py",),
     ),
     Fault(
         "limits are held against the standard sampler's outputs",
         "studies/tune.py",
-        "Goal.of(one.name), cells[1], n, start)",
-        "Goal.of(one.name), cells[0], n, start)",
+        "jackknife(row.statistic(Number.of(one.name)), LEVEL)",
+        "jackknife(standard_row.statistic(Number.of(one.name)), LEVEL)",
         ("tests/studies/test_gain.py",),
     ),
     Fault(

@@ -153,7 +153,7 @@ def gain(rule: str, steps: int, value: float, entropy: float, verdict: str) -> d
 
 
 def audit_result() -> Result:
-    """As `strop audit` leaves it in audit.json."""
+    """As `strop audit` leaves it in result.json."""
     picks = [
         {"steps": m, "point": "(0.9, float32)", "passes": True, "at_edge": []} for m in (4, 16)
     ]
