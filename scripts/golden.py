@@ -135,7 +135,9 @@ def sources(side: str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="golden-src-") as scratch:
         packed = subprocess.run(
-            ["git", "-C", str(HERE), "archive", side, ":/src"], stdout=subprocess.PIPE, check=True
+            ["git", "-C", str(HERE.parent), "archive", side, "src"],
+            stdout=subprocess.PIPE,
+            check=True,
         )
         with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
             archive.extractall(scratch, filter="data")
@@ -196,6 +198,8 @@ def report(old: Mapping[str, Any], new: Mapping[str, Any], table: Table, every: 
         if name not in old or name not in new:
             print(f"{name}: not in the {'old' if name not in old else 'new'} capture")
             continue
+        if old[name]["words"] != new[name]["words"]:
+            print(f"{name}: asked as {old[name]['words']}, then as {new[name]['words']}")
         was, now = (values(name, side[name], table) for side in (old, new))
         differences += compare(was, now, table)
     kinds: dict[str, int] = {}

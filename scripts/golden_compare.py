@@ -27,12 +27,16 @@ class Rule:
     pattern: re.Pattern[str]
     reason: str
     to: str = ""
+    """What takes the place of what the pattern matches."""
+    cut: str = ""
+    """What is cut out of a text there."""
     within: float = 0.0
+    """How far a number may move, relative; 0: anywhere."""
 
     @classmethod
     def read(cls, entry: Mapping[str, Any]) -> Rule:
         """From golden.yaml."""
-        more = {key: entry[key] for key in ("to", "within") if key in entry}
+        more = {key: entry[key] for key in ("to", "cut", "within") if key in entry}
         return cls(re.compile(entry["at"]), entry["why"], **more)
 
 
@@ -54,6 +58,7 @@ class Table:
     """The rules, and which of them were of use."""
 
     left_out: list[Rule]
+    lines: list[Rule]
     words: list[Rule]
     files: list[Rule]
     keys: list[Rule]
@@ -65,7 +70,7 @@ class Table:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Table:
         """The part of golden.yaml that is about comparing."""
-        names = ("left_out", "words", "files", "keys", "dropped", "added", "moved")
+        names = ("left_out", "lines", "words", "files", "keys", "dropped", "added", "moved")
         rules = {name: [Rule.read(one) for one in document.get(name) or ()] for name in names}
         return cls(**rules)
 
@@ -91,7 +96,7 @@ class Table:
                 yield new
 
 
-MISSING = "(not there)"
+MISSING, THERE = "(not there)", "(written)"
 
 
 def values(command: str, answer: Mapping[str, Any], table: Table) -> dict[Address, Any]:
@@ -103,63 +108,78 @@ def values(command: str, answer: Mapping[str, Any], table: Table) -> dict[Addres
     for file, document in parts.items():
         if table.match(table.left_out, f"{command} {file} "):
             continue
-        for keys, value in _leaves(document, ""):
-            if not table.match(table.left_out, f"{command} {file} {keys}"):
-                found[command, file, keys] = _cleaned(value, table)
+        for keys, value in _leaves(document, "", table):
+            address = f"{command} {file} {keys}"
+            if not table.match(table.left_out, address):
+                found[command, file, keys] = _cleaned(value, address, table)
     return found
 
 
-def _leaves(value: Any, here: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, here: str, table: Table) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
         for key, part in value.items():
-            yield from _leaves(part, f"{here}.{key}" if here else str(key))
+            yield from _leaves(part, f"{here}.{key}" if here else str(key), table)
     elif isinstance(value, list) and value:
-        for index, part in enumerate(value):
-            yield from _leaves(part, f"{here}[{index}]")
+        kept = (part for part in value if not (isinstance(part, str) and _goes(part, table)))
+        for index, part in enumerate(kept):
+            yield from _leaves(part, f"{here}[{index}]", table)
     else:
         yield here, value
 
 
-def _cleaned(value: Any, table: Table) -> Any:
-    """A text without times and the like."""
+def _goes(line: str, table: Table) -> bool:
+    """Whether a line or a note depends on the clock, so that it may or may not be there."""
+    return any(rule.pattern.search(line) for rule in table.lines)
+
+
+def _cleaned(value: Any, address: str, table: Table) -> Any:
+    """A text without times and the like; how wide a column is may hang on them, too."""
     if not isinstance(value, str):
         return value
     for rule in table.words:
-        value = rule.pattern.sub(rule.to or "…", value)
-    return value
+        if rule.pattern.search(address):
+            value = re.sub(rule.cut, "…", value)
+    return " ".join(value.split())
 
 
 def compare(
     old: Mapping[Address, Any], new: Mapping[Address, Any], table: Table
 ) -> list[Difference]:
-    """What is not equal and not in the table."""
+    """What is not equal and not in the table; a file that is not there is one difference."""
     left = dict(new)
     files = {(command, file) for command, file, _ in new}
-    differences: list[Difference] = []
-    for address, was in old.items():
-        place = _place(address, left, files, table)
-        text = " ".join(address)
-        if place is None:
-            if not table.match(table.dropped, text):
-                differences.append(Difference(address, was, MISSING))
-            continue
-        now = left.pop(place)
-        if not _equal(was, now) and not _may_move(was, now, text, table):
-            differences.append(Difference(place, was, now))
-    for address, now in left.items():
-        if not table.match(table.added, " ".join(address)):
-            differences.append(Difference(address, MISSING, now))
-    return differences
+    differences: dict[Address, Difference] = {}
+
+    def differs(address: Address, was: Any, now: Any) -> None:
+        differences.setdefault(address, Difference(address, was, now))
+
+    known = set[tuple[str, str]]()
+    for (command, file, keys), was in old.items():
+        names = [
+            name for name in (file, *table.others(table.files, file)) if (command, name) in files
+        ]
+        known |= {(command, name) for name in names}
+        place = _place((command, file, keys), names, left, table)
+        text = f"{command} {file} {keys}"
+        if place is not None:
+            now = left.pop(place)
+            if not _equal(was, now) and not _may_move(was, now, text, table):
+                differs(place, was, now)
+        elif not table.match(table.dropped, text):
+            differs((command, file, keys if names else ""), was if names else THERE, MISSING)
+    for (command, file, keys), now in left.items():
+        if not table.match(table.added, f"{command} {file} {keys}"):
+            seen = (command, file) in known
+            differs((command, file, keys if seen else ""), MISSING, now if seen else THERE)
+    return list(differences.values())
 
 
 def _place(
-    address: Address, left: Mapping[Address, Any], files: set[tuple[str, str]], table: Table
+    address: Address, names: list[str], left: Mapping[Address, Any], table: Table
 ) -> Address | None:
-    """Where an old value is now: at its address, or where the table says."""
-    command, file, keys = address
-    for name in (file, *table.others(table.files, file)):
-        if (command, name) not in files:
-            continue
+    """Where an old value is now, in one of these files: under its keys, or as the table says."""
+    command, _, keys = address
+    for name in names:
         if (command, name, keys) in left:
             return command, name, keys
         for other in table.others(table.keys, f"{command} {name} {keys}"):
