@@ -194,7 +194,7 @@ class TestRefusals:
     def test_problems_put_in_another_way(self, small: Path) -> None:
         with pytest.raises(UserError, match="in another way") as told:
             run_task("sums", AR, small, bos="never", limit=1)
-        assert "bos tokenizer there, never now" in str(told.value.got)
+        assert "bos: tokenizer there, never now" in str(told.value.got)
 
     def test_what_was_refused_leaves_no_trace_in_the_run(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no chat template"):

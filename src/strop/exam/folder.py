@@ -18,6 +18,7 @@ from strop.disk import disk, locked
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 from strop.store import KINDS, Cell, Folder, Run, read_mark
+from strop.store.differences import told_apart
 from strop.store.documents import Damaged, damaged
 from strop.store.folder import remove
 from strop.store.layout import MARK
@@ -193,14 +194,10 @@ def _unique(label: str, taken: list[str]) -> str:
 
 
 def _put_otherwise(path: Path, was: Candidate, now: Candidate) -> UserError:
-    told = [
-        f"{name} {getattr(was, name)} there, {getattr(now, name)} now"
-        for name in ("chat", "bos", "ends", "end_ids")
-        if getattr(was, name) != getattr(now, name)
-    ]
+    asked = [{k: getattr(one, k) for k in ("chat", "bos", "ends", "end_ids")} for one in (was, now)]
     return UserError(
         f"The problems were put to {was.label} in another way.",
         where=path,
-        got="; ".join(told),
+        got="; ".join(told_apart(*asked)),
         fix="choose another `out`, or start this one anew with `force`",
     )

@@ -140,14 +140,15 @@ def read_mark(folder: str | os.PathLike[str]) -> Mark | None:
     if not there:
         return None
     said = read_json(path, "asked", dict)
-    kind, owner, asked, ids = (said.get(key) for key in ("kind", "owner", "asked", "cells"))
+    kind, owner, ids = (said.get(key) for key in ("kind", "owner", "cells"))
     if not isinstance(kind, str) or kind not in KINDS:
         raise damaged(path, f"its kind is {kind!r}")
     if not isinstance(owner, str):
         raise damaged(path, "it does not say whose it is")
     if ids is not None:
-        _check_cells(path, asked, ids)
-    return Mark(kind, owner, asked, None if ids is None else tuple(ids), said.get("version"))
+        _check_cells(path, said["asked"], ids)
+        ids = tuple(ids)
+    return Mark(kind, owner, said["asked"], ids, said.get("version"))
 
 
 def _check_cells(path: Path, asked: Mapping[str, Any], ids: Any) -> None:
