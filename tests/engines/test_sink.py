@@ -545,7 +545,7 @@ def test_bars_say_what_is_missing(place: Place, sinks: Callable[..., Sink]) -> N
     assert one.said == [(cell, 5, there, "twice")]
     sink = sinks(progress=all_, what="twice")
     assert not sink.complete()
-    sink.share(2)
+    sink.one_bar(2)
     sink.claim(SECOND)
     assert all_.said == [(cell, 5, there, "twice, on 2 workers")]
 

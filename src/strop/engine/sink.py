@@ -107,7 +107,7 @@ class Sink:
         self.units, self._cells = units, cells
         self._progress, self._what = Silent() if progress is None else progress, what
         self._seconds, self._share, self._clock = seconds, share, clock
-        self._one_bar = False
+        self._together = False
         self._held: dict[int, ExitStack] = {}
         self._claims: dict[int, ExitStack] = {}
         self._left: dict[int, dict[int, Unit]] = defaultdict(dict)
@@ -128,9 +128,9 @@ class Sink:
             self._cells[number].look()
         return not any(self._cells[unit.cell].missing(unit) for unit in self.units)
 
-    def share(self, workers: int) -> None:
+    def one_bar(self, workers: int) -> None:
         """So many workers do the units at once: there is one bar for all cells."""
-        self._one_bar = True
+        self._together = True
         counts = [self._cells[number].counted(left.values()) for number, left in self._left.items()]
         some = f"{len(self._cells)} cells " if len(self._cells) > 1 else ""
         words = [*filter(None, [self._what]), f"{some}on {workers} workers"]
@@ -171,7 +171,7 @@ class Sink:
                 return False
             cell.look()
             self._held[number] = stack.pop_all()
-        if not self._one_bar:
+        if not self._together:
             self._progress.start(cell.spec, *cell.counted(self._left[number].values()), self._what)
         return True
 

@@ -78,7 +78,7 @@ def run_units(
     if job is not None and engine.parallel and not sink.complete():
         asked = job()
         with workers(engine) as some, closing(sink):
-            sink.share(some.size)
+            sink.one_bar(some.size)
             run_by(some, asked, sink)
     else:
         with closing(sink):

@@ -138,9 +138,11 @@ class ScoreRows(CellRows):
         self._one.cell.add_scores(self._one.metric, joined)
 
     def done(self, left: int) -> None:
-        """What killed processes left goes with the last unit."""
+        """What killed processes left goes when all outputs have a score."""
         if not left:
-            forget_claims(self._one.cell.path, self._claims)
+            self.look()
+            if not len(self._missing):
+                forget_claims(self._one.cell.path, self._claims)
 
     def _read(self) -> None:
         cell = self._one.cell
