@@ -15,8 +15,6 @@ from strop.pool import Pool
 from strop.records import SAMPLERS, default_sampler, reads_as
 from strop.spec import SamplerSpec
 
-__all__ = ["CheckedModel", "check_model"]
-
 LENGTH, STEPS = 32, 4
 
 

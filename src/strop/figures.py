@@ -15,27 +15,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from strop.disk import write
 from strop.stats.interval import Interval
 
-__all__ = [
-    "BLUE",
-    "COLUMN",
-    "GREEN",
-    "GREY",
-    "IMPLEMENTATIONS",
-    "LINES",
-    "ORANGE",
-    "PALETTE",
-    "PURPLE",
-    "STYLE",
-    "errors",
-    "log_ticks",
-    "log_y",
-    "panels",
-    "shades",
-    "steps_axis",
-    "tidy",
-    "write_figure",
-]
-
 COLUMN = 3.3
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f5fa8", "#d1660b", "#2a8a57", "#7b4fa3", "#8a8a8a"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, GREY)

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from strop.spec import CellSpec
 
-__all__ = ["OnStep", "Output", "Pool", "filler", "padded"]
-
 OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
 """Who watches a sampler at work: (output, round, positions, tokens that now stand there).
 

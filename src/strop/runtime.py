@@ -16,8 +16,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["keep_pages", "wait_asleep"]
-
 SETTING = ("OMP_WAIT_POLICY", "PASSIVE")
 OWN = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
 """Whoever has set one of these has decided."""

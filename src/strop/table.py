@@ -15,8 +15,6 @@ from typing import Any
 
 from strop.stats.interval import Interval, plain, revived
 
-__all__ = ["NOTHING", "Column", "Entry", "Pivot", "Table", "number"]
-
 NOTHING = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """How a text begins that a spreadsheet would run."""

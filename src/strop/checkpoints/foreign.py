@@ -16,8 +16,6 @@ from typing import Any
 from strop.checkpoints.files import read_json_object
 from strop.errors import UserError, missing_package
 
-__all__ = ["load_foreign", "quiet", "unasked"]
-
 FIXED = {"trust_remote_code": False, "local_files_only": True}
 """Whatever a caller says."""
 ASKS = "auto_map"

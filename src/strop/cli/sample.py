@@ -35,8 +35,6 @@ from strop.errors import UserError, whole_number
 from strop.records import FAMILIES, default_sampler
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
 
-__all__ = ["FAMILY_HELP", "checked_weights", "register"]
-
 FAMILY_HELP = (
     ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
     + " or a plug-in's: where the files do not say."

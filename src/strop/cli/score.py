@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from strop.store import Cell
     from strop.table import Column
 
-__all__ = ["register"]
-
 NONE = "none"
 VENDI = ("auto", "on", "off")
 

@@ -17,8 +17,6 @@ from strop.cli.unmask import decoder, replay
 from strop.errors import UserError
 from strop.spec import plain_baseline
 
-__all__ = ["register"]
-
 EXCERPT = 280
 FIRST = "strop sample -n 4 -o runs/first"
 

@@ -21,8 +21,6 @@ from strop.studies.study import SAME, STUDIES, Ask, Parameter, Result, Study, ca
 if TYPE_CHECKING:
     from strop.table import Table
 
-__all__ = ["OUT", "SMOKE", "Studies", "parsed", "plugged", "print_table", "register"]
-
 OUT = Annotated[str, typer.Option("-o", "--out", help="The directory; continued if it exists.")]
 SMOKE = Annotated[bool, typer.Option("--smoke", help="On the embedded models, within minutes.")]
 LISTS: dict[str, Callable[[str], Any]] = {"ints": int, "floats": float, "words": str}

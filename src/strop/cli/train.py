@@ -16,8 +16,6 @@ from strop.cli.examples import examples
 from strop.cli.progress import LINE_SECONDS
 from strop.errors import UserError
 
-__all__ = ["register", "show_training"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

@@ -16,8 +16,6 @@ from typing import Any
 from strop.assets import EMBEDDED, embedded_path
 from strop.cli import output
 
-__all__ = ["decoder", "replay"]
-
 FRAMES = 12
 """Rounds that are shown where there is no terminal to redraw."""
 SECONDS = 6.0

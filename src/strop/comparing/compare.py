@@ -16,8 +16,6 @@ from strop.comparing.verdict import Layer, Verdict, decide
 from strop.errors import UserError
 from strop.stats.resample import REPLICATES
 
-__all__ = ["MARGIN", "Comparison", "compare"]
-
 MARGIN = 0.03
 
 

@@ -25,8 +25,6 @@ from strop.metrics.grams import NGRAM
 from strop.metrics.repetition import ngrams
 from strop.stats.resample import order_statistics
 
-__all__ = ["COPIES", "PAIRS", "TENTH", "Diversity", "State", "copies", "diversity"]
-
 State = Literal["less", "not less", "undecided"]
 COPIES = "copies"
 TENTH, PAIRS = 0.1, 0.001

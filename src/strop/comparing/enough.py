@@ -14,8 +14,6 @@ from strop.comparing.frontier import Equal
 from strop.comparing.verdict import Layer
 from strop.stats.interval import Interval
 
-__all__ = ["MOST", "enough"]
-
 POWER = 0.8416
 """Standard errors that make four times out of five."""
 MOST = 1_000_000

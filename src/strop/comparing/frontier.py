@@ -20,8 +20,6 @@ from strop.comparing.side import Curve, interval
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
 
-__all__ = ["PARTS", "Equal", "Grid", "equal_sharpness", "grid"]
-
 PARTS = ("sharp", "smooth")
 POINTS = 12
 """Entropies at which a part is read off."""

@@ -21,8 +21,6 @@ from strop.rng import derive_seed
 from strop.stats.interval import Interval
 from strop.stats.resample import BOOTSTRAP, order_statistics, resamples
 
-__all__ = ["Curve", "Sample", "Side", "interval"]
-
 Floats = NDArray[np.float64]
 
 

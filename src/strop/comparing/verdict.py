@@ -32,8 +32,6 @@ from strop.comparing.diversity import Diversity, State
 from strop.comparing.frontier import Equal
 from strop.stats.interval import Interval
 
-__all__ = ["DIFFERENT", "KINDS", "Kind", "Layer", "Verdict", "decide", "mirrored"]
-
 Kind = Literal[
     "better", "worse", "only sharper", "only smoother", "the same", "mixed", "cannot tell"
 ]

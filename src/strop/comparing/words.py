@@ -6,8 +6,6 @@ from strop.comparing.compare import Comparison
 from strop.comparing.verdict import Kind, Layer
 from strop.stats.interval import Interval
 
-__all__ = ["ratio", "sentence"]
-
 SAID: dict[Kind, str] = {
     "better": "A is better than B at equal sharpness",
     "worse": "A is worse than B at equal sharpness",

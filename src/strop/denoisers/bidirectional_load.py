@@ -29,8 +29,6 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
 
-__all__ = ["Release", "load_bidirectional"]
-
 MINIMUM = "5.2"
 """The first transformers whose decoders heed `is_causal=False`."""
 _PROBE = 8

@@ -33,8 +33,6 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
 
-__all__ = ["CausalLM", "load_causal"]
-
 DEFAULT_LENGTH = 1024
 """Tokens per output when none are asked for: what the comparisons use, not a long context's end."""
 UNLIMITED = 2**20

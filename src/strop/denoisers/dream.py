@@ -23,8 +23,6 @@ from strop.denoisers.pretrained import first_line
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 
-__all__ = ["CHAT_TEMPLATE", "Dream", "layout", "load_dream"]
-
 CHAT_TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}"

@@ -18,16 +18,6 @@ from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.keys import few
 from strop.errors import UserError
 
-__all__ = [
-    "CONFIG",
-    "complete",
-    "directory_of",
-    "first_line",
-    "hashed",
-    "pinned",
-    "weight_files",
-]
-
 CONFIG = "config.json"
 
 

@@ -19,8 +19,6 @@ from strop.errors import UserError, out_of_memory, whole_number
 from strop.pool import Output
 from strop.spec import OUTPUT_LIMIT, SamplerSpec
 
-__all__ = ["AUTO", "BatchSize", "Fitting", "checked_batch", "default_batch", "largest_batch"]
-
 AUTO = "auto"
 BatchSize = int | Literal["auto"]
 FAST_TOKENS = 8192  # tokens per network batch: eight sequences of 1,024

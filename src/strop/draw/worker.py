@@ -21,16 +21,6 @@ from strop.prompts import Canvas, Canvases
 from strop.samplers import batches, dense_batch, fast
 from strop.spec import CellSpec, CheckpointSpec
 
-__all__ = [
-    "CellDraw",
-    "DrawJob",
-    "DrawWorker",
-    "ModelJob",
-    "batches_of",
-    "recipe_of",
-    "what_to_load",
-]
-
 
 @dataclass(frozen=True)
 class CellDraw:

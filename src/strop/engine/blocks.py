@@ -21,8 +21,6 @@ from strop.store.layout import PARTS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BlockRows", "Blocks", "measure_blocks"]
-
 NOTE_SECONDS = 10.0
 """How often a long cell says how far it is."""
 

@@ -10,8 +10,6 @@ from typing import Any
 from strop.engine.plan import Shard, Unit
 from strop.errors import UserError, unknown_name
 
-__all__ = ["KINDS", "LOCAL", "Engine"]
-
 KINDS = ("local", "devices", "ray")
 _DEVICE = re.compile(r"cuda(:\d+)?|cpu")
 _SOME_CPUS = re.compile(r"cpu:([1-9]\d*)")

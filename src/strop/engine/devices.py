@@ -21,8 +21,6 @@ from typing import Any
 from strop.engine.worker import Event, Job, ModelSlot, in_parts
 from strop.errors import StropError, UserError, missing_package
 
-__all__ = ["REPLACEMENTS", "Processes", "counted", "failure", "serve", "source_path"]
-
 REPLACEMENTS = 3
 """How often a worker that died is started again; what kills it each time will do so again."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")

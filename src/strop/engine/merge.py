@@ -18,8 +18,6 @@ from strop.store.tables import token_ids
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["merge_runs", "refuse_gaps"]
-
 
 def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Run:
     """Bring outputs and scores of runs of the same cells together in `out`; calling again goes on.

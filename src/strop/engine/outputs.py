@@ -14,8 +14,6 @@ from strop.spec import CellSpec
 from strop.store import Cell
 from strop.store.known import Known
 
-__all__ = ["MemoryRows", "OutputRows"]
-
 
 class MemoryRows(CellRows):
     """Outputs that go nowhere but into a pool."""

@@ -20,8 +20,6 @@ from strop.version import __version__
 if TYPE_CHECKING:
     from strop.denoisers import Model
 
-__all__ = ["WorkerSession", "new_session"]
-
 PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 

@@ -25,8 +25,6 @@ from strop.engine.worker import Event, Job, ModelSlot, Worker
 from strop.errors import UserError
 from strop.version import __version__
 
-__all__ = ["Actors"]
-
 STORE_BYTES = 128 * 2**20
 """Of a cluster that is started here: outputs are small, and memory is for models."""
 

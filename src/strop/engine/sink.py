@@ -27,8 +27,6 @@ from strop.engine.plan import Unit
 from strop.progress import Progress, Silent
 from strop.spec import CellSpec
 
-__all__ = ["TAKEN", "CellRows", "Sink", "forget_claims"]
-
 FLUSH_SECONDS = 2.0
 """How long rows wait to be written."""
 TAKEN: Any = object()

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-__all__ = ["Event", "Job", "ModelSlot", "Worker", "Workers", "in_parts"]
-
 SEND_SECONDS = 1.0
 """How long a worker may keep what it has finished to itself."""
 

@@ -15,8 +15,6 @@ from strop.engine.sink import TAKEN, Sink
 from strop.engine.worker import Event, Job, Worker, Workers
 from strop.errors import Incomplete
 
-__all__ = ["Lost", "keep_workers", "run_by", "run_here", "run_units", "workers"]
-
 POLL_SECONDS = 0.2
 """How often a unit that another process has is asked for again."""
 

@@ -17,8 +17,6 @@ from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
 from strop.tasks.task import OUTCOMES
 
-__all__ = ["Grader", "grade_cell", "task_metric"]
-
 BATCH = 32
 """Programs that are waited for together."""
 

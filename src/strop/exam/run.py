@@ -26,8 +26,6 @@ from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
 
-__all__ = ["TEMPERATURES", "run_task", "score_task"]
-
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """The paper's."""
 SEEDS = 3

@@ -35,8 +35,6 @@ from strop.store import Cell, ScoreTable
 from strop.tasks import Item, Task
 from strop.tasks.task import OUTCOMES
 
-__all__ = ["Answered", "Results", "Setting", "Sitting", "paired", "results", "ungraded"]
-
 Floats = NDArray[np.float64]
 SEED = 0
 """Of the resamples."""

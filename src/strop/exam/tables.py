@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-__all__ = ["checkpoint_table", "document", "draw", "notes", "setting_table", "write_picture"]
-
 ANSWERED = ("passed", "wrong")
 NOT_RUN = ("empty", "invalid")
 """Outcomes with a column of their own; what is left is a program that failed."""

@@ -21,8 +21,6 @@ from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import Cell, ged
 from strop.stats.resample import REPLICATES
 
-__all__ = ["check_alike", "compare", "unchecked"]
-
 
 def compare(
     a: Judgments, b: Judgments, *, replicates: int = REPLICATES, seed: int = 0

@@ -19,18 +19,6 @@ from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
 from strop.store.layout import MARK
 
-__all__ = [
-    "PROMPT",
-    "READERS",
-    "TEXT",
-    "Columns",
-    "Source",
-    "check",
-    "holds_texts",
-    "read_folder",
-    "read_inputs",
-]
-
 
 @dataclass(frozen=True)
 class Source:

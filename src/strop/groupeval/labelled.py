@@ -28,8 +28,6 @@ from strop.groupeval.judgments import Judgments
 from strop.rng import derive_seed
 from strop.stats.resample import REPLICATES, Statistic, intervals, mean
 
-__all__ = ["Labelled", "conditional", "label", "read_labels"]
-
 Floats = NDArray[np.float64]
 SIDES = (0, 1)
 

@@ -48,8 +48,6 @@ from strop.store.documents import as_json
 from strop.store.layout import RESULT
 from strop.version import __version__
 
-__all__ = ["Series", "list_series"]
-
 NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "budget_exhausted")
 """Reasons that do not follow from the reply's text alone; the journal's word counts."""
 

@@ -36,8 +36,6 @@ from strop.records import default_sampler
 from strop.spec import OUTPUT_LIMIT
 from strop.version import __version__
 
-__all__ = ["NAME", "StropLM", "register"]
-
 NAME = "strop"
 LOADING = ("revision", "weights", "family", "dtype", "device")
 SAMPLES = 128

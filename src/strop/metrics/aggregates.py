@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from strop.stats.resample import Statistic
 
-__all__ = ["bits_per_byte", "kept", "macro", "pooled", "statistics"]
-
 Columns = Mapping[str, NDArray]
 
 

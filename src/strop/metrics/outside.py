@@ -24,8 +24,6 @@ from strop.spec import SpanPolicy
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
 
-__all__ = ["check_policies", "score_texts"]
-
 BATCH = 16
 
 

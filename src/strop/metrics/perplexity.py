@@ -30,15 +30,6 @@ from strop.store.prompts import KeptPrompts
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
 
-__all__ = [
-    "BATCH_TOKENS",
-    "PerplexityJob",
-    "perplexity_columns",
-    "perplexity_metric",
-    "score_perplexity",
-    "score_readings",
-]
-
 BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """Tokens that go through the network at a time, by device: enough to keep it busy, and no more,
 because the network's own activations grow with them."""

@@ -29,8 +29,6 @@ from strop.metrics.posterior import (
 from strop.spec import CheckpointSpec, Spec
 from strop.store import StudyFolder
 
-__all__ = ["LossCell", "LossJob", "Note", "loss_cell", "measured_losses"]
-
 Note = Callable[[str], None]
 
 

@@ -15,8 +15,6 @@ from strop.store.tables import TOKENS, token_ids
 if TYPE_CHECKING:
     from strop.store import Cell
 
-__all__ = ["PoolRows"]
-
 Rows = tuple[Sequence[str | None], NDArray[np.int64]]
 """Some outputs: their texts (None: no tokenizer is known) and their ids [k, L]."""
 

@@ -24,8 +24,6 @@ from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Outputs", "ScoreRows", "Scoring", "refuse_unscored", "score_sink"]
-
 FLUSH_SHARE = 20.0
 """How much longer than a flush the work between two of them takes, at least: a file is written
 whole, so that time would else grow as n squared."""

@@ -14,8 +14,6 @@ from strop.errors import UserError
 from strop.registry import Reference, Registry
 from strop.settings import Setting
 
-__all__ = ["SAMPLERS", "Finish", "Implementation", "Noise", "Nucleus", "Precision", "Sampler"]
-
 Finish = Literal["greedy", "draw", "none"]
 Implementation = Literal["fast", "dense"]
 Nucleus = Literal["reaching", "within"]

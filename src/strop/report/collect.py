@@ -26,8 +26,6 @@ from strop.store.layout import RESULT
 from strop.store.tables import CHANGED, token_ids
 from strop.studies.study import STUDIES, Result
 
-__all__ = ["gather"]
-
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
 TIMES = ("started", "ended", "when")

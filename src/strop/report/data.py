@@ -19,8 +19,6 @@ from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
 from strop.studies.study import Result, Study
 from strop.table import Table
 
-__all__ = ["Audit", "Group", "Provenance", "Report", "Series", "Shown", "StudyPart"]
-
 
 @dataclass(frozen=True, eq=False)
 class Shown:

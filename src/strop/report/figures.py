@@ -39,8 +39,6 @@ from strop.spec import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
 
-__all__ = ["drawings", "study_drawings"]
-
 COLOURS = (BLUE, ORANGE, PURPLE, GREEN, GREY, INK)
 MARKERS = {"float64": "o", "float32": "D"}
 GUARD_LINE: Any = {"color": INK, "lw": 0.8, "ls": (0, (1, 1.5)), "zorder": 1}

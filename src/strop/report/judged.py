@@ -15,8 +15,6 @@ from strop.table import Column, Table
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
 
-__all__ = ["COLUMNS", "judged_series"]
-
 COLUMNS = (
     Column("name", "generator", mark="mark"),
     Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),

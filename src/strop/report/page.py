@@ -35,8 +35,6 @@ from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__
 
-__all__ = ["MOST_BYTES", "Page", "render", "write"]
-
 MOST_BYTES = 8_000_000
 """What a page may weigh; beyond it, it holds fewer outputs and says so."""
 SOME = 16

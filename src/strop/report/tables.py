@@ -17,16 +17,6 @@ from strop.spec import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 
-__all__ = [
-    "OutputColumn",
-    "corner_table",
-    "corner_tables",
-    "facts",
-    "gains_table",
-    "output_columns",
-    "pool_table",
-]
-
 BEST = "*"
 """What marks in the terminal what is bold on the page."""
 STEPS = Column("steps", "M", help="Configured updates.")

@@ -48,8 +48,6 @@ from strop.samplers.public_decoders import llada as public_llada
 from strop.settings import Value
 from strop.spec import Precision
 
-__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "fitting", "recipe"]
-
 Settings = Mapping[str, Value]
 
 

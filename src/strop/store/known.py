@@ -12,8 +12,6 @@ from strop.spec import MetricSpec
 from strop.store.cell import Cell
 from strop.store.layout import SCORES
 
-__all__ = ["Known", "KnownScores"]
-
 
 class Known:
     """What is on disk of a cell; every file is read once, however often one looks."""

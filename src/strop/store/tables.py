@@ -20,23 +20,6 @@ from strop.store.layout import FORMAT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CHANGED",
-    "PIECES",
-    "PROMPT",
-    "ROWS",
-    "TOKENS",
-    "checked_table",
-    "lists",
-    "output_table",
-    "read_batches",
-    "read_parquet",
-    "token_ids",
-    "write_parquet",
-    "write_stream",
-]
-
-
 CHANGED = "changed"
 """A column of lists, as long as the output."""
 PROMPT, TOKENS, PIECES = "prompt", "tokens", "pieces"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from strop.exam import Answered, Results
     from strop.tasks import Task
 
-__all__ = ["Answers", "answers_of", "paired", "sides_of_runs"]
-
 SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 """Tokens such as <|startoftext|> that a tokenizer writes out; a judge has no use for them."""
 

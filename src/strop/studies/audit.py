@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from strop.metrics.frame import Measured
     from strop.stats.interval import Interval
 
-__all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
-
 STEPS = (4, 16, 64, 256, 1024)
 RATES = (1.0, 0.9, 0.85)
 """The temperatures of the four corners, and one that is sharper still."""

@@ -12,8 +12,6 @@ from strop.table import Column, Table
 if TYPE_CHECKING:
     from strop.studies.study import Ask, Result
 
-__all__ = ["LEVELS", "RowByRow", "beside"]
-
 LEVELS = {"paper": "perplexity", "paper_entropy": "entropy"}
 """Where the paper's tables of cells have what is shown."""
 MEASURED_LEVELS = {

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from strop.exam.grading import Grader
     from strop.metrics.cache_cells import Compared
 
-__all__ = ["STUDY", "CacheCell", "random_llada"]
-
 CACHES = ("prefix", "dual")
 NONE, SEED = "none", "none, another seed"
 DECODERS = {"llada": "fast-dllm", "dream": "fast-dllm-dream"}

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from strop.metrics.frame import Measured
 
-__all__ = ["CEILING", "STUDY", "best_pair"]
-
 CEILING = 10 / 3
 """The highest GED of two texts in a group of eight."""
 RUNS = ("run", "groupeval")

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from strop.studies.tuned import Tuned
     from strop.tuning.space import Space
 
-__all__ = ["STUDY"]
-
 RUNS = ("runs", "groupeval")
 SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
 """The sides of a smoke run, and the published setting of its first one."""

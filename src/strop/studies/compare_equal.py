@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.spec import SamplerSpec
 
-__all__ = ["equal_steps", "same_length", "unequal"]
-
 TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 """Multiples of the steps."""
 OUTPUTS = 8

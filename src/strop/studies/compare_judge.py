@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from strop.studies.compare import Measured
     from strop.studies.compare_sides import Outputs, Point
 
-__all__ = ["Judged", "judged"]
-
 
 @dataclass(frozen=True)
 class Judged:

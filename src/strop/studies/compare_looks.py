@@ -16,8 +16,6 @@ from typing import Any
 from strop.studies.compare_sides import Outputs
 from strop.studies.study import ASIDE, Ask
 
-__all__ = ["kept_lists", "look_number"]
-
 LEFT_OUT = ("n", "a", "b", "a_space", "b_space", "judge", "vendi", *ASIDE)
 """Of what was asked: other outputs of the same question, or what no number depends on."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from strop.spec import SamplerSpec
     from strop.studies.tuned import Tuned
 
-__all__ = ["Budget", "Measured", "result"]
-
 LETTERS = ("A", "B")
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from strop.store import Cell
     from strop.studies.study import Ask
 
-__all__ = ["SPACE", "Named", "Outputs", "Point", "named", "seed_of", "told_at"]
-
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
 SPACE = ("temperature=0.7:1.1:0.05",)

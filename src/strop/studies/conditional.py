@@ -30,8 +30,6 @@ from strop.table import Column, Table
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
 
-__all__ = ["STUDY", "judged", "told_by"]
-
 NAME, JUDGED, PROFILE = "conditional", "groupeval", "task-v1"
 NEITHER = {"paper": None, "measured": None}
 RUBRIC = (

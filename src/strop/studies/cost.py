@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from strop.metrics.cost import Cost
 
-__all__ = ["STUDY", "CostCell", "compare"]
-
 SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
 """The two operating points that the paper compares."""
 IMPLEMENTATIONS = ("dense", "fast")

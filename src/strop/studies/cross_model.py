@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from strop.metrics.frame import Measured
 
-__all__ = ["STUDY"]
-
 NAME = "cross-model"
 COLUMNS = (
     Column("model"),

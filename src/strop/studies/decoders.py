@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.exam import Setting
 
-__all__ = ["CURVES", "STUDY", "Curve"]
-
 STEPS = "steps"
 SHARES = (1.0, 0.5, 1 / 3, 0.25, 1 / 6, 1 / 12)
 """Steps of a quota, as shares of the positions."""

@@ -16,8 +16,6 @@ from strop.table import Column
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["GRIDS", "STUDY"]
-
 NAME = "didi-grids"
 SOURCE = MODELS["DiDi-Instruct"].source
 GRIDS = {"guided": "didi-guided", "ancestral": "didi-ancestral"}

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from strop.stats.resample import Statistic
     from strop.store import Cell
 
-__all__ = ["AGGREGATES", "NAMES", "POLICIES", "STUDY", "Place", "saved_pools"]
-
 NAME = "exact-output"
 NAMES = ("MDLM-Small", "DiDi-Instruct")
 SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}

@@ -14,16 +14,6 @@ if TYPE_CHECKING:
     from strop.denoisers.base import Denoiser
     from strop.exam.grading import Grader
 
-__all__ = [
-    "GRADED",
-    "RIGHT",
-    "RIGHT_BY_SEED",
-    "TASK_NOTE",
-    "accuracies",
-    "grader_of",
-    "right_answers",
-]
-
 RIGHT, RIGHT_BY_SEED = "right", "right_by_seed"
 GRADED = (
     Column("accuracy", percent=True, digits=3),

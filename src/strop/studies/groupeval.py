@@ -38,18 +38,6 @@ if TYPE_CHECKING:
 
     from strop.groupeval.judgments import Judgments
 
-__all__ = [
-    "PRIMARY",
-    "STUDY",
-    "contrast",
-    "cross_generator",
-    "judge_correlations",
-    "paper_contrasts",
-    "sign_counts",
-    "step_savings",
-    "summary",
-]
-
 PRIMARY = 16
 """The least number of steps of the primary budgets; below it lies the floor case."""
 PAPERS = ("groupeval-mdlm", "groupeval-didi")

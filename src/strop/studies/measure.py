@@ -25,29 +25,6 @@ if TYPE_CHECKING:
     from strop.prompts import Canvases
     from strop.store import Cell, Folder
 
-__all__ = [
-    "GROUP",
-    "POINT_COLUMNS",
-    "SHARPENED",
-    "TEMPERATURES",
-    "Points",
-    "budgets",
-    "canvases_of_ask",
-    "cell_table",
-    "check_groups",
-    "draw",
-    "fitting",
-    "guard_notes",
-    "judge_texts",
-    "load",
-    "measure_cells",
-    "named_points",
-    "points",
-    "score",
-    "standard",
-    "texts_of",
-]
-
 TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 """The paper's sweep."""
 SHARPENED = {"temperature": 0.9, "precision": "float32"}

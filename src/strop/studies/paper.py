@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from strop.studies.study import Ask, Result, Study
     from strop.table import Table
 
-__all__ = [
-    "ELSEWHERE",
-    "OWN",
-    "PUBLIC",
-    "Item",
-    "PaperTable",
-    "Reproduction",
-    "ids",
-    "items",
-    "reproduce",
-    "table",
-    "tables",
-    "with_interval",
-]
-
 FOLDER = ROOT / "paper"
 PUBLIC = "kuleshov-group/mdlm-owt"
 """The only MDLM of the paper that was released."""

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from strop.metrics.posterior import Losses
     from strop.stats.paired import Resampled
 
-__all__ = ["STUDY", "short_names"]
-
 EARLY = EMBEDDED + "tales-early"
 ESTIMATORS = {"masked": "all hidden", "target": "one target"}
 """The mean over all hidden positions first: it is the sharper one. The paper has the second."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from strop.spec import MetricSpec
     from strop.store import Cell
 
-__all__ = ["TaskSide", "check_judge", "judge_scorer", "task_side"]
-
 
 @dataclass(frozen=True)
 class TaskSide:

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.exam import Results
 
-__all__ = [
-    "CAUSAL",
-    "DIFFUSION",
-    "FOLDER",
-    "MODES",
-    "PAPER_TASKS",
-    "PROTOCOLS",
-    "SITTING",
-    "Sat",
-    "sit",
-]
-
 FOLDER = "tasks"
 PAPER_TASKS = ("gsm8k", "humaneval")
 BLOCK = 32

@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from strop.store import StudyFolder
     from strop.studies.paper import Item
 
-__all__ = [
-    "SMOKE_NOTE",
-    "STUDIES",
-    "Ask",
-    "Parameter",
-    "Result",
-    "Sources",
-    "Study",
-    "find",
-    "run",
-    "studies",
-]
-
 Kind = Literal[
     "int", "float", "text", "flag", "path", "ints", "floats", "words", "counts", "axes", "many"
 ]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from strop.exam import Setting
 
-__all__ = ["STUDY", "curves"]
-
 NAME = "tasks"
 TITLES = {"gsm8k": "GSM8K", "humaneval": "HumanEval", "sums": "Sums"}
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)

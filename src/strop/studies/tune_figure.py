@@ -9,8 +9,6 @@ from strop.studies.study import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 
 def draw(result: Result) -> Figure:
     """A panel per axis that was varied; outputs are the size of a point, the choice has a ring."""

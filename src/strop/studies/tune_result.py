@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.guard import Guard
 
-__all__ = ["Gain", "as_result", "as_yaml", "selected"]
-
 
 @dataclass(frozen=True)
 class Gain:

@@ -39,18 +39,6 @@ if TYPE_CHECKING:
     from strop.prompts import Canvases
     from strop.spec import SpanPolicy
 
-__all__ = [
-    "BUDGET",
-    "USUAL",
-    "Bench",
-    "Search",
-    "Tried",
-    "Tuned",
-    "plain_generator",
-    "side_space",
-    "tuned",
-]
-
 BUDGET = 512
 USUAL = ("temperature=0.6:1.1", "precision=float64,float32")
 """The space where none is given."""

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from strop.metrics.guard import Guard
     from strop.metrics.measure import Scorers
 
-__all__ = ["METHODS", "STUDY", "Method"]
-
 LEVEL = 0.95
 PLAIN = "ancestral"
 SEARCH, FRESH = "search", "fresh"

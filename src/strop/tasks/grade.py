@@ -13,8 +13,6 @@ from strop.tasks.sandbox import Box, find_box
 from strop.tasks.task import Item, Task, Verdict
 from strop.tasks.trial import probe
 
-__all__ = ["Graded", "grade", "grade_all", "ready"]
-
 
 @dataclass(frozen=True)
 class Graded:

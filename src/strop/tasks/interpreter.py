@@ -19,8 +19,6 @@ from pathlib import Path
 from strop.errors import UserError
 from strop.registry import one_line
 
-__all__ = ["ENVIRONMENT", "FLAGS", "Interpreter", "find_interpreter"]
-
 FLAGS = ("-P", "-s", "-S", "-B")
 """No packages, no user's directory, no site, no files written."""
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}

@@ -23,8 +23,6 @@ from strop.errors import UserError
 from strop.tasks.interpreter import ENVIRONMENT, FLAGS, find_interpreter
 from strop.tasks.seccomp import seccomp_filter
 
-__all__ = ["Box", "Limits", "find_box"]
-
 INSIDE = Path(__file__).parent / "inside"
 NOBODY = "65534"
 

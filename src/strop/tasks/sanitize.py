@@ -16,8 +16,6 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["sanitize"]
-
 LINES = 100
 """How much of a text is looked at, as in the public code."""
 TAB = " " * 4

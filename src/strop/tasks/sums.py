@@ -32,21 +32,6 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.rng import Stream
 
-__all__ = [
-    "RESPONSE",
-    "Kind",
-    "Problem",
-    "Skeleton",
-    "Split",
-    "answer_of",
-    "best_by_numbers",
-    "commonest_answer",
-    "problems",
-    "split_of",
-    "tokenizer",
-    "words",
-]
-
 Kind = Literal["add", "take", "times", "aside"]
 Split = Literal["train", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)

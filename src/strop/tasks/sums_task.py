@@ -8,8 +8,6 @@ from strop.tasks.sandbox import Box
 from strop.tasks.sums import END, RESPONSE, answer_of, problems
 from strop.tasks.task import Filter, Item, Task, Verdict
 
-__all__ = ["SUMS", "check", "items", "last", "wrong"]
-
 COUNT = 256
 """As many as of GSM8K: a standard error of three points at 60%."""
 

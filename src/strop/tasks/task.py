@@ -16,8 +16,6 @@ from typing import Any, Literal, get_args
 from strop.registry import Reference, Registry, one_line, resolve
 from strop.tasks.sandbox import Box
 
-__all__ = ["OUTCOMES", "TASKS", "Filter", "Found", "Item", "Outcome", "Task", "Verdict"]
-
 Outcome = Literal[
     "passed", "wrong", "error", "ended", "time", "memory", "output", "empty", "invalid", "lost"
 ]

@@ -23,8 +23,6 @@ from strop.errors import UserError
 from strop.tasks.sandbox import Box
 from strop.tasks.task import OUTCOMES, Verdict
 
-__all__ = ["probe", "trial"]
-
 CHUNK = 1 << 16
 VERDICT = 1 << 16
 """Bytes that a verdict may have."""

@@ -21,8 +21,6 @@ from strop.checkpoints.foreign import unasked
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
 
-__all__ = ["Census", "check_source", "read_source", "split"]
-
 HEAD = 400
 """Characters of a document that `skip` looks at."""
 

@@ -19,8 +19,6 @@ from strop.training.objective import Noise
 from strop.training.responses import row_noise
 from strop.training.shards import Rows
 
-__all__ = ["HeldOutLoss", "held_out_losses", "summary"]
-
 
 @dataclass(frozen=True)
 class HeldOutLoss:

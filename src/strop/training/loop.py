@@ -48,8 +48,6 @@ from strop.training.spec import TrainSpec, read_spec
 from strop.training.start import begin_with
 from strop.training.stopping import stopping
 
-__all__ = ["Progress", "Silent", "train"]
-
 SPEED_STEPS = 20
 """Steps over which tokens per second are averaged for the progress line."""
 

@@ -28,8 +28,6 @@ from strop.training.objective import Noise
 from strop.training.save import save_network
 from strop.training.shards import Rows, Shards
 
-__all__ = ["TOLERANCE", "Packed", "measure", "pack"]
-
 TOLERANCE = 5e-4
 """Nats per token that float16 storage may change: three digits stay."""
 

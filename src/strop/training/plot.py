@@ -8,8 +8,6 @@ from typing import Any
 
 from strop.disk import write
 
-__all__ = ["plot_losses"]
-
 
 def plot_losses(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
     """Training loss and held-out loss with its interval, against the step."""

@@ -28,8 +28,6 @@ from strop.checkpoints.files import opening, read_json_object, sha256_of
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 
-__all__ = ["MANIFEST", "Rows", "ShardWriter", "Shards", "write_index"]
-
 MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
 FORMAT = 1
 SHARD_TOKENS = 1 << 27

@@ -29,8 +29,6 @@ from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife, student
 from strop.stats.resample import Statistic
 
-__all__ = ["Arm", "Drawn", "Limit", "Measure", "Race", "Rules"]
-
 C = TypeVar("C")
 State = Literal["leads", "in doubt", "worse", "too near the limit", "over the limit"]
 

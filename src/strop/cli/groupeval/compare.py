@@ -11,8 +11,6 @@ from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.groupeval.score import REPLICATES, SEED, beside, number
 
-__all__ = ["register"]
-
 SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
     from strop.stats.interval import Interval
 
-__all__ = ["JUDGED", "REPLICATES", "SEED", "beside", "number", "register"]
-
 JUDGED = "A run directory (RUN@SERIES if it has several series), or a .jsonl of judgments."
 REPLICATES = typer.Option(help="Draws of the Bayesian bootstrap.")
 SEED = typer.Option(help="Of the bootstrap's weights.")

@@ -10,8 +10,6 @@ from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.spec import SamplerSpec
 
-__all__ = ["FastDraw", "FastSampler"]
-
 
 @dataclass(frozen=True)
 class FastDraw:

@@ -32,8 +32,6 @@ from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
-__all__ = ["LockstepRun", "LockstepSampler", "lockstep"]
-
 Numbers = NDArray[np.int64]
 
 

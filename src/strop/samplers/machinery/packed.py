@@ -36,8 +36,6 @@ from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
-__all__ = ["HEAD_ENTRIES", "Law", "Packed", "Rows", "packed"]
-
 HEAD_ENTRIES = 2**20
 """Scores computed at a time: the head's memory does not grow with the batch."""
 
