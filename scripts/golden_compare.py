@@ -65,7 +65,7 @@ class Table:
     dropped: list[Rule]
     added: list[Rule]
     moved: list[Rule]
-    used: set[Rule] = field(default_factory=set)
+    used: set[Rule] = field(default_factory=set, init=False)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Table:
