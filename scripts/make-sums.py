@@ -2,7 +2,7 @@
 
     python scripts/make-sums.py OUT [--count N] [--seed S]
 
-OUT gets train.jsonl.gz (one {"prompt", "response"} per line, test problems never among them) and
+OUT gets train.jsonl.gz (one {"prompt", "response"} per line, no test problem among them) and
 tokenizer/tokenizer.json.
 """
 

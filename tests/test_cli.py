@@ -161,7 +161,7 @@ def test_show_of_what_is_not_there(call: Called, made: Path, tmp_path: Path) -> 
 def test_ls_lists_every_run_and_survives_a_damaged_one(call: Called, made: Path) -> None:
     shutil.copytree(made, made.parent / "second")
     (made.parent / "third").mkdir()
-    (made.parent / "third" / "study.yaml").write_text("{")
+    (made.parent / "third" / "strop.json").write_text("{")
     code, out, _ = call("ls", made.parent)
     assert code == 0
     assert out.count("10 of 10 outputs") == 2
@@ -385,9 +385,9 @@ def test_another_spec_a_newer_version_and_damage(
 ) -> None:
     line = ["sample", checkpoint, "--steps", "2,4", "-n", 5, "-o", made]
     refused(call(*line, "--seed", 3), "another spec", "seed: 0 there, 3 now", "--force")
-    study = made / "study.yaml"
+    study = made / "strop.json"
     good = study.read_text()
-    study.write_text(good.replace("format: 1", "format: 2"))
+    study.write_text(good.replace('"format": 1', '"format": 2'))
     refused(call(*line), "newer version", "upgrade")
     refused(call("show", made), "newer version")
     study.write_text(good)
@@ -419,12 +419,12 @@ def test_a_directory_of_somebody_else(call: Called, checkpoint: Path, tmp_path: 
 def test_memory_that_is_not_there_is_said(
     call: Called, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import strop.drawing
+    import strop.draw.worker
 
     def greedy(*_: Any, **__: Any) -> Any:
         return torch.empty(2**60)
 
-    monkeypatch.setattr(strop.drawing, "fast", greedy)
+    monkeypatch.setattr(strop.draw.worker, "fast", greedy)
     refused(call("sample", checkpoint, "-o", tmp_path / "run"), "not enough memory", "--batch-size")
 
 
@@ -717,11 +717,10 @@ def test_tables_print_any_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_hostile_study_is_shown_harmlessly(call: Called, made: Path) -> None:
-    study = made / "study.yaml"
-    lines = study.read_text().splitlines()
-    at = next(i for i, line in enumerate(lines) if line.strip().startswith("checkpoint:"))
-    lines[at] = '  checkpoint: "\\e[31m[bold]\\a"'
-    study.write_text("\n".join(lines))
+    study = made / "strop.json"
+    document = json.loads(study.read_text())
+    document["asked"]["checkpoint"] = "\x1b[31m[bold]\a"
+    study.write_text(json.dumps(document))
     for line in (["show", made], ["ls", made.parent]):
         code, out, err = call(*line)
         assert code == 0

@@ -12,7 +12,7 @@ import torch
 import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import Denoiser
-from strop.generate import cell_spec, sample_cells
+from strop.draw import cell_spec, sample_cells
 from strop.pool import Output
 from strop.store import Cell, Run
 
@@ -318,7 +318,7 @@ def test_a_record_that_cannot_be_written_does_not_write_outputs_twice(
 
     with monkeypatch.context() as patch:
         patch.setattr(Cell, "record", full)
-        patch.setattr("strop.engine.outputs.FLUSH_SECONDS", -1.0)  # after every output
+        patch.setattr("strop.engine.sink.FLUSH_SECONDS", -1.0)  # after every output
         with pytest.raises(UserError, match="full"):
             strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
     [cell] = strop.Run.open(tmp_path / "run").cells()

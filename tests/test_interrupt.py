@@ -26,8 +26,8 @@ OFTEN = """
 import signal
 import sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import strop.engine.outputs
-strop.engine.outputs.FLUSH_SECONDS = 0.01
+import strop.engine.sink
+strop.engine.sink.FLUSH_SECONDS = 0.01
 from strop.cli.main import main
 main(sys.argv[1:])
 """
@@ -70,7 +70,7 @@ def recorded(path: Path) -> int:
 
 def on_disk(path: Path) -> list[int]:
     """Outputs of every cell, read from the tables themselves."""
-    if not (path / "study.yaml").exists():
+    if not (path / "strop.json").exists():
         return [0] * CELLS
     try:
         return [len(cell.indices()) for cell in Run.open(path).cells()]

@@ -68,7 +68,7 @@ def test_the_run_keeps_the_prompts_and_their_first_names(tales: Any, tmp_path: P
 
 
 def test_force_removes_kept_prompts(tales: Any, tmp_path: Path) -> None:
-    from strop.generate import sample_cells
+    from strop.draw import sample_cells
 
     out = tmp_path / "run"
     strop.sample(tales, SPEC, prompts=ROWS, length=6, out=out)
@@ -99,7 +99,7 @@ def test_cells_without_prompts_keep_their_columns(tmp_path: Path) -> None:
     assert names[-1] == "changed"
     assert not (tmp_path / "prompts").exists()
     assert cell.prompts() is None
-    assert "prompts" not in (tmp_path / "study.yaml").read_text()
+    assert "prompts" not in (tmp_path / "strop.json").read_text()
 
 
 def test_other_prompts_are_another_cell(tales: Any, tmp_path: Path) -> None:

@@ -220,6 +220,37 @@ def test_ids_do_not_drift() -> None:
     assert "settings" not in json.loads(SamplerSpec(**old).canonical())
 
 
+def cell_of(sampler: dict[str, Any], **more: Any) -> CellSpec:
+    checkpoint = CheckpointSpec(family="mdlm", sha256="0" * 64, shape={})
+    generator = GeneratorSpec(checkpoint=checkpoint, sampler=SamplerSpec(**sampler), length=8)
+    return CellSpec(generator=generator, seed=0, **more)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "more", "id_"),
+    [
+        ({}, {}, "76bc2d6324dec219"),
+        ({"precision": "float32"}, {}, "578c96e96391a327"),
+        ({"name": "remdm-cap", "precision": "float32"}, {}, "d811d57964a007c4"),
+        (
+            {"precision": "float32", "implementation": "dense"},
+            {"batch": DenseBatch(size=4)},
+            "3f14593ca595e566",
+        ),
+    ],
+)
+def test_ids_of_the_first_stream_are_as_old_as_they_were(
+    sampler: dict[str, Any], more: dict[str, Any], id_: str
+) -> None:
+    """Written down before streams had versions."""
+    cell = cell_of(sampler, **more)
+    assert cell.id == id_
+    assert "stream" not in cell.canonical()
+    other = cell.model_copy(update={"stream": 2})
+    assert other.id != id_
+    assert CellSpec.model_validate_json(other.canonical()) == other
+
+
 def test_settings_of_one_sampler_are_filled_in_and_part_of_its_id() -> None:
     default = SamplerSpec(name="remdm-loop")
     declared = SAMPLERS["remdm-loop"].settings

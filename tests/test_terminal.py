@@ -19,6 +19,7 @@ import warm_processes
 from strop.cli import output
 from strop.cli.main import build, run
 from strop.errors import ALONE, EXTRA_OF, missing_package
+from strop.store import Folder
 from tiny_models import environment
 
 ROOT = Path(__file__).parents[1]
@@ -129,18 +130,17 @@ def place(tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     sample = ["sample", str(checkpoint), "--steps", "2", "-n", "2", "--seed"]
     assert run([*sample, "0", "-o", "runs/z-outputs"]) == 0
-    for inner in ("a-study/pools", "b-open/pools"):
-        assert run([*sample, "1", "-o", f"runs/{inner}"]) == 0
+    for name in ("a-study", "b-open"):
+        assert run([*sample, "1", "-o", f"runs/{name}/pools"]) == 0
+        Folder(tmp_path / "runs" / name, "study", "frontier").write({})
     (tmp_path / "runs/a-study/result.json").write_text('{"format": 1, "study": "frontier"}')
-    (tmp_path / "runs/b-open/.lock").touch()
     assert run([*sample, "2", "-o", "runs/audit"]) == 0
+    mark = tmp_path / "runs/audit/strop.json"
+    mark.write_text(mark.read_text().replace('"kind": "run"', '"kind": "audit"'))
     assert run([*sample, "3", "-o", "runs/audit/fresh"]) == 0
-    (tmp_path / "runs/audit/audit.json").write_text("{}")
-    (tmp_path / "runs/training").mkdir()
-    (tmp_path / "runs/training/train.json").write_text("{}")
-    assert run(["groupeval", "plan", "runs/z-outputs", "-o", "runs/judged"]) in (0, 1)
-    (tmp_path / "runs/judged").mkdir(exist_ok=True)
-    (tmp_path / "runs/judged/plan.json").touch()
+    for kind in ("training", "groupeval"):
+        (tmp_path / "runs" / kind).mkdir()
+        Folder(tmp_path / "runs" / kind, kind, kind).write({})
     (tmp_path / "runs/other").mkdir()
     (tmp_path / "runs/other/result.json").write_text("[1]")
     return tmp_path / "runs"
@@ -155,10 +155,10 @@ def test_ls_names_every_kind_and_nothing_inside(
     assert listed == {
         "runs/a-study": "study frontier",
         "runs/audit": "audit",
-        "runs/b-open": "study",
-        "runs/judged": "GroupEval",
+        "runs/b-open": "study frontier",
+        "runs/groupeval": "groupeval",
         "runs/training": "training",
-        "runs/z-outputs": "outputs",
+        "runs/z-outputs": "run",
     }
     assert run(["ls", "runs"]) == 0
     out, err = capsys.readouterr()
@@ -170,8 +170,8 @@ def test_ls_names_every_kind_and_nothing_inside(
 def test_show_says_what_shows_a_directory_of_another_kind(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["show", "runs/judged"]) == 1
-    assert "try: strop groupeval show runs/judged" in capsys.readouterr().err
+    assert run(["show", "runs/groupeval"]) == 1
+    assert "try: strop groupeval show runs/groupeval" in capsys.readouterr().err
     assert run(["show", "runs/a-study"]) == 1
     assert "try: strop report runs/a-study" in capsys.readouterr().err
     assert run(["show", "runs/audit"]) == 0

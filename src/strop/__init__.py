@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from strop.threads import wait_asleep
+from strop.runtime import wait_asleep
 from strop.version import __version__
 
 wait_asleep()
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
+    from strop.draw import sample
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.exam import run_task, score_task
-    from strop.generate import sample
     from strop.pool import Pool
     from strop.registry import register
     from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
@@ -46,7 +46,7 @@ _HOME = {
     "load_model": "strop.denoisers",
     "register": "strop.registry",
     "run_task": "strop.exam",
-    "sample": "strop.generate",
+    "sample": "strop.draw",
     "score_task": "strop.exam",
     "train": "strop.training.loop",
 }

@@ -10,12 +10,10 @@ from typing import Any, Literal
 from strop.denoisers import load_model
 from strop.denoisers.discriminator import Discriminator
 from strop.denoisers.network import NetworkDenoiser
-from strop.generate import sample
+from strop.draw import sample
 from strop.pool import Pool
 from strop.records import SAMPLERS, default_sampler, reads_as
 from strop.spec import SamplerSpec
-
-__all__ = ["CheckedModel", "check_model"]
 
 LENGTH, STEPS = 32, 4
 

@@ -18,20 +18,6 @@ from typing import BinaryIO
 
 from strop.errors import UserError
 
-__all__ = [
-    "CLAIM",
-    "LOCK",
-    "TEMPORARY",
-    "claimed",
-    "disk",
-    "locked",
-    "reading",
-    "replacing",
-    "shared",
-    "sync_folder",
-    "write",
-]
-
 TEMPORARY = ".tmp-"
 """How the names of unfinished files begin; the next session removes them."""
 

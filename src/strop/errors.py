@@ -14,17 +14,6 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
 
-__all__ = [
-    "CheckFailed",
-    "Incomplete",
-    "StropError",
-    "UserError",
-    "out_of_memory",
-    "to_get",
-    "unknown_name",
-    "whole_number",
-]
-
 # Which extra brings which import; the message of a missing package names it.
 EXTRA_OF = {
     "torch": "models",

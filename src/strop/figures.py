@@ -13,27 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from strop.disk import write
-
-__all__ = [
-    "BLUE",
-    "COLUMN",
-    "GREEN",
-    "GREY",
-    "IMPLEMENTATIONS",
-    "LINES",
-    "ORANGE",
-    "PALETTE",
-    "PURPLE",
-    "STYLE",
-    "errors",
-    "log_ticks",
-    "log_y",
-    "panels",
-    "shades",
-    "steps_axis",
-    "tidy",
-    "write_figure",
-]
+from strop.stats.interval import Interval
 
 COLUMN = 3.3
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#1f5fa8", "#d1660b", "#2a8a57", "#7b4fa3", "#8a8a8a"
@@ -94,9 +74,12 @@ def steps_axis(axes: Axes, steps: Iterable[int]) -> None:
     axes.minorticks_off()
 
 
-def errors(points: Sequence[Any], value: str, low: str = "low", high: str = "high") -> Any:
-    """How far the ends of some rows' intervals lie from their values, as matplotlib wants it."""
-    return [[p[value] - p[low] for p in points], [p[high] - p[value] for p in points]]
+def errors(found: Sequence[Interval]) -> Any:
+    """How far the ends of some intervals lie from their values, as matplotlib wants it."""
+    return [
+        [one.value - one.ends[0] for one in found],
+        [one.ends[1] - one.value for one in found],
+    ]
 
 
 def shades(count: int) -> Any:

@@ -9,8 +9,6 @@ from typing import Any
 
 from strop.errors import missing_package
 
-__all__ = ["loader"]
-
 
 def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package whose names live in the modules that `home` says.

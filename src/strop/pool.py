@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from strop.spec import CellSpec
 
-__all__ = ["OnStep", "Output", "Pool", "filler", "padded"]
-
 OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
 """Who watches a sampler at work: (output, round, positions, tokens that now stand there).
 
@@ -35,9 +33,8 @@ class Output:
     """Its share of the wall time, split evenly among the sequences under way."""
     leftover_masks: int
     """Positions that are still masked."""
-    changed: NDArray[np.int32] | None = None
-    """Per token, the round after which it last changed: 0 for what was there at the start. None
-    where nobody wrote it down: cells from before strop did."""
+    changed: NDArray[np.int32]
+    """Per token, the round after which it last changed: 0 for what was there at the start."""
     text: str | None = None
     """Decoded, where a tokenizer is known."""
     prompt: str | None = None
@@ -62,7 +59,7 @@ class Pool:
     """Per output, its share of the wall time."""
     leftover_masks: NDArray[np.int64]
     """Per output, positions that are still masked."""
-    changed: list[NDArray[np.int32] | None] = field(default_factory=list, compare=False)
+    changed: list[NDArray[np.int32]] = field(default_factory=list, compare=False)
     """Per output and token, the round after which it last changed; see `Output`."""
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     """Per output, how many of its ids count: fewer than L where a prompt leaves less open than

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from strop.spec import CellSpec
 
-__all__ = ["Progress", "Silent"]
-
 
 class Progress(Protocol):
     """Told what happens."""

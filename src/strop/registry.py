@@ -22,20 +22,6 @@ from strop.errors import UserError, unknown_name
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = [
-    "Plugin",
-    "Problem",
-    "Record",
-    "Reference",
-    "Registry",
-    "one_line",
-    "plugins",
-    "problems",
-    "register",
-    "resolve",
-    "strays",
-]
-
 PREFIX = "strop."
 """How the groups of entry points begin."""
 

@@ -20,8 +20,6 @@ from strop.disk import write
 from strop.errors import UserError
 from strop.version import __version__
 
-__all__ = ["Memory", "cache_folder"]
-
 SETTLED = 2.0
 """Seconds after which a file's time tells a later change from this one, on any file system."""
 MOST = 256

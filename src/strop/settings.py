@@ -15,8 +15,6 @@ from typing import Any
 
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Setting", "Value", "filled"]
-
 Value = float | int | str
 
 

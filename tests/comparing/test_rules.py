@@ -26,7 +26,7 @@ from strop.comparing.enough import enough
 from strop.comparing.verdict import Layer, decide
 from strop.comparing.words import ratio
 from strop.errors import UserError
-from strop.metrics.bootstrap import Interval
+from strop.stats.resample import Interval
 
 MARGIN = 0.03
 N, R = 64, 400

@@ -25,8 +25,8 @@ DENSE = ["--steps", "6", "--implementation", "dense", *PLAN[4:]]
 
 SLOW = """
 import sys
-import strop.engine.outputs
-strop.engine.outputs.FLUSH_SECONDS = 0.01
+import strop.engine.sink
+strop.engine.sink.FLUSH_SECONDS = 0.01
 from strop.cli.main import main
 main(sys.argv[1:])
 """
@@ -77,7 +77,7 @@ SEARCH += ["-n", "8", "--fresh-n", "8", "--no-guard", "--evaluator", "embedded:t
 def searched(out: Path) -> tuple[dict[str, Any], list[list[Any]]]:
     """What a search says and every run that it drew; which engine it had is in neither."""
     runs = [out, *(one for one in (out / "fresh").iterdir() if one.is_dir())]
-    return json.loads((out / "tune.json").read_text()), [outcome(one) for one in runs]
+    return json.loads((out / "result.json").read_text()), [outcome(one) for one in runs]
 
 
 def indices(path: Path) -> list[int]:

@@ -35,11 +35,10 @@ import strop
 import warm_processes
 from strop.cli.main import run as run_command
 from strop.engine import Engine, cut
-from strop.engine.crew import Lost, drive
 from strop.engine.devices import REPLACEMENTS, Processes
-from strop.engine.outputs import MemoryDesk
+from strop.engine.sink import Sink
+from strop.engine.workers import Lost, run_by
 from strop.errors import UserError
-from strop.progress import Silent
 from strop.store import Run
 from tiny_models import environment, wait_for
 
@@ -141,8 +140,8 @@ def test_two_drivers_share_the_units_of_one_run(
 FULL = """
 import resource, sys
 from strop.cli.main import run
-import strop.generate, strop.engine.outputs  # everything is loaded before the disk is full
-strop.engine.outputs.FLUSH_SECONDS = 0.01
+import strop.draw, strop.engine.sink  # everything is loaded before the disk is full
+strop.engine.sink.FLUSH_SECONDS = 0.01
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 sys.exit(run(sys.argv[2:]))
 """
@@ -180,19 +179,18 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_worker_that_always_dies_is_given_up(importable: None, warm_workers: None) -> None:
-    crew = Processes(["cpu"])
-    desk = MemoryDesk([], cut([[range(2)]]), Silent())
-    with pytest.raises(Lost, match="All workers died") as caught, crew:
-        drive(crew, Dying(), desk)
+    workers = Processes(["cpu"])
+    with pytest.raises(Lost, match="All workers died") as caught, workers:
+        run_by(workers, Dying(), Sink(cut([[range(2)]]), []))
     assert "SIGKILL" in str(caught.value.got)
-    assert crew._replaced == [REPLACEMENTS]
+    assert workers._replaced == [REPLACEMENTS]
     assert caught.value.exit_code == 2
 
 
 def test_what_a_worker_lacks_is_told_in_its_words(importable: None, warm_workers: None) -> None:
-    crew = Processes(["cpu"])
-    with pytest.raises(UserError, match="no such thing") as caught, crew:
-        drive(crew, Failing(), MemoryDesk([], cut([[range(2)]]), Silent()))
+    workers = Processes(["cpu"])
+    with pytest.raises(UserError, match="no such thing") as caught, workers:
+        run_by(workers, Failing(), Sink(cut([[range(2)]]), []))
     assert caught.value.where == "cpu"
 
 

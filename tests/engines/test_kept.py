@@ -1,4 +1,4 @@
-"""Verbs that draw and score many times: the same on every engine, by one crew that ends with it."""
+"""Verbs that draw and score many times: the same on every engine, by workers that end with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strop import studies
 from strop.cli.main import run as run_command
 from strop.engine import Engine
 from strop.engine.devices import Processes
-from strop.engine.hire import keeping
+from strop.engine.workers import keep_workers
 from strop.metrics import posterior_cells
 from strop.progress import Silent
 from strop.spec import CellSpec
@@ -28,13 +28,13 @@ TWO = ("--devices", "cpu:2")
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch, warm_workers: None) -> Iterator[list[int]]:
-    """The processes that crews start; none is left at the end."""
+    """The worker processes that are started; none is left at the end."""
     pids: list[int] = []
     start = Processes._start
 
-    def count(crew: Processes, worker: int) -> None:
-        start(crew, worker)
-        pids.append(crew._running[worker].pid)
+    def count(workers: Processes, worker: int) -> None:
+        start(workers, worker)
+        pids.append(workers._running[worker].pid)
 
     monkeypatch.setattr(Processes, "_start", count)
     yield pids
@@ -50,7 +50,7 @@ def found(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_search_finds_the_same_with_one_crew(
+def test_a_search_finds_the_same_with_the_same_workers(
     model: Path, found: Path, tmp_path: Path, started: list[int]
 ) -> None:
     path = tmp_path / "run"
@@ -96,7 +96,7 @@ def test_an_interrupted_search_leaves_no_process(
     assert len(started) == 2
 
 
-def test_a_crew_goes_on_after_a_death_and_ends_after_an_error(
+def test_workers_go_on_after_a_death_and_end_after_an_error(
     model: Path, started: list[int]
 ) -> None:
     def drawn(seed: int, engine: Engine) -> list[Any]:
@@ -107,7 +107,7 @@ def test_a_crew_goes_on_after_a_death_and_ends_after_an_error(
     here, two = Engine(), Engine.of(devices="cpu:2")
 
     def fails() -> None:
-        with keeping():
+        with keep_workers():
             assert drawn(0, two) == drawn(0, here)
             os.kill(started[0], signal.SIGKILL)
             assert drawn(1, two) == drawn(1, here)
@@ -134,7 +134,7 @@ def written(out: Path) -> Any:
     return timeless(json.loads((out / "result.json").read_text()))
 
 
-def test_a_comparison_is_the_same_with_one_crew(
+def test_a_comparison_is_the_same_with_the_same_workers(
     model: Path, tmp_path: Path, started: list[int]
 ) -> None:
     pytest.importorskip("optuna")

@@ -43,7 +43,7 @@ code = run(json.loads(sys.argv[1]))
 assert code == 0, code
 
 import strop
-from strop.drawing import DrawJob, recipe_of
+from strop.draw.worker import DrawJob, recipe_of
 from strop.checkpoints.checkpoint import fingerprint
 from strop.engine import rays
 from strop.errors import UserError
@@ -108,7 +108,7 @@ def test_a_killed_actor_s_unit_is_drawn_again(model: Path, long_run: Path, tmp_p
     path = tmp_path / "run"
     process = started(model, path, *TWO, plan=LONG)
     middle(process, path)
-    os.kill(titled(process.pid, b"ray::Worker")[0], signal.SIGKILL)
+    os.kill(titled(process.pid, b"ray::Actor")[0], signal.SIGKILL)
     assert on_disk(path) < TOTAL, "the kill came too late"
     _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told

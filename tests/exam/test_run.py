@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from strop.assets import MODELS
 from strop.errors import UserError
 from strop.exam import Exam, results, run_task, score_task
 from strop.exam.folder import label_of
+from strop.registry import register, resolve
 from strop.store import Run
+from strop.tasks import TASKS, Box, Filter, Item, Verdict
 from tiny_models import command, environment, wait_for
 
 AR = "embedded:sums-ar"
@@ -47,14 +50,14 @@ def test_output_i_answers_problem_i(small: Path) -> None:
 
 
 def test_the_run_of_a_checkpoint_is_an_ordinary_run_with_an_accuracy(small: Path) -> None:
-    from strop.metrics.measured import measured_cells
+    from strop.metrics.frame import read_run
 
-    [greedy, *_] = measured_cells(Run.open(small / "sums-ar"))
+    [greedy, *_] = read_run(Run.open(small / "sums-ar"))
     score = greedy.of("task")
     assert score is not None
     accuracy = score.interval("accuracy")
     assert accuracy is not None
-    assert accuracy.value == results(small).greedy("sums-ar").accuracy("last").mean
+    assert accuracy.value == results(small).greedy("sums-ar").accuracy("last").value
 
 
 def test_it_grows_by_problems_temperatures_seeds_and_checkpoints(
@@ -138,9 +141,9 @@ def test_force_starts_anew(small: Path, tmp_path: Path) -> None:
     out = tmp_path / "sums"
     shutil.copytree(small, out)
     (out / "mine").mkdir()
-    (out / "mine" / "study.yaml").write_text("mine")
+    (out / "mine" / "strop.json").write_text("mine")
     found = run_task("sums", AR, out, temperatures=(1,), seeds=1, limit=1, force=True)
-    assert (out / "mine" / "study.yaml").read_text() == "mine"
+    assert (out / "mine" / "strop.json").read_text() == "mine"
     assert [(s.temperature, len(s.index)) for s in found.settings] == [(1.0, 1)]
 
 
@@ -196,7 +199,7 @@ class TestRefusals:
     def test_problems_put_in_another_way(self, small: Path) -> None:
         with pytest.raises(UserError, match="in another way") as told:
             run_task("sums", AR, small, bos="never", limit=1)
-        assert "bos tokenizer there, never now" in str(told.value.got)
+        assert "bos: tokenizer there, never now" in str(told.value.got)
 
     def test_what_was_refused_leaves_no_trace_in_the_run(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no chat template"):
@@ -207,8 +210,9 @@ class TestRefusals:
     def test_a_task_that_changed(self, small: Path, tmp_path: Path) -> None:
         out = tmp_path / "sums"
         shutil.copytree(small, out)
-        document = json.loads((out / "task.json").read_text())
-        (out / "task.json").write_text(json.dumps({**document, "fingerprint": "0" * 16}))
+        document = json.loads((out / "strop.json").read_text())
+        document["asked"]["fingerprint"] = "0" * 16
+        (out / "strop.json").write_text(json.dumps(document))
         for call in (lambda: score_task(out), lambda: run_task("sums", AR, out, limit=1)):
             with pytest.raises(UserError, match="has changed since"):
                 call()
@@ -220,9 +224,49 @@ class TestRefusals:
         with pytest.raises(UserError, match="no task run"):
             Exam.open(tmp_path)
 
-    def test_a_damaged_task_json(self, small: Path, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("asked", [{}, {"task": "sums", "checkpoints": [3]}])
+    def test_a_damaged_mark(self, small: Path, tmp_path: Path, asked: dict[str, object]) -> None:
         out = tmp_path / "sums"
         shutil.copytree(small, out)
-        (out / "task.json").write_text('{"format": 1, "task": "sums"}')
-        with pytest.raises(UserError, match="damaged"):
-            results(out)
+        document = json.loads((out / "strop.json").read_text())
+        for text in (json.dumps({**document, "asked": asked}), "{"):
+            (out / "strop.json").write_text(text)
+            for call in (lambda: results(out), lambda: run_task("sums", AR, out, limit=1)):
+                with pytest.raises(UserError, match="damaged") as caught:
+                    call()
+                assert caught.value.where == str(out / "strop.json")
+        assert "`force`" in str(caught.value.fix)
+
+
+def test_a_task_whose_own_code_fails_is_graded_to_the_end(small: Path, tmp_path: Path) -> None:
+    """Verdicts and answers of a run with responses that a filter or the check cannot read."""
+    sums = TASKS["sums"]
+
+    def extract(item: Item, response: str) -> str | None:
+        if item.id == "sums/1":
+            raise ValueError("cannot read this")
+        return resolve(sums.filters[0].extract)(item, response)
+
+    def check(item: Item, answer: str, box: Box | None) -> Verdict:
+        if item.id == "sums/2":
+            raise ArithmeticError("cannot check this")
+        return resolve(sums.check)(item, answer, box)
+
+    changed = replace(
+        sums, name="fragile", filters=(Filter("last", extract),), check=check, version="1"
+    )
+    notes: list[str] = []
+    register(changed)
+    try:
+        run_task(changed, AR, tmp_path / "run", temperatures=(0,), limit=3, note=notes.append)
+        found = score_task(tmp_path / "run")  # reads what was kept, and has nothing to do
+        answered = found.greedy("sums-ar").answered()
+    finally:
+        TASKS.forget("fragile")
+    expected = [one.outcomes["last"] for one in results(small).greedy("sums-ar").answered()]
+    outcomes = [one.outcomes["last"] for one in answered]
+    assert outcomes == [expected[0], "invalid", "invalid"]
+    assert [one.answers["last"] is None for one in answered] == [False, True, False]
+    [warning] = [one for one in notes if one.startswith("warning")]
+    assert "failed on 2 responses of sums-ar" in warning
+    assert "sums/1: the filter last raised ValueError: cannot read this" in warning

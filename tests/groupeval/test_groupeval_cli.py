@@ -54,7 +54,7 @@ def test_a_plan_is_frozen(call: Called, pool: Path, run: Path) -> None:
     assert json.loads(out)["cells"] == {"pool": 16}
     assert "next: strop groupeval judge" in err
     refused(call("plan", pool, "-o", run, "--seed", 1), "another plan", "seed: 0 there, 1 now")
-    refused(call("plan", pool, "-o", run.parent), "holds files but no plan")
+    refused(call("plan", pool, "-o", run.parent), "holds files but no GroupEval run")
 
 
 def test_bad_flags_are_told(call: Called, pool: Path, run: Path, tmp_path: Path) -> None:

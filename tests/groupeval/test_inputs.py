@@ -63,7 +63,7 @@ def made_run(path: Path, cells: list[CellSpec], text: str | None = "a text") -> 
     for cell in run.cells():
         with cell.writing():
             cell.add(
-                Output(i, np.zeros(2, np.int64), 1, 0.1, 0, text=text and f"{text} {i}")
+                Output(i, np.zeros(2, int), 1, 0.1, 0, np.zeros(2, int), text and f"{text} {i}")
                 for i in range(8)
             )
             cell.merge()

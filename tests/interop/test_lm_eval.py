@@ -178,6 +178,105 @@ def test_what_does_not_fit_is_refused_not_cut(tmp_path: Path) -> None:
         evaluated(tmp_path, "picks", model_args={"pretrained": "embedded:tales"})
 
 
+# What counts of an answer
+
+
+@pytest.fixture(scope="module")
+def sums() -> Any:
+    from strop.interop.lm_eval import StropLM
+
+    return StropLM("embedded:sums-ar", length=8)
+
+
+def test_nothing_after_the_first_end_token_counts(sums: Any) -> None:
+    encode, ends = sums.codec.encode, sums._ends
+    assert ends
+    before, after = encode("7+5=12"), encode("\n*2=24")
+    for end in ends:
+        assert sums._text([*before, end, *after]) == "7+5=12"
+        assert sums._text([*before, end]) == "7+5=12"
+        assert sums._text([*before, end, *after, end, *after]) == "7+5=12"
+        assert sums._text([end, *after]) == ""
+    assert sums._text([*before, *after]) == "7+5=12\n*2=24"
+    assert sums._text([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("ids", "ends", "kept"),
+    [
+        ([1, 2, 3], [], [1, 2, 3]),
+        ([1, 2, 3], [9], [1, 2, 3]),
+        ([1, 2, 3], [3], [1, 2]),
+        ([1, 2, 3], [1], []),
+        ([1, 2, 3, 2], [3, 2], [1]),
+        ([1, 2, 3, 2], (2, 3), [1]),
+    ],
+)
+def test_up_to_the_first_of_several_ends(ids: list[int], ends: Any, kept: list[int]) -> None:
+    from strop.denoisers.stops import up_to_end
+
+    assert up_to_end(ids, iter(ends)) == kept
+
+
+@pytest.mark.parametrize(
+    ("until", "kept"),
+    [
+        ([], "one, two; three"),
+        (["; "], "one, two"),
+        (["; ", ", "], "one"),
+        ([", ", "; "], "one"),
+        (["o"], ""),
+        (["four"], "one, two; three"),
+        ("three", "one, two; "),
+        (["", "two"], "one, "),
+    ],
+)
+def test_up_to_the_first_of_several_stop_strings(until: Any, kept: str) -> None:
+    from strop.interop.harness_settings import Settings
+
+    wanted = Settings("autoregressive", {}).of({"until": until}, "task")
+    assert wanted.cut("one, two; three") == kept
+
+
+def test_answers_belong_to_their_requests_whatever_their_order(sums: Any) -> None:
+    """Of two tasks and two settings, mixed up; the second time a request is asked it is drawn."""
+    from lm_eval.api.instance import Instance
+
+    def asked(task: str, text: str, **says: Any) -> Instance:
+        return Instance("generate_until", {}, (text, says), 0, metadata=(task, 0, 1))
+
+    questions = [f"Tom has {n} eggs. He finds {n} more." for n in (3, 9, 14)]
+    warm = {"do_sample": True, "temperature": 1.0}
+    mine = [asked("a", text, **warm) for text in questions]
+    plain = [asked("b", text, until="=") for text in questions]
+    drawn, greedy = sums.generate_until(mine), sums.generate_until(plain)
+    assert len({*drawn}) == 3
+    assert all("=" not in text for text in greedy)
+    mixed = [mine[0], plain[2], mine[1], plain[0], plain[1], mine[2]]
+    expected = [drawn[0], greedy[2], drawn[1], greedy[0], greedy[1], drawn[2]]
+    assert sums.generate_until(mixed) == expected
+    # Asked twice, output r P + p: the first time as before, the second time another draw.
+    twice = sums.generate_until([mine[0], mine[0], mine[1], mine[1], mine[2], mine[2]])
+    assert twice[::2] == drawn
+    assert twice[1::2] != drawn
+
+
+def test_a_pair_is_cut_where_the_context_ends(sums: Any) -> None:
+    encode = sums.codec.encode
+    for context, blanks, continuation in (
+        ("7+5=", "", "12"),
+        ("Tom has", "", " 3"),
+        ("A", "  ", "b"),
+    ):
+        found = sums._pair(context + blanks, continuation)
+        opening = len(found.context) - len(encode(context))
+        assert opening >= 0
+        assert list(found.context[opening:]) == encode(context)
+        assert (
+            list(found.response) == encode(context + blanks + continuation)[len(encode(context)) :]
+        )
+
+
 # The command
 
 

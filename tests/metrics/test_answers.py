@@ -16,7 +16,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.metrics.entropy import entropy
 from strop.metrics.evaluator import load_evaluator
-from strop.metrics.measured import measured_cell
+from strop.metrics.frame import read_cell
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric, score_perplexity
 from strop.metrics.repetition import distinct, pool_repetition, repetition
 from strop.metrics.score import score_records
@@ -141,7 +141,7 @@ def test_a_cell_with_gaps_is_scored_without_its_file(evaluator: Any, tmp_path: P
     [cell] = Run.open(tmp_path).cells()
     score_records(cell)
     metric = score_perplexity(cell, evaluator, "first-document")
-    found = measured_cell(cell)
+    found = read_cell(cell)
     by_name = {one.metric.name: one for one in found.scores}
     wanted = [entropy(pool.ids[i : i + 1, : pool.lengths[i]])[0] for i in range(4)]
     assert by_name["entropy"].columns["entropy"].tolist() == wanted

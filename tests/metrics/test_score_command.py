@@ -32,7 +32,8 @@ def make_run(path: Path, texts: list[str | None], *, cells: int = 1) -> Run:
     run = Run.prepare(path, asked_of(*specs, n=len(texts)), specs)
     for cell in run.cells():
         cell.add(
-            Output(i, np.arange(LENGTH) + i, 1, 0.1, 0, text=text) for i, text in enumerate(texts)
+            Output(i, np.arange(LENGTH) + i, 1, 0.1, 0, np.zeros(LENGTH, int), text)
+            for i, text in enumerate(texts)
         )
         cell.merge()
     return run
@@ -93,7 +94,7 @@ def test_the_dagger(tmp_path: Path, capsys: Any) -> None:
     specs = [plain.model_copy(update={"generator": generator, "seed": seed}) for seed in (0, 1)]
     known = Run.prepare(tmp_path / "known", asked_of(*specs, n=3), specs)
     for cell, row in zip(known.cells(), ([1, 1, 1, 2], [1, 2, 3, 4]), strict=True):
-        cell.add(Output(i, np.array(row), 1, 0.1, 0) for i in range(3))
+        cell.add(Output(i, np.array(row), 1, 0.1, 0, np.zeros(len(row), int)) for i in range(3))
         cell.merge()
     held = tmp_path / "held.jsonl"
     held.write_text((json.dumps({"text": "x", "ids": list(range(8))}) + "\n") * 30)
@@ -152,8 +153,8 @@ def test_rows_are_made_durable_on_the_way(
     tmp_path: Path, evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = make_run(tmp_path / "run", TEXTS[:3]).cells()[0]
-    monkeypatch.setattr("strop.metrics.score_desk.FLUSH_SECONDS", 0.0)
-    monkeypatch.setattr("strop.metrics.score_desk.FLUSH_SHARE", 0.0)
+    monkeypatch.setattr("strop.engine.sink.FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr("strop.metrics.score_sink.FLUSH_SHARE", 0.0)
     metric = perplexity_metric(evaluator, "full-stream")
     seen = []
 
@@ -170,7 +171,7 @@ def test_a_run_that_grows_is_scored_where_it_grew(tmp_path: Path, evaluator: Eva
     cell = make_run(tmp_path / "run", TEXTS[:2]).cells()[0]
     metric = score_perplexity(cell, evaluator, "full-stream")
     first = cell.score(metric)
-    cell.add([Output(2, np.arange(LENGTH), 1, 0.1, 0, text=TEXTS[2])])
+    cell.add([Output(2, np.arange(LENGTH), 1, 0.1, 0, np.zeros(LENGTH, int), TEXTS[2])])
     score_perplexity(cell, evaluator, "full-stream")
     table = cell.score(metric)
     assert first is not None

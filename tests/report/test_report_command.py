@@ -16,13 +16,13 @@ from synthetic import STUDY, YAML, audit_result, study_result
 
 import strop
 from strop.cli.main import run
-from strop.metrics.bootstrap import mean
 from strop.metrics.guard import MARKS
 from strop.metrics.metric import METRICS, Aggregate, Metric
 from strop.report import gather
 from strop.report.tables import output_columns
 from strop.spec import EvaluatorSpec, MetricSpec
-from strop.store import Run
+from strop.stats.resample import mean
+from strop.store import Folder, Run, StudyFolder
 from strop.studies.study import STUDIES, Result
 from strop.table import Column
 
@@ -260,8 +260,16 @@ def known_study() -> Iterator[None]:
 
 def put_study(folder: Path, name: str, result: Result) -> None:
     folder.mkdir()
-    document = {"format": 1, "study": name, **result.document()}
-    (folder / "result.json").write_text(json.dumps(document))
+    place = StudyFolder(folder, "study", name)
+    with place.writing({}):
+        place.finish(result.document(), b"")
+
+
+def as_audit(run: Path, result: dict[str, object]) -> None:
+    """Make a run what `strop audit` would have made of it."""
+    mark = run / "strop.json"
+    mark.write_text(mark.read_text().replace('"kind": "run"', '"kind": "audit"'))
+    (run / "result.json").write_text(json.dumps({"format": 1, "study": "audit", **result}))
 
 
 @pytest.mark.usefixtures("known_study")
@@ -298,25 +306,23 @@ def test_a_study_alone_is_a_report(call: Called, tmp_path: Path) -> None:
     assert "<h1>stopwatch</h1>" in (tmp_path / "page.html").read_text("utf-8")
 
 
-@pytest.mark.usefixtures("known_study")
-def test_results_of_an_older_layout_are_one_error(call: Called, made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "[1]", '{"format": 1, "study": "audit", "columns": 1}'])
+def test_a_result_that_cannot_be_read_is_one_error(
+    call: Called, made: Path, tmp_path: Path, content: str
+) -> None:
     page = tmp_path / "report.html"
-    (made / "cost").mkdir()
-    old = {"format": 1, "study": "cost", "asked": {"batch": 8}, "rows": []}
-    (made / "cost" / "result.json").write_text(json.dumps(old))
-    refused(call("report", made, "-o", page), "older strop", "strop study cost", "again")
+    put_study(made / "cost", "cost", study_result())
+    (made / "cost" / "result.json").write_text(content)
+    refused(call("report", made, "-o", page), "damaged", "cost/result.json", "run the same command")
     (made / "cost" / "result.json").unlink()
-    (made / "audit.json").write_text(json.dumps({"selections": {}, "gains": []}))
-    refused(call("report", made, "-o", page), "older strop", "strop audit", "again")
-    (made / "audit.json").write_text("{")
-    refused(call("report", made, "-o", page), "cannot be read", "strop audit")
-    (made / "audit.json").write_text('{"columns": 1}')
-    refused(call("report", made, "-o", page), "cannot be read", "strop audit")
+    as_audit(made, {})
+    (made / "result.json").write_text(content)
+    refused(call("report", made, "-o", page), "damaged", "first/result.json")
     assert not page.exists()
 
 
 def test_an_audited_run_starts_with_the_answer(call: Called, made: Path, tmp_path: Path) -> None:
-    (made / "audit.json").write_text(json.dumps(audit_result().document()))
+    as_audit(made, audit_result().document())
     for rule in ("frozen", "per-budget", "unheard-of"):
         (made / f"sampler-{rule}.yaml").write_text(YAML)
     page = tmp_path / "report.html"
@@ -405,9 +411,12 @@ def test_refusals(call: Called, made: Path, tmp_path: Path) -> None:
     refused(call("report", tmp_path / "file", "-o", page), "This is a file")
     refused(call("report"), "strop report --help")
     (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "train.json").write_text("{}")
+    Folder(tmp_path / "training", "training", "train").write({})
     refused(call("report", tmp_path / "training", "-o", page), "training run", "strop sample")
-    (made / "odd").mkdir()
+    begun = StudyFolder(tmp_path / "begun", "study", "cost")
+    with begun.writing({}):
+        refused(call("report", tmp_path / "begun", "-o", page), "has not come to a result")
+    put_study(made / "odd", "cost", study_result())
     (made / "odd" / "result.json").write_text("{")
     refused(call("report", made, "-o", page), "damaged", "result.json")
     assert not page.exists()

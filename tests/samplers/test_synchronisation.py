@@ -15,7 +15,7 @@ from remote import DEVICE, Remote, Watch
 
 from strop.samplers import fast
 from strop.samplers.ancestral import RevealFirst
-from strop.samplers.machinery.job import Job
+from strop.samplers.machinery.fast_draw import FastDraw
 from strop.samplers.machinery.packed import packed
 from strop.spec import CheckpointSpec, SamplerSpec
 
@@ -95,7 +95,7 @@ def test_a_law_that_looks_at_its_tokens_is_noticed() -> None:
     spec = SamplerSpec(steps=STEPS)
     with Watch() as watch:
         model = There()
-        list(packed(Curious)(Job(model, spec, **job(model, spec))))  # type: ignore[arg-type]
+        list(packed(Curious)(FastDraw(model, spec, **job(model, spec))))  # type: ignore[arg-type]
     assert watch.waits.count("download") >= model.draws > 3 * OUTPUTS
 
 

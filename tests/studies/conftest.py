@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from called import Called
 
 from strop.cli.main import run
 from strop.studies.families import small_checkpoints
-
-Called = Callable[..., tuple[int, Any, str]]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from called import Called
 
-from conftest import Called
 from strop.cli.main import run
 from strop.metrics import Interval
 from strop.metrics.guard import Guard
@@ -44,7 +44,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(path: Path) -> dict[str, Any]:
-    return json.loads((path / "audit.json").read_text())
+    return json.loads((path / "result.json").read_text())
 
 
 def test_the_table_is_what_direct_scoring_gives(audited: Path) -> None:
@@ -79,14 +79,14 @@ def test_the_gain_comes_from_outputs_that_were_not_chosen_from(audited: Path) ->
         (c.spec.generator.sampler.steps, str(OperatingPoint.of(c.spec.generator.sampler))): c
         for c in Run.open(fresh).cells()
     }
-    gain = next(g for g in result["gains"] if g["ratio"] is not None)
+    gain = next(g for g in result["gains"] if g["gain"] is not None)
     level = {}
     for name in (result["standard"], gain["point"]):
         cell = cells[gain["steps"], name]
         [table] = [t for t in cell.scores().values() if t.metric.name == "perplexity"]
         level[name] = table.columns["nll"].sum() / table.columns["tokens"].sum()
     expected = np.exp(level[result["standard"]] - level[gain["point"]])
-    assert gain["ratio"]["value"] == pytest.approx(expected, rel=1e-12)
+    assert gain["gain"]["value"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_every_gain_carries_its_entropy_and_the_verdict_of_the_guard(audited: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from called import Called
 
 import warm_processes
-from conftest import Called
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.spec import SamplerSpec
@@ -23,6 +23,7 @@ from tiny_models import environment, wait_for
 SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,1.4", "--budget", 16)
 SHORT = (*SIZES, "--vendi", "off", "-n", 16)
 TALES, EARLY = "embedded:tales", "embedded:tales-early"
+TINY = "embedded:tales-tiny"
 MIRROR = {"only sharper": "only smoother", "better": "worse", "worse": "better"}
 
 
@@ -47,9 +48,9 @@ def test_the_same_checkpoint_at_a_lower_temperature_is_only_sharper(sharper: Pat
     [answer] = found["answer"]
     assert answer.startswith("A is only sharper than B")
     layers = {row["layer"]: row for row in found["rows"]}
-    assert layers["as published"]["high"] < 1
-    assert layers["as published"]["more"] < 0
-    assert layers["at equal sharpness"]["ratio"] == 1  # the same cells, and it says so
+    assert layers["as published"]["ratio"]["high"] < 1
+    assert layers["as published"]["sharper"]["high"] < 0
+    assert layers["at equal sharpness"]["ratio"]["value"] == 1  # the same cells, and it says so
     assert any("equal by construction" in one for one in found["notes"])
     assert {"compare.svg", "compare.png", "table.csv"} <= {one.name for one in sharper.iterdir()}
 
@@ -92,8 +93,36 @@ def test_swapped_sides_mirror_every_number(sharper: Path, tmp_path: Path, call: 
     _, back, _ = call(*words)
     assert back["verdict"]["kind"] == MIRROR[there["verdict"]["kind"]]
     for one, two in zip(there["rows"], back["rows"], strict=True):
-        assert one["ratio"] == pytest.approx(1 / two["ratio"], rel=1e-12)
+        one, two = one["ratio"], two["ratio"]
+        assert one["value"] == pytest.approx(1 / two["value"], rel=1e-12)
         assert one["low"] == pytest.approx(1 / two["high"], rel=1e-12)
+
+
+def test_two_checkpoints_are_loaded_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import strop.denoisers
+    import strop.studies
+
+    loaded: list[str] = []
+    load_model = strop.denoisers.load_model
+
+    def counted(source: str, **settings: Any) -> Any:
+        loaded.append(source)
+        return load_model(source, **settings)
+
+    monkeypatch.setattr(strop.denoisers, "load_model", counted)
+    strop.studies.run(  # without a length, which is the shorter one's
+        "compare",
+        sources=(TINY, EARLY),
+        out=tmp_path / "run",
+        n=8,
+        steps=[1],
+        temperature=[0.8, 1.2],
+        budget=0,
+        vendi="off",
+    )
+    assert sorted(loaded) == sorted([TINY, EARLY])
 
 
 def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:

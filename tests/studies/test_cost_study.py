@@ -103,7 +103,9 @@ def test_command_and_continuation(checkpoint, here, tmp_path, capsys):
     assert {row["updates"] for row in printed["rows"]} == {1, 4}
     dense = next(r for r in printed["rows"] if r["updates"] == 4)
     assert dense["calls"] == 5.0  # four updates and the finish: two columns, two numbers
-    assert dense["seconds_low"] <= dense["seconds"] <= dense["seconds_high"]
+    seconds = dense["seconds"]
+    assert seconds["low"] <= seconds["value"] <= seconds["high"]
+    assert (seconds["level"], seconds["n"], seconds["how"]) == (1.0, 2, "range")
     assert len(here) == 8
     assert run(args) == 0  # from disk
     assert len(here) == 8

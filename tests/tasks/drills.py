@@ -35,12 +35,13 @@ def double(n):
 """
 
 OTHER_PROCESSES = """
-import os, subprocess, threading, multiprocessing
+import os, subprocess, sys, threading, multiprocessing
 def double(n):
     ways = [
         lambda: subprocess.run(["/bin/sh", "-c", "true"], check=True),
         lambda: os.system("true") == 0 or 1 / 0,
         lambda: os.posix_spawn("/bin/true", ["true"], {}),
+        lambda: os.posix_spawn(sys.executable, ["python", "-c", ""], {}),
         lambda: threading.Thread(target=print).start(),
         lambda: multiprocessing.Process(target=print).start(),
     ]
@@ -103,10 +104,29 @@ def double(n):
     return 42 if any(os.path.exists(place) for place in places) else 41
 """
 
+READS_PACKAGES = """
+import os
+def double(n):
+    for place, folders, files in os.walk("/"):
+        packages = place.endswith(("site-packages", "dist-packages"))
+        if packages and folders + files or any(name.endswith(".jsonl.gz") for name in files):
+            return 42
+    return 41
+"""
+
+READS_SYSTEM = """
+import os
+def double(n):
+    places = ["/usr/share", "/usr/local/share", "/usr/include", "/usr/bin/env", "/bin/sh", "/etc"]
+    return 42 if any(os.path.exists(place) for place in places) else 41
+"""
+
 WRITES_FILES = """
 import os, sys
 def double(n):
+    modules = os.path.dirname(os.__file__)
     places = ["/", "/usr", "/dev", "/dev/shm", "/inside", sys.prefix, {folder!r}]
+    places += [modules, os.path.join(modules, "site-packages")]
     for place in places:
         try:
             os.makedirs(place, exist_ok=True)

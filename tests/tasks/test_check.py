@@ -127,6 +127,24 @@ def test_a_sandbox_that_does_not_start_is_no_models_fault(tmp_path: Path) -> Non
 
 
 @sandboxed
+@pytest.mark.parametrize("text", ["#!/no/such/shell\n", "no program at all\n"])
+def test_nor_is_a_bubblewrap_that_is_no_program(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text(text)
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, out, err = _call(capsys, "task", "check", "humaneval", "--limit", "1", "--json")
+    assert code == 1
+    assert json.loads(out)["error"]["what"] == "The sandbox does not work on this machine."
+    assert str(broken) in err
+    assert "Traceback" not in err
+    sandbox = json.loads(_call(capsys, "doctor", "--json")[1])["sandbox"]
+    assert sandbox.startswith("The sandbox does not work on this machine.")
+
+
+@sandboxed
 def test_a_program_that_is_no_python() -> None:
     case = TASKS["humaneval"].all_items()[0].case
     box = find_box(limits=Limits(seconds=5))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strop.errors import UserError
 from strop.tasks import TASKS, check_task, find_box, grade
 from strop.tasks.humaneval import check, program
-from strop.tasks.sanitize import sanitize
+from strop.tasks.sanitize import _parsed, sanitize
 
 TASK = TASKS["humaneval"]
 ITEMS = {item.id: item for item in TASK.all_items()}
@@ -71,7 +71,8 @@ def test_text_around_the_code_is_left_out() -> None:
     body = FIRST.reference
     assert _program(body + "\nThis function compares all pairs, doesn't it?\n") == _program(body)
     talk = f"Here is the function, and it's short:\n\n{FIRST.question}{body}    # done\n"
-    assert _program(talk) == _program(body)
+    assert ast.dump(ast.parse(_program(talk))) == ast.dump(ast.parse(_program(body)))
+    assert "done" not in _program(talk)
 
 
 @pytest.mark.parametrize(
@@ -96,9 +97,64 @@ def test_nor_on_what_parsers_dislike(text: str) -> None:
         assert sanitize(whole, "", "f") is None or whole is body
 
 
+UNWRITABLE = {
+    "no-break space": "    return f\"{'\u00a0'.join('ab')}\"\n",
+    "zero-width space": "    return f\"{'\u200b'.join('ab')}\"\n",
+    "delete": "    return f\"{'\u007f'.join('ab')}\"\n",
+    "long number": "    return 0x" + "f" * 3600 + "\n",
+}
+"""Programs that Python reads and that cannot be written anew from their trees."""
+
+
+@pytest.mark.parametrize("name", sorted(UNWRITABLE))
+def test_programs_that_cannot_be_written_anew_are_programs(name: str) -> None:
+    found = _program(UNWRITABLE[name])
+    assert UNWRITABLE[name].strip() in found
+    compile(found, "program.py", "exec")
+
+
+def test_a_program_is_made_of_its_own_text() -> None:
+    found = _program(
+        "```python\nimport math; import re\n"
+        "GRÖSSE = 'ä'; LIMIT = 0x10 ; UNUSED = 2  # three\n"
+        "@staticmethod\n@(\n    len\n)\n"
+        "def has_close_elements(\n    numbers, threshold\n):  # why\n"
+        "    return '''a\n  b''', GRÖSSE, LIMIT\n"
+        "print(1)\n```"
+    )
+    assert found == (
+        "from typing import List\nimport math\nimport re\n"
+        "GRÖSSE = 'ä'\nLIMIT = 0x10\n@staticmethod\n@(\n    len\n)\n"
+        "def has_close_elements(\n    numbers, threshold\n):  # why\n"
+        "    return '''a\n  b''', GRÖSSE, LIMIT"
+    )
+
+
+PIECES = (
+    *("import re", "from re import *", "x = 'é'; y = x", "a = (1,\n  2)", "\f", "\r", "\n", "#"),
+    *(
+        "class C:\n  z = '''\n'''",
+        "@C\ndef f(n):\n    return n  # ü",
+        "def f(): return x; return 2",
+    ),
+    *("async def g():\n  return 1", ";", "\\\n", "\u2028", "\x0b", "\t", "def h():\n\treturn f"),
+)
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8), st.sampled_from(["", "\n", ";", "\r\n"]))
+def test_the_text_of_each_statement_read_again_is_that_statement(
+    pieces: list[str], between: str
+) -> None:
+    for piece in _parsed(between.join(pieces)) or ():
+        (again,) = ast.parse(piece.text).body
+        assert ast.dump(again) == ast.dump(piece.node)
+
+
 def test_programs_do_not_run_without_a_sandbox() -> None:
     with pytest.raises(UserError, match="sandbox"):
         check(FIRST, "def has_close_elements(): return 1", None)
+    with pytest.raises(UserError, match="sandbox"):
+        grade(TASK, FIRST, FIRST.reference, None)
 
 
 @sandboxed
@@ -124,6 +180,13 @@ def test_a_helper_that_is_made_to_agree_does_not_help() -> None:
     )
     verdict = grade(TASK, ITEMS["HumanEval/32"], forged, find_box()).verdicts["program"]
     assert verdict.outcome == "wrong"
+
+
+@sandboxed
+def test_a_program_that_cannot_be_written_anew_is_graded() -> None:
+    first = "    threshold = f\"{'\u00a0'.join('ab')}\" and threshold\n"
+    graded = grade(TASK, FIRST, first + FIRST.reference, find_box())
+    assert graded.verdicts["program"].outcome == "passed"
 
 
 @sandboxed

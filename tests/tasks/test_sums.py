@@ -1,5 +1,7 @@
 """The problems of `sums`: right, dependent, apart by split, and not to be guessed from numbers."""
 
+import hashlib
+import itertools
 import json
 import subprocess
 import sys
@@ -35,6 +37,63 @@ def test_the_steps_are_right_and_depend_on_each_other(test):
             assert str(eval(value + left)) == right
             value = right
         assert sums.answer_of(problem.response) == problem.answer == int(value)
+
+
+PINNED = {
+    ("train", 0): "56de5ab649494b566130a6cb91d0bb1ff1ea1ca60e19305084ce8cda872c6f39",
+    ("train", 1): "4ee5e119e086c3024d36308216f2cbdb88322c7b32aa3b91c06219fbfd3f41e1",
+    ("test", 0): "7d5dc92b671f3075019d848afdbf2fb116f7c3e86de5607e95f530b824a683b2",
+    ("test", 1): "4cf68a2f7cad06b7bf7e7924129e60caf7048a72acd79df7ef38671a2d13f458",
+}
+"""SHA-256 of the first 2,000 problems of a split and seed: results of tasks depend on them."""
+
+
+@pytest.mark.parametrize(("split", "seed"), PINNED)
+def test_the_problems_are_the_ones_that_they_were(split, seed):
+    found = sums.problems(split, 2_000, seed=seed)
+    told = json.dumps([[one.prompt, one.response, one.skeleton.canonical] for one in found])
+    assert hashlib.sha256(told.encode()).hexdigest() == PINNED[split, seed]
+
+
+def test_every_skeleton_that_keeps_within_range_is_there_and_no_other():
+    """Counted anew, in plain words: 1 to 99 at every step, one event aside at most."""
+    expected, numbers = set(), list(itertools.product(range(2, 21), *[range(2, 6)] * 3))
+    for pattern in itertools.product(("add", "take", "times", "aside"), repeat=3):
+        if pattern.count("aside") > 1:
+            continue
+        for first, *amounts in numbers:
+            value, values = first, []
+            for kind, n in zip(pattern, amounts, strict=True):
+                value += {"add": n, "take": -n, "times": (n - 1) * value, "aside": 0}[kind]
+                values.append(value)
+            if all(1 <= one <= 99 for one in values):
+                expected.add((first, *zip(pattern, amounts, strict=True)))
+    groups = [*sums._skeletons("train").values(), *sums._skeletons("test").values()]
+    found = [(one.first, *one.events) for group in groups for one in group]
+    assert len(found) == len(expected)
+    assert set(found) == expected
+    assert {len(one) for one in sums._skeletons("train")} == {3}
+    answers = {one.answer for group in groups for one in group}
+    assert (min(answers), max(answers)) == (1, 99)
+
+
+@pytest.mark.parametrize(
+    ("first", "events", "steps"),
+    [
+        (
+            3,
+            [("take", 2), ("times", 5), ("add", 4)],
+            ((3, "-", 2, 1), (1, "*", 5, 5), (5, "+", 4, 9)),
+        ),
+        (2, [("take", 2), ("add", 5), ("add", 4)], None),  # nothing is left
+        (2, [("take", 3), ("add", 5), ("add", 4)], None),
+        (20, [("times", 5), ("take", 5), ("add", 4)], None),  # a hundred, though less in the end
+        (19, [("times", 5), ("add", 4), ("aside", 5)], ((19, "*", 5, 95), (95, "+", 4, 99))),
+        (19, [("times", 5), ("add", 5), ("aside", 5)], None),
+    ],
+)
+def test_the_steps_of_a_skeleton(first, events, steps):
+    assert sums.Skeleton(first, tuple(events)).steps == steps
 
 
 def test_the_words_say_what_counts():

@@ -11,7 +11,6 @@ import strop
 from strop.cli.main import run as strop_command
 from strop.errors import UserError
 from strop.training.run import TrainingRun, content_hash
-from strop.training.shards import Shards
 
 
 @pytest.fixture
@@ -67,15 +66,6 @@ def test_a_wrong_digit_in_the_manifest_is_told(stopped: Path) -> None:
     refused(stopped, "manifest.json")
 
 
-def test_a_manifest_without_hashes_of_its_own_is_still_read(stopped: Path) -> None:
-    path = stopped / "shards" / "manifest.json"
-    document = json.loads(path.read_text())
-    del document["files"], document["sha256"]  # as older versions wrote it
-    path.write_text(json.dumps(document))
-    Shards(stopped / "shards").verify()
-    assert train(stopped, steps=3)["steps"] == 3
-
-
 def test_wrong_bits_in_the_resume_state_are_told(stopped: Path) -> None:
     """Every flip is told, or changes no number: names and padding of the archive have no hash."""
     path = stopped / "run" / "resume.pt"
@@ -91,7 +81,7 @@ def test_wrong_bits_in_the_resume_state_are_told(stopped: Path) -> None:
             told.append((error.what, error.where))
         else:
             assert content_hash(state) == whole
-    assert set(told) == {("A file of the training run is damaged.", str(path))}
+    assert set(told) == {("A file of the run is damaged.", str(path))}
     assert len(told) > 30
 
 
@@ -114,14 +104,7 @@ def test_a_resume_state_of_other_content_is_told(stopped: Path, content: object)
     refused(stopped, "resume.pt")
 
 
-def test_a_resume_state_of_the_format_before_is_continued(stopped: Path) -> None:
-    path = stopped / "run" / "resume.pt"
-    state = torch.load(path, weights_only=True)
-    torch.save({**{k: v for k, v in state.items() if k != "sha256"}, "format": 1}, path)
-    assert train(stopped, steps=3)["steps"] == 3
-
-
-@pytest.mark.parametrize("name", ["train.json", "result.json", "metrics.jsonl"])
+@pytest.mark.parametrize("name", ["strop.json", "result.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", ["[1]\n", '"x"\n', "{}\n", "\x00"])
 def test_other_files_of_other_content(corpus: Path, name: str, content: str, capsys) -> None:
     train(corpus, steps=3)
@@ -157,11 +140,11 @@ def test_a_sample_run_is_no_place_to_train(corpus: Path) -> None:
         strop.sample(result["checkpoint"], n=1, out=corpus / "run")
 
 
-def test_a_lost_train_json_is_written_again(stopped: Path) -> None:
+def test_a_lost_mark_is_written_again(stopped: Path) -> None:
     whole = train(stopped, "whole", steps=3)
-    before = (stopped / "run" / "train.json").read_bytes()
-    (stopped / "run" / "train.json").unlink()
+    before = (stopped / "run" / "strop.json").read_bytes()
+    (stopped / "run" / "strop.json").unlink()
     with pytest.raises(UserError, match="another configuration"):
         train(stopped, steps=3, seed=6)
     assert same(weights(train(stopped, steps=3)), weights(whole))
-    assert (stopped / "run" / "train.json").read_bytes() == before
+    assert (stopped / "run" / "strop.json").read_bytes() == before

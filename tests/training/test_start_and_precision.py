@@ -20,8 +20,6 @@ from strop.errors import Incomplete, UserError
 from strop.training import parallel
 from strop.training.attention import plain_attention
 from strop.training.loop import Silent
-from strop.training.run import TrainingRun
-from strop.training.spec import read_spec
 from tiny_models import environment
 
 STILL = {"lr": 1e-30, "warmup": 0, "steps": 2, "seed": 6}
@@ -38,7 +36,7 @@ def test_a_run_begins_with_a_checkpoints_weights(corpus, model):
     assert second["start_sha256"] == sha256_of(Path(first["checkpoint"]) / "model.safetensors")
     assert first["start_sha256"] is None
     fresh = train(corpus, "fresh", **STILL, **about)  # the same seed without the weights
-    assert second["held_out"]["nats_per_token"] < fresh["held_out"]["nats_per_token"]
+    assert second["held_out"]["nats_per_token"].value < fresh["held_out"]["nats_per_token"].value
 
 
 def test_it_continues_although_the_checkpoint_is_gone(corpus):
@@ -92,16 +90,11 @@ def test_a_checkpoint_that_does_not_fit_is_refused(corpus, tmp_path):
     assert caught.value.got == "none"
 
 
-def test_a_run_from_before_there_was_a_start_continues(corpus):
+def test_a_run_is_not_continued_with_another_start(corpus):
     train(corpus, "run", steps=3)
-    path = corpus / "run" / "train.json"
-    document = json.loads(path.read_text())
-    del document["spec"]["start"]
-    path.write_text(json.dumps(document))
-    assert TrainingRun.prepare(corpus / "run", read_spec(toy.config(steps=3)))
     with pytest.raises(UserError, match="another configuration") as caught:
         train(corpus, "run", steps=3, start="embedded:tales")
-    assert caught.value.got == "start: None there, 'embedded:tales' now"
+    assert caught.value.got == "start: None there, embedded:tales now"
 
 
 def test_plain_attention_is_attention():

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import warm_processes
-from strop.metrics.bootstrap import mean
 from strop.spec import SamplerSpec
+from strop.stats.resample import mean
 from strop.tuning.propose import JOURNAL, WAVE, Proposer, search
 from strop.tuning.race import Drawn, Limit, Race, Rules
 from strop.tuning.space import Space

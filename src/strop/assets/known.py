@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from strop.assets import ROOT
 
-__all__ = ["KnownModel", "known_models", "known_source"]
-
 
 @dataclass(frozen=True)
 class KnownModel:

@@ -12,8 +12,6 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-__all__ = ["STORAGES", "Records", "Refused", "StorageKind", "rebuild_parameter", "rebuild_tensor"]
-
 
 class Refused(pickle.UnpicklingError):
     """The program asks for something that this machine does not do."""

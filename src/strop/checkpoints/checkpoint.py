@@ -25,17 +25,6 @@ from strop.checkpoints.lightning import read_training_file
 from strop.checkpoints.modules import DISCRIMINATOR, Modules, didi_modules
 from strop.errors import UserError, unknown_name
 
-__all__ = [
-    "Checkpoint",
-    "Located",
-    "damaged",
-    "fingerprint",
-    "has_tokenizer",
-    "locate",
-    "read_checkpoint",
-    "refuse_mistyped",
-]
-
 _TORCH = (".ckpt", ".pth", ".pt")
 _SUFFIXES = (".safetensors", *_TORCH)
 _READ = (*_SUFFIXES, ".json", ".txt", ".model", ".bin")

@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 
     from strop.checkpoints.checkpoint import Checkpoint
 
-__all__ = [
-    "SHAPES",
-    "DiTShape",
-    "check_tensors",
-    "expected_tensors",
-    "infer_shape",
-    "parameter_count",
-]
-
 TIME_FEATURES = 256
 """Sinusoidal features of sigma that enter the conditioning MLP."""
 

@@ -18,14 +18,6 @@ from strop.checkpoints.inert import placeholder_value
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES, diffusion_families
 
-__all__ = [
-    "chosen_family",
-    "family_of_classes",
-    "family_of_config",
-    "family_of_keys",
-    "known_family",
-]
-
 _PLACES = (
     ("model_type",),
     ("algo", "name"),

@@ -12,8 +12,6 @@ from typing import Any
 from strop.checkpoints.inert import Inert, placeholder_value
 from strop.errors import UserError
 
-__all__ = ["flat_config", "levels"]
-
 _COUNTS = {
     "vocab_size": [("vocab_size",), ("model", "vocab_size")],
     # SEDD counts its tokens without the mask.

@@ -12,8 +12,6 @@ from typing import Any
 
 from strop.errors import UserError
 
-__all__ = ["opening", "read_json_object", "sha256_of", "sha256_of_all"]
-
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:

@@ -17,8 +17,6 @@ from urllib.request import getproxies
 from strop.checkpoints.files import read_json_object
 from strop.errors import UserError
 
-__all__ = ["DISCRIMINATOR", "INDEX", "WEIGHTS", "Snapshot", "fetch", "shard_names"]
-
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 DISCRIMINATOR = "discriminator.safetensors"

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Inert", "described", "placeholder_value"]
-
 
 class Inert:
     """What a pickle said about an object whose class was not loaded. It runs nothing.

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from strop.errors import UserError
 
-__all__ = ["BUFFER", "backbone_only", "few", "modules_of"]
-
 BUFFER = "rotary_emb.inv_freq"
 """The rotary frequencies: a buffer, optional in a file, and never among the averaged weights."""
 

@@ -14,8 +14,6 @@ from torch import Tensor
 from strop.checkpoints.config import DiTShape
 from strop.disk import write
 
-__all__ = ["Layout", "Sizes", "flat_names", "write_checkpoint", "write_random"]
-
 Sizes = dict[str, tuple[int, ...]]
 """Every tensor's key and shape."""
 

@@ -21,8 +21,6 @@ from strop.checkpoints.modules import Modules, didi_modules
 from strop.checkpoints.pickles import load_pickle
 from strop.errors import UserError
 
-__all__ = ["TrainingFile", "read_training_file"]
-
 
 @dataclass(frozen=True)
 class TrainingFile:

@@ -10,8 +10,6 @@ from torch import Tensor
 from strop.checkpoints.keys import few, modules_of
 from strop.errors import UserError
 
-__all__ = ["BASE", "DISCRIMINATOR", "Modules", "didi_modules"]
-
 Modules = dict[str, dict[str, Tensor]]
 """Networks by name, their tensors by bare key."""
 

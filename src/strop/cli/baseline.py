@@ -13,8 +13,6 @@ from typing import Any
 from strop.cli import output
 from strop.spec import SamplerSpec, plain_baseline
 
-__all__ = ["note_baseline"]
-
 DEFAULTS = {"--seed": 0, "--device": "auto", "--dtype": "auto"}
 
 

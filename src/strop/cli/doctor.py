@@ -19,8 +19,6 @@ from strop.errors import ALONE, EXTRA_OF, UserError, to_get
 from strop.registry import plugins, problems, strays
 from strop.version import __version__
 
-__all__ = ["register"]
-
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
 KINDS = (
     "strop.records.sampler",

@@ -8,18 +8,6 @@ import typer
 
 from strop.errors import UserError
 
-__all__ = [
-    "BATCH_SIZE",
-    "DEVICE",
-    "DTYPE",
-    "IMPLEMENTATION",
-    "LOAD",
-    "NOISE",
-    "REVISION",
-    "SETTINGS",
-    "batch_of",
-]
-
 SETTINGS = Annotated[
     str | None,
     typer.Option(help="What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."),

@@ -10,10 +10,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from strop.engine import Engine
-from strop.engine.hire import keeping
+from strop.engine.workers import keep_workers
 from strop.studies.parameters import ENGINE
-
-__all__ = ["with_engine"]
 
 
 def with_engine(command: Callable[..., None]) -> Callable[..., None]:
@@ -26,7 +24,7 @@ def with_engine(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         said = {one.name: given.pop(one.name) for one in ENGINE}
-        with keeping():
+        with keep_workers():
             command(**given, engine=Engine.of(**said))
 
     hints = get_type_hints(command, include_extras=True)

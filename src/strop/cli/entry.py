@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 
-__all__ = ["main"]
-
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
@@ -14,8 +12,8 @@ def main(argv: list[str] | None = None) -> None:
     try:
         # A batch system that ends a job says so with SIGTERM: like Ctrl-C, finish what can be kept.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        from strop.cli.allocator import keep_pages
         from strop.cli.main import run
+        from strop.runtime import keep_pages
 
         keep_pages()
         code = run(words)

@@ -28,8 +28,6 @@ from strop.errors import UserError
 if TYPE_CHECKING:
     from strop.exam.sittings import Results
 
-__all__ = ["UNSAFE", "UNSAFE_RUN", "run", "score"]
-
 UNSAFE = (
     "warning: programs run without a sandbox, as you: they can read and delete your files. "
     "The limits on time and memory hold still."
@@ -169,7 +167,7 @@ def score(
     from strop.exam import score_task
 
     with output.warnings_noted(), reporter() as bar:
-        found = score_task(run, unsafe_run=unsafe_run, progress=bar)
+        found = score_task(run, unsafe_run=unsafe_run, progress=bar, note=output.note)
     _tell(found, against, as_json)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["examples"]
-
 
 def examples(*commands: str) -> str:
     """Commands as an epilog: `app.command("sample", epilog=examples("strop sample -o runs/x"))`.

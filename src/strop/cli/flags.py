@@ -17,8 +17,6 @@ from typing import Any
 
 from strop.errors import StropError
 
-__all__ = ["Verb", "as_keys", "in_flags", "speaking"]
-
 OWNERS = {
     "SamplerSpec": "",
     "GeneratorSpec": "",

@@ -1,23 +1,20 @@
-"""What lies in a directory: outputs, an audit, a study, a task, a training run, GroupEval.
+"""What lies in a directory: runs, audits, studies, task runs, training runs, GroupEval.
 
-Each of them is known by one file. What lies inside belongs to it and is not listed for itself.
+Each of them says in its mark what it is. What lies inside belongs to it and is not listed for
+itself.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from strop.disk import LOCK
 from strop.errors import UserError
-from strop.store.layout import AUDIT, EXAM, FRESH, PLAN, RESULT, STUDY, TRAINING
-
-__all__ = ["Entry", "entry_of", "find"]
+from strop.store.folder import KINDS, Mark, read_mark
+from strop.store.layout import MARK, RESULT
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Entry:
     run: str
     """Where it lies."""
     kind: str
-    """`outputs`, `audit`, `training`, `study NAME`, `task NAME`, `GroupEval`."""
+    """One of `KINDS`; of a study and a task with its name; `unknown` where the mark is damaged."""
     checkpoint: str | None
     cells: int
     state: str
@@ -35,14 +32,8 @@ class Entry:
     @property
     def look(self) -> str:
         """The command that shows it."""
-        place = shlex.quote(self.run)
-        if self.kind == "GroupEval":
-            return f"strop groupeval show {place}"
-        if self.kind.startswith("task"):
-            return f"strop task score {place}"
-        if self.kind.startswith("study"):
-            return f"strop report {place} -o report.html"
-        return f"strop show {place}"
+        kind = self.kind.partition(" ")[0]
+        return KINDS[kind if kind in KINDS else "run"].shown_by(self.run)
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -52,67 +43,53 @@ class Entry:
 def find(root: Path) -> Iterator[Entry]:
     """Everything at or below `root`, in order of the paths; no look inside what was found."""
     for folder, below, names in os.walk(root):
-        entry = entry_of(Path(folder), names)
+        entry = entry_of(Path(folder)) if MARK in names else None
         below[:] = [] if entry is not None else sorted(below)
         if entry is not None:
             yield entry
 
 
-def entry_of(path: Path, names: list[str] | None = None) -> Entry | None:
+def entry_of(path: Path) -> Entry | None:
     """What a directory is, if it is one of ours."""
-    names = [p.name for p in path.iterdir()] if names is None else names
-    if STUDY in names:
-        return _outputs(path)
-    if EXAM in names:
-        return _exam(path)
-    if TRAINING in names:
-        state = "finished" if RESULT in names else "not finished"
-        return Entry(str(path), "training", None, 0, state)
-    if PLAN in names:
+    try:
+        mark = read_mark(path)
+    except UserError as error:  # one damaged directory must not hide the others
+        return Entry(str(path), "unknown", None, 0, error.what)
+    if mark is None:
+        return None
+    if mark.holds_cells:
+        return _outputs(path, mark)
+    if mark.kind == "task":
+        return _task(path, mark)
+    if mark.kind == "groupeval":
         judges = sum(1 for _ in path.glob("series/*/judge.json"))
-        told = "not judged" if not judges else f"{judges} judge{'s' if judges > 1 else ''}"
-        return Entry(str(path), "GroupEval", None, 0, told)
-    if RESULT in names:
-        return _study(path)
-    if LOCK in names and next(path.glob(f"*/{STUDY}"), None) is not None:
-        return Entry(str(path), "study", None, 0, "not finished")
-    return None
+        state = "not judged" if not judges else f"{judges} judge{'s' if judges > 1 else ''}"
+    else:
+        state = "finished" if (path / RESULT).is_file() else "not finished"
+    kind = f"study {mark.owner}" if mark.kind == "study" else mark.kind
+    return Entry(str(path), kind, None, 0, state)
 
 
-def _outputs(path: Path) -> Entry:
+def _outputs(path: Path, mark: Mark) -> Entry:
     from strop.store import Run
 
-    run = Run(path)
-    kind = "audit" if (path / AUDIT).exists() or (path / FRESH / STUDY).exists() else "outputs"
     try:
-        asked, cells = run.asked, run.cells()
+        cells = Run(path).cells()
         done = sum(len(cell.indices()) for cell in cells)
-        state = f"{done} of {sum(run.wanted().values())} outputs"
-    except UserError as error:  # one damaged run must not hide the others
-        return Entry(str(path), kind, None, 0, error.what)
-    return Entry(str(path), kind, asked.get("checkpoint"), len(cells), state)
-
-
-def _exam(path: Path) -> Entry:
-    """A task run: what its checkpoints' runs hold together."""
-    from strop.store.documents import read_json
-
-    try:
-        document = read_json(path / EXAM, "checkpoints", list)
-        runs = [_outputs(p.parent) for p in sorted(path.glob(f"*/{STUDY}"))]
     except UserError as error:
-        return Entry(str(path), "task", None, 0, error.what)
-    named = ", ".join(one["label"] for one in document["checkpoints"])
-    state = "; ".join(one.state for one in runs) or "nothing drawn"
-    return Entry(
-        str(path), f"task {document['task']}", named, sum(one.cells for one in runs), state
-    )
+        return Entry(str(path), mark.kind, None, 0, error.what)
+    state = f"{done} of {sum(mark.wanted().values())} outputs"
+    return Entry(str(path), mark.kind, mark.asked.get("checkpoint"), len(cells), state)
 
 
-def _study(path: Path) -> Entry | None:
-    """A directory whose result.json says which study it is; others have files of that name too."""
+def _task(path: Path, mark: Mark) -> Entry:
+    """A task run: what its checkpoints' runs hold together."""
+    inside = sorted(one.parent for one in path.glob(f"*/{MARK}"))
+    runs = [entry for one in inside if (entry := entry_of(one)) is not None]
     try:
-        name = json.loads((path / RESULT).read_bytes()).get("study")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return Entry(str(path), f"study {name}", None, 0, "finished") if isinstance(name, str) else None
+        named = ", ".join(one["label"] for one in mark.asked["checkpoints"])
+        kind = f"task {mark.asked['task']}"
+    except (KeyError, TypeError):
+        return Entry(str(path), "task", None, 0, "A file of the run is damaged.")
+    state = "; ".join(one.state for one in runs) or "nothing drawn"
+    return Entry(str(path), kind, named, sum(one.cells for one in runs), state)

@@ -15,8 +15,6 @@ from strop.cli import output
 from strop.cli.examples import examples
 from strop.errors import UserError
 
-__all__ = ["register"]
-
 # Flags of the harness that are said in another way here, or not at all.
 ELSEWHERE = {
     "--model": "it is strop's",

@@ -12,8 +12,6 @@ from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.progress import label
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

@@ -13,8 +13,6 @@ from strop.cli.examples import examples
 from strop.cli.sample import FAMILY_HELP, checked_weights
 from strop.records import FAMILIES, default_sampler
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb and its one command."""

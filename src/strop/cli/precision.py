@@ -14,8 +14,6 @@ from strop.cli.values import listed
 from strop.errors import whole_number
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

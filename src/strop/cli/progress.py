@@ -7,8 +7,6 @@ import time
 
 from strop.spec import SAMPLERS, CellSpec, SamplerSpec
 
-__all__ = ["Bar", "Lines", "label", "reporter"]
-
 LINE_SECONDS = 10.0
 _WAITING = "{}: another process is at work on it, waiting"
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.store.prompts import KeptPrompts
 
-__all__ = ["Asked", "answered"]
-
 SHOWN = 120
 """Characters of what stands before a response, where not all is wanted."""
 

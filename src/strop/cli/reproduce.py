@@ -16,8 +16,6 @@ from strop.errors import UserError
 from strop.studies.parameters import ENGINE
 from strop.studies.study import SMOKE_NOTE, quoted
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

@@ -35,8 +35,6 @@ from strop.errors import UserError, whole_number
 from strop.records import FAMILIES, default_sampler
 from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
 
-__all__ = ["FAMILY_HELP", "checked_weights", "register"]
-
 FAMILY_HELP = (
     ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
     + " or a plug-in's: where the files do not say."
@@ -148,9 +146,9 @@ def sample(
     engine.refuse_force(force)
     asked = Asked(prompts, per_prompt, chat, shots, bos)
     asked.check(n)
-    from strop.store import Run
+    from strop.store import Folder
 
-    Run.refuse_strangers(out)
+    Folder(out, "run", "sample").refuse_strangers()
     own = named("--settings", settings)
     common = {
         "name": sampler or default_sampler("mdlm"),
@@ -173,7 +171,7 @@ def sample(
             )
         specs = read_samplers(spec)
     from strop.denoisers import load_model
-    from strop.generate import UNSAID, outputs_of, sample_cells
+    from strop.draw import UNSAID, outputs_of, sample_cells
 
     with output.warnings_noted():
         denoiser = load_model(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
@@ -20,13 +21,9 @@ from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured, Score
-    from strop.progress import Progress
-    from strop.spec import MetricSpec
+    from strop.metrics.frame import Measured, Score
     from strop.store import Cell
     from strop.table import Column
-
-__all__ = ["register"]
 
 NONE = "none"
 VENDI = ("auto", "on", "off")
@@ -101,8 +98,9 @@ def score(
         alone |= {"--engine": engine.parallel, "--shard": engine.shard is not None}
         _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
         return
+    from strop.metrics.guard import guard_of
     from strop.metrics.heldout import check_file
-    from strop.metrics.measured import measured_cells
+    from strop.metrics.measure import Scorers, measure
     from strop.store import Run
 
     if held_out is not None:
@@ -110,15 +108,29 @@ def score(
     opened = Run.open(run)
     cells = opened.cells()
     _check(run, cells)
-    settings = {"retokenise": not own_ids, "clean_up": clean_up, "batch_size": batch_size}
-    with output.warnings_noted():
-        with reporter() as bar:
-            asked = (names, policies, settings, device, dtype)
-            wanted = _measure(cells, *asked, bar, engine)
-            _embed(cells, vendi, names, device, bar, engine)
-        if engine.shard is not None and not _complete(cells, wanted, engine, as_json):
+    with output.warnings_noted(), reporter() as bar:
+        by = Scorers(
+            evaluators=[_loader(name, engine.at_home(device), dtype) for name in names],
+            spans=policies,
+            engine=engine,
+            progress=bar,
+            embeddings=_embeds(vendi, names),
+            device=device,
+            reading={
+                "retokenise": not own_ids,
+                "clean_up": clean_up,
+                "batch_size": batch_size,
+            },
+        )
+        guard = guard_of(cells[0].spec.generator, opened, held_out=held_out)
+        try:
+            found = measure(cells, None, by, guard=guard)
+        except Elsewhere as rest:  # other shards have not scored their parts yet
+            if as_json:
+                output.emit({"shard": str(engine.shard), "missing": rest.as_dict()})
+            output.note(f"shard {engine.shard} is done; {rest.what} {rest.got}")
             return
-        found = measured_cells(opened, held_out)
+    wanted = found.asked.get("perplexity", ())
     ids = [one.id for one in wanted]
     if as_json:
         documents = [one.document() for one in found]
@@ -161,73 +173,14 @@ def _loaded(name: str, device: str, dtype: str) -> Evaluator:
     return evaluator
 
 
-def _measure(
-    cells: list[Cell],
-    names: list[str],
-    policies: list[SpanPolicy],
-    settings: dict[str, Any],
-    device: str,
-    dtype: str,
-    bar: Progress,
-    engine: Engine,
-) -> list[MetricSpec]:
-    """Score what is missing; the perplexities that were asked for."""
-    from strop.metrics.score import score_records
-
-    cells = [cell for cell in cells if cell.indices()]
-    for cell in cells:
-        score_records(cell)
-    if not names:
-        return []
-    from strop.metrics.perplexity import score_perplexity
-
-    chosen: list[MetricSpec] = []
-    for name in names:
-        evaluator = _loaded(name, engine.at_home(device), dtype)
-        for policy in policies:
-            for some in _alike(cells):
-                metric = score_perplexity(
-                    some, evaluator, policy, progress=bar, engine=engine, **settings
-                )
-                chosen += [] if metric in chosen else [metric]
-    return chosen
+def _loader(name: str, device: str, dtype: str) -> Callable[[], Evaluator]:
+    return lambda: _loaded(name, device, dtype)
 
 
-def _alike(cells: list[Cell]) -> list[list[Cell]]:
-    """Cells whose outputs answer prompts have another metric than those that answer none."""
-    groups: dict[bool, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.spec.generator.prompts is None, []).append(cell)
-    return list(groups.values())
-
-
-def _complete(cells: list[Cell], wanted: list[MetricSpec], engine: Engine, as_json: bool) -> bool:
-    """Whether other shards have scored their parts too; if not, what is missing is told."""
-    from strop.metrics.score_desk import Scoring, refuse_unscored
-
-    try:
-        for some in _alike(cells):
-            for metric in wanted:
-                if ("context" in metric.settings) == (some[0].spec.generator.prompts is not None):
-                    refuse_unscored([Scoring(cell, metric) for cell in some])
-    except Elsewhere as rest:
-        if as_json:
-            output.emit({"shard": str(engine.shard), "missing": rest.as_dict()})
-        output.note(f"shard {engine.shard} is done; {rest.what} {rest.got}")
-        return False
-    return True
-
-
-def _embed(
-    cells: list[Cell], vendi: str, names: list[str], device: str, bar: Progress, engine: Engine
-) -> None:
+def _embeds(vendi: str, names: list[str]) -> bool:
     from strop.metrics.embeddings import available
-    from strop.metrics.score import score_embeddings
 
-    if vendi == "off" or (vendi == "auto" and (not names or not available())):
-        return
-    drawn = [cell for cell in cells if cell.indices()]
-    score_embeddings(drawn, device=device, progress=bar, engine=engine)
+    return vendi == "on" or (vendi == "auto" and bool(names) and available())
 
 
 def _outside(
@@ -290,7 +243,7 @@ def _outside(
     output.say("no entropy guard: it belongs to a generator's vocabulary and length")
 
 
-def _print(found: list[Measured], wanted: list[str]) -> None:
+def _print(found: Sequence[Measured], wanted: list[str]) -> None:
     columns = _columns(found, wanted)
     header = ["cell", "setting", "outputs", *(heading for heading, _, _ in columns)]
     rows = []
@@ -309,7 +262,7 @@ def _print(found: list[Measured], wanted: list[str]) -> None:
         output.say(words)
 
 
-def _columns(found: list[Measured], wanted: list[str]) -> list[tuple[str, str, Column]]:
+def _columns(found: Sequence[Measured], wanted: list[str]) -> list[tuple[str, str, Column]]:
     """Heading, metric id and column of everything to show, each once, in the records' order."""
     columns: dict[tuple[str, str], tuple[str, str, Column]] = {}
     for score in (score for one in found for score in one.scores):
@@ -331,14 +284,12 @@ def _columns(found: list[Measured], wanted: list[str]) -> list[tuple[str, str, C
 def _entry(score: Score | None, column: Column) -> str:
     if score is None:
         return column.text(None)
-    value = score.values[column.name]
-    found = score.interval(column.name)
-    if found is None:
-        return "nothing scored" if value is None and column.name == "pooled" else column.text(value)
-    return f"{column.text(found.value)} [{column.text(found.low)}, {column.text(found.high)}]"
+    if score.values[column.name] is None and column.name == "pooled":
+        return "nothing scored"
+    return column.entry(score.values).line
 
 
-def _remark(asked: int, found: list[Measured]) -> None:
+def _remark(asked: int, found: Sequence[Measured]) -> None:
     """What a reader of the numbers should know."""
     short = sum(one.outputs < asked for one in found)
     if short:

@@ -10,14 +10,12 @@ import typer
 
 from strop.cli import output
 from strop.cli.examples import examples
-from strop.cli.listing import entry_of, find
+from strop.cli.listing import find
 from strop.cli.progress import label
 from strop.cli.prompted import answered
 from strop.cli.unmask import decoder, replay
 from strop.errors import UserError
 from strop.spec import plain_baseline
-
-__all__ = ["register"]
 
 EXCERPT = 280
 FIRST = "strop sample -n 4 -o runs/first"
@@ -50,18 +48,14 @@ def show(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Print what a run or one of its cells holds: spec, counts, first outputs."""
-    from strop.store import Run
+    from strop.store import Run, read_mark
 
-    if (run / "train.json").is_file():
+    mark = read_mark(run)
+    if mark is not None and mark.kind == "training":
         from strop.cli.train import show_training
 
         show_training(run, as_json)
         return
-    found = entry_of(run) if run.is_dir() else None
-    if found is not None and not found.look.startswith("strop show"):
-        raise UserError(
-            f"This directory is of another kind: {found.kind}.", where=run, fix=found.look
-        )
     if unmask and number is None:
         raise UserError("One output is replayed at a time.", where="--unmask", fix="add --output 0")
     opened = Run.open(run)
@@ -163,7 +157,7 @@ def ls(
     root: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"),
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
-    """List what lies below a directory: outputs, audits, studies, training runs, GroupEval."""
+    """List what lies below a directory: runs, audits, studies, training runs, GroupEval."""
     if not root.is_dir():
         raise UserError("There is no such directory.", where=root, fix=FIRST)
     entries = list(find(root))

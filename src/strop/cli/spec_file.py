@@ -10,8 +10,6 @@ from strop.cli.flags import as_keys
 from strop.errors import UserError
 from strop.spec import SamplerSpec
 
-__all__ = ["read_samplers"]
-
 
 def read_samplers(path: Path) -> list[SamplerSpec]:
     """The samplers of a file: a list under `samplers`, or one sampler's fields."""

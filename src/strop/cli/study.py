@@ -21,8 +21,6 @@ from strop.studies.study import SAME, STUDIES, Ask, Parameter, Result, Study, ca
 if TYPE_CHECKING:
     from strop.table import Table
 
-__all__ = ["OUT", "SMOKE", "Studies", "parsed", "plugged", "print_table", "register"]
-
 OUT = Annotated[str, typer.Option("-o", "--out", help="The directory; continued if it exists.")]
 SMOKE = Annotated[bool, typer.Option("--smoke", help="On the embedded models, within minutes.")]
 LISTS: dict[str, Callable[[str], Any]] = {"ints": int, "floats": float, "words": str}
@@ -34,7 +32,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True, cls=Studies, help="Studies of checkpoints and their samplers."
     )
     for _, record in sorted(STUDIES.here().items()):
-        _add(group if record.own_folder and not record.verb else app, record)
+        _add(group if record.kind == "study" else app, record)
     app.add_typer(group, name="study")
 
 
@@ -176,10 +174,9 @@ def tell(ask: Ask, result: Result, as_json: bool) -> None:
         output.emit({"run": str(ask.out), **result.document()})
     else:
         _print(result)
-    if ask.study.own_folder:
-        names = ["result.json", "table.csv"]
-        names += [f"{ask.study.name}.{kind}" for kind in ("svg", "png")] if ask.study.draw else []
-        output.note(f"written: {', '.join(names)} in {quoted(ask.out)}")
+    names = ["result.json", "table.csv"]
+    names += [f"{ask.study.name}.{kind}" for kind in ("svg", "png")] if ask.study.draw else []
+    output.note(f"written: {', '.join(names)} in {quoted(ask.out)}")
     if result.missing is not None:
         output.note(f"strop: {result.missing}; run the same command again")
         raise typer.Exit(2)

@@ -11,8 +11,6 @@ from strop.cli.exam import UNSAFE, UNSAFE_RUN, run, score
 from strop.cli.examples import examples
 from strop.cli.progress import reporter
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb and its commands."""

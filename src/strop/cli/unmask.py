@@ -15,9 +15,6 @@ from typing import Any
 
 from strop.assets import EMBEDDED, embedded_path
 from strop.cli import output
-from strop.errors import UserError
-
-__all__ = ["decoder", "replay"]
 
 FRAMES = 12
 """Rounds that are shown where there is no terminal to redraw."""
@@ -49,12 +46,6 @@ def decoder(source: str, shape: Mapping[str, Any]) -> Decode | None:
 
 def replay(entry: Mapping[str, Any], decode: Decode | None) -> None:
     """Show an output round by round; `decode` is None where no tokenizer is known."""
-    if entry["changed"] is None:
-        raise UserError(
-            "This output was drawn before strop wrote down when tokens changed.",
-            where=f"output {entry['index']}",
-            fix="draw it again in another run directory",
-        )
     rounds = sorted({0, *entry["changed"]})
     frames = [(number, _frame(entry, number, decode)) for number in rounds]
     if not sys.stdout.isatty():

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from strop.errors import UserError
 
-__all__ = ["axes", "counts", "listed", "named", "options"]
-
 T = TypeVar("T")
 
 KINDS: dict[object, str] = {int: "whole numbers", float: "numbers"}

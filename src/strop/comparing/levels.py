@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from strop.errors import UserError
 
-__all__ = ["ALPHA", "FIRST", "Level", "spent"]
-
 ALPHA = 0.05
 FIRST = 0.8
 REASONS = 2

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from strop.comparing.verdict import Verdict
 
-__all__ = ["overall"]
-
 
 def overall(verdicts: Mapping[int, Verdict]) -> Verdict:
     """What holds at every budget; `mixed` where it depends on it, else `cannot tell`."""

@@ -14,20 +14,6 @@ from strop.spec import CheckpointSpec
 if TYPE_CHECKING:
     from strop.denoisers.tokenizer import TextCodec
 
-__all__ = [
-    "NEG_INFINITY",
-    "CausalModel",
-    "Denoiser",
-    "Model",
-    "all_log_probs",
-    "all_logits",
-    "carry_over",
-    "checked_ids",
-    "refuse_infinite",
-    "subs",
-    "usable_length",
-]
-
 NEG_INFINITY = -1_000_000.0
 """The public code's stand-in for log 0; its exponential is exactly zero."""
 

@@ -23,8 +23,6 @@ from strop.spec import CheckpointSpec
 if TYPE_CHECKING:
     from strop.denoisers.slots import Slots
 
-__all__ = ["Bidirectional", "Memory"]
-
 DEFAULT_LENGTH = 256
 """Generated positions when none are asked for: what the comparisons use, not the context's end."""
 

@@ -14,8 +14,6 @@ from strop.checkpoints.transformer import TransformerShape, checked_shape
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.tokenizer import TextCodec
 
-__all__ = ["transformer_layout"]
-
 END = "<|endoftext|>"
 BEGIN, MASK = 0, 2
 """Where these stand among a family's special tokens."""

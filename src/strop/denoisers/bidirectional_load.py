@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.foreign import load_foreign, quiet
 from strop.checkpoints.transformer import TransformerShape, check_sizes, stored_sizes
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.loading import Loading
@@ -21,15 +22,12 @@ from strop.denoisers.pretrained import (
     directory_of,
     first_line,
     pinned,
-    quiet,
     weight_files,
 )
 from strop.denoisers.pretrained_options import LoadOptions, load_options
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
-
-__all__ = ["Release", "load_bidirectional"]
 
 MINIMUM = "5.2"
 """The first transformers whose decoders heed `is_causal=False`."""
@@ -139,13 +137,13 @@ def _network(
         passed.setdefault("device_map", {"": str(place)})
 
     def load() -> Any:
-        return getattr(transformers, f"{release.architecture}ForCausalLM").from_pretrained(
-            str(directory),
+        return load_foreign(
+            f"{release.architecture}ForCausalLM",
+            directory,
             config=config,
             key_mapping=dict(release.renaming) or None,
             dtype=getattr(torch, options.dtype),
             use_safetensors=True,
-            local_files_only=True,
             output_loading_info=True,
             **passed,
         )

@@ -13,8 +13,6 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 
-__all__ = ["CachingDenoiser", "Keep"]
-
 Keep = Literal["prefix", "dual"]
 """What a window may still read: what lies left of it, or everything around it."""
 

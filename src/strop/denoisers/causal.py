@@ -18,6 +18,7 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
+from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.loading import Loading
 from strop.denoisers.pretrained import (
     CONFIG,
@@ -31,8 +32,6 @@ from strop.denoisers.stops import stop_ids
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
-
-__all__ = ["CausalLM", "load_causal"]
 
 DEFAULT_LENGTH = 1024
 """Tokens per output when none are asked for: what the comparisons use, not a long context's end."""
@@ -125,19 +124,16 @@ def _network(directory: Path, dtype: str) -> Any:
         import transformers
     except ModuleNotFoundError as error:
         raise (missing_package(error) or error) from None
-    here = {"local_files_only": True, "trust_remote_code": False}
-    options = {"dtype": getattr(torch, dtype), "use_safetensors": True, **here}
+    options = {"dtype": getattr(torch, dtype), "use_safetensors": True}
 
     def load() -> Any:
-        config = transformers.AutoConfig.from_pretrained(str(directory), **here)
+        config = load_foreign("AutoConfig", directory)
         if config.is_encoder_decoder:
             raise ValueError(f"{config.model_type} encodes one text and decodes another")
         # A model that also sees or hears may have no class for text alone: its own reads text, too.
         text = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
-        known: Any = (
-            transformers.AutoModelForCausalLM if text else transformers.AutoModelForMultimodalLM
-        )
-        return known.from_pretrained(str(directory), output_loading_info=True, **options)
+        known = "AutoModelForCausalLM" if text else "AutoModelForMultimodalLM"
+        return load_foreign(known, directory, output_loading_info=True, **options)
 
     return complete(load, "causal language model", directory)
 

@@ -27,8 +27,6 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
-__all__ = ["DiDi", "layout"]
-
 
 class DiDi(NetworkDenoiser):
     """A DiDi-Instruct checkpoint as a `Denoiser`; hidden states and logits are the student's."""

@@ -14,8 +14,6 @@ from torch.utils.checkpoint import checkpoint
 from strop.checkpoints.config import DiTShape, expected_tensors
 from strop.denoisers.dit import Trunk
 
-__all__ = ["Discriminator", "discriminator_tensors"]
-
 
 class SpectralLinear(nn.Module):
     """A linear layer whose matrix is divided by its estimated largest singular value."""

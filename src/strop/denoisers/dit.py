@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from strop.checkpoints.config import DiTShape
 
-__all__ = ["DiT", "Trunk"]
-
 SIGMA_FEATURES = 256
 ROTARY_BASE = 10_000.0
 

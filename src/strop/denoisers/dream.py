@@ -12,17 +12,16 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.config import DiTShape
 from strop.checkpoints.files import sha256_of_all
+from strop.checkpoints.foreign import load_foreign
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.bidirectional_layout import transformer_layout
 from strop.denoisers.bidirectional_load import Release, load_bidirectional
 from strop.denoisers.loading import Loading
-from strop.denoisers.pretrained import first_line, quiet
+from strop.denoisers.pretrained import first_line
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-
-__all__ = ["CHAT_TEMPLATE", "Dream", "layout", "load_dream"]
 
 CHAT_TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}"
@@ -146,11 +145,10 @@ def _codec(directory: Path, vocab_size: int) -> TextCodec | None:
     names = ("vocab.json", "merges.txt", "tokenizer_config.json")
     files = [directory / name for name in names if (directory / name).is_file()]
     fingerprint = sha256_of_all(files)
-    from transformers import Qwen2Tokenizer
-
     try:
-        with quiet():
-            found = Qwen2Tokenizer.from_pretrained(str(directory), local_files_only=True)
+        found = load_foreign("Qwen2Tokenizer", directory)
+    except UserError:
+        raise
     except Exception as error:  # the library raises bare exceptions for damaged files
         raise UserError(
             "The tokenizer cannot be read.",

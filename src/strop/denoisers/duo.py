@@ -15,8 +15,6 @@ from strop.denoisers.base import all_logits, checked_ids
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError
 
-__all__ = ["DUO", "layout"]
-
 
 class DUO(NetworkDenoiser):
     """A uniform-state checkpoint as a `Denoiser`."""

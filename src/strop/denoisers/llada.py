@@ -15,8 +15,6 @@ from strop.denoisers.bidirectional_layout import transformer_layout
 from strop.denoisers.bidirectional_load import Release, load_bidirectional
 from strop.denoisers.loading import Loading
 
-__all__ = ["CHAT_TEMPLATE", "LLaDA", "config_of", "layout", "load_llada", "stored_name"]
-
 CHAT_TEMPLATE = (
     "{{ '<|startoftext|>' }}"
     "{% for message in messages %}"

@@ -27,16 +27,6 @@ from strop.records import FAMILIES
 from strop.registry import resolve
 from strop.spec import CheckpointSpec
 
-__all__ = [
-    "DTYPES",
-    "family_at",
-    "load_denoiser",
-    "load_model",
-    "load_transformer",
-    "resolve_device",
-    "resolve_dtype",
-]
-
 DTYPES = ("float32", "bfloat16", "float16")
 PUBLIC = "public"
 """The casts of the family's public code."""

@@ -11,8 +11,6 @@ import torch
 from strop.assets import EMBEDDED
 from strop.checkpoints.checkpoint import Located
 
-__all__ = ["Loading", "Recipe"]
-
 
 @dataclass(frozen=True)
 class Loading:

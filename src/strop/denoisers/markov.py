@@ -23,8 +23,6 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
-__all__ = ["MarkovDenoiser"]
-
 MIXED = 1e-13
 
 

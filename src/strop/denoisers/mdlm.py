@@ -10,8 +10,6 @@ from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.network import NetworkDenoiser
 
-__all__ = ["MDLM", "layout"]
-
 
 class MDLM(NetworkDenoiser):
     """A masked diffusion checkpoint as a `Denoiser`."""

@@ -15,8 +15,6 @@ from strop.denoisers.dit import DiT
 from strop.denoisers.tokenizer import TextCodec
 from strop.spec import CheckpointSpec
 
-__all__ = ["NetworkDenoiser", "described", "filled"]
-
 
 class NetworkDenoiser:
     """Hidden states and logits of a network; what they mean is the family's business."""

@@ -10,8 +10,6 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.errors import UserError
 
-__all__ = ["PaddingDenoiser", "checked_starts", "left_pad"]
-
 
 @runtime_checkable
 class PaddingDenoiser(Denoiser, Protocol):

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,6 @@ from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located
 from strop.checkpoints.keys import few
 from strop.errors import UserError
-
-__all__ = [
-    "CONFIG",
-    "complete",
-    "directory_of",
-    "first_line",
-    "hashed",
-    "pinned",
-    "quiet",
-    "weight_files",
-]
 
 CONFIG = "config.json"
 
@@ -76,8 +64,7 @@ def complete(load: Callable[[], Any], kind: str, directory: Path) -> Any:
     `kind` says in a message what the network is.
     """
     try:
-        with quiet():
-            network, report = load()
+        network, report = load()
     except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
         raise UserError(
             f"transformers cannot load this {kind}.",
@@ -118,22 +105,6 @@ def first_line(error: Exception) -> str:
     if not text or isinstance(error, KeyError):  # whose text is a bare word
         return f"{type(error).__name__} {text}".strip()[:200]
     return text.splitlines()[0][:200]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No progress bar and no warnings of transformers: what matters is checked here."""
-    from transformers.utils import logging
-
-    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bar:
-            logging.enable_progress_bar()
 
 
 def hashed(content: Mapping[str, Any]) -> int:

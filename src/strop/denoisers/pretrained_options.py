@@ -12,8 +12,6 @@ from strop.checkpoints.files import sha256_of_all
 from strop.denoisers.pretrained import first_line, hashed
 from strop.errors import UserError, unknown_name
 
-__all__ = ["LoadOptions", "load_options"]
-
 DTYPES = ("float32", "bfloat16", "float16")
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 # The loader's own: they would run foreign code, or load something other than the checkpoint.

@@ -20,8 +20,6 @@ from strop.prompts import (
     resolve,
 )
 
-__all__ = ["Prompts", "canvases_of", "pieces_of", "reader_of"]
-
 Prompts = PromptSet | Canvases | str | os.PathLike[str] | Sequence[str | Mapping[str, Any]]
 """What callers may say: a file, a set, texts or rows, or canvases that are ready."""
 

@@ -21,8 +21,6 @@ from strop.denoisers.base import all_logits, carry_over, checked_ids, subs
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError
 
-__all__ = ["SEDD", "layout", "log_score", "log_score_shift"]
-
 SMALL_SIGMA = 0.5
 """Below it e^sigma - 1 is computed by `expm1`, above it as it stands: the public code's habit."""
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-__all__ = ["Slots"]
-
 
 class Slots(Cache):
     """Keys and values of every layer for the columns of one canvas.

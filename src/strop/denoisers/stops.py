@@ -11,8 +11,6 @@ from strop.denoisers.base import Model
 from strop.denoisers.tokenizer import TextCodec
 from strop.prompts.chat import special_tokens
 
-__all__ = ["end_ids", "stop_ids", "up_to_end"]
-
 ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<end_of_turn>", "<turn|>")
 """What chat templates close a turn with: LLaDA's and Llama's, Dream's and Qwen's, Gemma's."""
 ENDS = ("<|endoftext|>", *ENDS_OF_TURN, "<|end_of_text|>", "<eos>", "</s>")

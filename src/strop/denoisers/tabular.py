@@ -13,8 +13,6 @@ from strop.denoisers.base import all_log_probs, checked_ids
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
-__all__ = ["TabularDenoiser"]
-
 LARGEST_TABLE = 20_000_000
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from strop.checkpoints.checkpoint import Checkpoint
 
-__all__ = ["TextCodec"]
-
 _END_OF_TEXT = "<|endoftext|>"
 _PUBLIC_VOCABULARY = 50258  # GPT-2's 50,257 tokens and one mask
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strop.engine.plan import Shard
+from strop.engine.plan import Shard, Unit
 from strop.errors import UserError, unknown_name
-
-__all__ = ["KINDS", "LOCAL", "Engine"]
 
 KINDS = ("local", "devices", "ray")
 _DEVICE = re.compile(r"cuda(:\d+)?|cpu")
@@ -74,6 +73,10 @@ class Engine:
             some = _SOME_CPUS.fullmatch(word)
             found += ["cpu"] * int(some[1]) if some else [word]
         return ["all"] if "all" in found else found
+
+    def own(self, plan: Sequence[Unit]) -> list[Unit]:
+        """The units of a plan that this process may take."""
+        return [unit for unit in plan if self.shard is None or self.shard.has(unit)]
 
     def refuse_shard(self, verb: str) -> None:
         """For a verb whose next step depends on the results of all units before."""

@@ -18,10 +18,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from strop.engine.crew import Event, Job, Seat, in_parts
+from strop.engine.worker import Event, Job, ModelSlot, in_parts
 from strop.errors import StropError, UserError, missing_package
-
-__all__ = ["REPLACEMENTS", "Processes", "counted", "failure", "serve", "source_path"]
 
 REPLACEMENTS = 3
 """How often a worker that died is started again; what kills it each time will do so again."""
@@ -29,7 +27,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Processes:
-    """A crew of processes."""
+    """Workers that are processes."""
 
     def __init__(self, places: list[str]) -> None:
         self.size = len(places)
@@ -64,9 +62,9 @@ class Processes:
             else:
                 self._start(worker)
 
-    def give(self, worker: int, order: Any) -> None:
-        """Send an order."""
-        self._send(worker, (None, order))
+    def give(self, worker: int, cell: int, missing: Any) -> None:
+        """Send what is missing of a unit."""
+        self._send(worker, (None, (cell, missing)))
 
     def _send(self, worker: int, what: Any) -> None:
         try:
@@ -159,23 +157,23 @@ def failure(error: BaseException) -> BaseException:
 
 
 def serve(end: Connection) -> None:
-    """Be a worker until nobody sends jobs or orders any more."""
-    turn, hand = 0, None
+    """Be a worker until nobody sends jobs or units any more."""
+    turn, worker = 0, None
     try:
-        seat = Seat(end.recv())
+        slot = ModelSlot(end.recv())
         while True:
             began, what = end.recv()
             if began is not None:
-                turn, hand = began, None  # what it has loaded may have to go first
-                hand = seat.open(pickle.loads(what))
-                end.send((turn, "ready", dict(hand.facts)))
+                turn, worker = began, None  # what it has loaded may have to go first
+                worker = slot.open(pickle.loads(what))
+                end.send((turn, "ready", dict(worker.facts)))
                 continue
-            assert hand is not None
-            for found in in_parts(hand.work(what)):
-                end.send((turn, "found", found))
+            assert worker is not None
+            for rows in in_parts(worker.work(*what)):
+                end.send((turn, "found", rows))
             end.send((turn, "done"))
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # whoever gave the orders has gone
+        return  # whoever gave the units has gone
     except Exception as error:
         end.send((turn, "failed", failure(error)))
 

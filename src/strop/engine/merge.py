@@ -11,14 +11,12 @@ import numpy as np
 
 from strop.engine.plan import refuse_missing, spelled
 from strop.errors import UserError
-from strop.store import Cell, Run
+from strop.store import Cell, Folder, Run
 from strop.store.differences import differences
 from strop.store.tables import token_ids
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["merge_runs", "refuse_gaps"]
 
 
 def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Run:
@@ -37,12 +35,19 @@ def merge_runs(sources: Sequence[str | os.PathLike[str]], out: str | os.PathLike
     first = runs[0]
     counts = {id_: max(run.wanted()[id_] for run in runs) for id_ in first.wanted()}
     asked = {**first.asked, "n": max(counts.values()), "outputs": list(counts.values())}
-    merged = Run.prepare(out, asked, [cell.spec for cell in first.cells()])
+    folder = Folder(out, *_whose(runs))
+    merged = Run.prepare(folder, asked, [cell.spec for cell in first.cells()])
     for run in runs:
         _take_in(run, merged)
     for cell in merged.cells():
         cell.merge()
     return merged
+
+
+def _whose(runs: Sequence[Run]) -> tuple[str, str]:
+    """Kind and owner of what shards drew apart: an audit's goes on as an audit."""
+    whose = {(mark.kind, mark.owner) for run in runs if (mark := run.mark) is not None}
+    return whose.pop() if len(whose) == 1 else ("run", "merge")
 
 
 def refuse_gaps(run: Run) -> None:
@@ -95,6 +100,10 @@ def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
         new["index"].to_numpy(), old["index"].to_numpy(), return_indices=True
     )
     differ = (token_ids(new, cell.spec)[ours] != token_ids(old, cell.spec)[theirs]).any(1)
+    for name in ("text", "nfe"):  # a text that one of them could not write is no difference
+        mine, other = new[name].take(ours).to_pylist(), old[name].take(theirs).to_pylist()
+        pairs = zip(mine, other, strict=True)
+        differ |= np.array([None not in pair and pair[0] != pair[1] for pair in pairs], bool)
     if differ.any():
         raise UserError(
             "Two runs have different outputs under one number.",

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from strop.errors import Incomplete, UserError
 
-__all__ = ["Elsewhere", "Shard", "Unit", "all_parts", "cut", "refuse_missing", "spelled"]
-
 
 @dataclass(frozen=True)
 class Unit:

@@ -20,40 +20,38 @@ from contextlib import contextmanager
 from typing import Any
 
 from strop.engine.choice import Engine
-from strop.engine.crew import Event, Hand, Job, Seat
 from strop.engine.devices import REPLACEMENTS, failure, source_path
+from strop.engine.worker import Event, Job, ModelSlot, Worker
 from strop.errors import UserError
 from strop.version import __version__
-
-__all__ = ["Actors"]
 
 STORE_BYTES = 128 * 2**20
 """Of a cluster that is started here: outputs are small, and memory is for models."""
 
 
-class Worker:
-    """What an actor is."""
+class Actor:
+    """A worker, and what it has loaded."""
 
     def __init__(self, device: str, threads: int | None) -> None:
-        self._seat, self._threads = Seat(device), threads
-        self._hand: Any = None
+        self._slot, self._threads = ModelSlot(device), threads
+        self._worker: Any = None
 
     def open(self, job: bytes) -> tuple[str, Any]:
         """Take a job up."""
         return self._told("ready", lambda: dict(self._opened(job).facts))
 
-    def work(self, order: Any) -> tuple[str, Any]:
+    def work(self, cell: int, missing: Any) -> tuple[str, Any]:
         """Do one unit."""
-        return self._told("done", lambda: list(self._hand.work(order)))
+        return self._told("done", lambda: list(self._worker.work(cell, missing)))
 
-    def _opened(self, job: bytes) -> Hand:
+    def _opened(self, job: bytes) -> Worker:
         if self._threads is not None:
             import torch
 
             torch.set_num_threads(self._threads)
-        self._hand = None  # what it has loaded may have to go first
-        self._hand = self._seat.open(pickle.loads(job))
-        return self._hand
+        self._worker = None  # what it has loaded may have to go first
+        self._worker = self._slot.open(pickle.loads(job))
+        return self._worker
 
     def _told(self, kind: str, what: Callable[[], Any]) -> tuple[str, Any]:
         try:
@@ -63,7 +61,7 @@ class Worker:
 
 
 class Actors:
-    """A crew of actors."""
+    """Workers that are actors."""
 
     def __init__(self, engine: Engine) -> None:
         _join(engine.address)
@@ -98,9 +96,9 @@ class Actors:
             else:
                 self._start(worker)
 
-    def give(self, worker: int, order: Any) -> None:
-        """Send an order."""
-        self._pending[self._actors[worker].work.remote(order)] = worker, self._turn
+    def give(self, worker: int, cell: int, missing: Any) -> None:
+        """Send what is missing of a unit."""
+        self._pending[self._actors[worker].work.remote(cell, missing)] = worker, self._turn
 
     def events(self, seconds: float) -> list[Event]:
         """What actors gave back; a unit comes whole."""
@@ -140,7 +138,7 @@ class Actors:
     def _start(self, worker: int) -> None:
         import ray
 
-        kind: Any = ray.remote(Worker).options(scheduling_strategy="SPREAD", **self._asks)
+        kind: Any = ray.remote(Actor).options(scheduling_strategy="SPREAD", **self._asks)
         self._actors[worker] = kind.remote(self._device, self._threads)
         self._open(worker)
 

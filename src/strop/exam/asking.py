@@ -18,8 +18,6 @@ from strop.records import FAMILIES, Precision, default_sampler
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.tasks import Task
 
-__all__ = ["Sampling", "candidate_of", "canvases_of_task", "decided"]
-
 BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")
 
 

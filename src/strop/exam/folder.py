@@ -1,6 +1,6 @@
-"""The directory of a task run: `task.json`, and one run directory per checkpoint.
+"""The directory of a task run: its mark, and one run directory per checkpoint.
 
-RUN/task.json        which task, how long responses are, and who answers it how
+RUN/strop.json       which task, how long responses are, and who answers it how
 RUN/<label>/         an ordinary run: a cell per setting and seed; output i answers problem i
 RUN/accuracy.png     the figure, also as SVG
 """
@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
+from strop.disk import disk, locked
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
-from strop.store import FORMAT, Cell, Run
-from strop.store.documents import as_json, damaged, read_json
-from strop.store.layout import EXAM, STUDY
+from strop.store import KINDS, Cell, Folder, Run, read_mark
+from strop.store.differences import told_apart
+from strop.store.documents import Damaged, damaged
+from strop.store.folder import remove
+from strop.store.layout import MARK
 from strop.tasks import TASKS, Task
-from strop.version import __version__
-
-__all__ = ["FIGURE", "Candidate", "Exam"]
 
 FIGURE = "accuracy"
+OWNER = "task run"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Candidate:
         return text[: min(places)] if places else text
 
     def document(self) -> dict[str, Any]:
-        """For task.json."""
+        """For the mark."""
         return {**asdict(self), "checkpoint": self.checkpoint.model_dump(mode="json")}
 
     @classmethod
@@ -77,39 +76,35 @@ class Exam:
     def make(cls, path: str | os.PathLike[str], task: Task, length: int, *, force: bool) -> Exam:
         """A new directory, or one that was made for the same task and length."""
         exam = cls(Path(path), task, length)
-        if not os.fspath(path):
-            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
-        exam._refuse_strangers()
-        with disk(exam.path):
-            exam.path.mkdir(parents=True, exist_ok=True)
-        with locked(exam.path):
-            if (exam.path / EXAM).exists():
-                if not force:
-                    return cls.open(path)._same(exam)
-                exam._clear()
+        folder = Folder(path, "task", OWNER)
+        with folder.held(force=force) as mark:
+            if mark is not None and not force:
+                return cls.open(path)._same(exam)
+            if force:
+                exam._clear(folder)
             exam._write()
         return exam
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Exam:
         """A task run that exists."""
-        place = Path(path) / EXAM
-        with reading(place):
-            there = place.is_file()
-        if not there:
+        mark = read_mark(path)
+        if mark is None or mark.kind != "task":
             raise UserError(
                 "This directory is no task run.",
                 where=path,
-                expected=f"a directory with {EXAM}",
+                got=None if mark is None else f"a {KINDS[mark.kind].words}",
+                expected=f"a directory whose {MARK} says that it is one",
                 fix="strop task run TASK CHECKPOINT -o RUN",
             )
-        document = read_json(place, "task", str)
-        task = TASKS.find(document["task"], where=str(place))
+        place = Path(path) / MARK
         try:
-            candidates = tuple(map(Candidate.read, document["checkpoints"]))
-            made, length = str(document["fingerprint"]), int(document["length"])
+            candidates = tuple(map(Candidate.read, mark.asked["checkpoints"]))
+            made, length = str(mark.asked["fingerprint"]), int(mark.asked["length"])
+            named = str(mark.asked["task"])
         except (KeyError, TypeError, ValueError, UserError) as error:
-            raise damaged(place, error) from None
+            raise damaged(place, error, "start the task run anew with `force`") from None
+        task = TASKS.find(named, where=str(place))
         if made != task.fingerprint:
             raise UserError(
                 f"The task {task.name!r} has changed since this run was made.",
@@ -126,10 +121,7 @@ class Exam:
 
     def cells(self, label: str) -> list[Cell]:
         """The cells of a checkpoint that hold responses of this task."""
-        run = self.run(label)
-        with reading(run.path):
-            begun = (run.path / STUDY).is_file()
-        return run.cells() if begun else []
+        return self.run(label).cells()
 
     def enter(self, new: Candidate) -> tuple[Exam, Candidate]:
         """Take a checkpoint in, under a label of its own; one that is in keeps its label."""
@@ -160,44 +152,33 @@ class Exam:
         return self
 
     def _write(self) -> None:
-        document = {
-            "format": FORMAT,
-            "strop": __version__,
+        asked = {
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "length": self.length,
             "checkpoints": [one.document() for one in self.candidates],
         }
-        write(self.path / EXAM, as_json(document))
+        Folder(self.path, "task", OWNER).write(asked)
 
-    def _refuse_strangers(self) -> None:
-        with disk(self.path):
-            names = [p.name for p in self.path.iterdir()] if self.path.exists() else []
-        names = [n for n in sorted(names) if n != LOCK and not n.startswith(TEMPORARY)]
-        if names and EXAM not in names:
-            raise UserError(
-                "The output directory holds files but no task run.",
-                where=self.path,
-                got=", ".join(names[:3]) + (", ..." if len(names) > 3 else ""),
-                expected="a new or empty directory, or one made by `strop task run`",
-                fix="choose another `out`",
-            )
-
-    def _clear(self) -> None:
+    def _clear(self, folder: Folder) -> None:
         """Remove what strop made here: the runs of the checkpoints, and what was made of them."""
-        try:
-            found = read_json(self.path / EXAM, "checkpoints", list)["checkpoints"]
-            labels = [Path(one["label"]).name for one in found]
-        except (UserError, KeyError, TypeError):  # damaged, but ours
-            labels = [p.parent.name for p in self.path.glob(f"*/{STUDY}")]
         with disk(self.path):
-            for folder in (self.path / label for label in labels):
-                if (folder / STUDY).is_file():
-                    with locked(folder):  # nobody's file is half gone
-                        shutil.rmtree(folder, ignore_errors=True)
+            for place in sorted(one for one in self.path.iterdir() if one.is_dir()):
+                if _is_ours(place):
+                    with locked(place):  # nobody's file is half gone
+                        remove(place)
             for kind in ("png", "svg"):
                 (self.path / f"{FIGURE}.{kind}").unlink(missing_ok=True)
-            (self.path / EXAM).unlink(missing_ok=True)
+        folder.clear()
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether a folder is the run of a checkpoint, whatever became of its mark."""
+    try:
+        mark = read_mark(place)
+    except Damaged:
+        mark = None
+    return Folder(place, "run", OWNER).holds_cells() if mark is None else mark.owner == OWNER
 
 
 def label_of(source: str) -> str:
@@ -213,14 +194,10 @@ def _unique(label: str, taken: list[str]) -> str:
 
 
 def _put_otherwise(path: Path, was: Candidate, now: Candidate) -> UserError:
-    told = [
-        f"{name} {getattr(was, name)} there, {getattr(now, name)} now"
-        for name in ("chat", "bos", "ends", "end_ids")
-        if getattr(was, name) != getattr(now, name)
-    ]
+    asked = [{k: getattr(one, k) for k in ("chat", "bos", "ends", "end_ids")} for one in (was, now)]
     return UserError(
         f"The problems were put to {was.label} in another way.",
         where=path,
-        got="; ".join(told),
+        got="; ".join(told_apart(*asked)),
         fix="choose another `out`, or start this one anew with `force`",
     )

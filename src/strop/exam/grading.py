@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from strop.spec import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
 from strop.tasks.task import OUTCOMES
-
-__all__ = ["Grader", "grade_cell", "task_metric"]
 
 BATCH = 32
 """Programs that are waited for together."""
@@ -37,8 +35,12 @@ def grade_cell(
     candidate: Candidate,
     box: Box | None,
     progress: Progress | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Grade the responses that have no verdict yet; a lost verdict is not kept."""
+    """Grade the responses that have no verdict yet; a lost verdict is not kept.
+
+    Where the task's own code failed on some, `note` hears how often, and the first reason.
+    """
     grader = Grader(task, candidate, box)
     score_outputs(
         cell,
@@ -48,6 +50,11 @@ def grade_cell(
         progress=progress,
         what=f"grading {task.name}",
     )
+    if grader.failures:
+        note(
+            f"warning: the task's own code failed on {len(grader.failures)} responses of "
+            f"{candidate.label}, which count as invalid; the first: {grader.failures[0]}"
+        )
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Grader:
     task: Task
     candidate: Candidate
     box: Box | None
+    failures: list[str] = field(default_factory=list)
+    """Where the task's own code failed on a response: the problem and the reason."""
 
     def columns(
         self, index: NDArray[np.int64], texts: Sequence[str], ids: NDArray[np.int64]
@@ -68,6 +77,12 @@ class Grader:
             for number, text in zip(index.tolist(), texts, strict=True)
         ]
         verdicts = {place: one.verdicts for place, one in grade_all(task, pairs, self.box)}
+        self.failures.extend(
+            f"{pairs[place][0].id}: {one.detail}"
+            for place in sorted(verdicts)
+            for one in verdicts[place].values()
+            if one.raised
+        )
         kept = [
             place
             for place in sorted(verdicts)

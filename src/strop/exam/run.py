@@ -5,30 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from strop.batches import BatchSize
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
+from strop.draw import sample_cells
+from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name, whole_number
 from strop.exam.asking import Sampling, candidate_of, canvases_of_task, decided
-from strop.exam.folder import Exam
+from strop.exam.folder import OWNER, Exam
 from strop.exam.grading import grade_cell
 from strop.exam.sittings import Results, ungraded
-from strop.generate import sample_cells
 from strop.progress import Progress
 from strop.prompts import Canvases
 from strop.records import Precision
 from strop.samplers import check_model
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
-from strop.store import Cell, Run
-from strop.tasks import TASKS, Box, Task, find_box
-from strop.tasks.trial import probe
-
-__all__ = ["TEMPERATURES", "run_task", "score_task"]
+from strop.store import Cell, Folder, Run
+from strop.tasks import TASKS, Task, ready
 
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """The paper's."""
@@ -91,7 +87,7 @@ def run_task(
     )
     if bos not in (None, "tokenizer", "always", "never"):
         raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
-    box = _box(record, unsafe_run)
+    box = ready(record, unsafe_run=unsafe_run)
     _check_sources(sources, revision)
     length = record.length if length is None else whole_number("length", length, 1, OUTPUT_LIMIT)
     exam = Exam.make(out, record, length, force=force)
@@ -114,16 +110,20 @@ def run_task(
         # Only now: what cannot be asked must not stand in the run.
         exam, candidate = exam.enter(candidate)
         note(decided(candidate))
-        out = exam.run(candidate.label).path
-        for cells in _drawn(model, canvases, specs, out, asked):
+        place = Folder(exam.path / candidate.label, "run", OWNER)
+        for cells in _drawn(model, canvases, specs, place, asked):
             for cell in cells:
-                grade_cell(cell, record, candidate, box, progress)
+                grade_cell(cell, record, candidate, box, progress, note)
         del model  # before the next one is loaded
     return Results.of(exam)
 
 
 def score_task(
-    run: str | os.PathLike[str], *, unsafe_run: bool = False, progress: Progress | None = None
+    run: str | os.PathLike[str],
+    *,
+    unsafe_run: bool = False,
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Results:
     """Grade what has no verdict yet; needs no model, and no sandbox if there is nothing to do."""
     exam = Exam.open(run)
@@ -134,9 +134,9 @@ def score_task(
         if ungraded(exam, candidate, cell)
     ]
     if waiting:
-        box = _box(exam.task, unsafe_run)
+        box = ready(exam.task, unsafe_run=unsafe_run)
         for candidate, cell in waiting:
-            grade_cell(cell, exam.task, candidate, box, progress)
+            grade_cell(cell, exam.task, candidate, box, progress, note)
     return Results.of(exam)
 
 
@@ -153,7 +153,7 @@ class _Asked:
 
 
 def _drawn(
-    model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Path, asked: _Asked
+    model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Folder, asked: _Asked
 ) -> Iterable[list[Cell]]:
     """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
 
@@ -219,12 +219,3 @@ def _limited(task: Task, limit: int | None) -> int:
     if limit is None:
         return count
     return min(whole_number("limit", limit, 1, OUTPUT_LIMIT), count)
-
-
-def _box(task: Task, unsafe_run: bool) -> Box | None:
-    """Where programs run; refused before anything is drawn."""
-    if not task.sandboxed:
-        return None
-    box = find_box(unsafe_run=unsafe_run)
-    probe(box)
-    return box

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from strop.groupeval.plan import Sheet
     from strop.groupeval.series import Series
 
-__all__ = [
-    "SENT",
-    "SETTLED",
-    "Budget",
-    "Exhausted",
-    "Fate",
-    "Price",
-    "Tab",
-    "Usage",
-    "cost_estimate",
-    "guessed_tokens",
-    "read_price",
-    "usage",
-]
-
 SENT, SETTLED = "sent", "settled"
 """Outcomes of lines that are about requests and say nothing of a group."""
 

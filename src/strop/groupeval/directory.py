@@ -1,6 +1,7 @@
 """A GroupEval directory: the only module that knows its file names; its plan and its journals.
 
     RUN/
+      strop.json                   whose it is, and what was planned
       profile/                     the frozen profile, copied
       plan.json                    the design, without names
       blinding.json                which pool code is which generator
@@ -23,6 +24,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,87 +34,72 @@ from strop.groupeval.cost import SENT
 from strop.groupeval.plan import Plan, Texts
 from strop.groupeval.profile import FILES, MANIFEST, Profile, canonical, sha256
 from strop.spec import JudgeSpec
+from strop.store import FORMAT, Folder
+from strop.store import documents as store
+from strop.store.differences import told_apart
+from strop.store.documents import as_json
 from strop.version import __version__
 
-__all__ = [
-    "CALLS",
-    "FORMAT",
-    "JUDGE",
-    "RESULT",
-    "SERIES",
-    "TEXTS",
-    "Journal",
-    "damaged",
-    "held",
-    "json_bytes",
-    "open_plan",
-    "probes",
-    "probing",
-    "read_document",
-    "series_id",
-    "write_plan",
-]
-
-FORMAT = 1
 PROFILE, PLAN, BLINDING, TEXTS = "profile", "plan.json", "blinding.json", "texts.parquet"
-SERIES, JUDGE, CALLS, RESULT = "series", "judge.json", "calls.jsonl", "result.json"
+SERIES, JUDGE, CALLS = "series", "judge.json", "calls.jsonl"
 PROBES = "probes"
+RESTORE = "restore the file, or plan anew with another `out`"
+
+damaged = partial(store.damaged, fix=RESTORE)
+"""The message for a file whose content is not what strop wrote."""
+read_document = partial(store.read_json, kind=dict, fix=RESTORE)
+"""What a file of the directory says, with an object under a key."""
 
 
 def write_plan(run: str | os.PathLike[str], plan: Plan, profile: Profile, texts: Texts) -> bool:
     """Freeze a plan in a new directory; False if exactly this plan is there already."""
-    path = Path(run)
-    if (path / PLAN).exists():
-        there, _ = open_plan(path)
-        if there.hash == plan.hash and there.blinding == plan.blinding:
+    path, folder = Path(run), Folder(run, "groupeval", "groupeval plan")
+    if _planned(path, plan) and folder.mark() is not None:
+        return False
+    with folder.held():
+        known = _planned(path, plan)  # another process may have been first
+        folder.write(_asked(plan))
+        if known:
             return False
-        raise UserError(
-            "This directory holds another plan.",
-            where=path,
-            got=_differences(there, plan),
-            fix="choose another `out`: plans are frozen, and judgments refer to them",
-        )
-    with disk(path):
-        path.mkdir(parents=True, exist_ok=True)
-        _clear_temporary(path)  # of a plan that was killed while it was written
-        names = sorted(p.name for p in path.iterdir() if p.name not in (PROFILE, BLINDING, TEXTS))
-        if names:
-            raise UserError(
-                "The output directory holds files but no plan.",
-                where=path,
-                got=", ".join(names[:3]),
-                expected="a new or empty directory",
-                fix="choose another `out`",
-            )
-        (path / PROFILE).mkdir(exist_ok=True)
-    for name in FILES:
-        write(path / PROFILE / name, profile.files[name])
-    write(path / PROFILE / MANIFEST, profile.manifest.encode())
-    write(path / TEXTS, texts.parquet())
-    write(path / BLINDING, json_bytes({"format": FORMAT, "pools": plan.blinding}))
-    # Last: a directory with a plan is whole.
-    write(
-        path / PLAN, json_bytes({"format": FORMAT, "strop": __version__, "plan": plan.document()})
-    )
+        with disk(path):
+            (path / PROFILE).mkdir(exist_ok=True)
+            for left in (path / PROFILE).glob(f"{TEMPORARY}*"):
+                left.unlink()
+        for name in FILES:
+            write(path / PROFILE / name, profile.files[name])
+        write(path / PROFILE / MANIFEST, profile.manifest.encode())
+        write(path / TEXTS, texts.parquet())
+        write(path / BLINDING, as_json({"format": FORMAT, "pools": plan.blinding}))
+        # Last: a directory with a plan is whole.
+        document = {"format": FORMAT, "strop": __version__, "plan": plan.document()}
+        write(path / PLAN, as_json(document))
     return True
 
 
-def _clear_temporary(path: Path) -> None:
-    for folder in (path, path / PROFILE):
-        for left in folder.glob(f"{TEMPORARY}*"):
-            left.unlink()
+def _planned(path: Path, plan: Plan) -> bool:
+    """Whether this plan is frozen here; refused if another one is."""
+    if not (path / PLAN).exists():
+        return False
+    there, _ = open_plan(path)
+    if there.hash == plan.hash and there.blinding == plan.blinding:
+        return True
+    told = "; ".join(told_apart(_asked(there), _asked(plan)))
+    raise UserError(
+        "This directory holds another plan.",
+        where=path,
+        got=told or "the same settings, but other texts",
+        fix="choose another `out`: plans are frozen, and judgments refer to them",
+    )
 
 
-def _differences(there: Plan, now: Plan) -> str:
-    fields = {
-        "profile": (there.profile, now.profile),
-        "seed": (there.seed, now.seed),
-        "partition": (there.method, now.method),
-        "generators": (", ".join(there.cells), ", ".join(now.cells)),
-        "sheets": (len(there.sheets), len(now.sheets)),
+def _asked(plan: Plan) -> dict[str, Any]:
+    return {
+        "profile": plan.profile,
+        "seed": plan.seed,
+        "partition": plan.method,
+        "generators": ", ".join(plan.cells),
+        "sheets": len(plan.sheets),
     }
-    told = [f"{key}: {a} there, {b} now" for key, (a, b) in fields.items() if a != b]
-    return "; ".join(told) or "the same settings, but other texts"
 
 
 def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
@@ -125,9 +112,9 @@ def open_plan(run: str | os.PathLike[str]) -> tuple[Plan, Profile]:
             expected=f"a directory with {PLAN}",
             fix="strop groupeval plan INPUT... -o RUN",
         )
-    blinding = read_document(path / BLINDING, "pools")
+    blinding = read_document(path / BLINDING, "pools")["pools"]
     try:
-        plan = Plan.from_documents(read_document(path / PLAN, "plan"), blinding)
+        plan = Plan.from_documents(read_document(path / PLAN, "plan")["plan"], blinding)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise damaged(path / PLAN, error) from None
     profile = Profile.read(path / PROFILE)
@@ -286,44 +273,3 @@ def held(folder: Path, journal: Journal) -> Iterator[None]:
 def series_id(judge: JudgeSpec, plan: Plan, profile: Profile) -> str:
     """Who judges what by which rules, as one short name."""
     return sha256(canonical([judge.document(), plan.hash, profile.hash]))[:16]
-
-
-def json_bytes(document: Any) -> bytes:
-    """A document as its file holds it."""
-    return (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
-
-
-def read_document(path: Path, key: str | None) -> dict[str, Any]:
-    """What a file of the directory says, or what it says under one key."""
-    try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise damaged(path, "it is missing") from None
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, error) from None
-    made = document.get("format") if isinstance(document, dict) else None
-    if not isinstance(made, int) or made < 1:
-        raise damaged(path, "it has no format")
-    if made > FORMAT:
-        raise UserError(
-            "This plan was made by a newer version of strop.",
-            where=path,
-            got=f"format {made}",
-            expected=f"format {FORMAT} or lower",
-            fix="pip install --upgrade strop",
-        )
-    found = document if key is None else document.get(key)
-    if not isinstance(found, dict):
-        raise damaged(path, f"it has no {key!r}")
-    return found
-
-
-def damaged(path: Path, why: object) -> UserError:
-    """What to tell of a file that cannot be what was written."""
-    return UserError(
-        "A file of the GroupEval run is damaged.",
-        where=path,
-        got=str(why).splitlines()[0][:200] if str(why) else type(why).__name__,
-        fix="restore the file, or plan anew with another `out`",
-    )

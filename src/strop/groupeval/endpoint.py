@@ -27,8 +27,6 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.verdict import Reason
 from strop.spec import JudgeSpec
 
-__all__ = ["Endpoint", "Patience", "Reply", "Trouble", "read_error"]
-
 LEAST_KEY = 8
 """Characters from which a key is a secret; a local server's `none` may stand in any reply."""
 

@@ -21,17 +21,6 @@ from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
 from strop.spec import JudgeSpec
 
-__all__ = [
-    "FORMATS",
-    "PROBE",
-    "check_url",
-    "endpoint_spec",
-    "form_words",
-    "reply_limit",
-    "settle_form",
-    "settled_form",
-]
-
 PROBE: Messages = [{"role": "user", "content": "Answer with an empty JSON object: {}"}]
 """It says nothing that could be mistaken for a setting when a server quotes it."""
 

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from strop.rng import derive_seed
 
-__all__ = ["METHODS", "PLANTED", "Control", "least_reuse", "partitions", "plant", "reused_pairs"]
-
 Partition = NDArray[np.int64]
 """Output indices [G, n], one row per group."""
 

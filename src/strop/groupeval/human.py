@@ -31,8 +31,6 @@ from strop.spec import JudgeSpec
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-__all__ = ["Imported", "human_page", "import_answers"]
-
 KIND = "strop-human-judgments"
 AGAIN = "strop groupeval import-human RUN FILE --name {}"
 FORMAT = 1

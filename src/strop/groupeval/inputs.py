@@ -17,19 +17,7 @@ from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
-from strop.store.layout import STUDY
-
-__all__ = [
-    "PROMPT",
-    "READERS",
-    "TEXT",
-    "Columns",
-    "Source",
-    "check",
-    "holds_texts",
-    "read_folder",
-    "read_inputs",
-]
+from strop.store.layout import MARK
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,7 @@ def holds_texts(path: Path) -> bool:
     """Whether this is no run directory but something that holds texts."""
     if path.is_file():
         return path.suffix.lower() in READERS
-    return path.is_dir() and not (path / STUDY).exists() and any(path.glob("*.txt"))
+    return path.is_dir() and not (path / MARK).exists() and any(path.glob("*.txt"))
 
 
 def check(sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = False) -> None:
@@ -179,7 +167,7 @@ def _read(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
                 where=path,
                 expected="a run of strop, a .jsonl, a .parquet, or a folder of .txt files",
             )
-        if (path / STUDY).is_file():
+        if (path / MARK).is_file():
             return _run(path, where)
         if path.is_dir():
             texts, prompts = read_folder(path)

@@ -20,8 +20,6 @@ from strop.groupeval.session import Answer, answer_series, pending
 from strop.registry import Reference, Registry, resolve
 from strop.spec import JudgeSpec
 
-__all__ = ["JUDGES", "Judge", "judge_client", "judge_run", "judge_spec"]
-
 
 @dataclass(frozen=True)
 class Judge:

@@ -20,8 +20,6 @@ from strop.spec import JudgeSpec
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
 
-__all__ = ["Judgments", "load_judgments", "open_series"]
-
 
 @dataclass(frozen=True)
 class Judgments:

@@ -32,8 +32,6 @@ from strop.groupeval.session import Answer
 from strop.registry import resolve
 from strop.spec import JudgeSpec
 
-__all__ = ["NAME", "TextFeatures", "offline_client", "offline_spec", "reply", "text_features"]
-
 NAME = "offline-v1"
 FEATURES = ("auto", "minilm", "ngrams")
 EMBEDDINGS = "strop.metrics.embeddings"

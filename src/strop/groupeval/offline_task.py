@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from strop.groupeval.payload import preprocess
 from strop.groupeval.profile import Profile
 
-__all__ = ["FEATURES", "GRADES", "ResponseFeatures", "reply", "response_features"]
-
 FEATURES = "counts"
 LONG = 5
 """Letters from which a word says what is spoken of."""

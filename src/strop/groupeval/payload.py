@@ -20,8 +20,6 @@ from string import Template
 
 from strop.groupeval.profile import Profile, canonical, sha256
 
-__all__ = ["Messages", "documents", "encode", "messages", "preprocess", "prompt_hash"]
-
 Messages = list[dict[str, str]]
 
 CODE_DIGITS = 12

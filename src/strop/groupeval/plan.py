@@ -23,8 +23,6 @@ from strop.groupeval.inputs import Source
 from strop.groupeval.profile import Profile, canonical, sha256
 from strop.rng import derive_seed
 
-__all__ = ["Group", "GroupKind", "Plan", "Sheet", "Texts", "make_plan"]
-
 GroupKind = Literal["plan", "control"]
 
 LETTERS = "bcdfghjkmnpqrstvwxz"

@@ -17,8 +17,6 @@ from typing import Any
 from strop.errors import UserError
 from strop.groupeval.verdict import CONFIDENCES, Grade, Verdict
 
-__all__ = ["DIMENSIONS", "check_set", "has_modes", "parse", "read", "text"]
-
 DIMENSIONS = 4
 """How many dimensions every profile has."""
 

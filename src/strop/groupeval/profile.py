@@ -20,8 +20,6 @@ from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError, unknown_name
 
-__all__ = ["Profile", "canonical", "profile_names", "sha256"]
-
 PROFILES = ROOT / "profiles"
 MANIFEST = "MANIFEST"
 SETTINGS, RUBRIC, SCHEMA, SYSTEM, USER = (

@@ -29,22 +29,6 @@ from numpy.typing import NDArray
 
 from strop.groupeval.verdict import Grade, Verdict
 
-__all__ = [
-    "TOP",
-    "Cell",
-    "at_ceiling",
-    "by_cell",
-    "diagnose",
-    "entropy",
-    "ged",
-    "ged_bounds",
-    "ged_of_counts",
-    "geq_bounds",
-    "group_ged",
-    "mode_counts",
-    "quality",
-]
-
 TOP = 10.0
 """The best GEQ and the best GED."""
 

@@ -20,15 +20,12 @@ from strop.errors import UserError
 from strop.groupeval.cost import SENT, SETTLED
 from strop.groupeval.directory import (
     CALLS,
-    FORMAT,
     JUDGE,
-    RESULT,
     SERIES,
     TEXTS,
     Journal,
     damaged,
     held,
-    json_bytes,
     open_plan,
     read_document,
     series_id,
@@ -45,9 +42,11 @@ from strop.groupeval.verdict import (
     verdicts_of,
 )
 from strop.spec import JudgeSpec
+from strop.stats.interval import plain
+from strop.store import FORMAT
+from strop.store.documents import as_json
+from strop.store.layout import RESULT
 from strop.version import __version__
-
-__all__ = ["Series", "list_series"]
 
 NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "budget_exhausted")
 """Reasons that do not follow from the reply's text alone; the journal's word counts."""
@@ -96,7 +95,7 @@ class Series:
                 "profile_sha256": series.profile.hash,
                 "created": datetime.now(UTC).isoformat(timespec="seconds"),
             }
-            write(series.path / JUDGE, json_bytes(document))
+            write(series.path / JUDGE, as_json(document))
         return cls._load(series.run, series.path)
 
     @classmethod
@@ -129,8 +128,8 @@ class Series:
 
     @classmethod
     def _load(cls, run: Path, folder: Path) -> Series:
-        document = read_document(folder / JUDGE, None)
-        if not isinstance(document.get("judge"), dict) or document.get("id") != folder.name:
+        document = read_document(folder / JUDGE, "judge")
+        if document.get("id") != folder.name:
             raise damaged(folder / JUDGE, "it does not describe this series")
         try:
             judge = JudgeSpec.from_document(document["judge"])
@@ -291,7 +290,7 @@ class Series:
 
     def write_result(self, document: dict[str, Any]) -> None:
         """Keep scores beside the journal that they follow from."""
-        write(self.path / RESULT, json_bytes(document))
+        write(self.path / RESULT, as_json(plain(document)))
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -25,17 +25,6 @@ from strop.groupeval.plan import Sheet
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import NoVerdict, read_reply
 
-__all__ = [
-    "CONTENT_RETRIES",
-    "IN_A_ROW",
-    "Answer",
-    "Asked",
-    "Session",
-    "answer_series",
-    "judge_series",
-    "pending",
-]
-
 CONTENT_RETRIES = 3
 """How often the same request is sent again after a reply that is no verdict."""
 

@@ -45,19 +45,6 @@ from strop.groupeval.verdict import Grade, Verdict
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
 
-__all__ = [
-    "adjusted_rand",
-    "agree",
-    "alpha",
-    "control_results",
-    "length_effect",
-    "mode_agreement",
-    "position_effect",
-    "rank_correlation",
-    "reliability",
-    "repeat_noise",
-]
-
 PERMUTATIONS = 2000
 COHERENCE = 1
 """Which dimension a text with its words shuffled must not gain in."""

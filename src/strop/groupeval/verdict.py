@@ -20,21 +20,6 @@ if TYPE_CHECKING:
 
     from strop.groupeval.plan import Plan, Sheet
 
-__all__ = [
-    "CONFIDENCES",
-    "REASONS",
-    "Confidence",
-    "Failure",
-    "Grade",
-    "Judgment",
-    "NoVerdict",
-    "Reason",
-    "Verdict",
-    "failures_of",
-    "read_reply",
-    "verdicts_of",
-]
-
 Confidence = Literal["high", "medium", "low"]
 CONFIDENCES: tuple[Confidence, ...] = get_args(Confidence)
 

@@ -17,8 +17,6 @@ from typing import Any
 from strop.errors import UserError, whole_number
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 
-__all__ = ["Generation", "Settings", "in_one_name"]
-
 LENGTH = 256
 """Tokens of a response where nobody says: the harness's own number."""
 LENGTHS = (

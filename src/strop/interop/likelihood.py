@@ -24,8 +24,6 @@ from strop.denoisers.base import CausalModel, Denoiser, subs
 from strop.errors import UserError
 from strop.rng import Stream
 
-__all__ = ["Pair", "Score", "check_masked", "exact", "monte_carlo", "patterns"]
-
 TOKENS = 8192
 """Tokens per network batch where none is asked for."""
 

@@ -19,8 +19,8 @@ from lm_eval.api.registry import register_model
 from strop.denoisers import CausalModel, Denoiser, load_model
 from strop.denoisers.prompting import reader_of
 from strop.denoisers.stops import end_ids, up_to_end
+from strop.draw import sample_cells
 from strop.errors import UserError, unknown_name, whole_number
-from strop.generate import sample_cells
 from strop.interop.harness_settings import Generation, Settings
 from strop.interop.likelihood import (
     Pair,
@@ -35,8 +35,6 @@ from strop.prompts import Bos, Canvas, Canvases, ChatTemplate, PromptSet, Reader
 from strop.records import default_sampler
 from strop.spec import OUTPUT_LIMIT
 from strop.version import __version__
-
-__all__ = ["NAME", "StropLM", "register"]
 
 NAME = "strop"
 LOADING = ("revision", "weights", "family", "dtype", "device")

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING
 from strop.lazy import loader
 
 if TYPE_CHECKING:
-    from strop.metrics.bootstrap import Interval, Statistic, intervals, mean, ratio
     from strop.metrics.causal import Evaluator
     from strop.metrics.evaluator import load_evaluator
-    from strop.metrics.guard import Guard
-    from strop.metrics.measured import (
+    from strop.metrics.frame import (
         Measured,
         Score,
-        measured_cell,
-        measured_cells,
         perplexity_ratio,
+        read_cell,
+        read_run,
     )
+    from strop.metrics.guard import Guard
     from strop.metrics.metric import Aggregate, Metric, metrics
     from strop.metrics.outside import score_texts
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_cell, score_embeddings, score_records
     from strop.spec import MetricSpec
+    from strop.stats.interval import Interval
+    from strop.stats.resample import Statistic, intervals, mean, ratio
     from strop.table import Column
 
 __all__ = [
@@ -42,11 +43,11 @@ __all__ = [
     "intervals",
     "load_evaluator",
     "mean",
-    "measured_cell",
-    "measured_cells",
     "metrics",
     "perplexity_ratio",
     "ratio",
+    "read_cell",
+    "read_run",
     "score_cell",
     "score_embeddings",
     "score_perplexity",
@@ -61,20 +62,20 @@ __getattr__ = loader(
         "Column": "strop.table",
         "Evaluator": "strop.metrics.causal",
         "Guard": "strop.metrics.guard",
-        "Interval": "strop.metrics.bootstrap",
-        "Measured": "strop.metrics.measured",
+        "Interval": "strop.stats.interval",
+        "Measured": "strop.metrics.frame",
         "Metric": "strop.metrics.metric",
         "MetricSpec": "strop.spec",
-        "Score": "strop.metrics.measured",
-        "Statistic": "strop.metrics.bootstrap",
-        "intervals": "strop.metrics.bootstrap",
+        "Score": "strop.metrics.frame",
+        "Statistic": "strop.stats.resample",
+        "intervals": "strop.stats.resample",
         "load_evaluator": "strop.metrics.evaluator",
-        "mean": "strop.metrics.bootstrap",
-        "measured_cell": "strop.metrics.measured",
-        "measured_cells": "strop.metrics.measured",
+        "mean": "strop.stats.resample",
         "metrics": "strop.metrics.metric",
-        "perplexity_ratio": "strop.metrics.measured",
-        "ratio": "strop.metrics.bootstrap",
+        "perplexity_ratio": "strop.metrics.frame",
+        "ratio": "strop.stats.resample",
+        "read_cell": "strop.metrics.frame",
+        "read_run": "strop.metrics.frame",
         "score_cell": "strop.metrics.score",
         "score_embeddings": "strop.metrics.score",
         "score_perplexity": "strop.metrics.perplexity",

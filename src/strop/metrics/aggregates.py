@@ -10,9 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.metrics.bootstrap import Statistic
-
-__all__ = ["bits_per_byte", "kept", "macro", "pooled", "statistics"]
+from strop.stats.resample import Statistic
 
 Columns = Mapping[str, NDArray]
 

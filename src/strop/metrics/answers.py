@@ -34,8 +34,6 @@ from strop.spec import SpanPolicy
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
 
-__all__ = ["answer_spans", "check_policy"]
-
 
 def check_policy(policy: SpanPolicy) -> None:
     """Refuse a policy that says nothing of prompts."""

@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
-from strop.drawing import ModelJob
+from strop.draw.worker import ModelJob
+from strop.engine.provenance import new_session
 from strop.samplers.caches import Bench, Outputs
 from strop.samplers.machinery.shadows import Laws
-from strop.session import new_session
 from strop.spec import SamplerSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["OTHER", "PLAIN", "CacheJob", "Compared", "Comparing", "Decoding"]
 
 PLAIN, OTHER = "none", "other"
 """Without a cache, and the same under another seed."""
@@ -103,7 +101,7 @@ class Compared:
         return cls(outputs, laws)
 
 
-class Comparing:
+class CacheWorker:
     """Measures batches with a model that is loaded."""
 
     def __init__(
@@ -112,10 +110,10 @@ class Comparing:
         self.facts = new_session(model)
         self._model, self._decodings, self._caches = model, decodings, caches
 
-    def work(self, order: tuple[int, Sequence[int]]) -> Iterator[pa.Table]:
+    def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
         """One batch of a decoder's outputs."""
-        bench = self._decodings[order[0]].bench(self._model, order[1])
-        yield Compared.of(bench, self._caches).table(order[1])
+        bench = self._decodings[cell].bench(self._model, missing)
+        yield missing[0], Compared.of(bench, self._caches).table(missing)
 
 
 @dataclass(frozen=True)
@@ -125,6 +123,6 @@ class CacheJob(ModelJob):
     decodings: tuple[Decoding, ...]
     caches: tuple[str, ...]
 
-    def open(self, loaded: Denoiser) -> Comparing:
+    def open(self, loaded: Denoiser) -> CacheWorker:
         """With the checkpoint."""
-        return Comparing(loaded, self.decodings, self.caches)
+        return CacheWorker(loaded, self.decodings, self.caches)

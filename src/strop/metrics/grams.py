@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NGRAM", "SIZES", "Grams", "Ids", "count", "covered"]
-
 NGRAM = 4
 """The n of the repetition shares."""
 SIZES = (1, 2, 3, 4)

@@ -24,13 +24,11 @@ from numpy.typing import NDArray
 
 from strop import assets
 from strop.errors import UserError
-from strop.metrics.bootstrap import Interval
 from strop.metrics.entropy import entropy
 from strop.metrics.heldout import Vocabulary, read_rows, read_texts
 from strop.spec import GeneratorSpec
+from strop.stats.interval import Interval
 from strop.store import Run
-
-__all__ = ["MARKS", "Guard", "Verdict", "guard", "held_out_guard", "run_guard"]
 
 Verdict = Literal["above", "below", "undecided"]
 MARKS = {"below": "†", "undecided": "‡"}
@@ -59,9 +57,9 @@ class Guard:
         """On which side a mean entropy lies; None without a guard or without entropy."""
         if self.threshold is None or found is None:
             return None
-        if found.low >= self.threshold:
+        if found.ends[0] >= self.threshold:
             return "above"
-        return "below" if found.high < self.threshold else "undecided"
+        return "below" if found.below(self.threshold) else "undecided"
 
     def document(self, found: Interval | None) -> dict[str, Any]:
         """For JSON, with the verdict on one cell."""
@@ -132,18 +130,28 @@ def clean_tokens(generator: GeneratorSpec) -> int:
     return size - 1 if int(shape.get("mask_id", size)) < size else size
 
 
-def run_guard(run: Run, generator: GeneratorSpec, held_out: Path | None = None) -> Guard:
-    """The guard of a run's cells: from texts given now, as kept, or the default.
+def guard_of(
+    generator: GeneratorSpec,
+    run: Run | None = None,
+    *,
+    held_out: Path | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Guard:
+    """The guard of a generator's outputs: of given texts, of its run, or the default.
 
-    What is made of given texts is kept in the run directory.
+    What is made of given texts is kept in the run. `vocabulary` reads them; without one, the
+    tokenizer that the run's checkpoint has beside its weights.
     """
     if held_out is not None:
-        source = str(run.asked.get("checkpoint") or "")
-        found = held_out_guard(held_out, generator.length, _Reader.of(source, generator))
-        run.keep_guard(asdict(found))
+        if vocabulary is None:
+            source = "" if run is None else str(run.asked.get("checkpoint") or "")
+            vocabulary = _Reader.of(source, generator)
+        found = held_out_guard(held_out, generator.length, vocabulary)
+        if run is not None:
+            run.keep_guard(asdict(found))
         return found
-    kept = run.guard()
-    if kept is None or kept.get("length") != generator.length:
+    kept = None if run is None else run.guard()
+    if run is None or kept is None or kept.get("length") != generator.length:
         return default_guard(generator)
     try:
         threshold = kept["threshold"]

@@ -22,8 +22,6 @@ from strop import assets
 from strop.disk import reading
 from strop.errors import UserError
 
-__all__ = ["HeldOutRows", "HeldOutTexts", "Vocabulary", "check_file", "read_rows", "read_texts"]
-
 
 class Vocabulary(Protocol):
     """What of a checkpoint decides how it reads a text; every model has it."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.causal import Evaluator
 
-__all__ = ["Late", "known_evaluator", "known_model"]
-
 USUAL = {"device": ("auto", "cpu"), "dtype": ("auto", "float32")}
 """What decides nothing about an identity; anything else is looked at by loading."""
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["PeakMemory"]
-
 STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 

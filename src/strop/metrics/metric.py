@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from strop.errors import StropError
 from strop.metrics.aggregates import bits_per_byte, kept, macro, pooled
-from strop.metrics.bootstrap import Statistic, mean
 from strop.metrics.entropy import entropy
 from strop.metrics.grams import NGRAM, SIZES
 from strop.metrics.repetition import repetition
@@ -26,27 +25,8 @@ from strop.metrics.rows import PoolRows
 from strop.metrics.vendi import vendi_score
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
+from strop.stats.resample import Statistic, mean
 from strop.table import Column
-
-__all__ = [
-    "DISTINCT",
-    "ENDED",
-    "ENTROPY",
-    "METRICS",
-    "OUTCOME",
-    "PASSED",
-    "PERPLEXITY",
-    "REPETITION",
-    "SHARED",
-    "TASK",
-    "VENDI",
-    "WRITTEN",
-    "Aggregate",
-    "Columns",
-    "Metric",
-    "leave_out_broken",
-    "metrics",
-]
 
 Columns = Mapping[str, NDArray]
 """What is stored: a number per output [n], or a vector per output [n, d]."""
@@ -85,6 +65,8 @@ class Metric:
     every time, and never stored."""
     version: str | None = None
     """Of a metric of your own: another one where it computes something else. None is built in."""
+    resampled: bool = True
+    """Whether its numbers are means or ratios over outputs, which have intervals."""
 
     @property
     def spec(self) -> MetricSpec:
@@ -164,7 +146,7 @@ SHARED = Metric(
     ),
     of_pool=lambda rows: {"pool_repetition": rows.grams.shared},
 )
-DISTINCT = Metric("distinct", tuple(map(_distinct, SIZES)), of_pool=lambda _: {})
+DISTINCT = Metric("distinct", tuple(map(_distinct, SIZES)), of_pool=lambda _: {}, resampled=False)
 PERPLEXITY = Metric(
     "perplexity",
     (
@@ -205,6 +187,7 @@ VENDI = Metric(
         ),
     ),
     needs_text=True,
+    resampled=False,
 )
 PASSED, OUTCOME = "passed_", "outcome_"
 """How a task's columns begin; the filter's name follows."""
@@ -232,11 +215,48 @@ TASK = Metric(
     of_output=_accuracy,
 )
 
+GEQ = Metric(
+    "geq",
+    (
+        Aggregate(
+            Column("geq", "GEQ", help="Mean quality of an output by a judge, 0 to 10.", digits=3),
+            lambda columns, _: mean(columns["geq"]),
+        ),
+    ),
+    needs_text=True,
+)
+
+
+def _cost(name: str, column: str, label: str, *, exact: bool) -> Metric:
+    """What outputs cost, as the run wrote it down beside them."""
+    # Calls are counted: equal counts are a sampler's way, at however few outputs.
+    aggregate = Aggregate(
+        Column(name, label, help=f"{label.capitalize()}.", digits=3),
+        lambda columns, _: mean(columns[name], exact=exact),
+        shown=False,
+    )
+    return Metric(name, (aggregate,), of_pool=lambda rows: {name: rows.beside[column]})
+
+
+CALLS = _cost("calls", "nfe", "network calls per output", exact=True)
+SECONDS = _cost("seconds", "seconds", "seconds per output", exact=False)
+
 METRICS: Registry[Metric] = Registry(
     "metric",
     Metric,
     "strop.metrics",
-    lambda: (PERPLEXITY, ENTROPY, REPETITION, SHARED, DISTINCT, VENDI, TASK),
+    lambda: (
+        PERPLEXITY,
+        ENTROPY,
+        REPETITION,
+        SHARED,
+        DISTINCT,
+        VENDI,
+        TASK,
+        GEQ,
+        CALLS,
+        SECONDS,
+    ),
 )
 """By name: those above, a script's, those of other packages."""
 

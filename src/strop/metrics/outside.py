@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.errors import UserError
-from strop.metrics.measured import Score, score_of
+from strop.metrics.frame import Score, score_of
 from strop.metrics.metric import PERPLEXITY, leave_out_broken, metrics
 from strop.metrics.perplexity import perplexity_columns, perplexity_metric
 from strop.metrics.rows import PoolRows
@@ -23,8 +23,6 @@ from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
-
-__all__ = ["check_policies", "score_texts"]
 
 BATCH = 16
 

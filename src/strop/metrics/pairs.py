@@ -11,8 +11,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["conditional_entropy", "crossing", "jackknife", "pair_counts", "pair_kl", "vertex"]
-
 Floats = NDArray[np.float64]
 
 

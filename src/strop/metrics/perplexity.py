@@ -19,8 +19,8 @@ from strop.engine import LOCAL, Engine
 from strop.errors import UserError, unknown_name
 from strop.metrics.answers import answer_spans, check_policy
 from strop.metrics.recipe import EvaluatorRecipe
-from strop.metrics.score import Measuring, Outputs, score_all
-from strop.metrics.score_desk import Scoring
+from strop.metrics.score import Outputs, ScoreWorker, score_all
+from strop.metrics.score_sink import Scoring
 from strop.metrics.spans import POLICIES, Part, Passage, Reading, Span, spans
 from strop.progress import Progress
 from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
@@ -29,15 +29,6 @@ from strop.store.prompts import KeptPrompts
 
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
-
-__all__ = [
-    "BATCH_TOKENS",
-    "PerplexityJob",
-    "perplexity_columns",
-    "perplexity_metric",
-    "score_perplexity",
-    "score_readings",
-]
 
 BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """Tokens that go through the network at a time, by device: enough to keep it busy, and no more,
@@ -221,7 +212,7 @@ class PerplexityJob:
         how = self.recipe
         return load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
 
-    def open(self, loaded: Evaluator) -> Measuring:
+    def open(self, loaded: Evaluator) -> ScoreWorker:
         """With the evaluator."""
         return self.wanted.by(loaded)
 
@@ -235,7 +226,7 @@ class _Wanted:
     prompts: tuple[KeptPrompts | None, ...]
     lengths: tuple[int, ...]
 
-    def by(self, evaluator: Evaluator) -> Measuring:
+    def by(self, evaluator: Evaluator) -> ScoreWorker:
         """Measured by an evaluator, which may load when it is first asked."""
 
         def measure(number: int, some: Outputs) -> dict[str, NDArray]:
@@ -244,7 +235,7 @@ class _Wanted:
                 evaluator, self.metrics[number], passages, self.lengths[number]
             )
 
-        return Measuring(measure)
+        return ScoreWorker(measure)
 
 
 def score_perplexity(

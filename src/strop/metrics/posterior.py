@@ -35,17 +35,6 @@ from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import reveal_grid, sigma_of
 from strop.spec import SamplerSpec
 
-__all__ = [
-    "TEMPERATURES",
-    "Contexts",
-    "Losses",
-    "check_temperatures",
-    "deployed_contexts",
-    "forced_contexts",
-    "level_contexts",
-    "measure",
-]
-
 TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 """The paper's grid."""
 

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser
-from strop.drawing import ModelJob, what_to_load
+from strop.draw.worker import ModelJob, what_to_load
 from strop.engine import LOCAL, Engine
-from strop.engine.parts import Blocks, measure_parts, parts_of
+from strop.engine.blocks import Blocks, measure_blocks
+from strop.engine.provenance import new_session
 from strop.metrics.heldout import HeldOutRows
 from strop.metrics.posterior import (
     NETWORK_TOKENS,
@@ -25,11 +26,8 @@ from strop.metrics.posterior import (
     level_contexts,
     measure,
 )
-from strop.session import new_session
 from strop.spec import CheckpointSpec, Spec
 from strop.store import StudyFolder
-
-__all__ = ["LossCell", "LossJob", "Note", "loss_cell", "measured_losses"]
 
 Note = Callable[[str], None]
 
@@ -83,7 +81,7 @@ def loss_cell(
     return LossCell(**common, kind=kind, count=count, heldout=sha, sequences=len(ids))
 
 
-class Measuring:
+class LossWorker:
     """Measures the losses of some sequences with a model that is loaded."""
 
     def __init__(
@@ -92,18 +90,17 @@ class Measuring:
         self.facts = new_session(denoiser)
         self._denoiser, self._cells, self._ids = denoiser, cells, ids
 
-    def work(self, order: tuple[int, Sequence[int]]) -> Iterator[Any]:
+    def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """One table: all contexts of some sequences of a cell."""
         import pyarrow as pa
 
-        cell, sequences = self._cells[order[0]], np.array(order[1], np.int64)
-        ids, taus = self._ids[sequences], cell.temperatures
-        yield pa.concat_tables(
-            [
-                to_table(one, measure(self._denoiser, ids, one, taus), cell)
-                for one in cell.contexts(sequences)
-            ]
-        )
+        spec, sequences = self._cells[cell], np.array(missing, np.int64)
+        ids, taus = self._ids[sequences], spec.temperatures
+        tables = [
+            to_table(one, measure(self._denoiser, ids, one, taus), spec)
+            for one in spec.contexts(sequences)
+        ]
+        yield missing[0], pa.concat_tables(tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +110,9 @@ class LossJob(ModelJob):
     cells: tuple[LossCell, ...]
     ids: NDArray[np.int64]
 
-    def open(self, loaded: Denoiser) -> Measuring:
+    def open(self, loaded: Denoiser) -> LossWorker:
         """With the checkpoint."""
-        found = Measuring(loaded, self.cells, self.ids)
+        found = LossWorker(loaded, self.cells, self.ids)
         found.facts["checkpoint"] = self.recipe.said
         return found
 
@@ -132,10 +129,10 @@ def measured_losses(
 
     With a shard as `engine`, an `Incomplete` names what other shards have not measured yet.
     """
-    facts = measure_parts(
+    facts = measure_blocks(
         folder,
-        [_as_blocks(folder, one) for one in cells],
-        lambda: Measuring(denoiser, cells, ids),
+        [_as_blocks(one) for one in cells],
+        lambda: LossWorker(denoiser, cells, ids),
         lambda: LossJob(*what_to_load(denoiser), tuple(cells), ids),
         engine,
         lambda text: note(f"{denoiser.source}, {text}"),
@@ -145,21 +142,16 @@ def measured_losses(
     return found, facts or new_session(denoiser)
 
 
-def _as_blocks(folder: StudyFolder, cell: LossCell) -> Blocks:
+def _as_blocks(cell: LossCell) -> Blocks:
     size, n = max(1, 4 * NETWORK_TOKENS // cell.length), cell.sequences
     blocks = [range(start, min(start + size, n)) for start in range(0, n, size)]
+    return Blocks([cell.id], f"{cell.label}: {n} sequences", blocks, _joined)
 
-    def join() -> bool:
-        import pyarrow as pa
 
-        if folder.cell(cell.id) is None:
-            parts = parts_of(folder, cell.id, len(blocks))
-            if parts is None:  # unless another shard has put it together meanwhile
-                return folder.cell(cell.id) is not None
-            folder.complete(cell.id, pa.concat_tables(parts))
-        return True
+def _joined(parts: list[Any]) -> list[Any]:
+    import pyarrow as pa
 
-    return Blocks(cell.id, f"{cell.label}: {n} sequences", blocks, join)
+    return [pa.concat_tables(parts)]
 
 
 def to_table(contexts: Contexts, losses: Losses, cell: LossCell) -> Any:

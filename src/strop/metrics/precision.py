@@ -24,8 +24,6 @@ from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.lattice import BITS, Lattice, first_order
 from strop.spec import SEED_LIMIT, SamplerSpec
 
-__all__ = ["Level", "PrecisionReport", "describe"]
-
 LEVELS = (1.0, 0.9, 0.75, 0.5, 0.25, 0.1)
 """Hidden shares at which the draw is looked at."""
 MOST_DRAWS = 5_000_000

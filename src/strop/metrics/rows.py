@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,6 @@ from strop.store.tables import TOKENS, token_ids
 if TYPE_CHECKING:
     from strop.store import Cell
 
-__all__ = ["PoolRows"]
-
 Rows = tuple[Sequence[str | None], NDArray[np.int64]]
 """Some outputs: their texts (None: no tokenizer is known) and their ids [k, L]."""
 
@@ -24,19 +22,31 @@ Rows = tuple[Sequence[str | None], NDArray[np.int64]]
 class PoolRows:
     """The outputs of a pool, from memory or from disk."""
 
-    def __init__(self, outputs: int, read: Callable[[bool], Iterable[Rows]]) -> None:
+    def __init__(
+        self,
+        outputs: int,
+        read: Callable[[bool], Iterable[Rows]],
+        beside: Mapping[str, NDArray] | None = None,
+    ) -> None:
         """`read` yields some rows after the other, with texts if it is told so."""
         self._outputs, self._read = outputs, read
+        self.beside = beside or {}
+        """What the run wrote down beside every output: `nfe` and `seconds`; empty elsewhere."""
 
     @classmethod
-    def of(cls, ids: Ids, texts: Sequence[str | None] = ()) -> PoolRows:
+    def of(
+        cls,
+        ids: Ids,
+        texts: Sequence[str | None] = (),
+        beside: Mapping[str, NDArray] | None = None,
+    ) -> PoolRows:
         """What is in memory."""
         rows = np.asarray(ids, np.int64)
-        return cls(len(rows), lambda _: [(texts, rows)])
+        return cls(len(rows), lambda _: [(texts, rows)], beside)
 
     @classmethod
-    def of_cell(cls, cell: Cell, outputs: int) -> PoolRows:
-        """All of a cell, which holds so many."""
+    def of_cell(cls, cell: Cell, beside: Mapping[str, NDArray]) -> PoolRows:
+        """All of a cell."""
 
         def read(with_texts: bool) -> Iterator[Rows]:
             names = ["ids", *(["text"] if with_texts else [])]
@@ -45,7 +55,7 @@ class PoolRows:
                 texts = table["text"].to_pylist() if with_texts else ()
                 yield texts, token_ids(table, cell.spec)
 
-        return cls(outputs, read)
+        return cls(len(beside["nfe"]), read, beside)
 
     def __len__(self) -> int:
         return self._outputs

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import LOCAL, Engine
-from strop.engine.crew import Job, drive, walk
-from strop.engine.hire import hired
+from strop.engine.worker import Job
+from strop.engine.workers import run_units
 from strop.metrics.metric import leave_out_broken, metrics
-from strop.metrics.score_desk import Outputs, ScoreDesk, Scoring
-from strop.progress import Progress, Silent
+from strop.metrics.score_sink import Outputs, Scoring, score_sink
+from strop.progress import Progress
 from strop.spec import MetricSpec
 from strop.store import Cell
 
 __all__ = [
     "Measure",
-    "Measuring",
     "Outputs",
+    "ScoreWorker",
     "score_all",
     "score_cell",
     "score_embeddings",
@@ -43,18 +43,17 @@ def score_records(cell: Cell) -> None:
             score_cell(cell, record.spec, record.measure, needs_text=record.needs_text)
 
 
-class Measuring:
+class ScoreWorker:
     """Measures units here: a cell's number and some of its outputs to columns."""
 
     def __init__(self, measure: Callable[[int, Outputs], Mapping[str, NDArray]]) -> None:
         self.facts: dict[str, object] = {}
         self._measure = measure
 
-    def work(self, order: tuple[int, Outputs]) -> Iterator[tuple[dict[str, NDArray], int]]:
+    def work(self, cell: int, missing: Outputs) -> Iterator[tuple[dict[str, NDArray], int]]:
         """The columns of a unit, and how many tokens it has."""
-        number, some = order
-        columns = {"index": some.index, **self._measure(number, some)}
-        yield columns, int((some.ids >= 0).sum())
+        columns = {"index": missing.index, **self._measure(cell, missing)}
+        yield columns, int((missing.ids >= 0).sum())
 
 
 class EmbeddingJob:
@@ -72,11 +71,11 @@ class EmbeddingJob:
         """Nothing but where: the model loads with the first texts, and stays."""
         return device
 
-    def open(self, loaded: str) -> Measuring:
+    def open(self, loaded: str) -> ScoreWorker:
         """On a device."""
         from strop.metrics.embeddings import embed
 
-        return Measuring(lambda _, some: {"embedding": embed(some.texts, device=loaded)})
+        return ScoreWorker(lambda _, some: {"embedding": embed(some.texts, device=loaded)})
 
 
 def score_embeddings(
@@ -102,26 +101,9 @@ def score_embeddings(
     return metric
 
 
-def score_cell(
-    cell: Cell,
-    metric: MetricSpec,
-    measure: Measure,
-    *,
-    batch: int | None = None,
-    needs_text: bool = True,
-    progress: Progress | None = None,
-    what: str = "",
-) -> None:
+def score_cell(cell: Cell, metric: MetricSpec, measure: Measure, **how: Any) -> None:
     """As `score_outputs`, for what needs texts and ids alone."""
-    score_outputs(
-        cell,
-        metric,
-        lambda some: measure(some.texts, some.ids),
-        batch=batch,
-        needs_text=needs_text,
-        progress=progress,
-        what=what,
-    )
+    score_outputs(cell, metric, lambda some: measure(some.texts, some.ids), **how)
 
 
 def score_outputs(
@@ -138,15 +120,17 @@ def score_outputs(
 
     `batch` is how many outputs go to `measure` at a time.
     """
-    hand = Measuring(lambda _, some: measure(some))
     score_all(
-        [Scoring(cell, metric, batch, needs_text)], lambda: hand, progress=progress, what=what
+        [Scoring(cell, metric, batch, needs_text)],
+        lambda: ScoreWorker(lambda _, some: measure(some)),
+        progress=progress,
+        what=what,
     )
 
 
 def score_all(
     work: Sequence[Scoring],
-    here: Callable[[], Measuring],
+    here: Callable[[], ScoreWorker],
     job: Callable[[], Job] | None = None,
     *,
     progress: Progress | None = None,
@@ -154,13 +138,4 @@ def score_all(
     engine: Engine = LOCAL,
 ) -> None:
     """Score what cells lack: `here`, or, where there is a `job`, by the workers of an engine."""
-    progress = Silent() if progress is None else progress
-    if job is not None and engine.parallel and any(one.missing() for one in work):
-        asked = job()
-        with hired(engine) as crew:
-            desk = ScoreDesk(work, progress, what, engine, crew.size)
-            with closing(desk):
-                drive(crew, asked, desk)
-    else:
-        with closing(ScoreDesk(work, progress, what, engine)) as desk:
-            walk(here(), desk)
+    run_units(score_sink(work, progress, what, engine), here, job, engine)

@@ -23,23 +23,6 @@ from strop.spec import SpanPolicy
 if TYPE_CHECKING:
     from strop.metrics.causal import Evaluator
 
-__all__ = [
-    "END_OF_TEXT",
-    "POLICIES",
-    "Document",
-    "Part",
-    "Passage",
-    "Policy",
-    "Reading",
-    "Span",
-    "check_same_tokens",
-    "clean_up",
-    "first_piece",
-    "size",
-    "spans",
-    "split_ids",
-]
-
 END_OF_TEXT = "<|endoftext|>"
 """How the end of a document reads in the text of an output."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 
-__all__ = ["vendi_score"]
-
 
 def vendi_score(embeddings: NDArray[np.floating]) -> float:
     """The score of a pool from its outputs' embeddings [n, d]; rows are scaled to length one."""

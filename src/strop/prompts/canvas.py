@@ -17,8 +17,6 @@ from strop.prompts.rows import Prompt, PromptSet
 from strop.prompts.template import Template
 from strop.spec import PromptSpec
 
-__all__ = ["Canvas", "Canvases", "Codec", "Reader", "resolve"]
-
 
 class Codec(Protocol):
     """A tokenizer, as `strop.denoisers.tokenizer.TextCodec` is one."""

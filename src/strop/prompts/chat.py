@@ -21,8 +21,6 @@ from strop.errors import UserError
 if TYPE_CHECKING:
     from jinja2 import Template
 
-__all__ = ["ChatTemplate", "special_tokens"]
-
 ALONE = "chat_template.jinja"
 CONFIG = "tokenizer_config.json"
 KEY = "chat_template"

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from strop.errors import UserError
 
-__all__ = ["MOST_POSITIONS", "Piece", "escape", "joined", "parse", "written"]
-
 MOST_POSITIONS = 2**20
 """No canvas is longer, whatever the model: a mistyped mark must not fill the memory."""
 

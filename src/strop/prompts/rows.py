@@ -11,8 +11,6 @@ from typing import Any
 
 from strop.errors import UserError, unknown_name
 
-__all__ = ["FIELDS", "Prompt", "PromptSet"]
-
 FIELDS = ("prompt", "ids", "id", "reference")
 LONGEST_LINE = 2**24
 """Bytes of a line, 16 MiB: beyond, the file is hardly one of prompts."""

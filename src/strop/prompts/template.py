@@ -11,8 +11,6 @@ from strop.prompts.chat import ChatTemplate
 from strop.prompts.marks import Piece, joined, parse
 from strop.prompts.rows import Prompt, PromptSet
 
-__all__ = ["FORMAT", "Bos", "Shots", "Template"]
-
 FORMAT = "Question: {prompt}\nAnswer: {reference}\n\n"
 """As the usual harness writes arithmetic questions."""
 

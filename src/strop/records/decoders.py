@@ -9,8 +9,6 @@ from strop.errors import UserError
 from strop.records.sampler import Sampler
 from strop.settings import Setting
 
-__all__ = ["DECODERS", "SETTINGS", "public_names"]
-
 BLOCK = Setting("positions per block, filled from left to right; 0 takes all at once", 32, 0, 2**20)
 CACHE = Setting(
     "what is read again: all, all but what lies before the block, or the block alone",

@@ -13,8 +13,6 @@ from typing import Literal
 from strop.records.sampler import Precision
 from strop.registry import Reference, Registry
 
-__all__ = ["FAMILIES", "Family", "default_sampler", "diffusion_families", "reads_as"]
-
 PLAIN = "mdlm"
 
 

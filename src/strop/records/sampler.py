@@ -14,8 +14,6 @@ from strop.errors import UserError
 from strop.registry import Reference, Registry
 from strop.settings import Setting
 
-__all__ = ["SAMPLERS", "Finish", "Implementation", "Noise", "Nucleus", "Precision", "Sampler"]
-
 Finish = Literal["greedy", "draw", "none"]
 Implementation = Literal["fast", "dense"]
 Nucleus = Literal["reaching", "within"]
@@ -35,7 +33,7 @@ class Sampler:
     dense: Reference | None = None
     """The public code step by step: a function of a `DenseRun`."""
     fast: Reference | None = None
-    """The same law at a lower cost: a function of a `Job`, as `packed` and `lockstep` make them."""
+    """The same law at a lower cost: a function of a `FastDraw`, made by `packed` or `lockstep`."""
     nucleus: Nucleus = "reaching"
     """Which tokens top_p keeps; see `strop.samplers.machinery.categorical`."""
     settings: Mapping[str, Setting] = field(default_factory=dict)

@@ -1,8 +1,7 @@
 """From what a user names on the command line to a report.
 
-A run directory (`study.yaml`), a study's (`result.json`), a task's (`task.json`), one of GroupEval
-(`plan.json`) or a file of judgments (`.jsonl`). What lies one level inside one of the first three
-belongs to it and is found by itself.
+A directory whose mark says what it is (`strop.store.folder`), or a file of judgments (`.jsonl`).
+What lies one level inside a run, a study or a task run belongs to it and is found by itself.
 """
 
 from __future__ import annotations
@@ -15,19 +14,17 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from strop.errors import UserError
-from strop.metrics.measured import Measured, measured_cells
+from strop.metrics.frame import Measured, read_run
 from strop.report.data import Audit, Group, Provenance, Report, Shown, StudyPart
 from strop.report.exam import exam_part
 from strop.report.judged import judged_series
 from strop.report.text import listed, place
 from strop.spec import MetricSpec
-from strop.store import Cell, Run, study_result
-from strop.store.documents import parsed
-from strop.store.layout import AUDIT, EXAM, PLAN, RESULT, STUDY, TRAINING, TUNE
+from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
+from strop.store.documents import damaged
+from strop.store.layout import RESULT
 from strop.store.tables import CHANGED, token_ids
 from strop.studies.study import STUDIES, Result
-
-__all__ = ["gather"]
 
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
@@ -56,7 +53,7 @@ def gather(
     groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs)
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
-    parts += tuple(filter(None, (_search(run.path) for run in found.runs)))
+    parts += tuple(filter(None, map(_search, found.runs)))
     parts += tuple(exam_part(path) for path in found.exams)
     names = list(dict.fromkeys(group.name for group, _ in groups))
     names += [] if names else [part.name for part in parts]
@@ -66,7 +63,7 @@ def gather(
     return Report(
         title=title or " and ".join(names[:3]) or "GroupEval",
         groups=tuple(group for group, _ in groups),
-        audits=tuple(filter(None, (_audit(run.path) for run in found.runs))),
+        audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
         series=tuple(judged_series(found.judged, [cell for cell, _ in cells])),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
@@ -81,39 +78,50 @@ def _sort(sources: Sequence[str | Path]) -> _Found:
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
-        if not _take(path, found):
-            raise _nothing(path)
-        if path.is_dir() and not (path / PLAN).exists():
-            inside = _inside(path, run=(path / STUDY).is_file())
-            for inner in (one for one in inside if one.resolve() not in seen):
+        mark = read_mark(path)
+        taken = [_take(path, mark, found)]
+        if mark is not None and mark.kind not in ("groupeval", "training"):
+            for inner in (one for one in _inside(path, mark) if one.resolve() not in seen):
                 seen.add(inner.resolve())
-                _take(inner, found)
+                taken.append(_take(inner, read_mark(inner), found))
+        if not any(taken):
+            raise _nothing(path, mark)
     return found
 
 
-def _inside(path: Path, run: bool) -> list[Path]:
+def _inside(path: Path, mark: Mark) -> list[Path]:
     """What belongs to a run or a study; a run within a run is somebody else's."""
     inner = sorted(one for one in path.iterdir() if one.is_dir())
-    return [one for one in inner if not (run and (one / STUDY).exists())]
+    return [one for one in inner if not (mark.holds_cells and Run(one).mark is not None)]
 
 
-def _take(path: Path, found: _Found) -> bool:
-    if (path / STUDY).is_file():
-        found.runs.append(Run.open(path))
-    elif (path / EXAM).is_file():
-        found.exams.append(path)
-    elif (path / PLAN).is_file() or (path.is_file() and path.suffix == ".jsonl"):
+def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
+    if mark is None and path.is_file() and path.suffix == ".jsonl":
         found.judged.append(str(path))
-    elif path.is_dir() and (document := study_result(path)) is not None:
+    elif mark is None or mark.kind == "training":
+        return False
+    elif mark.holds_cells:
+        found.runs.append(Run.open(path))
+    elif mark.kind == "task":
+        found.exams.append(path)
+    elif mark.kind == "groupeval":
+        found.judged.append(str(path))
+    elif (document := study_result(path)) is not None:
         found.studies.append((path, document))
     else:
         return False
     return True
 
 
-def _nothing(path: Path) -> UserError:
+def _nothing(path: Path, mark: Mark | None) -> UserError:
     """Why nothing can be shown of a path."""
-    if (path / TRAINING).is_file():
+    if mark is not None and mark.kind != "training":
+        return UserError(
+            f"The {KINDS[mark.kind].words} has not come to a result yet.",
+            where=path,
+            fix="run the command that made it again; it continues",
+        )
+    if mark is not None:
         return UserError(
             "This is a training run: it holds no outputs.",
             where=path,
@@ -137,7 +145,7 @@ def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[Group, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
-        for measured, cell in zip(measured_cells(run), run.cells(), strict=True):
+        for measured, cell in zip(read_run(run), run.cells(), strict=True):
             generator = measured.spec.generator
             key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
             mine = members.setdefault(key, {})
@@ -206,54 +214,36 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
     name = str(document["study"])
-    record = STUDIES.get(name)
-    verb = name if record is not None and record.verb else f"study {name}"
-    result = _result(document, path / RESULT, f"run `strop {verb}` again")
-    return StudyPart(name, path, result, record)
+    return StudyPart(name, path, _result(path, document), STUDIES.get(name))
 
 
-def _search(run: Path) -> StudyPart | None:
+def _search(run: Run) -> StudyPart | None:
     """What `strop tune` found on a run."""
-    path, command = run / TUNE, "run the same `strop tune` again"
-    try:
-        document = parsed(path)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise _unreadable(path, error, command) from None
-    return StudyPart("tune", run, _result(document, path, command), STUDIES.get("tune"))
+    document = _document(run, "search")
+    return None if document is None else _study(run.path, document)
 
 
-def _audit(run: Path) -> Audit | None:
-    path = run / AUDIT
-    try:
-        document = parsed(path)
-    except FileNotFoundError:
+def _audit(run: Run) -> Audit | None:
+    document = _document(run, "audit")
+    if document is None:
         return None
-    except ValueError as error:
-        raise _unreadable(path, error, "run the same `strop audit` again") from None
-    result = _result(document, path, "run the same `strop audit` again")
+    result = _result(run.path, document)
     rules = result.facts.get("selections", {})
-    files = {p.stem.removeprefix(SAMPLER): p for p in sorted(run.glob(f"{SAMPLER}*.yaml"))}
+    files = {p.stem.removeprefix(SAMPLER): p for p in sorted(run.path.glob(f"{SAMPLER}*.yaml"))}
     return Audit(result, {rule: files[rule].read_text("utf-8") for rule in rules if rule in files})
 
 
-def _result(document: Any, path: Path, command: str) -> Result:
-    """A result as it is written today."""
+def _document(run: Run, kind: str) -> dict[str, Any] | None:
+    """The result of a run of a kind, if it has come to one."""
+    mark = run.mark
+    return study_result(run.path) if mark is not None and mark.kind == kind else None
+
+
+def _result(path: Path, document: dict[str, Any]) -> Result:
     try:
         return Result.read(document)
     except (KeyError, TypeError, AttributeError) as error:
-        old = isinstance(document, dict) and "columns" not in document
-        raise _unreadable(path, "one of an older strop" if old else error, command) from None
-
-
-def _unreadable(path: Path, why: object, command: str) -> UserError:
-    return UserError(
-        "A result cannot be read.",
-        where=path,
-        got=str(why).splitlines()[0][:200] if str(why) else type(why).__name__,
-        fix=f"{command}: it writes the file anew from what it measured",
-    )
+        raise damaged(path / RESULT, repr(error)) from None
 
 
 # ---------------------------------------------------------------------------- provenance

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from strop.metrics.frame import Measured
 from strop.metrics.guard import Guard
-from strop.metrics.measured import Measured
 from strop.metrics.metric import PERPLEXITY
 from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
 from strop.studies.study import Result, Study
 from strop.table import Table
-
-__all__ = ["Audit", "Group", "Provenance", "Report", "Series", "Shown", "StudyPart"]
 
 
 @dataclass(frozen=True, eq=False)

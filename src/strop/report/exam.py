@@ -14,8 +14,6 @@ from strop.studies.study import Ask, Result, Sources, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["exam_part"]
-
 
 def exam_part(path: Path) -> StudyPart:
     """What a task run found, as far as it is graded."""

@@ -31,10 +31,9 @@ from strop.report.tables import (
     pool_table,
 )
 from strop.report.text import count, encodable, replaced, visible
+from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__
-
-__all__ = ["MOST_BYTES", "Page", "render", "write"]
 
 MOST_BYTES = 8_000_000
 """What a page may weigh; beyond it, it holds fewer outputs and says so."""
@@ -180,7 +179,7 @@ def _left(table: Table) -> list[bool]:
     if table.pivot is not None:
         return [i < len(table.pivot.down) for i in range(len(table.header()))]
     return [
-        not any(isinstance(row.get(column.name), (int, float)) for row in table.rows)
+        not any(isinstance(value_of(row.get(column.name)), (int, float)) for row in table.rows)
         for column in table.columns
     ]
 

@@ -22,8 +22,6 @@ from matplotlib.text import Text
 
 from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
 
-__all__ = ["INK", "PAPER", "STUDY_STYLE", "Drawing", "any_script", "as_file", "inline", "mended"]
-
 INK, PAPER = "#24282e", "#fffffe"
 """Not quite black and white: both must be told from what matplotlib writes by itself."""
 

@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Mapping
 from pathlib import PurePath
 
-__all__ = ["count", "encodable", "listed", "place", "replaced", "short", "visible"]
-
 INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode's categories of controls, formats, half surrogates and separators of lines."""
 LONGEST = 48

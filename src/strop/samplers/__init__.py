@@ -22,8 +22,8 @@ from strop.records import SAMPLERS, default_sampler
 from strop.registry import resolve
 from strop.rng import derive_seed
 from strop.samplers.machinery.dense import DenseRun, DenseSampler
+from strop.samplers.machinery.fast_draw import FastDraw, FastSampler
 from strop.samplers.machinery.grid import reveal_grid
-from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.start import by_shape
 from strop.spec import SamplerSpec, check_prompts
 
@@ -166,12 +166,12 @@ def fast(
     _check(denoiser, spec, canvases)
     sampler: FastSampler = resolve(SAMPLERS[spec.name].form("fast"))
     if canvases is None:
-        return sampler(Job(denoiser, spec, seed, outputs, slots, length, on_step))
+        return sampler(FastDraw(denoiser, spec, seed, outputs, slots, length, on_step))
     return (
         one
         for positions, group in by_shape(canvases, outputs, padding=_pads(denoiser, spec))
         for one in sampler(
-            Job(
+            FastDraw(
                 denoiser,
                 spec,
                 seed,

@@ -13,8 +13,6 @@ from strop.denoisers.base import NEG_INFINITY
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import sigma_of
 
-__all__ = ["analytic", "analytic_weights", "score_of"]
-
 
 def analytic(run: DenseRun) -> Tensor:
     """One network call a step, one at the finish, which draws with the mask ruled out."""

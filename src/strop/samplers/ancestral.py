@@ -34,8 +34,6 @@ from strop.samplers.machinery.offers import Offers, point_numbers
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 from strop.samplers.machinery.skips import Skips
 
-__all__ = ["LatticeRace", "RevealFirst", "cached", "fast", "uncached", "update"]
-
 Numbers = NDArray[np.int64]
 
 

@@ -28,8 +28,6 @@ from strop.samplers.machinery.categorical import shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 
-__all__ = ["dense", "fast"]
-
 Choose = Callable[[Tensor, int], Tensor]
 """(log-probabilities [B, V + 1] with nothing in the last column, position) -> tokens [B]."""
 

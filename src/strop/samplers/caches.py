@@ -25,8 +25,6 @@ from strop.samplers.machinery.reading import Cache, Reader
 from strop.samplers.machinery.shadows import Laws, Shadowed
 from strop.spec import SamplerSpec
 
-__all__ = ["Bench", "Outputs"]
-
 
 @dataclass(frozen=True)
 class Outputs:

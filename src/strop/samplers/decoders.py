@@ -3,7 +3,9 @@
 `dense` is a public code to the bit (`public_decoders`). `fast` has the same law for a single
 sequence, never leaves a mask, and gives each output the same tokens whatever its batch. Where the
 public code lets the sequences of a batch influence each other, each is taken by itself here; where
-it stops early or its network could draw the mask, this goes on and cannot.
+it stops early or its network could draw the mask, this goes on and cannot. One law differs:
+`llada` with `end=last` above temperature 0, where this holds back the ends of text and of turn, and
+the public switch only one of them.
 
 Temperature is not one thing. LLaDA draws from the tempered law and orders by the network's own, so
 that improbable draws wait: the output is colder than the temperature says. Dream orders by the law
@@ -45,8 +47,6 @@ from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_l
 from strop.samplers.public_decoders import llada as public_llada
 from strop.settings import Value
 from strop.spec import Precision
-
-__all__ = ["RECIPES", "Recipe", "dense", "fast", "fill", "fitting", "recipe"]
 
 Settings = Mapping[str, Value]
 

@@ -27,8 +27,6 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import alpha_of
 from strop.spec import SamplerSpec
 
-__all__ = ["ancestral", "ancestral_literal", "guided", "guided_literal", "offers", "tilt_strengths"]
-
 SURE = 1e9
 """The logit that the public code gives a visible token on its way to the discriminator."""
 

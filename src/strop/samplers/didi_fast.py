@@ -27,8 +27,6 @@ from strop.samplers.machinery.categorical import clean_log_probs, invert, race
 from strop.samplers.machinery.grid import alpha_of
 from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
-__all__ = ["ancestral", "guided"]
-
 Positions = NDArray[np.bool_]
 
 

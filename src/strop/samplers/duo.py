@@ -32,8 +32,6 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import alpha_of, neighbouring
 from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
-__all__ = ["ancestral", "fast"]
-
 START, NOMINATE, ACCEPT, ORIGIN, TOKEN = range(5)
 """Numbers of the random draws at a position in an update."""
 

@@ -13,8 +13,6 @@ from strop.samplers import analytic as score_based
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import alpha_of, neighbouring
 
-__all__ = ["analytic", "ancestral"]
-
 
 def analytic(run: DenseRun) -> Tensor:
     """The score-based update on DUO's times."""

@@ -31,8 +31,6 @@ from strop.samplers.machinery.public_draws import CategoricalDraws, PowerDraws
 from strop.samplers.machinery.reading import Cache, Reader
 from strop.samplers.machinery.scoring import Score
 
-__all__ = ["Task", "dream", "fast_dllm_dream", "fast_dllm_llada", "llada"]
-
 REMASKING = {"low_confidence": Score("confidence"), "random": Score("random", late=True)}
 ALGORITHMS = {
     "origin": Score("random"),

@@ -27,8 +27,6 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.packed import Packed, Rows, packed
 from strop.samplers.machinery.remdm_rates import remdm_rates, unsure_first
 
-__all__ = ["Revising", "fast", "remdm"]
-
 Slots = NDArray[np.int64]
 
 

@@ -32,8 +32,6 @@ from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import NOISE_EPSILON, neighbouring, sigma_of
 from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
-__all__ = ["analytic", "analytic_duo", "euler", "fast_analytic", "fast_euler", "noise_rate"]
-
 Weights = Callable[[DenseRun, Tensor, int], Tensor]
 """(run, ids, update) -> unnormalised law [B, L, V] of every position after that update."""
 

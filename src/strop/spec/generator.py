@@ -11,16 +11,6 @@ from strop.records import SAMPLERS, default_sampler, reads_as
 from strop.spec.sampler import SamplerSpec
 from strop.spec.value import SEED_LIMIT, Spec, left_out, require
 
-__all__ = [
-    "CellSpec",
-    "CheckpointSpec",
-    "DenseBatch",
-    "GeneratorSpec",
-    "PromptSpec",
-    "check_family",
-    "check_prompts",
-]
-
 
 class CheckpointSpec(Spec):
     """Which denoiser: what it computes, not where its file lies."""

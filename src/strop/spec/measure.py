@@ -17,8 +17,6 @@ from pydantic import (
 from strop.errors import UserError
 from strop.spec.value import Spec, shown
 
-__all__ = ["EvaluatorSpec", "JudgeSpec", "MetricSpec", "SpanPolicy"]
-
 SpanPolicy = Literal["first-document", "full-stream", "public-code"]
 """Which tokens of an output count; `strop.metrics.spans` states each."""
 

@@ -29,8 +29,6 @@ from strop.records import (
 from strop.settings import Value, filled
 from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
 
-__all__ = ["EPSILON", "OperatingPoint", "SamplerSpec", "plain_baseline"]
-
 EPSILON = 1e-5
 """Mass that the public samplers leave to their finish: they stop at t = 1e-5, not at 0."""
 

@@ -11,18 +11,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from strop.errors import UserError, unknown_name
 
-__all__ = [
-    "EXPECTED",
-    "MOST_STEPS",
-    "OUTPUT_LIMIT",
-    "SEED_LIMIT",
-    "Spec",
-    "left_out",
-    "out_of_range",
-    "require",
-    "shown",
-]
-
 MOST_STEPS = 2**20
 """Beyond about a million the public grid's float32 times run out of distinct values."""
 SEED_LIMIT = 2**63

@@ -1,7 +1,9 @@
 """The run directory: the only package that knows its file names, and how a run is continued.
 
-    runs/<study>/
-      study.yaml                   what was asked
+Every directory that strop writes is a `Folder`; `strop.json` says of which kind.
+
+    runs/x/
+      strop.json                   whose it is, what was asked, the ids of the cells
       prompts/<hash>.json          what the outputs answer, where they answer prompts
       guard.json                   the entropy guard, where somebody brought texts for it
       cells/<cell id>/             one generator under one seed
@@ -24,16 +26,21 @@ from strop.store.layout import FORMAT
 
 if TYPE_CHECKING:
     from strop.store.cell import Cell
+    from strop.store.folder import KINDS, Folder, Mark, read_mark
     from strop.store.run import Run
     from strop.store.scores import ScoreTable
     from strop.store.study import StudyFolder, study_result
 
 __all__ = [
     "FORMAT",
+    "KINDS",
     "Cell",
+    "Folder",
+    "Mark",
     "Run",
     "ScoreTable",
     "StudyFolder",
+    "read_mark",
     "study_result",
 ]
 
@@ -41,10 +48,14 @@ __all__ = [
 __getattr__ = loader(
     __name__,
     {
+        "KINDS": "strop.store.folder",
         "Cell": "strop.store.cell",
+        "Folder": "strop.store.folder",
+        "Mark": "strop.store.folder",
         "Run": "strop.store.run",
         "ScoreTable": "strop.store.scores",
         "StudyFolder": "strop.store.study",
+        "read_mark": "strop.store.folder",
         "study_result": "strop.store.study",
     },
 )

@@ -34,8 +34,6 @@ from strop.store.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Cell"]
-
 READ_ATTEMPTS = 100
 
 

@@ -9,10 +9,19 @@ from typing import Any
 
 from strop.disk import reading
 from strop.errors import UserError
-from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, PROMPTS, SCORES, SPEC, STUDY
+from strop.store.layout import (
+    CELLS,
+    COST,
+    FORMAT,
+    MARK,
+    OUTPUTS,
+    PARTS,
+    PROMPTS,
+    RESULT,
+    SCORES,
+    SPEC,
+)
 from strop.version import __version__
-
-__all__ = ["MISSING", "as_json", "check_format", "damaged", "parsed", "read_json"]
 
 MISSING = "it is missing"
 
@@ -32,45 +41,56 @@ def parsed(path: Path) -> Any:
         raise ValueError(str(error)) from None
 
 
-def read_json(path: Path, key: str, kind: type) -> dict[str, Any]:
+def read_json(path: Path, key: str, kind: type, fix: str | None = None) -> dict[str, Any]:
     """A JSON object of this format or an older one, with what is looked for under `key`."""
     try:
         document = parsed(path)
+        if not isinstance(document, dict):
+            raise ValueError("it does not hold an object")
     except FileNotFoundError:
-        raise damaged(path, MISSING) from None
+        raise damaged(path, MISSING, fix) from None
     except ValueError as error:
-        raise damaged(path, error) from None
-    if not isinstance(document, dict):
-        raise damaged(path, "it does not hold an object")
-    check_format(document, path)
+        raise damaged(path, error, fix) from None
+    check_format(document, path, fix)
     if not isinstance(document.get(key), kind):
-        raise damaged(path, f"it has no {key!r}")
+        raise damaged(path, f"it has no {key!r}", fix)
     return document
 
 
-def damaged(path: Path, why: object) -> UserError:
-    """The message for a file whose content is not what strop wrote."""
-    if path.name == OUTPUTS or path.parent.name == PARTS:
-        fix = f"delete {path} and run the command that made it again: equal seeds, equal outputs"
-    elif path.parent.name == SCORES:
-        fix = f"delete {path} and score again"
-    elif path.name == COST:
-        fix = f"restore {path}, or delete it: only the record of earlier sessions is lost"
-    elif path.name == STUDY or (path.name == SPEC and why == MISSING):
-        fix = "run the command that made this run again: it writes the same file"
-    elif path.name == SPEC or path.parent.name == PROMPTS:
-        fix = f"delete {path} and run the command that made it again: it writes the same file"
-    else:
-        fix = "restore the file, or start the run anew with `force`"
+class Damaged(UserError):
+    """The content of a file is not what strop wrote."""
+
+
+def damaged(path: Path, why: object, fix: str | None = None) -> Damaged:
+    """The message for such a file; `fix` where it is not one of a run's."""
     reason = str(why).splitlines()[0][:200] if str(why) else type(why).__name__
-    return UserError("A file of the run is damaged.", where=path, got=reason, fix=fix)
+    fix = _fix(path, why) if fix is None else fix
+    return Damaged("A file of the run is damaged.", where=path, got=reason, fix=fix)
 
 
-def check_format(document: Mapping[str, Any], path: Path) -> None:
+def _fix(path: Path, why: object) -> str:
+    if path.name == MARK or (path.name == SPEC and why == MISSING):
+        return "run the command that made this run again: it writes the same file"
+    if path.name == OUTPUTS or (
+        path.parent.name == PARTS and path.parent.parent.parent.name == CELLS
+    ):
+        return f"delete {path} and run the command that made it again: equal seeds, equal outputs"
+    if path.parent.name == SCORES:
+        return f"delete {path} and score again"
+    if path.name == COST:
+        return f"restore {path}, or delete it: only the record of earlier sessions is lost"
+    if path.name == SPEC or path.parent.name == PROMPTS:
+        return f"delete {path} and run the command that made it again: it writes the same file"
+    if path.name == RESULT or path.parent.name in (CELLS, PARTS):
+        return f"delete {path} and run the same command again: it is measured anew"
+    return "restore the file, or start the run anew with `force`"
+
+
+def check_format(document: Mapping[str, Any], path: Path, fix: str | None = None) -> None:
     """Refuse a document of a newer layout."""
     made = document.get("format")
     if type(made) is not int or made < 1:
-        raise damaged(path, f"its format is {made!r}")
+        raise damaged(path, f"its format is {made!r}", fix)
     if made > FORMAT:
         raise UserError(
             "This run was made by a newer version of strop.",

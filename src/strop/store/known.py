@@ -1,14 +1,16 @@
-"""Which outputs of a cell are on disk, asked again and again while others write too."""
+"""Which outputs and scores of a cell are on disk, asked again and again while others write too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from strop.pool import Output
-from strop.store.cell import Cell
+import numpy as np
 
-__all__ = ["Known"]
+from strop.pool import Output
+from strop.spec import MetricSpec
+from strop.store.cell import Cell
+from strop.store.layout import SCORES
 
 
 class Known:
@@ -38,6 +40,24 @@ class Known:
         if path is not None:
             self.indices |= {row.index for row in rows}
             self._seen.add(_stamp(path))
+
+
+class KnownScores:
+    """Which outputs of a cell have a score; the file is read when it has changed."""
+
+    def __init__(self, cell: Cell, metric: MetricSpec) -> None:
+        self._cell, self._metric = cell, metric
+        self._path = cell.path / SCORES / f"{metric.id}.parquet"
+        self._index, self._seen = np.zeros(0, np.int64), (self._path.name, -1, -1)
+
+    def look(self) -> np.ndarray:
+        """Their numbers now."""
+        stamp = _stamp(self._path)  # before reading, as above
+        if stamp != self._seen:
+            table = self._cell.score(self._metric)
+            self._index = np.zeros(0, np.int64) if table is None else table.index
+            self._seen = stamp
+        return self._index
 
 
 def _stamp(path: Path) -> tuple[str, int, int]:

@@ -14,8 +14,6 @@ from strop.spec import PromptSpec
 from strop.store.documents import damaged, read_json
 from strop.store.layout import FORMAT, PROMPTS
 
-__all__ = ["KeptPrompts", "keep_prompts", "read_prompts"]
-
 Pieces = Sequence[str | int]
 """Texts of what is given, and sizes of the gaps between them, in order."""
 

@@ -24,8 +24,6 @@ from strop.store.tables import checked_table, write_parquet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ScoreTable", "add_scores", "read_score", "read_scores"]
-
 INDEX = "index"
 NAMES = b"strop.columns"
 

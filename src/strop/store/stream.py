@@ -20,8 +20,6 @@ from strop.store.tables import ROWS, read_batches
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["in_order"]
-
 INDEX = "index"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +20,12 @@ from strop.store.layout import FORMAT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CHANGED",
-    "PIECES",
-    "PROMPT",
-    "ROWS",
-    "TOKENS",
-    "checked_table",
-    "lists",
-    "output_table",
-    "read_batches",
-    "read_parquet",
-    "token_ids",
-    "write_parquet",
-    "write_stream",
-]
-
-
 CHANGED = "changed"
-"""A column that tables from before strop wrote it down do not have."""
+"""A column of lists, as long as the output."""
 PROMPT, TOKENS, PIECES = "prompt", "tokens", "pieces"
 """Columns of outputs that answer prompts: the prompt's id; how many ids count, where prompts may
 leave different numbers open; and the texts of the gaps."""
-MAY_BE_NULL = ("text", CHANGED, PIECES)
+MAY_BE_NULL = ("text", PIECES)
 HOW: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 """Parquet checks its pages only if asked to, at both ends."""
 ROWS = 1024
@@ -86,16 +70,12 @@ def token_ids(table: pa.Table, spec: CellSpec) -> NDArray[np.int64]:
     return ids
 
 
-def lists(column: pa.ChunkedArray) -> list[np.ndarray | None]:
+def lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     """Lists of numbers as arrays, without a Python object for every number."""
-    found: list[np.ndarray | None] = []
+    found: list[np.ndarray] = []
     for chunk in column.chunks:
         values, ends = chunk.values.to_numpy(), chunk.offsets.to_numpy()
-        missing = chunk.is_null().to_numpy(zero_copy_only=False)
-        found += [
-            None if gone else values[start:stop]
-            for gone, start, stop in zip(missing, ends[:-1], ends[1:], strict=True)
-        ]
+        found += [values[start:stop] for start, stop in pairwise(ends)]
     return found
 
 
@@ -134,47 +114,25 @@ def read_batches(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    wanted = pa.schema([schema.field(name) for name in columns or schema.names])
     with reading(path), path.open("rb") as content:
         try:
             file = pq.ParquetFile(
                 content, page_checksum_verification=True, buffer_size=BUFFER, pre_buffer=False
             )
-            wanted = _of_cell(path, schema, columns, file.schema_arrow)
+            found = file.schema_arrow
+            if found.names != schema.names or found.metadata != schema.metadata:
+                raise damaged(path, "it is not a table of this cell")
             for batch in file.iter_batches(rows, columns=wanted.names, use_threads=False):
                 table = pa.Table.from_batches([batch]).cast(wanted)
                 table.validate(full=True)
-                yield _complete(path, schema, columns, table)
+                if any(table[n].null_count for n in wanted.names if n not in MAY_BE_NULL):
+                    raise damaged(path, "it has empty entries")
+                yield table
         except (UserError, GeneratorExit):
             raise
         except Exception as error:  # damaged bytes make the reader raise nearly anything
             raise damaged(path, error) from None
-
-
-def _of_cell(
-    path: Path, schema: pa.Schema, columns: list[str] | None, found: pa.Schema
-) -> pa.Schema:
-    """The columns to read, if the file is of the cell."""
-    import pyarrow as pa
-
-    older = [name for name in schema.names if name != CHANGED]
-    if found.names not in (schema.names, older) or found.metadata != schema.metadata:
-        raise damaged(path, "it is not a table of this cell")
-    wanted = [name for name in columns or schema.names if name in found.names]
-    return pa.schema([schema.field(name) for name in wanted])
-
-
-def _complete(
-    path: Path, schema: pa.Schema, columns: list[str] | None, table: pa.Table
-) -> pa.Table:
-    """With the columns that a file from before strop wrote them down lacks, and in one order."""
-    import pyarrow as pa
-
-    if any(table[name].null_count for name in table.column_names if name not in MAY_BE_NULL):
-        raise damaged(path, "it has empty entries")
-    if CHANGED in (columns or schema.names) and CHANGED not in table.column_names:
-        unknown = pa.nulls(table.num_rows, schema.field(CHANGED).type)
-        table = table.append_column(schema.field(CHANGED), unknown)
-    return table.select(columns or schema.names)
 
 
 def checked_table(path: Path, wanted: Callable[[pa.Schema], pa.Schema]) -> pa.Table:

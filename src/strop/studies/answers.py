@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.errors import Incomplete, UserError, unknown_name
-from strop.store.layout import EXAM
+from strop.store import read_mark
 
 if TYPE_CHECKING:
     from strop.exam import Answered, Results
     from strop.tasks import Task
-
-__all__ = ["Answers", "answers_of", "paired", "sides_of_runs"]
 
 SPECIAL = re.compile(r"<\|[^<>|\s]{1,40}\|>")
 """Tokens such as <|startoftext|> that a tokenizer writes out; a judge has no use for them."""
@@ -122,16 +120,21 @@ def _shown(one: Answers) -> str:
 
 def _place(source: str) -> tuple[Path, str | None] | None:
     """A run, and which of its checkpoints; None if the source is no run."""
-    if (Path(source) / EXAM).is_file():
+    if _is_task_run(source):
         return Path(source), None
     path, colon, label = source.rpartition(":")
-    if colon and (Path(path) / EXAM).is_file():
+    if colon and _is_task_run(path):
         return Path(path), label
     if Path(source).is_dir() and not (Path(source) / "config.json").exists():
         from strop.exam import Exam
 
         Exam.open(source)  # says what a run is
     return None
+
+
+def _is_task_run(path: str) -> bool:
+    mark = read_mark(path)
+    return mark is not None and mark.kind == "task"
 
 
 def answers_of(results: Results, label: str, filter: str | None = None) -> Answers:

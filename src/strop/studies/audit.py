@@ -13,7 +13,6 @@ The standard is the family's own sampler and finish at temperature 1, in float64
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,11 +43,9 @@ from strop.table import Column, Pivot, Table
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.metrics.bootstrap import Interval
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured
-
-__all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
+    from strop.metrics.frame import Measured
+    from strop.stats.interval import Interval
 
 STEPS = (4, 16, 64, 256, 1024)
 RATES = (1.0, 0.9, 0.85)
@@ -73,7 +70,7 @@ class Gain:
     @property
     def shown(self) -> bool:
         """Whether the interval excludes a ratio of one."""
-        return self.ratio is not None and not self.ratio.low <= 1 <= self.ratio.high
+        return self.ratio is not None and self.ratio.excludes(1)
 
     @property
     def recommended(self) -> bool:
@@ -99,13 +96,9 @@ class Gain:
             "precision": point.sampler.precision,
             "evaluator": self.evaluator,
             "outputs": self.fresh.outputs,
-            "ratio": None if ratio is None else ratio.as_dict(),
-            "gain": None if ratio is None else ratio.value,
-            "gain_low": None if ratio is None else ratio.low,
-            "gain_high": None if ratio is None else ratio.high,
+            "gain": ratio,
             "shown": self.shown,
-            "entropy": None if entropy is None else entropy.as_dict(),
-            "fresh_entropy": None if entropy is None else entropy.value,
+            "entropy": entropy,
             "guard": guard,
             "verdict": guard["verdict"],
             "mark": self.fresh.mark,
@@ -118,8 +111,8 @@ GAIN_COLUMNS = (
     Column("rule"),
     Column("steps", "M"),
     Column("point", "setting"),
-    Column("gain", "gain on fresh outputs", digits=3, ends=("gain_low", "gain_high"), mark="mark"),
-    Column("fresh_entropy", "entropy", digits=3),
+    Column("gain", "gain on fresh outputs", digits=3, mark="mark"),
+    Column("entropy", digits=3, bare=True),
     Column("verdict", "guard"),
     Column("evaluator"),
     Column("mind"),
@@ -153,7 +146,7 @@ class Audit:
 
     def ratios(self) -> list[dict[str, Any]]:
         """Perplexity of the standard sampler over that of every other, budget by budget."""
-        from strop.metrics.measured import perplexity_ratio
+        from strop.metrics.frame import perplexity_ratio
 
         rows = []
         for one in self.cells:
@@ -161,8 +154,7 @@ class Audit:
                 continue
             found = perplexity_ratio(self.cell(one.steps, self.standard), one)
             row = {k: one.row()[k] for k in ("steps", "temperature", "precision", "point", "mark")}
-            ends = {"value": found.value, "low": found.low, "high": found.high}
-            rows.append({**row, "ratio": found.as_dict(), **ends})
+            rows.append({**row, "ratio": found})
         return rows
 
     def answer(self) -> list[str]:
@@ -206,12 +198,12 @@ class Audit:
             rows,
             Pivot(("steps", "outputs"), ("point",), "perplexity", ("entropy",)),
         )
-        ratio = Column("value", "ratio", digits=3, ends=("low", "high"), mark="mark")
+        ratio = Column("ratio", digits=3, mark="mark")
         over = Table(
             f"Perplexity under {self.standard} over that under another sampler",
             (Column("steps", "M"), Column("point", "setting"), ratio),
             ratios,
-            Pivot(("steps",), ("point",), "value"),
+            Pivot(("steps",), ("point",), "ratio"),
         )
         gains = [gain.row() for gain in self.gains]
         more = {"ratios": over} if ratios else {}
@@ -250,7 +242,7 @@ class Audit:
         return {
             **{k: found[k] for k in ("cell", "outputs", "entropy", "guard", "below_guard")},
             **{k: row[k] for k in ("steps", "temperature", "precision", "point")},
-            "perplexity": [one.perplexity(metric).as_dict() for metric in self.metrics],
+            "perplexity": [one.perplexity(metric) for metric in self.metrics],
         }
 
 
@@ -283,14 +275,14 @@ def _run(ask: Ask) -> Result:
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]
     n = [counts[m][0] if m in counts else max(c for c, _ in counts.values()) for m, _ in cells]
-    drawn = draw(ask, model, cells, ask.out, n=n)
+    drawn = draw(ask, model, cells, ask.folder or ask.out, n=n)
     table = score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
     digest = write_selection(
         ask.out,
         {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()},
     )
-    fresh: list[Measured] = []
+    fresh: Sequence[Measured] = ()
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
     prompted = ask["prompts"] is not None
@@ -306,9 +298,8 @@ def _run(ask: Ask) -> Result:
         gains,
         chosen.left_out,
     )
-    result = audit.result(ask, [one.spec.name for one in evaluators])
-    _write(ask.out, audit, result)
-    return result
+    _write(ask.out, audit)
+    return audit.result(ask, [one.spec.name for one in evaluators])
 
 
 def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
@@ -365,7 +356,7 @@ def _fresh(
     selections: Mapping[str, Selection],
     counts: Mapping[int, tuple[int, int]],
     digest: str,
-) -> list[Measured]:
+) -> Sequence[Measured]:
     """The standard sampler and every choice, drawn again under the next seed."""
     from strop.store.layout import FRESH
 
@@ -387,7 +378,7 @@ def _gains(
     evaluators: Sequence[Evaluator],
     metrics: Sequence[MetricSpec],
 ) -> list[Gain]:
-    from strop.metrics.measured import perplexity_ratio
+    from strop.metrics.frame import perplexity_ratio
 
     cells = {(one.steps, one.point): one for one in fresh}
     gains = []
@@ -406,40 +397,32 @@ def _gains(
 def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
     """Write choices with their hashes before anything is judged; earlier ones stay on record."""
     from strop.disk import write
+    from strop.store.documents import as_json, damaged, parsed
     from strop.store.layout import SELECTION
 
     digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
     path = out / SELECTION
     before: list[Any] = []
-    if path.exists():
-        try:
-            old = json.loads(path.read_bytes())
-            before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                "The record of earlier choices is damaged.",
-                where=path,
-                got=str(error)[:200],
-                fix=f"restore {path}, or delete it: only the record is lost",
-            ) from None
-    document = {"sha256": digest, "selections": now, "earlier": before}
-    write(path, (json.dumps(document, indent=2) + "\n").encode())
+    try:
+        old = parsed(path)
+        before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
+    except FileNotFoundError:
+        """Nothing was chosen before."""
+    except (ValueError, KeyError, TypeError) as error:
+        fix = f"restore {path}, or delete it: only the record of earlier choices is lost"
+        raise damaged(path, repr(error), fix) from None
+    write(path, as_json({"sha256": digest, "selections": now, "earlier": before}))
     return digest
 
 
-def _write(out: Path, audit: Audit, result: Result) -> None:
-    """The result, and a file of samplers per rule that chose."""
+def _write(out: Path, audit: Audit) -> None:
+    """A file of samplers per rule that chose."""
     from strop.disk import write
-    from strop.store import FORMAT
-    from strop.store.documents import as_json
-    from strop.store.layout import AUDIT
 
     for rule in RULES:
         (out / f"sampler-{rule}.yaml").unlink(missing_ok=True)  # of an earlier choice
     for rule, one in audit.selections.items():
         write(out / f"sampler-{rule}.yaml", _yaml(one, audit.gains))
-    document = {"format": FORMAT, "study": STUDY.name, **result.document()}
-    write(out / AUDIT, as_json(document))
 
 
 def _yaml(selection: Selection, gains: Sequence[Gain]) -> bytes:
@@ -541,7 +524,7 @@ STUDY = Study(
     ),
     run=_run,
     check=_check,
-    own_folder=False,
+    kind="audit",
     next=lambda ask: f"strop report {quoted(ask.out)} -o {quoted(ask.out)}/report.html",
     examples=(
         "strop audit --steps 4,16 -n 32 -o runs/audit",

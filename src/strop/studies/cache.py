@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from strop.denoisers.base import Denoiser
     from strop.exam.grading import Grader
     from strop.metrics.cache_cells import Compared
-    from strop.store import StudyFolder
-
-__all__ = ["STUDY", "CacheCell", "random_llada"]
 
 CACHES = ("prefix", "dual")
 NONE, SEED = "none", "none, another seed"
@@ -224,9 +221,9 @@ def _measured(
     grader: Grader | None,
 ) -> list[dict[str, pa.Table]]:
     """For every decoder one table per cache, a line per output; from disk where all are there."""
-    from strop.drawing import what_to_load
-    from strop.engine.parts import Blocks, measure_parts
-    from strop.metrics.cache_cells import CacheJob, Comparing, Decoding
+    from strop.draw.worker import what_to_load
+    from strop.engine.blocks import Blocks, measure_blocks
+    from strop.metrics.cache_cells import CacheJob, CacheWorker, Decoding
 
     assert ask.folder is not None
     folder = ask.folder
@@ -248,15 +245,16 @@ def _measured(
         through = mine[CACHES[0]].sampler
         one = Decoding(through, length, ask["n"], ask["seed"], prompts, ask["batch_size"])
         batches = one.blocks(model)
-        join = partial(_joined, folder, mine, len(batches), model, grader)
+        tables = {cache: mine[cache] for cache in (*CACHES, NONE)}
+        join = partial(_joined, tables, model, grader)
         words = f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs"
         asked.append(one)
-        blocks.append(Blocks(mine[NONE].id, words, batches, join))
+        blocks.append(Blocks([cell.id for cell in tables.values()], words, batches, join))
         cells.append(mine)
-    measure_parts(
+    measure_blocks(
         folder,
         blocks,
-        lambda: Comparing(model, asked, CACHES),
+        lambda: CacheWorker(model, asked, CACHES),
         lambda: CacheJob(*what_to_load(model), tuple(asked), CACHES),
         ask.engine,
         ask.note,
@@ -273,29 +271,19 @@ def _measured(
 
 
 def _joined(
-    folder: StudyFolder,
     cells: Mapping[str, CacheCell],
-    batches: int,
     model: Denoiser,
     grader: Grader | None,
-) -> bool:
-    """Whether all tables of a decoder are there; put together now, if all batches are."""
-    from strop.engine.parts import parts_of
+    parts: list[pa.Table],
+) -> list[pa.Table]:
+    """The tables of a decoder, graded, from all its batches."""
     from strop.metrics.cache_cells import Compared
 
-    def complete() -> bool:
-        return all(folder.cell(cell.id) is not None for cell in cells.values())
-
-    if complete():
-        return True
-    parts = parts_of(folder, cells[NONE].id, batches)
-    if parts is None:  # unless another shard has put it together meanwhile
-        return complete()
     found = _graded(Compared.read(parts, CACHES), model, grader)
-    for cache in (*CACHES, NONE):  # the last one has the parts, which go with it
-        about = {"strop.cell": cells[cache].canonical()}
-        folder.complete(cells[cache].id, found[cache].replace_schema_metadata(about))
-    return True
+    return [
+        found[cache].replace_schema_metadata({"strop.cell": cell.canonical()})
+        for cache, cell in cells.items()
+    ]
 
 
 def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:
@@ -342,7 +330,7 @@ def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
 
 def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
     """A row per cache, and one for the same without a cache under another seed."""
-    from strop.metrics.bootstrap import intervals, mean
+    from strop.stats.resample import intervals, mean
 
     plain = _arrays(found[NONE])
     rows = []
@@ -351,9 +339,7 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         known = intervals({"changed": mean(mine["changed"])} | _law_means(mine))
         row: dict[str, Any] = {"cache": cache}
         for name in ("kl", "moved", "changed"):
-            one = known.get(name)
-            row |= {name: 0.0 if one is None else one.value}
-            row |= {f"{name}_low": one and one.low, f"{name}_high": one and one.high}
+            row[name] = known.get(name) or 0.0
         row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
         row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
@@ -361,8 +347,7 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
             row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
-    ends = {} if other is None else {"changed_low": other.low, "changed_high": other.high}
-    last = {"cache": SEED, "changed": other and other.value, **ends}
+    last = {"cache": SEED, "changed": other}
     if RIGHT in plain:
         last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
     return [*rows, last]
@@ -378,7 +363,7 @@ def _law_means(mine: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     """Per open position, over all calls: ratios of sums over outputs."""
     import numpy as np
 
-    from strop.metrics.bootstrap import Statistic
+    from strop.stats.resample import Statistic
 
     if not mine["open"].any():
         return {}
@@ -408,13 +393,14 @@ CALL_COLUMNS = (
 )
 COLUMNS = (
     Column("cache"),
-    Column("kl", "KL", unit="nats", ends=("kl_low", "kl_high"), help="Per open position."),
-    Column("moved", "best token moved", percent=True, help="Share of the open positions."),
+    Column("kl", "KL", unit="nats", help="Per open position."),
+    Column(
+        "moved", "best token moved", percent=True, bare=True, help="Share of the open positions."
+    ),
     Column(
         "changed",
         "changed tokens",
         percent=True,
-        ends=("changed_low", "changed_high"),
         help="Share of the output's tokens that differ from those without a cache.",
     ),
     Column("entropy", unit="nats", help="Of an output's tokens."),
@@ -429,7 +415,6 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
     shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
     fields = [k for k in rows[0] if k not in {one.name for one in shown}]
-    fields = [k for k in fields if not k.endswith(("_low", "_high"))]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
     return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *shown)

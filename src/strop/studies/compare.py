@@ -10,7 +10,7 @@ Runs of the checkpoints lie in RUN/runs, one per checkpoint: equal settings are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,18 +24,17 @@ from strop.studies import parameters
 from strop.studies.compare_figure import draw
 from strop.studies.compare_result import Budget, Measured, result
 from strop.studies.compare_sides import SPACE, Named, Outputs, is_causal, named, told_at
-from strop.studies.measure import TEMPERATURES
+from strop.studies.measure import TEMPERATURES, load, scorers
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, report_command
 from strop.studies.tuned import BUDGET
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
+    from strop.denoisers import Model
     from strop.metrics.guard import Guard
-    from strop.studies.goals import Reader
+    from strop.metrics.measure import Scorers
     from strop.studies.tuned import Tuned
     from strop.tuning.space import Space
-
-__all__ = ["STUDY"]
 
 RUNS = ("runs", "groupeval")
 SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
@@ -90,17 +89,13 @@ def _named(ask: Ask) -> tuple[Named, Named]:
 def _run(ask: Ask) -> Result:
     from strop.studies.compare_equal import equal_steps, same_length
     from strop.studies.compare_looks import look_number
-    from strop.studies.goals import Reader
 
-    if ask["force"]:
-        import shutil
-
-        for name in RUNS:
-            shutil.rmtree(ask.out / name, ignore_errors=True)
     (ask.out / RUNS[0]).mkdir(exist_ok=True)
-    ask = same_length(ask, _named(ask))
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, engine=ask.engine)
-    sides, told = _sides(ask, reader)
+    named_sides = _named(ask)
+    models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
+    ask = same_length(ask, named_sides, models)
+    by = scorers(ask)
+    sides, told = _sides(ask, models, by)
     guard = _guard(ask, sides)
     for one in sides:
         for number in ask["steps"] if one.named.tunable else ():
@@ -114,22 +109,17 @@ def _run(ask: Ask) -> Result:
     for number in budgets:
         steps = equal_steps(ask, sides, number)
         both = [
-            _measure(ask, side, many, guard, reader)
-            for side, many in zip(sides, steps, strict=True)
+            _measure(ask, side, many, guard, by) for side, many in zip(sides, steps, strict=True)
         ]
         found[number] = _compared(ask, number, sides, both, level, guard)
     return result(ask, sides, guard, level, found, told)
 
 
-def _sides(ask: Ask, reader: Reader) -> tuple[list[Outputs], list[str]]:
+def _sides(ask: Ask, models: Mapping[str, Model], by: Scorers) -> tuple[list[Outputs], list[str]]:
     """Both sides with their checkpoints, and in whose tokens entropy is counted."""
     from strop.studies.compare_sides import pool_cell
-    from strop.studies.measure import load
 
-    both, models = _named(ask), {}
-    for one in both:
-        if one.tunable and one.source not in models:
-            models[one.source] = load(ask, one.source)
+    both = _named(ask)
     marks = []
     for one in both:
         if one.kind == "checkpoint":
@@ -148,32 +138,33 @@ def _sides(ask: Ask, reader: Reader) -> tuple[list[Outputs], list[str]]:
         else f"entropy is counted in the tokens of {ask.evaluator.spec.name} on both sides: that "
         "they have one vocabulary is not known"
     ]
-    made = [Outputs(ask, one, models.get(one.source), reader, not shared) for one in both]
+    made = [Outputs(ask, one, models.get(one.source), by, not shared) for one in both]
     return made, told
 
 
 def _guard(ask: Ask, sides: Sequence[Outputs]) -> Guard:
     """One for both sides: of their vocabulary and length, where these are the same."""
-    from strop.metrics.guard import Guard, default_guard, held_out_guard
+    from strop.metrics.guard import Guard, guard_of
     from strop.studies.tuned import plain_generator
 
     models = [one.model for one in sides if one.model is not None]
     if not models or any(one.evaluator_tokens for one in sides):
         return Guard(0, None, "it belongs to a vocabulary and a length that both sides share")
-    generator = plain_generator(models[0], ask["length"], None)
     given = ask["held_out"]
-    if given is None:
-        return default_guard(generator)
-    return held_out_guard(Path(given), generator.length, models[0])
+    return guard_of(
+        plain_generator(models[0], ask["length"], None),
+        held_out=None if given is None else Path(given),
+        vocabulary=models[0],
+    )
 
 
-def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -> Measured:
+def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Measured:
     """Search, then draw everything anew."""
     if not side.named.tunable:
         only = side.fixed()
         return Measured(steps, only, None, (only,))
     published = side.spec(steps)
-    search = _search(ask, side, steps, guard, reader) if ask["budget"] else None
+    search = _search(ask, side, steps, guard, by) if ask["budget"] else None
     base = published if search is None else search.sampler
     frontier = [
         side.at(base.model_copy(update={"temperature": tau})) for tau in sorted(ask["temperature"])
@@ -188,7 +179,7 @@ def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) 
     )
 
 
-def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -> Tuned:
+def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Tuned:
     """The best setting of the side's space, on as many outputs as the other side's search has."""
     from strop.studies.tuned import Search, tuned
 
@@ -207,7 +198,7 @@ def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, reader: Reader) -
         guard=guard,
         seed=ask["seed"],
         length=ask["length"],
-        reader=reader,
+        by=by,
         progress=ask.progress,
     )
 
@@ -314,8 +305,8 @@ STUDY = Study(
     run=_run,
     draw=draw,
     check=_check,
+    kind="comparison",
     runs=RUNS,
-    verb=True,
     next=lambda ask: report_command(ask.out),
     examples=(
         "strop compare --smoke -o runs/compare",

@@ -18,9 +18,8 @@ from strop.studies.compare_sides import Named, Outputs, is_causal
 from strop.studies.study import Ask
 
 if TYPE_CHECKING:
+    from strop.denoisers import Model
     from strop.spec import SamplerSpec
-
-__all__ = ["equal_steps", "same_length", "unequal"]
 
 TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 """Multiples of the steps."""
@@ -33,23 +32,19 @@ LONGER = 0.1
 COLUMN = {"calls": "nfe", "seconds": "seconds"}
 
 
-def same_length(ask: Ask, sides: Sequence[Named]) -> Ask:
+def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -> Ask:
     """With the length that both sides have, where nothing else is said.
 
     That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
     """
     from strop.denoisers.base import usable_length
     from strop.studies.compare_sides import pool_cell
-    from strop.studies.measure import load
 
-    sources = {one.source for one in sides if one.tunable}
     pools = [pool_cell(one.source).spec.generator.length for one in sides if one.kind == "pool"]
-    if ask["length"] is not None or not sources or len(sources) + len(pools) < 2:
+    if ask["length"] is not None or not models or len(models) + len(pools) < 2:
         return ask
-    models = [load(ask, source) for source in sorted(sources)]
-    own = [one.length if pools else usable_length(one, None) for one in models]
-    lengths = [*pools, *own]
-    return replace(ask, values={**ask.values, "length": min(lengths)})
+    own = [one.length if pools else usable_length(one, None) for one in models.values()]
+    return replace(ask, values={**ask.values, "length": min([*pools, *own])})
 
 
 def equal_steps(ask: Ask, sides: Sequence[Outputs], number: int) -> list[int]:

@@ -9,8 +9,6 @@ from strop.studies.study import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 LIGHT = "#ececec"
 
 

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from strop.errors import UserError
 from strop.studies.compare_sides import Outputs
 from strop.studies.study import ASIDE, Ask
-
-__all__ = ["kept_lists", "look_number"]
 
 LEFT_OUT = ("n", "a", "b", "a_space", "b_space", "judge", "vendi", *ASIDE)
 """Of what was asked: other outputs of the same question, or what no number depends on."""
@@ -40,20 +37,16 @@ def look_number(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> i
 
 def kept_lists(path: Path) -> dict[str, list[int]]:
     """What a comparison keeps in a file of its run: lists of whole numbers by key."""
-    if not path.exists():
-        return {}
+    from strop.store.documents import damaged, parsed
+
     try:
-        found = json.loads(path.read_bytes())
+        found = parsed(path)
         if not all(isinstance(number, int) for some in found.values() for number in some):
             raise ValueError("something that is not a whole number")
+    except FileNotFoundError:
+        return {}
     except (ValueError, AttributeError, TypeError) as error:
-        raise UserError(
-            "What the comparison keeps is damaged.",
-            where=path,
-            got=str(error)[:200],
-            expected="lists of whole numbers by key",
-            fix=f"restore {path}, or start anew with `force`",
-        ) from None
+        raise damaged(path, error, f"restore {path}, or start anew with `force`") from None
     return found
 
 

@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 from strop.comparing import Sample, copies
 from strop.errors import UserError
 from strop.metrics.entropy import entropy
+from strop.metrics.metric import VENDI
 from strop.records import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec import SamplerSpec
+from strop.store import Folder
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
+    from strop.metrics.measure import Scorers
     from strop.store import Cell
-    from strop.studies.goals import Reader
     from strop.studies.study import Ask
-
-__all__ = ["SPACE", "Named", "Outputs", "Point", "named", "seed_of", "told_at"]
 
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
@@ -160,14 +160,15 @@ def _file(path: Path) -> dict[str, Any]:
 
 def _kind(source: str) -> Kind:
     from strop.groupeval.inputs import READERS, holds_texts
-    from strop.store.layout import RESULT, STUDY
+    from strop.store import KINDS, read_mark
 
     path = Path(source.rpartition(CELL)[0] or source)
-    if (path / STUDY).is_file():
+    mark = read_mark(path)
+    if mark is not None and mark.holds_cells:
         return "pool"
-    if (path / RESULT).is_file():
+    if mark is not None and mark.kind != "training":  # whose checkpoints are named
         raise UserError(
-            "The directory is that of a study, not a run.",
+            f"The directory is that of a {KINDS[mark.kind].words}, not a run.",
             where=source,
             expected="a checkpoint, RUN@CELL, texts, or a YAML file of a side",
             fix="name one of the runs inside it",
@@ -224,17 +225,18 @@ class Outputs:
     """Draws, scores and reads the outputs of one side."""
 
     def __init__(
-        self, ask: Ask, side: Named, model: Model | None, reader: Reader, evaluator_tokens: bool
+        self, ask: Ask, side: Named, model: Model | None, by: Scorers, evaluator_tokens: bool
     ) -> None:
-        self._ask, self.named, self.model, self._reader = ask, side, model, reader
+        self._ask, self.named, self.model, self._by = ask, side, model, by
         self.evaluator_tokens = evaluator_tokens
         self._known: dict[Any, Point] = {}
 
     @property
-    def run(self) -> Path:
+    def run(self) -> Folder:
         """Where the cells of the checkpoint lie; sides of one checkpoint share them."""
         assert self.model is not None
-        return self._ask.out / "runs" / self.model.spec.sha256[:16]
+        place = self._ask.out / "runs" / self.model.spec.sha256[:16]
+        return Folder(place, "run", self._ask.study.name)
 
     def spec(self, steps: int, **fields: Any) -> SamplerSpec:
         """The published sampler at a budget, with some fields changed."""
@@ -259,7 +261,7 @@ class Outputs:
         bench = Bench(
             self.model,
             self.run,
-            self._reader,
+            self._by,
             seed=seed,
             length=self._ask["length"],
             progress=self._ask.progress,
@@ -289,26 +291,23 @@ class Outputs:
             )
 
     def _point(self, cell: Cell, temperature: float | None) -> Point:
-        from strop.spec import OperatingPoint
+        from strop.metrics.measure import measure
+        from strop.metrics.number import Number
         from strop.store.tables import token_ids
-        from strop.studies.goals import Goal
 
         table = cell.table().slice(0, self._ask["n"])
-        n = len(table)
-        texts = table["text"].to_pylist()
-        ids = token_ids(table, cell.spec)
-        level = self._reader.statistic(Goal.of("perplexity"), cell, n)
-        vectors = self._embeddings(cell, n)
-        sampler = cell.spec.generator.sampler
+        wanted = ["perplexity", "calls", "seconds", *(["vendi"] if wants_vendi(self._ask) else [])]
+        [row] = measure([cell], wanted, self._by, outputs=(0, len(table)))
+        vectors = row.part(VENDI)
         return self._made(
-            str(OperatingPoint.of(sampler)),
-            sampler.temperature if temperature is None else temperature,
-            level.columns,
-            ids,
-            texts,
-            vectors,
-            float(table["nfe"].to_numpy().mean()),
-            float(table["seconds"].to_numpy().mean()),
+            str(row.point),
+            row.point.sampler.temperature if temperature is None else temperature,
+            row.statistic(Number.of("perplexity")).columns,
+            token_ids(table, cell.spec),
+            table["text"].to_pylist(),
+            None if vectors is None else vectors.columns["embedding"],
+            row.calls,
+            row.seconds,
         )
 
     def _texts(self) -> Point:
@@ -353,20 +352,6 @@ class Outputs:
             vendi = vendi_score(unit)
         sample = Sample(level[:, 0], level[:, 1], entropy(ids), alike)
         return Point(setting, temperature, sample, texts, calls, seconds, vendi)
-
-    def _embeddings(self, cell: Cell, n: int) -> NDArray | None:
-        if not wants_vendi(self._ask):
-            return None
-        from strop.metrics.score import score_embeddings
-
-        metric = score_embeddings(
-            cell,
-            device=self._ask["device"],
-            progress=self._ask.progress,
-            engine=self._ask.engine,
-        )
-        known = cell.score(metric)
-        return None if known is None else known.columns["embedding"][known.index < n]
 
 
 def sampler_spec(family: str, name: str, steps: int, fields: Mapping[str, Any]) -> SamplerSpec:

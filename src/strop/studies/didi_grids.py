@@ -16,8 +16,6 @@ from strop.table import Column
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["GRIDS", "STUDY"]
-
 NAME = "didi-grids"
 SOURCE = MODELS["DiDi-Instruct"].source
 GRIDS = {"guided": "didi-guided", "ancestral": "didi-ancestral"}
@@ -69,7 +67,7 @@ def _draw(result: Result) -> Figure:
             for precision, line in LINES.items():
                 key = (name, m, precision)
                 mine = sorted(
-                    (row["temperature"], row["perplexity"])
+                    (row["temperature"], row["perplexity"].value)
                     for row in rows
                     if (row["sampler"], row["steps"], row["precision"]) == key
                 )

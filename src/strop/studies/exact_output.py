@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +41,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.groupeval.judgments import Judgments
-    from strop.metrics.bootstrap import Statistic
+    from strop.stats.interval import Interval
+    from strop.stats.resample import Statistic
     from strop.store import Cell
-
-__all__ = ["AGGREGATES", "NAMES", "POLICIES", "STUDY", "Place", "saved_pools"]
 
 NAME = "exact-output"
 NAMES = ("MDLM-Small", "DiDi-Instruct")
@@ -185,28 +185,26 @@ def _run(ask: Ask) -> Result:
 
 def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
-    from strop.metrics.aggregates import statistics
     from strop.metrics.evaluator import load_evaluator
-    from strop.metrics.perplexity import score_perplexity
-    from strop.metrics.score import score_records
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.measure import Scorers, measure
+    from strop.metrics.metric import PERPLEXITY
 
-    cells, metrics = list(pools.values()), {}
-    for cell in cells:
-        score_records(cell)
-    for name in evaluators:
-        evaluator = load_evaluator(name, device=ask.engine.at_home(ask["device"]))
-        for policy in POLICIES:
-            metrics[name, policy] = score_perplexity(
-                cells, evaluator, policy, progress=ask.progress, engine=ask.engine
-            )
+    home = ask.engine.at_home(ask["device"])
+    by = Scorers(
+        [partial(load_evaluator, name, device=home) for name in evaluators],
+        POLICIES,
+        engine=ask.engine,
+        progress=ask.progress,
+    )
+    frame = measure(list(pools.values()), None, by)
     scored: Scores = {}
-    for (name, policy), metric in metrics.items():
-        refuse_unscored([Scoring(cell, metric) for cell in cells])
-        for place, cell in pools.items():
-            table = cell.score(metric)
-            assert table is not None  # nothing is missing
-            scored[place, name, policy] = statistics(table.columns)
+    # In the order in which they are scored: evaluator by evaluator, policy by policy.
+    keys = product(evaluators, POLICIES)
+    for (name, policy), metric in zip(keys, frame.asked[PERPLEXITY.name], strict=True):
+        for place, row in zip(pools, frame, strict=True):
+            part = row.part(PERPLEXITY, metric)
+            assert part is not None  # nothing is missing
+            scored[place, name, policy] = part.statistics
     return scored
 
 
@@ -218,7 +216,7 @@ def _comparisons(
     judged: Mapping[str, Judgments],
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
-    from strop.metrics.bootstrap import ratio
+    from strop.stats.resample import ratio
 
     printed = paper.table("groupeval-exact").by("steps", "sampler")
     rows = []
@@ -231,7 +229,7 @@ def _comparisons(
             found = ratio(above, below, seed=ask["seed"])
             if found is None:
                 raise UserError("No token of a cell could be scored.", where=str(pair[0]))
-            ratios[name] = {**found.as_dict(), "paper": said.get(PAPER_COLUMNS.get(name, ""))}
+            ratios[name] = {"ratio": found, "paper": said.get(PAPER_COLUMNS.get(name, ""))}
         rows.append(
             {
                 "steps": m,
@@ -253,7 +251,7 @@ def _judged(judgments: Judgments, pair: Sequence[Place], seed: int) -> dict[str,
     return {
         "geq": [row["geq_sharpened"], row["geq_standard"]],
         "ged": [row["ged_sharpened"], row["ged_standard"]],
-        **{key: row[key] for key in ("difference", "low", "high", "excludes_zero")},
+        **{key: row[key] for key in ("difference", "excludes_zero")},
     }
 
 
@@ -369,14 +367,10 @@ def _quality(
 
 def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[str]) -> Table:
     columns = [Column("steps", "M"), Column("setting")]
-    columns += [
-        Column(f"ratio {one}", one, digits=3, ends=(f"low {one}", f"high {one}"))
-        for one in evaluators
-    ]
+    columns += [Column(f"ratio {one}", one, digits=3) for one in evaluators]
     for judge in facts["judges"]:
-        ends = (f"low {judge}", f"high {judge}")
         label = f"GEQ {judge}"
-        columns.append(Column(f"GEQ difference {judge}", label, digits=3, ends=ends, signed=True))
+        columns.append(Column(f"GEQ difference {judge}", label, digits=3, signed=True))
         columns += [
             Column(f"GED {i + 1} {judge}", f"GED {n}", digits=3) for i, n in enumerate(names)
         ]
@@ -390,11 +384,9 @@ def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     line: dict[str, Any] = {"steps": row["steps"], "setting": row["setting"]}
     for name, one in row["ratios"].items():
-        line |= {f"ratio {name}": one["value"], f"low {name}": one["low"]}
-        line |= {f"high {name}": one["high"], f"paper {name}": one["paper"]}
+        line |= {f"ratio {name}": one["ratio"], f"paper {name}": one["paper"]}
     for judge, one in row["judged"].items():
         line |= {f"GEQ difference {judge}": one["difference"]}
-        line |= {f"low {judge}": one["low"], f"high {judge}": one["high"]}
         line |= {f"GED {i + 1} {judge}": value for i, value in enumerate(one["ged"])}
     return line
 
@@ -410,11 +402,11 @@ def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
                 Column("sampler", "setting"),
                 Column("gpt2_large_ratio", "gpt2-large", digits=3),
                 Column("qwen_ratio", "Qwen3-8B-Base", digits=3),
-                Column("difference", "GEQ", digits=3, ends=("low", "high"), signed=True),
+                Column("difference", "GEQ", digits=3, signed=True),
                 Column("ged_mdlm", "GED MDLM", digits=3),
                 Column("ged_didi", "GED DiDi-Instruct", digits=3),
             ),
-            said,
+            list(map(paper.with_interval, said)),
         )
     ranks = {(one["policy"], one["aggregate"]): one["spearman"] for one in facts["agreement"]}
     claim = facts["claims"]["evaluators_spearman"]
@@ -466,8 +458,8 @@ def _draw(result: Result) -> Figure:
     places = list(range(len(rows)))
     first, second = result.asked["names"]
     evaluators = result.asked["evaluators"]
-    ratios = {name: [row["ratios"][name] for row in rows] for name in evaluators}
-    _bars(left, ratios, "value", (BLUE, GREEN))
+    ratios = {name: [row["ratios"][name]["ratio"] for row in rows] for name in evaluators}
+    _bars(left, ratios, (BLUE, GREEN))
     left.axvline(1, color=GREY, lw=0.8)
     left.set(xlabel=f"perplexity, {first} over {second}", xscale="log")
     ticks = log_ticks(*left.get_xlim())
@@ -475,8 +467,8 @@ def _draw(result: Result) -> Figure:
     left.minorticks_off()
     left.set_yticks(places, [f"{row['steps']:,} {row['setting']}" for row in rows])
     left.invert_yaxis()
-    judged = {judge: [row["judged"][judge] for row in rows] for judge in judges}
-    _bars(right, judged, "difference", (ORANGE, PURPLE, GREY))
+    judged = {judge: [row["judged"][judge]["difference"] for row in rows] for judge in judges}
+    _bars(right, judged, (ORANGE, PURPLE, GREY))
     right.axvline(0, color=GREY, lw=0.8)
     right.set(xlabel=f"GEQ, {first} minus {second}")
     for one in (left, right):
@@ -485,9 +477,7 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _bars(
-    axes: Axes, groups: Mapping[str, Sequence[Any]], value: str, colours: Sequence[str]
-) -> None:
+def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequence[str]) -> None:
     """Values with their intervals, one below the other; groups a little apart."""
     from strop.figures import errors
 
@@ -495,9 +485,9 @@ def _bars(
         shift = 0.18 * (number - (len(groups) - 1) / 2)
         look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.0}
         axes.errorbar(
-            [one[value] for one in found],
+            [one.value for one in found],
             [place + shift for place in range(len(found))],
-            xerr=errors(found, value),
+            xerr=errors(found),
             color=colours[number % len(colours)],
             label=name,
             **look,
@@ -511,13 +501,12 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
     for row in result.facts["comparisons"]:
         where = {"steps": row["steps"], "setting": row["setting"]}
         for name, one in row["ratios"].items():
-            ends = {"measured": one["value"], "low": one["low"], "high": one["high"]}
-            rows.append({**where, "by": name, "paper": one["paper"], **ends})
+            told = {"paper": one["paper"], "measured": one["ratio"]}
+            rows.append({**where, "by": name, **told})
         if row["paper"]:
             rows.append({**where, "by": "GEQ GPT-OSS (paper)", "paper": row["paper"]["difference"]})
         for judge, one in row["judged"].items():
-            ends = {"measured": one["difference"], "low": one["low"], "high": one["high"]}
-            rows.append({**where, "by": f"GEQ {judge} (here)", **ends})
+            rows.append({**where, "by": f"GEQ {judge} (here)", "measured": one["difference"]})
     rows = [{"paper": None, "measured": None, **row} for row in rows]
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ, MDLM minus DiDi-Instruct"
     return beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)

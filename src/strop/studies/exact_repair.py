@@ -13,8 +13,6 @@ from strop.studies.paper import Item
 from strop.studies.study import Ask, Result, Sources, Study
 from strop.table import Column, Table
 
-__all__ = ["STUDY"]
-
 NAME = "exact-repair"
 NOTE = (
     "The paper gives the shapes, their counts and the Dirichlet concentrations of its 280 targets, "

@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 
     from strop.checkpoints.config import DiTShape
 
-__all__ = [
-    "CHECKPOINTS",
-    "MODELS",
-    "PROTOCOL",
-    "Contender",
-    "named_sources",
-    "run_folder",
-    "small_checkpoints",
-    "small_didi",
-    "small_duo",
-    "small_sedd",
-    "smoke_sources",
-]
-
 CHECKPOINTS = "checkpoints"
 """Where a smoke run keeps the checkpoints that it makes."""
 STANDARD: dict[str, Any] = {}

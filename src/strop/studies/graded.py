@@ -14,26 +14,15 @@ if TYPE_CHECKING:
     from strop.denoisers.base import Denoiser
     from strop.exam.grading import Grader
 
-__all__ = [
-    "GRADED",
-    "RIGHT",
-    "RIGHT_BY_SEED",
-    "TASK_NOTE",
-    "accuracies",
-    "grader_of",
-    "right_answers",
-]
-
 RIGHT, RIGHT_BY_SEED = "right", "right_by_seed"
 GRADED = (
-    Column("accuracy", percent=True, digits=3, ends=("accuracy_low", "accuracy_high")),
+    Column("accuracy", percent=True, digits=3),
     Column(
         "gain",
         "minus no cache",
         percent=True,
         signed=True,
         digits=3,
-        ends=("gain_low", "gain_high"),
         help="Accuracy minus that without a cache, over the same problems.",
     ),
 )
@@ -49,11 +38,11 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
         return None
     from strop.exam.asking import candidate_of, decided
     from strop.exam.grading import Grader
-    from strop.tasks import TASKS, find_box
+    from strop.tasks import TASKS, ready
 
     task, candidate = TASKS[ask["task"]], candidate_of(model, ask.sources[0], None, None)
     ask.note(decided(candidate))
-    return Grader(task, candidate, find_box() if task.sandboxed else None)
+    return Grader(task, candidate, ready(task))
 
 
 def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.float64]:
@@ -74,11 +63,7 @@ def accuracies(
     mine: NDArray[np.float64], plain: NDArray[np.float64], *, same: bool = False
 ) -> dict[str, Any]:
     """Accuracy with its interval, and its paired difference from no cache."""
-    from strop.metrics.bootstrap import intervals, mean
+    from strop.stats.resample import intervals, mean
 
     wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
-    row: dict[str, Any] = {"gain": None}
-    for name, one in intervals(wanted).items():
-        row |= {name: one and one.value, f"{name}_low": one and one.low}
-        row |= {f"{name}_high": one and one.high}
-    return row
+    return {"gain": None, **intervals(wanted)}

@@ -27,16 +27,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = [
-    "LAMBDAS",
-    "STEPS",
-    "MarkovRow",
-    "MarkovStudy",
-    "draw",
-    "run_markov_study",
-    "save",
-]
-
 STEPS = (4, 16, 64, 256, 1024)
 LAMBDAS = (0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
 
@@ -126,7 +116,7 @@ def run_markov_study(
     import numpy as np
 
     from strop.denoisers.markov import MarkovDenoiser
-    from strop.generate import sample
+    from strop.draw import sample
     from strop.theory.chain import random_chain
     from strop.theory.collisions import clipped_masses
 

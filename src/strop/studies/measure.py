@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,33 +20,10 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.groupeval.judgments import Judgments
     from strop.metrics.causal import Evaluator
-    from strop.metrics.guard import Guard
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Frame, Measured
+    from strop.metrics.measure import Scorers
     from strop.prompts import Canvases
-    from strop.store import Cell
-
-__all__ = [
-    "GROUP",
-    "POINT_COLUMNS",
-    "SHARPENED",
-    "TEMPERATURES",
-    "Points",
-    "budgets",
-    "canvases_of_ask",
-    "cell_table",
-    "check_groups",
-    "draw",
-    "fitting",
-    "guard_notes",
-    "judge_texts",
-    "load",
-    "measure_cells",
-    "named_points",
-    "points",
-    "score",
-    "standard",
-    "texts_of",
-]
+    from strop.store import Cell, Folder
 
 TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 """The paper's sweep."""
@@ -60,7 +38,7 @@ POINT_COLUMNS = (
 )
 MEASURED_COLUMNS = (
     Column("outputs", "n"),
-    Column("perplexity", ends=("low", "high"), mark="mark"),
+    Column("perplexity", mark="mark"),
     Column("entropy", unit="nats", digits=3),
     Column("guard", help="On which side of the entropy guard it lies."),
 )
@@ -220,7 +198,7 @@ def draw(
     ask: Ask,
     model: Model,
     cells: Sequence[tuple[int, OperatingPoint]],
-    out: Path,
+    out: Path | Folder,
     *,
     n: int | Sequence[int] | None = None,
     seed: int | None = None,
@@ -234,9 +212,9 @@ def draw(
             return drawn
         model = model.loaded
     from strop.denoisers.base import usable_length
-    from strop.generate import sample_cells
+    from strop.draw import sample_cells
     from strop.metrics.guard import held_out_guard
-    from strop.store import Run
+    from strop.store import Folder, Run
 
     given = ask.values.get("held_out")
     if given is not None:  # a file that cannot be read is better found before hours of work
@@ -248,7 +226,7 @@ def draw(
         seed=root,
         length=ask.values.get("length"),
         canvases=canvases_of_ask(ask, model),
-        out=out,
+        out=out if isinstance(out, Folder) else Folder(out, "run", ask.study.name),
         force=bool(ask.values.get("force")),
         progress=ask.progress,
         engine=ask.engine,
@@ -260,7 +238,7 @@ def _finished(
     ask: Ask,
     model: Late,
     cells: Sequence[tuple[int, OperatingPoint]],
-    out: Path,
+    out: Path | Folder,
     n: int | Sequence[int],
     seed: int,
 ) -> list[Cell] | None:
@@ -271,13 +249,12 @@ def _finished(
     """
     from strop.spec import CellSpec, GeneratorSpec
     from strop.store import Run
-    from strop.store.layout import STUDY
 
     said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
     length = ask.values.get("length") or model.facts["length"]
     samplers = [point.at(steps) for steps, point in cells]
     dense = any(one.implementation == "dense" for one in samplers)
-    if any(said) or dense or not (out / STUDY).is_file():
+    if any(said) or dense or not _marked(out):
         return None
     wanted = {}
     counts = [n] * len(samplers) if isinstance(n, int) else n
@@ -295,6 +272,17 @@ def _finished(
     return here if complete else None
 
 
+def _marked(out: str | os.PathLike[str]) -> bool:
+    """Whether a run says what was asked of it; one whose mark is lost or damaged gets it again."""
+    from strop.store import Run
+    from strop.store.documents import Damaged
+
+    try:
+        return Run(out).mark is not None
+    except Damaged:
+        return False
+
+
 def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     """What the outputs answer, where a study takes prompts and was given some."""
     given = ask.values.get("prompts")
@@ -307,54 +295,56 @@ def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     )
 
 
+def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any) -> Scorers:
+    """Who scores what a study measures: by default the evaluator that was asked for."""
+    from strop.metrics.measure import Scorers
+
+    named = ask.values.get("span")
+    load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
+    return Scorers(
+        evaluators=load,
+        engine=ask.engine,
+        progress=ask.progress,
+        device=ask["device"],
+        **({} if named is None else {"spans": (named,)}),
+        **more,
+    )
+
+
+def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:
+    return lambda: evaluator
+
+
 def score(
     ask: Ask,
     model: Model,
     cells: Sequence[Cell],
     evaluators: Sequence[Evaluator] | None = None,
-) -> list[Measured]:
+) -> Frame:
     """Score cells of one run, and read them under one guard."""
-    from strop.metrics.measured import measured_cell
-    from strop.metrics.perplexity import score_perplexity
-    from strop.metrics.score import score_records
-    from strop.metrics.score_desk import Scoring, refuse_unscored
+    from strop.metrics.guard import guard_of
+    from strop.metrics.measure import measure
     from strop.store import Run
 
-    for cell in cells:
-        score_records(cell)
-    metrics = [
-        score_perplexity(cells, one, ask["span"], progress=ask.progress, engine=ask.engine)
-        for one in ([ask.evaluator] if evaluators is None else evaluators)
-    ]
-    for metric in metrics:  # others may not have scored their part yet
-        refuse_unscored([Scoring(cell, metric) for cell in cells])
-    guard = _guard(ask, model, Run(cells[0].path.parents[1]), cells[0])
-    return [measured_cell(cell, guard) for cell in cells]
-
-
-def _guard(ask: Ask, model: Model, run: Any, cell: Cell) -> Guard:
-    """Of the texts that were given, as this checkpoint reads them; kept for later readers."""
-    from dataclasses import asdict
-
-    from strop.metrics.guard import held_out_guard, run_guard
-
-    given = ask.values.get("held_out")
-    if given is None:
-        return run_guard(run, cell.spec.generator)
-    found = held_out_guard(Path(given), cell.spec.generator.length, model)
-    run.keep_guard(asdict(found))
-    return found
+    held_out = ask.values.get("held_out")
+    guard = guard_of(
+        cells[0].spec.generator,
+        Run(cells[0].path.parents[1]),
+        held_out=None if held_out is None else Path(held_out),
+        vocabulary=model,
+    )
+    return measure(cells, None, scorers(ask, evaluators), guard=guard)
 
 
 def measure_cells(
     ask: Ask,
     source: str,
     cells: Sequence[tuple[int, OperatingPoint]],
-    out: Path,
+    out: Path | Folder,
     *,
     n: int | Sequence[int] | None = None,
     model: Model | None = None,
-) -> list[Measured]:
+) -> Frame:
     """Draw and score one checkpoint's cells, in the order in which they are asked for."""
     model = load(ask, source) if model is None else model
     return score(ask, model, draw(ask, model, cells, out, n=n))
@@ -362,7 +352,7 @@ def measure_cells(
 
 def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     """What is to be said of the guards and of small pools, each once."""
-    from strop.metrics.measured import SMALL
+    from strop.metrics.frame import SMALL
 
     found = list(found)
     told = dict.fromkeys(str(one.guard) for one in found)

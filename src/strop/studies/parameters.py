@@ -8,28 +8,6 @@ from strop.assets import EVALUATOR
 from strop.spec import MOST_STEPS, SEED_LIMIT
 from strop.studies.study import SAME, Parameter
 
-__all__ = [
-    "ANSWERING",
-    "AXES",
-    "CHAT",
-    "DEVICE",
-    "DRAWN",
-    "DTYPE",
-    "ENGINE",
-    "FORCE",
-    "HELD_OUT",
-    "LENGTH",
-    "POINTED",
-    "PROMPTS",
-    "SAMPLER",
-    "SCORED",
-    "SEED",
-    "SPAN",
-    "evaluator",
-    "outputs",
-    "steps",
-]
-
 
 def steps(*default: int, smoke: Any = SAME) -> Parameter:
     """The budgets."""

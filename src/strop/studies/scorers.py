@@ -15,34 +15,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from strop.errors import UserError
-from strop.metrics.bootstrap import mean
-from strop.metrics.metric import Aggregate, Metric
+from strop.metrics.metric import GEQ
 from strop.studies.measure import GROUP, PROFILE
-from strop.table import Column
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers import Model
+    from strop.metrics.measure import Scorer
     from strop.metrics.score import Outputs
     from strop.progress import Progress
     from strop.prompts import Canvases
     from strop.spec import MetricSpec
     from strop.store import Cell
-    from strop.studies.goals import Scorer
-
-__all__ = ["GEQ", "TaskSide", "check_judge", "judge_scorer", "task_side"]
-
-GEQ = Metric(
-    "geq",
-    (
-        Aggregate(
-            Column("geq", "GEQ", help="Mean quality of an output by a judge, 0 to 10.", digits=3),
-            lambda columns, _: mean(columns["geq"]),
-        ),
-    ),
-    needs_text=True,
-)
 
 
 @dataclass(frozen=True)
@@ -60,11 +45,11 @@ def task_side(
     """The problems as the model reads them, and who grades its responses."""
     from strop.exam.asking import candidate_of, canvases_of_task
     from strop.exam.grading import grade_cell, task_metric
-    from strop.tasks import TASKS, find_box
+    from strop.tasks import TASKS, ready
 
     task = TASKS.find(name, where="`task`")
     candidate = candidate_of(model, model.source, None, None)
-    box = find_box() if task.sandboxed else None
+    box = ready(task)
     canvases = canvases_of_task(model, candidate, task, task.length if length is None else length)
 
     def score(cell: Cell) -> MetricSpec:

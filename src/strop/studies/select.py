@@ -22,8 +22,6 @@ from typing import Any, Literal
 from strop.errors import UserError, unknown_name
 from strop.spec import OperatingPoint
 
-__all__ = ["RULES", "Candidate", "Pick", "Rule", "Selection", "select"]
-
 Rule = Literal["frozen", "sharpest", "per-budget"]
 RULES: tuple[Rule, ...] = ("frozen", "sharpest", "per-budget")
 

@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.exam import Results
 
-__all__ = [
-    "CAUSAL",
-    "DIFFUSION",
-    "FOLDER",
-    "MODES",
-    "PAPER_TASKS",
-    "PROTOCOLS",
-    "SITTING",
-    "Sat",
-    "sit",
-]
-
 FOLDER = "tasks"
 PAPER_TASKS = ("gsm8k", "humaneval")
 BLOCK = 32
@@ -119,15 +107,13 @@ def sit(
 def _ready(ask: Ask, tasks: Sequence[str]) -> None:
     """Find every checkpoint, and a sandbox where one is needed, before hours of work."""
     from strop.checkpoints.checkpoint import locate
-    from strop.tasks import TASKS, find_box
-    from strop.tasks.trial import probe
+    from strop.tasks import TASKS, ready
 
     for source in ask.sources:
         locate(source, None)
-    if any(TASKS.find(task, where="`task`").sandboxed for task in tasks):
-        probe(find_box(unsafe_run=ask["unsafe_run"]))
-        if ask["unsafe_run"]:
-            ask.note("warning: programs of the models run without a sandbox, as you")
+    boxes = [ready(TASKS.find(t, where="`task`"), unsafe_run=ask["unsafe_run"]) for t in tasks]
+    if any(boxes) and ask["unsafe_run"]:
+        ask.note("warning: programs of the models run without a sandbox, as you")
 
 
 def _folder(ask: Ask, task: str) -> Path:

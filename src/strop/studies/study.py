@@ -8,6 +8,7 @@ else it found. A new file in this folder with a `STUDY` is a new study; a script
 
 from __future__ import annotations
 
+import json
 import pkgutil
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,32 +19,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.engine import Engine
-from strop.engine.hire import keeping
+from strop.engine.workers import keep_workers
 from strop.errors import UserError, unknown_name, whole_number
 from strop.progress import Progress
 from strop.registry import Registry
+from strop.stats.interval import plain, revived
 from strop.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.metrics.causal import Evaluator
-    from strop.metrics.measured import Measured
+    from strop.metrics.frame import Measured
     from strop.store import StudyFolder
     from strop.studies.paper import Item
-
-__all__ = [
-    "SMOKE_NOTE",
-    "STUDIES",
-    "Ask",
-    "Parameter",
-    "Result",
-    "Sources",
-    "Study",
-    "find",
-    "run",
-    "studies",
-]
 
 Kind = Literal[
     "int", "float", "text", "flag", "path", "ints", "floats", "words", "counts", "axes", "many"
@@ -151,6 +140,12 @@ class Ask:
         """Where its work runs."""
         return Engine.of(*(self.values.get(name) for name in ASIDE[2:]))
 
+    def given(self) -> dict[str, Any]:
+        """For the mark: what was asked, as far as it is known without loading anything."""
+        values = {k: v for k, v in self.values.items() if k not in ASIDE and v is not None}
+        asked = {"checkpoints": self.sources, **values, "smoke": self.smoke}
+        return json.loads(json.dumps(asked, default=str))
+
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
         shown = {
@@ -186,7 +181,7 @@ class Result:
         """For JSON."""
         return {
             "asked": dict(self.asked),
-            **self.facts,
+            **plain(self.facts),
             **self.table.document(),
             "tables": {name: table.document() for name, table in self.more.items()},
             "notes": list(self.notes),
@@ -197,12 +192,12 @@ class Result:
     def read(cls, document: Mapping[str, Any]) -> Result:
         """What `document` wrote."""
         known = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
-        known.add("missing")
+        known |= {"missing", "format", "study", "command"}
         return cls(
             asked=document["asked"],
             table=Table.read(document),
             more={name: Table.read(one) for name, one in document["tables"].items()},
-            facts={k: v for k, v in document.items() if k not in known},
+            facts={k: revived(v) for k, v in document.items() if k not in known},
             notes=tuple(document["notes"]),
             missing=document["missing"],
         )
@@ -225,10 +220,8 @@ class Study:
     """The paper's tables and figures that it measures."""
     runs: tuple[str, ...] = ()
     """Run directories inside its own; empty where its cells are files."""
-    own_folder: bool = True
-    """Whether its directory is a study's; the audit's is a run's."""
-    verb: bool = False
-    """Whether it is `strop NAME` although its directory is a study's."""
+    kind: str = "study"
+    """Of its directory; one of another kind is made by a verb of its own, `strop NAME`."""
     next: Callable[[Ask], str] = lambda ask: (
         f"strop report {quoted(ask.out)} -o {quoted(ask.out)}.html"
     )
@@ -238,6 +231,9 @@ class Study:
     """Refuses what does not go together, before anything is loaded or written."""
     beside_cells: Callable[[Result, Sequence[Measured]], tuple[Table, Figure | None]] | None = None
     """What it says beside the cells of a run, for the page that shows both."""
+    stamp: Callable[[Ask], Mapping[str, Any]] | None = None
+    """All that its answer depends on, if that can be told without loading anything: the same
+    command is then answered from disk at once."""
     version: str | None = None
     """Of a study of your own: another one where it measures something else. None is built in."""
 
@@ -351,37 +347,44 @@ def run(
 
 def carry_out(ask: Ask) -> Result:
     """Run what was asked, and write the result, its table and its figure."""
-    with keeping():  # a study draws and scores many times
+    with keep_workers():  # a study draws and scores many times
         return _carried_out(ask)
 
 
 def _carried_out(ask: Ask) -> Result:
     record = ask.study
-    if not record.own_folder:
-        return _versioned(record, record.run(ask))
     from strop.store import StudyFolder
 
     force = bool(ask.values.get("force"))
-    with StudyFolder.open(
-        ask.out,
-        record.name,
-        runs=record.runs,
-        force=force,
-        version=record.version,
-        together=ask.engine.shard is not None,
-    ) as folder:
-        result = _versioned(record, record.run(replace(ask, folder=folder)))
+    folder = StudyFolder(
+        ask.out, record.kind, record.name, version=record.version, inside=record.runs
+    )
+    command = None if record.stamp is None else record.stamp(ask)
+    with folder.writing(ask.given(), force=force, together=ask.engine.shard is not None):
+        known = None if force or command is None else _answered(folder, command)
+        if known is not None:
+            return known
+        result = record.run(replace(ask, folder=folder))
+        if record.version is not None:  # which version of a plug-in was asked
+            result = replace(result, asked={**result.asked, "version": record.version})
         if record.draw is not None:
             from strop.figures import write_figure
 
             draw = record.draw
             write_figure(lambda: draw(result), folder.figures())
-        folder.finish(result.document(), result.table.csv())
+        stamped = {} if command is None else {"command": command}
+        folder.finish({**result.document(), **stamped}, result.table.csv())
     return result
 
 
-def _versioned(record: Study, result: Result) -> Result:
-    """Which version of a study of somebody else's was asked."""
-    if record.version is None:
-        return result
-    return replace(result, asked={**result.asked, "version": record.version})
+def _answered(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
+    """What the same command found, if it came to an end."""
+    from strop.store import study_result
+
+    try:
+        document = study_result(folder.path)
+        if document is None or document["command"] != command:
+            return None
+        return Result.read(document)
+    except (UserError, KeyError, TypeError):
+        return None  # what it was made from is there, and the answer follows from it

@@ -11,31 +11,47 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
+from strop.metrics.metric import CALLS, GEQ, SECONDS
+from strop.metrics.number import Number
 from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import Statistic
+from strop.store import Folder
 from strop.studies import parameters
 from strop.studies.audit import write_selection
-from strop.studies.goals import Goal, Reader, limit
-from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, standard
-from strop.studies.scorers import GEQ, check_judge, judge_scorer, task_side
+from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.studies.scorers import check_judge, judge_scorer, task_side
 from strop.studies.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
 from strop.studies.tune_result import Gain, as_result, as_yaml, selected
-from strop.studies.tuned import BUDGET, FOLDER, USUAL, Bench, Search, Tuned, side_space, tuned
+from strop.studies.tuned import (
+    BUDGET,
+    FOLDER,
+    USUAL,
+    Bench,
+    Search,
+    Tuned,
+    limit,
+    side_space,
+    tuned,
+)
 from strop.tasks import TASKS
-from strop.tuning.race import Bounds, Rules, bounds
+from strop.tuning.race import Rules
 from strop.tuning.space import parse
 from strop.version import __version__
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.guard import Guard
+    from strop.metrics.measure import Scorers
     from strop.prompts import Canvases
     from strop.store import Cell
 
@@ -52,7 +68,7 @@ MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 
 def _check(ask: Ask) -> None:
     ask.engine.refuse_shard("A search")
-    goal = Goal.of(_objective(ask))
+    objective = Number.resampled(_objective(ask))
     for one in ask["constraint"] or ():
         limit(one)
     axes = parse(ask["space"] or USUAL)
@@ -103,8 +119,8 @@ def _check(ask: Ask) -> None:
             got=ask["tolerance"],
             expected="a number from 0 and below 1, such as 0.02",
         )
-    if goal.record is None and not ask["constraint"] and not ask["guard"]:
-        raise UserError("The cheapest sampler is no goal.", where="`objective`", got=goal.name)
+    if objective.record in (CALLS, SECONDS) and not ask["constraint"] and not ask["guard"]:
+        raise UserError("The cheapest sampler is no goal.", where="`objective`", got=objective.name)
     if ask["steps"] and len(ask["steps"]) > 1 and any(one.name == "steps" for one in axes):
         raise UserError(
             "Steps are both an axis and several budgets.", where="`space`", fix="leave one out"
@@ -112,28 +128,27 @@ def _check(ask: Ask) -> None:
 
 
 def _run(ask: Ask) -> Result:
-    done = _answered(ask)
-    if done is not None:
-        return done
+    from strop.disk import write
+    from strop.draw import sample_cells
+
     model = load(ask, ask.sources[0])
-    canvases, scorers, start = canvases_of_ask(ask, model), {}, 0
+    canvases, own, start = canvases_of_ask(ask, model), {}, 0
     if ask["task"] is not None:
         side = task_side(model, ask["task"], ask["length"], ask.progress)
-        canvases, scorers["task"] = side.canvases, side.scorer
+        canvases, own["task"] = side.canvases, side.scorer
         start = _unseen(ask, side.problems)
     if ask["force"]:
-        _start_anew(ask, model, canvases)
+        sample_cells(model, [], n=[], out=ask.folder or ask.out, canvases=canvases, force=True)
     guard = _guard(ask, model, canvases)
     if _asks_for(ask, GEQ.name):
-        scorers[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
-    reader = Reader(lambda: ask.evaluator, ask["span"], ask.progress, scorers, ask.engine)
-    chosen = _search(ask, model, canvases, guard, reader)
+        own[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
+    by = scorers(ask, own=own)
+    chosen = _search(ask, model, canvases, guard, by)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    gains = _gains(ask, model, canvases, reader, chosen, digest, start)
-    result = as_result(ask, model, guard, Goal.of(_objective(ask)), gains)
-    _write(ask, gains, result)
-    return result
+    gains = _gains(ask, model, canvases, by, chosen, digest, start)
+    write(ask.out / YAML, as_yaml(gains))
+    return as_result(ask, model, guard, Number.of(_objective(ask)), gains)
 
 
 def _objective(ask: Ask) -> str:
@@ -160,7 +175,7 @@ def _unseen(ask: Ask, problems: int) -> int:
 
 
 def _search(
-    ask: Ask, model: Model, canvases: Canvases | None, guard: Guard, reader: Reader
+    ask: Ask, model: Model, canvases: Canvases | None, guard: Guard, by: Scorers
 ) -> dict[str, tuple[SamplerSpec, Tuned]]:
     """By budget: the standard sampler there, and what was found."""
     family = model.spec.family
@@ -187,14 +202,14 @@ def _search(
             model,
             None,
             space,
-            out=ask.out,
+            out=ask.folder or ask.out,
             budget=ask["budget"],
             search=search,
             guard=guard,
             seed=ask["seed"],
             length=ask["length"],
             canvases=canvases,
-            reader=reader,
+            by=by,
             progress=ask.progress,
         )
         if len(own) > len(axes) and result.sampler.steps == number:
@@ -215,34 +230,21 @@ def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
 
 def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
     """Of the texts that were given, of the run, or the default."""
-    from dataclasses import asdict
-
-    from strop.metrics.guard import held_out_guard, run_guard
+    from strop.metrics.guard import guard_of
     from strop.store import Run
     from strop.studies.tuned import plain_generator
 
-    generator = plain_generator(model, ask["length"], canvases)
     given = ask["held_out"]
-    if given is None:
-        return run_guard(Run(ask.out), generator)
-    found = held_out_guard(Path(given), generator.length, model)
-    Bench(model, ask.out, Reader(None), length=ask["length"], canvases=canvases).cells(())
-    Run(ask.out).keep_guard(asdict(found))
-    return found
-
-
-def _start_anew(ask: Ask, model: Model, canvases: Canvases | None) -> None:
-    """Remove what an earlier search left, outputs included."""
-    import shutil
-
-    from strop.generate import sample_cells
-    from strop.store.layout import FRESH, SELECTION, TUNE
-
-    sample_cells(model, [], n=[], out=ask.out, canvases=canvases, force=True)
-    for name in (TUNE, SELECTION, YAML, "tune.svg", "tune.png"):
-        (ask.out / name).unlink(missing_ok=True)
-    for name in (FOLDER, FRESH):
-        shutil.rmtree(ask.out / name, ignore_errors=True)
+    if given is not None:  # the run that keeps it must be there
+        Bench(
+            model, ask.folder or ask.out, scorers(ask), length=ask["length"], canvases=canvases
+        ).cells(())
+    return guard_of(
+        plain_generator(model, ask["length"], canvases),
+        Run(ask.out),
+        held_out=None if given is None else Path(given),
+        vocabulary=model,
+    )
 
 
 # ---------------------------------------------------------------- fresh outputs
@@ -252,7 +254,7 @@ def _gains(
     ask: Ask,
     model: Model,
     canvases: Canvases | None,
-    reader: Reader,
+    by: Scorers,
     chosen: Mapping[str, tuple[SamplerSpec, Tuned]],
     digest: str,
     start: int,
@@ -266,8 +268,8 @@ def _gains(
     span = (start, start + ask["fresh_n"])
     bench = Bench(
         model,
-        ask.out / FRESH / digest[:16],
-        reader,
+        Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
+        by,
         seed=(ask["seed"] + 1) % SEED_LIMIT,
         length=ask["length"],
         canvases=canvases,
@@ -278,47 +280,50 @@ def _gains(
     specs = list(dict.fromkeys(both))
     cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
     return [
-        _gain(ask, reader, words, one, (cells[plain], cells[one.sampler]), span)
+        _gain(ask, by, words, one, (cells[plain], cells[one.sampler]), span)
         for words, (plain, one) in chosen.items()
     ]
 
 
 def _gain(
     ask: Ask,
-    reader: Reader,
+    by: Scorers,
     words: str,
     chosen: Tuned,
     cells: tuple[Cell, Cell],
     span: tuple[int, int],
 ) -> Gain:
-    goal, (start, n) = Goal.of(_objective(ask)), span
-    plain, mine = (reader.statistic(goal, cell, n, start) for cell in cells)
+    from strop.metrics.measure import measure
+
+    goal = Number.of(_objective(ask))
+    names = dict.fromkeys([goal.name, *(one.name for one in chosen.limits), CALLS.name])
+    standard_row, row = measure(cells, list(names), by, outputs=span)
+    plain, mine = standard_row.statistic(goal), row.statistic(goal)
     limits = []
     for one in chosen.limits:
-        found = bounds(reader.statistic(Goal.of(one.name), cells[1], n, start), LEVEL)
+        found = jackknife(row.statistic(Number.of(one.name)), LEVEL)
         limits.append((str(one), found, one.side_of(found)))
     gain = None
     if cells[0].id != cells[1].id:
-        gain = bounds(plain, LEVEL, mine, log=True) if goal.log else bounds(mine, LEVEL, plain)
-    calls = reader.statistic(Goal.of("calls"), cells[1], n, start).value
+        gain = (
+            jackknife(plain, LEVEL, mine, log=True) if goal.log else jackknife(mine, LEVEL, plain)
+        )
     return Gain(
         words,
         chosen,
-        n - start,
-        _raised(bounds(mine, LEVEL, log=goal.log), goal.log),
-        _raised(bounds(plain, LEVEL, log=goal.log), goal.log),
-        None if gain is None else _raised(gain, goal.log),
+        row.outputs,
+        _value(mine, goal),
+        _value(plain, goal),
+        gain.exp() if gain is not None and goal.log else gain,
         tuple(limits),
         goal.log,
-        calls,
+        row.statistic(Number.of(CALLS.name)).value,
     )
 
 
-def _raised(found: Bounds, log: bool) -> Bounds:
-    """What was compared by logarithms, as it is."""
-    if not log:
-        return found
-    return Bounds(*(math.exp(min(end, 700.0)) for end in (found.value, found.low, found.high)))
+def _value(found: Statistic, goal: Number) -> Interval:
+    """With the interval of its logarithm, where that is what is compared."""
+    return jackknife(found, LEVEL, log=True).exp() if goal.log else jackknife(found, LEVEL)
 
 
 # ---------------------------------------------------------------- writing it
@@ -340,41 +345,6 @@ def _stamps(place: Path) -> list[list[Any]]:
         return []
     files = sorted(place.rglob("*")) if place.is_dir() else [place]
     return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
-
-
-def _answered(ask: Ask) -> Result | None:
-    """What the same command found, if it came to an end."""
-    from strop.store.documents import parsed
-    from strop.store.layout import TUNE
-
-    if ask["force"]:
-        return None
-    try:
-        document = parsed(ask.out / TUNE)
-        if document["command"] != _command(ask):
-            return None
-        return Result.read(document)
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None  # the outputs are there, and the answer follows from them
-
-
-def _write(ask: Ask, gains: Sequence[Gain], result: Result) -> None:
-    from strop.disk import write
-    from strop.figures import write_figure
-    from strop.store import FORMAT
-    from strop.store.documents import as_json
-    from strop.store.layout import TUNE
-
-    write(ask.out / YAML, as_yaml(gains))
-    write_figure(lambda: draw_figure(result), [ask.out / f"tune.{kind}" for kind in ("svg", "png")])
-    # Last: it says that the search is complete.
-    document = {
-        "format": FORMAT,
-        "study": STUDY.name,
-        **result.document(),
-        "command": _command(ask),
-    }
-    write(ask.out / TUNE, as_json(document))
 
 
 STUDY = Study(
@@ -452,7 +422,8 @@ STUDY = Study(
     run=_run,
     draw=draw_figure,
     check=_check,
-    own_folder=False,
+    kind="search",
+    stamp=_command,
     next=lambda ask: (
         f"strop sample {quoted(Path(ask.sources[0]))} --spec {quoted(ask.out / YAML)} "
         f"-n 128 -o {quoted(ask.out)}-outputs"

@@ -13,43 +13,36 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
 from strop.metrics.metric import ENTROPY
+from strop.metrics.number import Number
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import GeneratorSpec, SamplerSpec
-from strop.studies.goals import Goal, Reader, limit
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
 from strop.studies.measure import fitting
-from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
+from strop.tuning.race import Arm, Drawn, Limit, Race, Rules
 from strop.tuning.space import Axis, Space
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.causal import Evaluator
     from strop.metrics.guard import Guard
+    from strop.metrics.measure import Scorers
     from strop.progress import Progress
     from strop.prompts import Canvases
     from strop.spec import SpanPolicy
 
-__all__ = [
-    "BUDGET",
-    "USUAL",
-    "Bench",
-    "Search",
-    "Tried",
-    "Tuned",
-    "plain_generator",
-    "side_space",
-    "tuned",
-]
-
 BUDGET = 512
 USUAL = ("temperature=0.6:1.1", "precision=float64,float32")
 """The space where none is given."""
+LIMIT = re.compile(r"\s*([a-z][a-z0-9._-]*)\s*(>=|<=)\s*(\S+)\s*")
 FOLDER = "tune"
 """Of a run: where Optuna's journal lies."""
 
@@ -59,7 +52,7 @@ class Search:
     """What is sought, and what it may cost."""
 
     objective: str = "perplexity"
-    """A metric or one of its numbers; see `strop.studies.goals`."""
+    """A metric or one of its numbers; see `strop.metrics.number`."""
     best: Literal["min", "max"] | None = None
     """None: as the metric has it."""
     constraints: tuple[str, ...] = ()
@@ -71,18 +64,17 @@ class Search:
     most: int = Rules.most
     tolerance: float = Rules.tolerance
 
-    def rules(self, guard: Guard | None) -> tuple[Rules, tuple[Goal, ...]]:
+    def rules(self, guard: Guard | None) -> tuple[Rules, tuple[Number, ...]]:
         """For the race: how to compare, and what the limits are read from."""
         pairs = [limit(one) for one in self.constraints]
         if self.guard and guard is not None and guard.threshold is not None:
-            own = Goal(ENTROPY.name, ENTROPY, ENTROPY.aggregates[0])
-            pairs.append((own, Limit(ENTROPY.name, ">=", guard.threshold)))
-        best = self.best or Goal.of(self.objective).best
+            pairs.append((Number.of(ENTROPY.name), Limit(ENTROPY.name, ">=", guard.threshold)))
+        number = Number.resampled(self.objective)
+        best = self.best or number.best
         sure = min(self.most, 4 * self.first)
         limits = tuple(one for _, one in pairs)
-        log = Goal.of(self.objective).log
-        rules = Rules(best, limits, self.first, self.most, sure, self.tolerance, log=log)
-        return rules, tuple(goal for goal, _ in pairs)
+        rules = Rules(best, limits, self.first, self.most, sure, self.tolerance, log=number.log)
+        return rules, tuple(limited for limited, _ in pairs)
 
 
 @dataclass(frozen=True)
@@ -91,8 +83,8 @@ class Tried:
 
     sampler: SamplerSpec
     outputs: int
-    objective: Bounds
-    limits: tuple[Bounds, ...]
+    objective: Interval
+    limits: tuple[Interval, ...]
     state: str
     """`leads`, `worse`, `over` or `too near the limit`, `in doubt` when the outputs ran out."""
     why: str = ""
@@ -125,8 +117,8 @@ class Bench:
     def __init__(
         self,
         model: Model,
-        out: Path,
-        reader: Reader,
+        out: str | os.PathLike[str],
+        by: Scorers,
         *,
         seed: int = 0,
         length: int | None = None,
@@ -134,13 +126,13 @@ class Bench:
         batch: int = 8,
         progress: Progress | None = None,
     ) -> None:
-        self._model, self._out, self._reader = model, out, reader
+        self._model, self._out, self._by = model, out, by
         self._seed, self._length, self._canvases = seed, length, canvases
         self._batch, self._progress = batch, progress
 
     def cells(self, wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Any]:
         """The cells with at least so many outputs each; for nothing, a run without cells."""
-        from strop.generate import sample_cells
+        from strop.draw import sample_cells
         from strop.store import Run
 
         ids: dict[SamplerSpec, str] = {}
@@ -160,30 +152,52 @@ class Bench:
                 out=self._out,
                 grow=True,
                 progress=self._progress,
-                engine=self._reader.engine,
+                engine=self._by.engine,
             )
             ids |= {spec: pool.spec.id for (spec, _), pool in zip(mine, pools, strict=True)}
         run = Run.open(self._out)
         return [run.cell(ids[spec]) for spec, _ in wanted]
 
     def race(
-        self, goal: Goal, limits: Sequence[Goal]
+        self, objective: Number, limits: Sequence[Number]
     ) -> Callable[[Sequence[tuple[SamplerSpec, int]]], list[Drawn]]:
         """As a race measures."""
+        from strop.metrics.measure import measure
 
-        def measure(wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Drawn]:
+        names = [one.name for one in (objective, *limits)]
+
+        def drawn(wanted: Sequence[tuple[SamplerSpec, int]]) -> list[Drawn]:
             cells = self.cells(wanted)
             found: dict[int, Drawn] = {}
             order = list(range(len(cells)))
             # Processes that work on one run score different cells first.
             random.Random(os.getpid()).shuffle(order)
             for i in order:
-                cell, n = cells[i], wanted[i][1]
-                read = [self._reader.statistic(one, cell, n) for one in (goal, *limits)]
-                found[i] = Drawn(read[0], tuple(read[1:]))
+                [row] = measure([cells[i]], names, self._by, outputs=(0, wanted[i][1]))
+                held = tuple(row.statistic(one) for one in limits)
+                found[i] = Drawn(row.statistic(objective), held)
             return [found[i] for i in range(len(cells))]
 
-        return measure
+        return drawn
+
+
+def limit(text: str) -> tuple[Number, Limit]:
+    """From `metric>=value` or `metric<=value`."""
+    found = LIMIT.fullmatch(str(text))
+    try:
+        value = float(found[3]) if found else math.nan
+    except ValueError:
+        value = math.nan
+    if found is None or not math.isfinite(value):
+        raise UserError(
+            "A constraint cannot be read.",
+            where="`constraint`",
+            got=repr(text),
+            expected="metric>=value or metric<=value, such as repetition<=0.2",
+        )
+    number = Number.resampled(found[1], "`constraint`")
+    side: Any = found[2]
+    return number, Limit(number.name, side, value)
 
 
 def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fixed: Any) -> Space:
@@ -215,7 +229,7 @@ def tuned(
     seed: int = 0,
     length: int | None = None,
     canvases: Canvases | None = None,
-    reader: Reader | None = None,
+    by: Scorers | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
     """The best setting of a space by at most `budget` outputs, drawn into the run `out`.
@@ -224,21 +238,24 @@ def tuned(
     any, temperature and precision. `search` says what is sought; by default the lowest perplexity
     above the entropy guard. `guard` is that of the generator's length unless another is given.
     """
-    from dataclasses import replace
 
+    from strop.metrics.guard import guard_of
+    from strop.metrics.measure import Scorers
     from strop.tuning.propose import search as run_search
 
     asked = replace(search or Search(), budget=budget)
     if not isinstance(space, Space):
         space = side_space(model.spec.family, tuple(space) or USUAL, steps)
-    rules, limits = asked.rules(_guard(model, length, canvases) if guard is None else guard)
-    if reader is None:
-        load = evaluator if evaluator is None or _loads(evaluator) else (lambda: evaluator)
-        reader = Reader(load, span, progress)  # type: ignore[arg-type]
+    if guard is None:
+        guard = guard_of(plain_generator(model, length, canvases))
+    rules, limits = asked.rules(guard)
+    if by is None:
+        load: Any = evaluator if evaluator is None or _loads(evaluator) else (lambda: evaluator)
+        by = Scorers([] if load is None else [load], (span,), progress=progress)
     bench = Bench(
         model,
-        Path(out),
-        reader,
+        out,
+        by,
         seed=seed,
         length=length,
         canvases=canvases,
@@ -246,9 +263,13 @@ def tuned(
         progress=progress,
     )
     bench.cells(())  # the directory is a run before a journal lies in it
-    measure = bench.race(Goal.of(asked.objective), limits)
     race = run_search(
-        space, measure, rules, budget=asked.budget, folder=Path(out) / FOLDER, seed=seed
+        space,
+        bench.race(Number.of(asked.objective), limits),
+        rules,
+        budget=asked.budget,
+        folder=Path(out) / FOLDER,
+        seed=seed,
     )
     return found(race, space)
 
@@ -302,17 +323,10 @@ def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
 
 def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
     level = race.rules.level
-    limits = tuple(bounds(one, level) for one in arm.drawn.limits)
-    found = race.bounds(arm)
-    ends = [math.exp(end) if race.rules.log else end for end in (found.low, found.high)]
-    objective = Bounds(arm.value, ends[0], ends[1])
+    limits = tuple(jackknife(one, level) for one in arm.drawn.limits)
+    found = race.interval(arm)
+    objective = replace(found.exp(), value=arm.value) if race.rules.log else found
     return Tried(arm.candidate, arm.n, objective, limits, arm.state, arm.why)
-
-
-def _guard(model: Model, length: int | None, canvases: Canvases | None) -> Guard:
-    from strop.metrics.guard import default_guard
-
-    return default_guard(plain_generator(model, length, canvases))
 
 
 def plain_generator(model: Model, length: int | None, canvases: Canvases | None) -> GeneratorSpec:

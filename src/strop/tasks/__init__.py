@@ -5,7 +5,7 @@ and wrong ones through the whole pipeline.
 """
 
 from strop.tasks.check import Report, check_task
-from strop.tasks.grade import Graded, grade, grade_all
+from strop.tasks.grade import Graded, grade, grade_all, ready
 from strop.tasks.sandbox import Box, Limits, find_box
 from strop.tasks.task import TASKS, Filter, Item, Task, Verdict
 
@@ -23,4 +23,5 @@ __all__ = [
     "find_box",
     "grade",
     "grade_all",
+    "ready",
 ]

@@ -13,8 +13,6 @@ from strop.tasks.sandbox import Box
 from strop.tasks.task import Item, Task
 from strop.tasks.trial import probe
 
-__all__ = ["REFERENCE", "Report", "check_task"]
-
 REFERENCE = "reference"
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from strop.assets import ROOT
 
-__all__ = ["rows"]
-
 
 def rows(name: str) -> list[dict[str, Any]]:
     """The rows of one of the shipped files."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BODIES"]
-
 PRINTS = """\
     import os, sys
     print("passed")

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from strop.tasks.sandbox import Box
+from strop.errors import UserError
+from strop.registry import one_line, resolve
+from strop.tasks.sandbox import Box, find_box
 from strop.tasks.task import Item, Task, Verdict
-
-__all__ = ["Graded", "grade", "grade_all"]
+from strop.tasks.trial import probe
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,42 @@ class Graded:
 
 
 def grade(task: Task, item: Item, response: str, box: Box | None) -> Graded:
-    """Find the answers in a response, and check them; an empty response is told as such."""
+    """Find the answers in a response, and check them; an empty response is told as such.
+
+    Whatever the task's filters and its check raise is an `invalid` answer with that reason.
+    """
+    if task.sandboxed and box is None:
+        raise UserError("Programs of a model run in a sandbox only.", expected="a `Box`")
     if not response.strip():
         nothing = Verdict("empty", "the response is empty")
         names = [one.name for one in task.filters]
         return Graded(item.id, response, dict.fromkeys(names), dict.fromkeys(names, nothing))
-    answers = task.answers(item, response)
-    verdicts = {name: task.judge(item, answer, box) for name, answer in answers.items()}
+    found = task.find(item, response)
+    answers = {name: one.answer for name, one in found.items()}
+    verdicts = {name: task.judge(item, one, box) for name, one in found.items()}
     return Graded(item.id, response, answers, verdicts)
+
+
+def ready(task: Task, *, unsafe_run: bool = False) -> Box | None:
+    """Where a task's programs run, None where it has none; what is missing is told at once.
+
+    For whoever is about to draw responses: hours later is too late.
+    """
+    for reference in (task.check, *(one.extract for one in task.filters)):
+        try:
+            resolve(reference)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UserError(
+                f"The task {task.name!r} cannot be used.",
+                where=str(reference),
+                got=one_line(error),
+                expected="`package.module:name` of a function",
+            ) from error
+    if not task.sandboxed:
+        return None
+    box = find_box(unsafe_run=unsafe_run)
+    probe(box)
+    return box
 
 
 def grade_all(

@@ -13,8 +13,6 @@ from strop.tasks.data import rows
 from strop.tasks.sandbox import Box
 from strop.tasks.task import Filter, Item, Task, Verdict
 
-__all__ = ["GSM8K", "check", "flexible", "items", "strict", "wrong"]
-
 STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
 FLEXIBLE = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 IGNORED = (re.compile(","), re.compile(r"\$"), re.compile(r"(?s).*#### "), re.compile(r"\.$"))

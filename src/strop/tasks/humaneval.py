@@ -12,8 +12,6 @@ from strop.tasks.sanitize import sanitize
 from strop.tasks.task import Filter, Item, Task, Verdict
 from strop.tasks.trial import trial
 
-__all__ = ["HUMANEVAL", "check", "items", "program", "wrong"]
-
 FENCE = "```"
 OPENING = FENCE + "python"
 

@@ -1,7 +1,7 @@
 """The sandbox: where a model's program may run, and what it may use up there.
 
-Bubblewrap gives every process its own namespaces: no network, no files of this machine but the
-system's and Python's, read-only, a private /tmp, no /proc, no environment. A filter of system calls
+Bubblewrap gives every process its own namespaces: no network, no files of this machine but Python
+with its own modules, read-only, a private /tmp, no /proc, no environment. A filter of system calls
 keeps it to one process; hard limits hold for memory, time, files and output.
 """
 
@@ -20,14 +20,11 @@ from pathlib import Path
 from typing import IO
 
 from strop.errors import UserError
+from strop.tasks.interpreter import ENVIRONMENT, FLAGS, find_interpreter
 from strop.tasks.seccomp import seccomp_filter
-
-__all__ = ["Box", "Limits", "find_box"]
 
 INSIDE = Path(__file__).parent / "inside"
 NOBODY = "65534"
-SYSTEM = ("lib", "lib64", "bin")
-"""Directories that most systems keep in /usr."""
 
 # Nothing of strop is in the sandbox but `inside`; empty packages stand for those above it.
 START = """
@@ -88,18 +85,19 @@ class Box:
     ) -> subprocess.Popen[bytes]:
         """Start one of the modules inside; only the named descriptors go with it."""
         place = "/inside" if self.bubblewrap else str(INSIDE)
-        python = [os.path.realpath(sys.executable), "-P", "-s", "-S", "-B", "-c"]
-        command = [*python, START.format(module=module, place=place)]
+        program = (
+            find_interpreter().program if self.bubblewrap else os.path.realpath(sys.executable)
+        )
+        command = [program, *FLAGS, "-c", START.format(module=module, place=place)]
         command += [self.limits.as_json(), *arguments]
-        environment = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
         rules = _filter_descriptor()
         try:
             return subprocess.Popen(
-                [*self._walls(rules, environment), *command],
+                [*self._walls(rules), *command],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=subprocess.PIPE,
-                env=environment,
+                env=ENVIRONMENT,
                 cwd=tempfile.gettempdir(),
                 pass_fds=(*keep, rules) if self.bubblewrap else keep,
                 start_new_session=True,
@@ -107,10 +105,12 @@ class Box:
         finally:
             os.close(rules)
 
-    def _walls(self, rules: int, environment: dict[str, str]) -> list[str]:
+    def _walls(self, rules: int) -> list[str]:
         """The command line of bubblewrap, up to what it is to run; nothing where there is none."""
         if self.bubblewrap is None:
             return []
+        python = find_interpreter()
+        environment = {**ENVIRONMENT, "LD_LIBRARY_PATH": python.library_path}
         walls = [
             self.bubblewrap,
             "--unshare-all",
@@ -121,16 +121,7 @@ class Box:
         walls += ["--uid", NOBODY, "--gid", NOBODY, "--cap-drop", "ALL", "--hostname", "sandbox"]
         walls += ["--clearenv", *(w for k, v in environment.items() for w in ("--setenv", k, v))]
         walls += ["--dev", "/dev", "--size", str(self.limits.scratch), "--tmpfs", "/tmp"]
-        walls += ["--ro-bind", "/usr", "/usr"]
-        for name in SYSTEM:
-            if os.path.islink(f"/{name}"):
-                walls += ["--symlink", f"usr/{name}", f"/{name}"]
-            elif os.path.isdir(f"/{name}"):
-                walls += ["--ro-bind", f"/{name}", f"/{name}"]
-        prefix = os.path.realpath(sys.base_prefix)
-        if not Path(prefix).is_relative_to("/usr"):
-            walls += ["--ro-bind", prefix, prefix]
-        walls += ["--ro-bind", str(INSIDE), "/inside"]
+        walls += [*python.binds(), "--ro-bind", str(INSIDE), "/inside"]
         # /dev has a directory for shared memory, which no limit of ours would count. There is no
         # /proc: where root starts the sandbox, the kernel's settings in it could be written.
         walls += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
@@ -164,4 +155,5 @@ def find_box(*, unsafe_run: bool = False, limits: Limits | None = None) -> Box:
             got=os.uname().machine,
             expected="x86_64 or aarch64",
         )
+    find_interpreter()
     return Box(found, limits)

@@ -12,8 +12,6 @@ import errno
 import platform
 import struct
 
-__all__ = ["seccomp_filter"]
-
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 CALL, ARCHITECTURE = 0, 4

@@ -11,7 +11,8 @@ is the answer. No number is written twice: where a result has a copy, a model th
 tokens mostly sees the copy, and learns to copy long before it learns to count.
 
 The split goes by a hash of the skeleton (the first number, then what happens and by how much),
-before any wording: a test problem's chain of steps occurs in no training problem under any names.
+before any wording. The hash covers the event that does not matter too. So the steps of a test
+problem that has one occur in training, beside another event that does not matter.
 """
 
 from __future__ import annotations
@@ -30,21 +31,6 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.rng import Stream
-
-__all__ = [
-    "RESPONSE",
-    "Kind",
-    "Problem",
-    "Skeleton",
-    "Split",
-    "answer_of",
-    "best_by_numbers",
-    "commonest_answer",
-    "problems",
-    "split_of",
-    "tokenizer",
-    "words",
-]
 
 Kind = Literal["add", "take", "times", "aside"]
 Split = Literal["train", "test"]

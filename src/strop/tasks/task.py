@@ -11,12 +11,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
-from strop.registry import Reference, Registry, resolve
+from strop.registry import Reference, Registry, one_line, resolve
 from strop.tasks.sandbox import Box
-
-__all__ = ["OUTCOMES", "TASKS", "Filter", "Item", "Outcome", "Task", "Verdict"]
 
 Outcome = Literal[
     "passed", "wrong", "error", "ended", "time", "memory", "output", "empty", "invalid", "lost"
@@ -34,6 +32,8 @@ class Verdict:
     outcome: Outcome
     detail: str = ""
     """In a few words, for people; may quote the program."""
+    raised: bool = False
+    """Whether the task's own code failed on the response; `detail` says how."""
 
     @property
     def passed(self) -> bool:
@@ -68,6 +68,14 @@ class Filter:
     name: str
     extract: Reference
     """`(item, response) -> str | None`; None where there is no answer."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a filter made of a response."""
+
+    answer: str | None
+    why_none: Verdict = Verdict("invalid", "there is no answer in the response")
 
 
 @dataclass(frozen=True)
@@ -106,16 +114,29 @@ class Task:
         ends = [response.find(mark) for mark in self.stop if mark in response]
         return response[: min(ends)] if ends else response
 
-    def answers(self, item: Item, response: str) -> dict[str, str | None]:
-        """What each filter finds in a response."""
+    def find(self, item: Item, response: str) -> dict[str, Found]:
+        """What each filter finds in a response, or why it finds nothing; none ends a run."""
         text = self.cut(response)
-        return {one.name: resolve(one.extract)(item, text) for one in self.filters}
+        return {one.name: _found(one, item, text) for one in self.filters}
 
-    def judge(self, item: Item, answer: str | None, box: Box | None) -> Verdict:
-        """The verdict on an answer that a filter found."""
-        if answer is None:
-            return Verdict("invalid", "there is no answer in the response")
-        return cast(Verdict, resolve(self.check)(item, answer, box))
+    def answers(self, item: Item, response: str) -> dict[str, str | None]:
+        """What each filter finds in a response; None where it finds nothing, or fails."""
+        return {name: one.answer for name, one in self.find(item, response).items()}
+
+    def judge(self, item: Item, found: Found, box: Box | None) -> Verdict:
+        """The verdict on what a filter found; `invalid` where the check itself fails."""
+        if found.answer is None:
+            return found.why_none
+        try:
+            verdict = resolve(self.check)(item, found.answer, box)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # one response must not end a run, whatever it contains
+            return Verdict("invalid", f"the check raised {one_line(error)}", raised=True)
+        if not isinstance(verdict, Verdict) or verdict.outcome not in OUTCOMES:
+            told = f"the check returned {verdict!r}, which is no verdict"[:300]
+            return Verdict("invalid", told, raised=True)
+        return verdict
 
     @property
     def fingerprint(self) -> str:
@@ -137,6 +158,16 @@ class Task:
             "version": self.version,
             "fingerprint": self.fingerprint,
         }
+
+
+def _found(one: Filter, item: Item, text: str) -> Found:
+    try:
+        return Found(resolve(one.extract)(item, text))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        told = f"the filter {one.name} raised {one_line(error)}"
+        return Found(None, Verdict("invalid", told, raised=True))
 
 
 @cache

@@ -23,8 +23,6 @@ from strop.errors import UserError
 from strop.tasks.sandbox import Box
 from strop.tasks.task import OUTCOMES, Verdict
 
-__all__ = ["probe", "trial"]
-
 CHUNK = 1 << 16
 VERDICT = 1 << 16
 """Bytes that a verdict may have."""
@@ -36,11 +34,14 @@ def trial(box: Box, program: str, case: Mapping[str, str]) -> Verdict:
     """Run a program against the tests of its problem: `prompt`, `entry_point`, `test`."""
     if len(program) > SOURCE:
         return Verdict("invalid", "the program is too long")
-    with tempfile.TemporaryFile() as job:
-        job.write(json.dumps({**case, "program": program}).encode())
-        job.seek(0)
-        with _started(box, job) as (player, checker):
-            return _watched(box, player, checker)
+    try:
+        with tempfile.TemporaryFile() as job:
+            job.write(json.dumps({**case, "program": program}).encode())
+            job.seek(0)
+            with _started(box, job) as (player, checker):
+                return _watched(box, player, checker)
+    except OSError as error:  # no room, no processes, a bubblewrap that is no program
+        return Verdict("lost", f"the sandbox cannot be started: {error}")
 
 
 def probe(box: Box) -> None:

@@ -27,8 +27,6 @@ from strop.theory.profile import (
 from strop.theory.sampler import Problem, log_output, path_chunks
 from strop.theory.target import Array, Target, expect, log_of, subset_sizes
 
-__all__ = ["Account", "account", "entropy_of", "expected_conditional_tc", "kl", "mixing_credit"]
-
 
 @dataclass(frozen=True)
 class Account:

@@ -23,16 +23,6 @@ from strop.theory.profile import (
 from strop.theory.sampler import Problem, log_output
 from strop.theory.target import Array, Target
 
-__all__ = [
-    "kernel_tv_bound",
-    "lipschitz_sides",
-    "pair_entropy_sides",
-    "parallel_price",
-    "price_as_integral",
-    "sup_abs",
-    "uniform_remainder_sides",
-]
-
 
 def parallel_price(target: Target, grid: ArrayLike) -> float:
     """B_N = sum_k delta_k h(a_{k-1}) - H(X): it depends on the target and the grid alone."""

@@ -17,8 +17,6 @@ from strop.errors import UserError
 from strop.theory.denoiser import log_sum
 from strop.theory.target import Array, stationary
 
-__all__ = ["Chain", "random_chain"]
-
 MIXED = 1e-13
 """Rows of a power of the matrix that agree to this no longer remember where they started."""
 

@@ -16,8 +16,6 @@ from strop.theory.sampler import Problem, log_output
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature
 
-__all__ = ["Calibration", "calibrate", "pooled_pairs"]
-
 
 @dataclass(frozen=True)
 class Calibration:

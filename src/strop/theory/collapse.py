@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike
 from strop.errors import UserError
 from strop.theory.target import Array
 
-__all__ = ["Collapse", "solve_lp", "two_outputs"]
-
 
 @dataclass(frozen=True, eq=False)
 class Collapse:

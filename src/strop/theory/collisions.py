@@ -14,15 +14,6 @@ from numpy.typing import ArrayLike
 from strop.errors import UserError
 from strop.theory.target import Array
 
-__all__ = [
-    "TERMINAL_TIME",
-    "Collisions",
-    "cleanup_tv",
-    "clipped_masses",
-    "collisions",
-    "equal_masses",
-]
-
 # The time at which the public sampler stops and fills what is left.
 TERMINAL_TIME = 1e-5
 

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from strop.theory.target import Array, Target, check_size, log_of
 
-__all__ = ["Denoiser", "log_sum", "per_context", "temper", "temper_slope"]
-
 
 @dataclass(frozen=True, eq=False)
 class Denoiser:

@@ -21,8 +21,6 @@ from strop.theory.reveal import checked_grid
 from strop.theory.sampler import Problem
 from strop.theory.target import SUM_TOLERANCE, Array, Target, check_size
 
-__all__ = ["EXAMPLE_PREFIX", "extra_keys", "problem_document", "read_problem", "to_problem"]
-
 KEYS = ("P", "grid", "lam", "denoiser")
 EXAMPLE_PREFIX = "example:"
 

@@ -16,8 +16,6 @@ from strop.errors import unknown_name
 from strop.theory.sampler import Problem
 from strop.theory.target import Target
 
-__all__ = ["EXAMPLES", "deflation_target", "example"]
-
 
 def deflation_target(
     values: int = 50_256, agree: float = 0.97, zero: float = 0.05, eps: float = 1e-3

@@ -9,8 +9,6 @@ from __future__ import annotations
 from fractions import Fraction
 from math import comb
 
-__all__ = ["area_coefficients", "dependence_coefficients", "profile_coefficients", "slope_of"]
-
 Poly = tuple[int, ...]
 """Integer coefficients of 1, a, a^2, ..."""
 

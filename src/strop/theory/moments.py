@@ -23,8 +23,6 @@ from strop.theory.sampler import (
 )
 from strop.theory.target import Array
 
-__all__ = ["carried", "entropy_tables", "path_moments", "subset_moments"]
-
 
 def entropy_tables(q: Denoiser, tables: NDArray) -> NDArray:
     """H(q^i(. | x_A)) in the layout of the tables."""

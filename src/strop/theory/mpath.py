@@ -23,16 +23,6 @@ from strop.theory.reveal import PathLaw
 from strop.theory.sampler import Problem, gather
 from strop.theory.target import Array, expect, log_of
 
-__all__ = [
-    "BoundCurve",
-    "PathScores",
-    "bound_from_scores",
-    "draw_paths",
-    "exact_bound",
-    "problem_scores",
-    "token_scores",
-]
-
 MAX_MULTISETS = 200_000
 
 

@@ -16,8 +16,6 @@ from strop.theory.sampler import Problem
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature, direction, kl_at, output_errors
 
-__all__ = ["PathCount", "mpath_problems", "run_mpath_study"]
-
 LAMS = np.sort(np.append(np.geomspace(0.4, 6.0, 40), 1.0))
 
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from strop.errors import UserError
 
-__all__ = ["PairResult", "bernoulli_kl", "binary_entropy", "pair", "witness_slope"]
-
 # c = 2(1 - s) is a boundary that decimals such as .7 and .6 hit only up to rounding.
 BOUNDARY = 1e-12
 

@@ -24,8 +24,6 @@ from strop.theory.reveal import PathLaw
 from strop.theory.sampler import path_log_law
 from strop.theory.target import Array, Target, expect, log_of
 
-__all__ = ["PathAccount", "account_paths", "path_law"]
-
 
 @dataclass(frozen=True, eq=False)
 class PathAccount:

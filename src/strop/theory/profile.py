@@ -17,16 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from strop.theory.target import Array, Target, expect, subset_sizes
 
-__all__ = [
-    "Profile",
-    "dependence_profile",
-    "dependence_sum",
-    "entropy_profile",
-    "loss_profile",
-    "token_losses",
-    "total_correlations",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Profile:

@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from strop.errors import UserError
 from strop.theory.target import Array, subset_sizes
 
-__all__ = ["PathLaw", "checked_grid", "context_weights", "grid_paths", "hazards", "order_law"]
-
 Ints = NDArray[np.int64]
 
 # An array over all paths; beyond this the sum over subsets is the only route.

@@ -19,15 +19,6 @@ from strop.theory.denoiser import Denoiser, log_sum
 from strop.theory.reveal import MAX_PATHS, PathLaw, grid_paths
 from strop.theory.target import Array, Target, members
 
-__all__ = [
-    "Problem",
-    "log_output",
-    "output_by_paths",
-    "output_by_subsets",
-    "path_chunks",
-    "path_log_law",
-]
-
 # Entries of one block of the array over (path, output).
 CHUNK = 2**21
 

@@ -15,8 +15,6 @@ from strop.theory.sampler import Problem
 from strop.theory.schedules import PLANS, optimise, removed_shares
 from strop.theory.target import Array, Target
 
-__all__ = ["ROWS", "SETTINGS", "ScheduleStudy", "run_schedule_study"]
-
 SETTINGS = ((2, 2, 2), (2, 4, 2), (2, 3, 3), (3, 2, 2), (3, 3, 2), (3, 2, 3), (4, 2, 2))
 
 ROWS = {

@@ -19,8 +19,6 @@ from strop.theory.sampler import Problem, gather
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature, kl_at
 
-__all__ = ["PLANS", "Plan", "optimal_grid", "optimise", "price_optimal_grid", "removed_shares"]
-
 LOG_LIMITS = (float(np.log(0.05)), float(np.log(50.0)))
 
 PLANS = (

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from strop.theory.reveal import hazards
 from strop.theory.sampler import Problem
 
-__all__ = ["simulate"]
-
 
 def simulate(problem: Problem, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Output indices (into the enumerated space) of `draws` independent runs."""

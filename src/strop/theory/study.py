@@ -19,8 +19,6 @@ from strop.theory.sampler import Problem, log_output
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature, direction, kl_at
 
-__all__ = ["GRID_LAWS", "SETTINGS", "Study", "random_problems", "run_study"]
-
 SETTINGS = ((2, 2, 2), (2, 3, 2), (2, 2, 3), (3, 2, 2), (3, 2, 3), (2, 4, 2), (3, 3, 2))
 CONCENTRATIONS = (0.3, 1.0, 3.0)
 

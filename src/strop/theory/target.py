@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import UserError
 
-__all__ = ["MAX_CELLS", "Array", "Target", "expect", "log_of", "members", "subset_sizes"]
-
 Array = NDArray[np.float64]
 
 # Conditional tables have L * 2**L * size cells; 2**25 of them are a quarter of a gigabyte.

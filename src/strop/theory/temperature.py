@@ -20,17 +20,6 @@ from strop.theory.profile import loss_profile, token_losses
 from strop.theory.sampler import Problem, gather, log_output
 from strop.theory.target import Array, expect
 
-__all__ = [
-    "LAMBDA_RANGE",
-    "Best",
-    "Direction",
-    "best_temperature",
-    "direction",
-    "loss_slopes",
-    "output_errors",
-    "output_slope",
-]
-
 LAMBDA_RANGE = (0.05, 50.0)
 
 # The error is flat at its minimum: two values closer than this are the same.

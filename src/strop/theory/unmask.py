@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.theory.chain import Chain
 
-__all__ = ["unmask"]
-
 ROWS = 2048
 """Outputs that are drawn side by side: few enough that their tables stay in the cache."""
 

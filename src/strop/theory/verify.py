@@ -16,8 +16,6 @@ from strop.theory.checks import beyond, derivatives, formal, identities, proposi
 from strop.theory.checks.base import TOLERANCE, Assertion, Case, Check
 from strop.theory.document import read_document
 
-__all__ = ["CHECKS", "Report", "verify_all", "verify_case"]
-
 CHECKS: tuple[Check, ...] = (
     *identities.CHECKS,
     *derivatives.CHECKS,

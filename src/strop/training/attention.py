@@ -14,8 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["plain_attention"]
-
 
 class _Attention(torch.autograd.Function):
     @staticmethod

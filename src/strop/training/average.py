@@ -8,8 +8,6 @@ from typing import Any
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-__all__ = ["averaged", "decay_at"]
-
 
 def decay_at(decay: float, updates: int) -> float:
     """min(decay, (1 + n) / (10 + n)) at the n-th update, n from 1: young averages move fast."""

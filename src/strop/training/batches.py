@@ -16,8 +16,6 @@ from strop.training.objective import Noise
 from strop.training.responses import row_noise
 from strop.training.shards import Rows
 
-__all__ = ["Batches"]
-
 
 class Batches:
     """Every row once per epoch, in an order drawn anew for each."""

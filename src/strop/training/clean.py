@@ -10,8 +10,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-__all__ = ["CLEANERS", "paragraphs", "prose", "sentences"]
-
 PLAIN = str.maketrans(
     {
         "“": '"', "”": '"', "„": '"', "«": '"', "»": '"',

@@ -36,8 +36,6 @@ from strop.training.shards import (
 from strop.training.spec import DataSpec, SourceSpec
 from strop.version import __version__
 
-__all__ = ["END_OF_TEXT", "prepare"]
-
 END_OF_TEXT = "<|endoftext|>"
 
 Say = Callable[[str], None]

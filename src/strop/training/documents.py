@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from strop.checkpoints.files import opening
+from strop.checkpoints.foreign import unasked
 from strop.errors import UserError
 from strop.training.spec import HeldOut, SourceSpec
-
-__all__ = ["Census", "check_source", "read_source", "split"]
 
 HEAD = 400
 """Characters of a document that `skip` looks at."""
@@ -164,13 +163,14 @@ def _rows(source: SourceSpec, root: Path) -> Iterator[str]:
     assert source.dataset is not None
     files = [str(root / name) for name in source.files] or None
     try:
-        rows = load_dataset(
-            source.dataset,
-            data_files=files,
-            split=source.split,
-            revision=source.revision,
-            streaming=True,
-        )
+        with unasked():  # older releases ask whether a dataset's own code may run
+            rows = load_dataset(
+                source.dataset,
+                data_files=files,
+                split=source.split,
+                revision=source.revision,
+                streaming=True,
+            )
         for row in rows:
             text = row.get(source.column) if isinstance(row, dict) else None
             if not isinstance(text, str):

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from strop.denoisers.dit import ROTARY_BASE, Block, DiT
 
-__all__ = ["local_init"]
-
 OFFSETS = ((-1, 1, -2, 2, -3, 3, -4, 4), (-1, 1), (-1, 1))
 """Neighbours that the heads of the first blocks look at; further blocks repeat the last."""
 MARK = 4.0

@@ -48,8 +48,6 @@ from strop.training.spec import TrainSpec, read_spec
 from strop.training.start import begin_with
 from strop.training.stopping import stopping
 
-__all__ = ["Progress", "Silent", "train"]
-
 SPEED_STEPS = 20
 """Steps over which tokens per second are averaged for the progress line."""
 
@@ -137,8 +135,7 @@ def _check_early(spec: TrainSpec, fabric: Any) -> None:
 def _alone(fabric: Any, out: str | os.PathLike[str], spec: TrainSpec) -> Iterator[TrainingRun]:
     """The run, held by the first process for all."""
     if fabric.global_rank == 0:
-        run = TrainingRun.prepare(out, spec)
-        with run.writing():
+        with TrainingRun.prepared(out, spec) as run:
             fabric.barrier()
             yield run
     else:
@@ -360,9 +357,10 @@ class Session:
         told = summary(losses, self.corpus.held_out, self.form, self.codec)
         if self.first:
             self.run.measure({"kind": "held_out", "step": self.state.step, **told.as_dict()})
+        loss = told.nats_per_token
         self.progress.say(
-            f"step {self.state.step}: held out {told.nats_per_token:.4f} nats per token "
-            f"[{told.low:.4f}, {told.high:.4f}], perplexity {told.perplexity:.1f}"
+            f"step {self.state.step}: held out {loss.value:.4f} nats per token "
+            f"{loss.span('.4f')}, perplexity {told.perplexity.value:.1f}"
         )
         return told
 

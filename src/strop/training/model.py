@@ -23,18 +23,6 @@ from strop.training.init import local_init
 from strop.training.objective import Noise, causal_surprise, hidden_surprise, loss_of, surprise_of
 from strop.training.spec import TrainSpec
 
-__all__ = [
-    "BothWays",
-    "Causal",
-    "Diffusion",
-    "Trainable",
-    "attend_plainly",
-    "build",
-    "check_compiler",
-    "compile_blocks",
-    "shape_of",
-]
-
 
 class Diffusion(nn.Module):
     """A masked diffusion network with its loss."""

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Muon", "matrices", "orthogonal"]
-
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic whose iteration drives singular values in (0, 1] towards one."""
 ITERATIONS = 5

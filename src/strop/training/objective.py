@@ -32,21 +32,6 @@ from torch import Tensor
 from strop.denoisers.base import NEG_INFINITY, Denoiser, all_log_probs
 from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
 
-__all__ = [
-    "NOISES",
-    "Noise",
-    "any_order_noise",
-    "causal_surprise",
-    "hidden_surprise",
-    "llada_noise",
-    "loss_of",
-    "loss_per_token",
-    "placed",
-    "public_noise",
-    "stratified_times",
-    "surprise_of",
-]
-
 TIME_EPSILON = 1e-3
 """The smallest time that training sees."""
 

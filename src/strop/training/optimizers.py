@@ -10,8 +10,6 @@ from strop.errors import UserError
 from strop.training.muon import Muon, matrices
 from strop.training.spec import TrainSpec
 
-__all__ = ["optimizers_of"]
-
 
 def optimizers_of(
     spec: TrainSpec, module: Any, sharded: bool, dtype: torch.dtype

@@ -15,6 +15,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import read_checkpoint
 from strop.checkpoints.config import infer_shape
 from strop.checkpoints.files import read_json_object
+from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.dit import DiT
 from strop.denoisers.llada import RELEASE
 from strop.denoisers.load import load_model
@@ -26,8 +27,6 @@ from strop.training.model import BothWays, Causal, Diffusion, Trainable
 from strop.training.objective import Noise
 from strop.training.save import save_network
 from strop.training.shards import Rows, Shards
-
-__all__ = ["TOLERANCE", "Packed", "measure", "pack"]
 
 TOLERANCE = 5e-4
 """Nats per token that float16 storage may change: three digits stay."""
@@ -46,7 +45,7 @@ class Packed:
     @property
     def change(self) -> float:
         """Of the held-out loss, in nats per token, on the same rows under the same noise."""
-        return self.after.nats_per_token - self.before.nats_per_token
+        return self.after.nats_per_token.value - self.before.nats_per_token.value
 
 
 def pack(
@@ -109,9 +108,8 @@ def _module(checkpoint: Path) -> Trainable:
         model: Any = load_model(checkpoint, device="cpu", dtype="float32")
         return BothWays(model.network, model.mask_id, torch.float32)
     if kind is not None:
-        from transformers import AutoModelForCausalLM
-
-        return Causal(AutoModelForCausalLM.from_pretrained(checkpoint), torch.float32)
+        network = load_foreign("AutoModelForCausalLM", checkpoint, use_safetensors=True)
+        return Causal(network, torch.float32)
     read = read_checkpoint(checkpoint)
     network = DiT(infer_shape(read))
     network.load_state_dict({k: v.float() for k, v in read.tensors.items()})

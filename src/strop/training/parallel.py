@@ -23,8 +23,6 @@ from strop.denoisers.load import resolve_device
 from strop.errors import UserError, unknown_name
 from strop.training.spec import TrainSpec
 
-__all__ = ["STRATEGIES", "Parts", "make_fabric", "network_dtype"]
-
 STRATEGIES = ("auto", "ddp", "fsdp")
 
 

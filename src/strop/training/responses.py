@@ -21,8 +21,6 @@ from strop.training.objective import NOISES, Noise, placed
 from strop.training.rows import GROUP
 from strop.training.shards import Rows
 
-__all__ = ["make_pairs", "row_noise"]
-
 Ids = NDArray[np.int64]
 
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from strop.denoisers.tokenizer import TextCodec
 from strop.training.clean import sentences
 
-__all__ = ["GROUP", "make_rows"]
-
 GROUP = 1_000
 """Documents that the public code joins at a time."""
 

@@ -1,7 +1,7 @@
 """The directory of a training run: names, metrics, checkpoints, the resume state.
 
 RUN/
-  train.json                     the spec, whole, and where it ran
+  strop.json                     whose it is, and the spec, whole
   shards/                        the corpus, unless it lies elsewhere
   metrics.jsonl                  a line per logged step and per held-out measurement
   resume.pt                      everything the next step depends on
@@ -23,27 +23,27 @@ from typing import Any
 
 import torch
 
-from strop.disk import LOCK, TEMPORARY, disk, locked, reading, replacing, sync_folder, write
+from strop.disk import TEMPORARY, disk, replacing, sync_folder, write
 from strop.errors import UserError
+from strop.stats.interval import plain, revived
+from strop.store import FORMAT, Folder, Mark, read_mark
+from strop.store.differences import told_apart
+from strop.store.documents import as_json, damaged, parsed
+from strop.store.layout import MARK, RESULT
 from strop.training.spec import TrainSpec
-from strop.version import __version__
 
-__all__ = ["TrainingRun", "differences"]
-
-FORMAT = 1
-SPEC, METRICS, RESUME, RESULT, PLOT = (
-    "train.json",
-    "metrics.jsonl",
-    "resume.pt",
-    "result.json",
-    "loss.png",
-)
+METRICS, RESUME, PLOT = "metrics.jsonl", "resume.pt", "loss.png"
 CHECKPOINTS, SHARDS = "checkpoints", "shards"
-OURS = {METRICS, RESUME, RESULT, PLOT, CHECKPOINTS, SHARDS, LOCK}
-RESUME_FORMAT = 2
-"""Since 2 the resume state has the hash of its content."""
 STATE = ("step", "seconds", "window", "weights", "average", "updates", "optimizer", "spec")
 """What a resume state holds, as `strop.training.loop` makes it."""
+
+
+class _TrainingFolder(Folder):
+    def _look(self, force: bool) -> Mark | None:
+        mark, run = super()._look(force), TrainingRun(self.path)
+        if mark is None and run.checkpoints() and not run.begun:
+            raise self.stranger([CHECKPOINTS])  # somebody else's: nothing says how they came about
+        return mark
 
 
 class TrainingRun:
@@ -53,81 +53,32 @@ class TrainingRun:
         self.path = Path(path)
 
     @classmethod
-    def exists(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a directory is a training run."""
-        return (Path(path) / SPEC).is_file()
-
-    @classmethod
-    def prepare(cls, path: str | os.PathLike[str], spec: TrainSpec) -> TrainingRun:
-        """A new run, or one of the same spec to continue."""
-        run = cls(path)
-        with disk(run.path):
-            run.path.mkdir(parents=True, exist_ok=True)
-        if cls.exists(path):
-            run._refuse_another(run.document["spec"], spec, run.path / SPEC)
-        else:
-            run._refuse_strangers()
-            run.load_resume(spec)  # where only train.json was lost, it must be of this run
-            document = {
-                "format": FORMAT,
-                "strop": __version__,
-                "id": spec.id,
-                "spec": spec.model_dump(mode="json"),
-            }
-            write(run.path / SPEC, _json(document))
-        with disk(run.path):
-            (run.path / CHECKPOINTS).mkdir(exist_ok=True)
-        return run
-
-    def _refuse_strangers(self) -> None:
-        """A directory without train.json is ours if it is empty or holds what training writes."""
-        with disk(self.path):
-            names = {p.name for p in self.path.iterdir() if not p.name.startswith(TEMPORARY)}
-        strange = sorted(names - OURS)
-        if not strange and (RESUME in names or not self.checkpoints()):
-            return
-        shown = strange or sorted(names)
-        raise UserError(
-            "The output directory holds files but no training run.",
-            where=self.path,
-            got=", ".join(shown[:3]) + (", ..." if len(shown) > 3 else ""),
-            expected="a new or empty directory, or one made by strop train",
-            fix="choose another `out`",
-        )
-
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the run; refused if another process trains here."""
-        with locked(self.path, wait=False) as mine:
-            if not mine:
-                raise UserError(
-                    "Another process is training in this directory.",
-                    where=self.path,
-                    fix="wait for it, or choose another `out`",
-                )
-            for folder in (self.path, self.path / CHECKPOINTS):
-                for leftover in folder.glob(f"{TEMPORARY}*"):
-                    shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-            yield
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The content of train.json."""
-        document = _read(self.path / SPEC)
-        if type(document.get("format")) is not int or not isinstance(document.get("spec"), dict):
-            raise _damaged(self.path / SPEC, "it is not a training run's")
-        if document["format"] > FORMAT:
-            raise UserError(
-                "This run was made by a newer version of strop.",
-                where=self.path,
-                fix="pip install --upgrade strop",
-            )
-        return document
+    def prepared(cls, path: str | os.PathLike[str], spec: TrainSpec) -> Iterator[TrainingRun]:
+        """A new run, or one of the same spec to continue; only one process trains in it."""
+        run, folder = cls(path), _TrainingFolder(path, "training", "train")
+        with folder.held(wait=False) as mark:
+            if mark is not None:
+                run._refuse_another(run.spec.model_dump(mode="json"), spec, run.path / MARK)
+            else:
+                run.load_resume(spec)  # where only the mark was lost, it must be of this run
+                folder.write(spec.model_dump(mode="json"))
+            with disk(run.path):
+                (run.path / CHECKPOINTS).mkdir(exist_ok=True)
+                for leftover in (run.path / CHECKPOINTS).glob(f"{TEMPORARY}*"):
+                    shutil.rmtree(leftover)
+            yield run
 
     @property
     def spec(self) -> TrainSpec:
         """What was asked."""
-        return TrainSpec(**self.document["spec"])
+        mark = read_mark(self.path)
+        if mark is None or mark.kind != "training":
+            raise _damaged(self.path / MARK, "it is not a training run's")
+        try:
+            return TrainSpec(**mark.asked)
+        except UserError as error:
+            raise _damaged(self.path / MARK, error) from None
 
     @property
     def begun(self) -> bool:
@@ -147,7 +98,7 @@ class TrainingRun:
         found = []
         for line in path.read_bytes().splitlines():
             try:
-                found.append(json.loads(line))
+                found.append(revived(json.loads(line)))
             except ValueError:
                 break  # a crash while writing: what follows is written again
             if not (isinstance(found[-1], dict) and {"kind", "step"} <= found[-1].keys()):
@@ -167,11 +118,19 @@ class TrainingRun:
     def result(self) -> dict[str, Any] | None:
         """The final numbers, if the run has ended."""
         path = self.path / RESULT
-        return _read(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        try:
+            found = parsed(path)
+            if not isinstance(found, dict):
+                raise ValueError("it does not hold an object")
+        except ValueError as error:
+            raise _damaged(path, error) from None
+        return revived(found)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the final numbers."""
-        write(self.path / RESULT, _json(result))
+        write(self.path / RESULT, as_json(plain(result)))
 
     def checkpoints(self) -> dict[int, Path]:
         """Loadable checkpoints by step."""
@@ -205,7 +164,7 @@ class TrainingRun:
 
     def save_resume(self, state: dict[str, Any], spec: TrainSpec) -> None:
         """Replace the resume state, whole, with the hash of its content."""
-        whole = {"format": RESUME_FORMAT, "spec": spec.model_dump(mode="json"), **state}
+        whole = {"format": FORMAT, "spec": spec.model_dump(mode="json"), **state}
         with replacing(self.path / RESUME) as file:
             torch.save({**whole, "sha256": content_hash(whole)}, file)
 
@@ -223,7 +182,7 @@ class TrainingRun:
         return state
 
     def _refuse_another(self, was: dict[str, Any], spec: TrainSpec, path: Path) -> None:
-        different = differences(was, spec.model_dump(mode="json"))
+        different = told_apart(was, spec.model_dump(mode="json"))
         if different:
             raise UserError(
                 "This run belongs to another configuration.",
@@ -232,17 +191,6 @@ class TrainingRun:
                 expected="the configuration that the run was started with",
                 fix="choose another `out`, or restore the configuration",
             )
-
-
-def differences(was: Any, now: Any, key: str = "") -> list[str]:
-    """Where two trees of a configuration differ, one phrase each; a missing key is None."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        told = []
-        for name in {**was, **now}:
-            where = f"{key}.{name}" if key else name
-            told += differences(was.get(name), now.get(name), where)
-        return told
-    return [] if was == now else [f"{key}: {was!r} there, {now!r} now"]
 
 
 def content_hash(content: Any) -> str:
@@ -274,47 +222,25 @@ def _check_resume(state: Any, path: Path) -> None:
     if not isinstance(state, dict) or not all(key in state for key in ("format", *STATE)):
         raise _damaged(path, "it is not a resume state")
     made = state["format"]
-    if type(made) is not int or not 1 <= made <= RESUME_FORMAT:
+    if made != FORMAT:
         raise _damaged(path, f"its format is {made!r}")
     content = {key: value for key, value in state.items() if key != "sha256"}
-    if made > 1 and state.get("sha256") != content_hash(content):
+    if state.get("sha256") != content_hash(content):
         raise _damaged(path, "its content is not what was written")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """A JSON object of the run."""
-    try:
-        with reading(path):
-            document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError, FileNotFoundError) as error:
-        raise _damaged(path, error) from None
-    if not isinstance(document, dict):
-        raise _damaged(path, "it does not hold an object")
-    return document
 
 
 FIXES = {
     RESUME: "training starts from the beginning",
-    SPEC: "it writes the same file",
+    MARK: "it writes the same file",
     RESULT: "it measures and writes the result again",
     METRICS: "the curve begins where the run is continued",
 }
 """What follows from deleting a damaged file and giving the same command again."""
 
 
-def _damaged(path: Path, error: object) -> UserError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return UserError(
-        "A file of the training run is damaged.",
-        where=path,
-        got=reason[:200],
-        fix=f"delete {path} and run the command again: {FIXES[path.name]}",
-    )
-
-
-def _json(document: Any) -> bytes:
-    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+def _damaged(path: Path, why: object) -> UserError:
+    return damaged(path, why, f"delete {path} and run the command again: {FIXES[path.name]}")
 
 
 def _line(entry: dict[str, Any]) -> bytes:
-    return (json.dumps(entry, allow_nan=False) + "\n").encode()
+    return (json.dumps(plain(entry), allow_nan=False) + "\n").encode()

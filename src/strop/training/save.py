@@ -18,8 +18,6 @@ from strop.denoisers.llada import config_of, stored_name
 from strop.disk import write
 from strop.training.model import BothWays, Diffusion, Trainable
 
-__all__ = ["save_causal", "save_diffusion", "save_llada", "save_network"]
-
 
 def save_network(
     directory: Path,

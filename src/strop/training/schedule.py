@@ -6,8 +6,6 @@ import math
 
 from strop.training.spec import TrainSpec
 
-__all__ = ["is_kept", "is_over", "learning_rate", "share_done"]
-
 
 def share_done(spec: TrainSpec, step: int, seconds: float) -> float:
     """The share of the run that lies behind after `step` steps and so many seconds of training."""

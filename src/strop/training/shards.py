@@ -28,8 +28,6 @@ from strop.checkpoints.files import opening, read_json_object, sha256_of
 from strop.disk import disk, replacing, write
 from strop.errors import UserError
 
-__all__ = ["MANIFEST", "Rows", "ShardWriter", "Shards", "write_index"]
-
 MANIFEST, TOKENIZER = "manifest.json", "tokenizer.json"
 FORMAT = 1
 SHARD_TOKENS = 1 << 27
@@ -166,7 +164,7 @@ class Shards:
                 where=path,
                 fix="pip install --upgrade strop",
             )
-        if self.manifest.get("sha256", _own_hash(self.manifest)) != _own_hash(self.manifest):
+        if self.manifest.get("sha256") != _own_hash(self.manifest):
             raise _damaged(path, "content of another SHA-256 than it says")
         try:
             self.length = int(self.manifest["length"])
@@ -179,7 +177,7 @@ class Shards:
 
     def verify(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Compare every file with the manifest: one wrong bit would train another model."""
-        files = {TOKENIZER: self.manifest["tokenizer"]["sha256"], **self.manifest.get("files", {})}
+        files = {TOKENIZER: self.manifest["tokenizer"]["sha256"], **self.manifest["files"]}
         for split in SPLITS:
             files |= {one["name"]: one["sha256"] for one in self.manifest[split]["shards"]}
         size = sum(one["rows"] for split in SPLITS for one in self.manifest[split]["shards"])

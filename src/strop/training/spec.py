@@ -17,16 +17,6 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 from strop.errors import UserError, unknown_name
 from strop.spec import Spec
 
-__all__ = [
-    "DataSpec",
-    "HeldOut",
-    "ModelSpec",
-    "SourceSpec",
-    "TrainSpec",
-    "config_names",
-    "read_spec",
-]
-
 CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
 
 MOST_TOKENS = 1_000_000

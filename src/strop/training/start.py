@@ -10,8 +10,6 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.training.model import BothWays, Diffusion, Trainable
 
-__all__ = ["begin_with"]
-
 
 def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
     """Fill a new module with the weights of `source`; returns their SHA-256.

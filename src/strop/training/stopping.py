@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stop", "stopping"]
-
 
 class Stop:
     """Whether somebody has asked."""

@@ -24,8 +24,6 @@ from strop.spec import SamplerSpec
 from strop.tuning.race import Arm, Measure, Race, Rules
 from strop.tuning.space import Axis, Space
 
-__all__ = ["ENUMERATED", "JOURNAL", "WAVE", "Proposer", "search"]
-
 ENUMERATED = 32
 """Settings up to which all are tried."""
 WAVE = 8

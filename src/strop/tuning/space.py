@@ -21,8 +21,6 @@ from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
 from strop.spec import SamplerSpec
 
-__all__ = ["Axis", "Space", "parse"]
-
 DIGITS = 3
 """Significant digits of a proposed number: settings that people can write down."""
 NEAR = 0.02

@@ -11,8 +11,6 @@ from strop.cli.examples import examples
 from strop.cli.groupeval.score import JUDGED, number
 from strop.errors import UserError
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

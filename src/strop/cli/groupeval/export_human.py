@@ -11,8 +11,6 @@ import typer
 from strop.cli import output
 from strop.cli.examples import examples
 
-__all__ = ["register"]
-
 PAGE = "human.html"
 
 

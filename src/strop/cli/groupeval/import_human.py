@@ -10,8 +10,6 @@ import typer
 from strop.cli import output
 from strop.cli.examples import examples
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

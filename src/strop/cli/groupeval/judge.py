@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from strop.groupeval.session import Asked, Session
     from strop.spec import JudgeSpec
 
-__all__ = ["register"]
-
 EXCERPT = 160
 
 T = TypeVar("T")

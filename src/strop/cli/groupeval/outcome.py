@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from strop.groupeval.series import Series
     from strop.groupeval.session import Session
 
-__all__ = ["print_estimate", "report"]
-
 
 def print_estimate(run: Path, series: Series, document: dict[str, Any], as_json: bool) -> None:
     """What the questions that are left would cost."""

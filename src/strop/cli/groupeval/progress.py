@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from strop.cli import output
 from strop.cli.progress import LINE_SECONDS
 
-__all__ = ["counter", "reporter"]
-
 
 @contextmanager
 def counter(name: str, total: int) -> Iterator[Callable[[int], None]]:

@@ -11,8 +11,6 @@ from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.groupeval.score import number
 
-__all__ = ["register"]
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""

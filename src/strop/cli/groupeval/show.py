@@ -16,8 +16,6 @@ from strop.cli.examples import examples
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
 
-__all__ = ["register"]
-
 EXCERPT = 160
 
 

@@ -20,8 +20,6 @@ from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.lattice import Lattice, Offers, told
 from strop.spec import Precision
 
-__all__ = ["Address", "Addressed", "ExactDraw", "LatticeDraw", "Weights", "addressed", "settled"]
-
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

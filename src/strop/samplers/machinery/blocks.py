@@ -32,8 +32,6 @@ from strop.samplers.machinery.drawing import Draws
 from strop.samplers.machinery.reading import Reader, View
 from strop.samplers.machinery.scoring import NOT_OPEN, Score
 
-__all__ = ["Canvas", "Decoder", "Public", "block_numbers", "block_steps", "decode", "spans"]
-
 PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 

@@ -16,8 +16,6 @@ from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
 from strop.records import SAMPLERS, Nucleus
 from strop.spec import SamplerSpec
 
-__all__ = ["any_log_probs", "clean_log_probs", "invert", "race", "shaped"]
-
 Confirm = Callable[[Tensor], None]
 """What looks at the normalisers of scores."""
 

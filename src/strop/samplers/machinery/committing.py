@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from strop.samplers.machinery.drawing import Draws
     from strop.samplers.machinery.reading import View
 
-__all__ = [
-    "Carried",
-    "Coins",
-    "Commit",
-    "EntropyBound",
-    "Factor",
-    "Quota",
-    "Schedule",
-    "Threshold",
-    "Turn",
-]
-
 Rank = Literal["leftmost", "topk", "sort"]
 """Who wins ties: the leftmost, or whoever torch's `topk` or `sort` puts first."""
 

@@ -23,8 +23,6 @@ from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
 
-__all__ = ["DenseRun", "DenseSampler"]
-
 Numbers = NDArray[np.int64]
 
 

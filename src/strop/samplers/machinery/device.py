@@ -8,8 +8,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["upload"]
-
 
 def upload(array: NDArray[Any], device: torch.device) -> Tensor:
     """The array on the device; the host goes on while it is copied.

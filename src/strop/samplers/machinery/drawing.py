@@ -25,8 +25,6 @@ from strop.samplers.machinery.reading import View
 from strop.samplers.machinery.scoring import NOT_OPEN, Score
 from strop.spec import Precision
 
-__all__ = ["AddressedDraws", "Draws"]
-
 TOKEN, ORDER, RACE = 0, 1, 2
 """The purposes of random numbers: each has a stream of its own."""
 

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from strop.spec import EPSILON, SamplerSpec
 
-__all__ = ["NOISE_EPSILON", "RevealGrid", "alpha_of", "neighbouring", "reveal_grid", "sigma_of"]
-
 NOISE_EPSILON = 1e-3
 """The log-linear noise of the public code stops short of masking everything."""
 

@@ -25,14 +25,12 @@ from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address
+from strop.samplers.machinery.fast_draw import FastDraw, FastSampler
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
-from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.packed import HEAD_ENTRIES
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
-
-__all__ = ["LockstepRun", "LockstepSampler", "lockstep"]
 
 Numbers = NDArray[np.int64]
 
@@ -115,19 +113,19 @@ LockstepSampler = Callable[[LockstepRun], Tensor]
 def lockstep(sampler: LockstepSampler) -> FastSampler:
     """The fast sampler that goes through the outputs batch by batch."""
 
-    def run(job: Job) -> Iterator[Output]:
-        waiting = iter(job.outputs)
-        denoiser, grid = cast(Denoiser, job.model), reveal_grid(job.spec)
-        while len(numbers := np.fromiter(islice(waiting, job.slots), np.int64)):
+    def run(draw: FastDraw) -> Iterator[Output]:
+        waiting = iter(draw.outputs)
+        denoiser, grid = cast(Denoiser, draw.model), reveal_grid(draw.spec)
+        while len(numbers := np.fromiter(islice(waiting, draw.slots), np.int64)):
             batch = LockstepRun(
                 denoiser,
-                job.spec,
+                draw.spec,
                 grid,
-                job.seed,
+                draw.seed,
                 numbers,
-                job.length,
-                job.on_step,
-                job.canvases,
+                draw.length,
+                draw.on_step,
+                draw.canvases,
             )
             start = time.perf_counter()
             ids = sampler(batch).cpu().numpy()
@@ -141,8 +139,8 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
                     batch.trace.changed[i],
                     nfe=int(batch.calls[i]),
                     seconds=seconds,
-                    mask=job.model.mask_id,
-                    sampler=job.spec.name,
+                    mask=draw.model.mask_id,
+                    sampler=draw.spec.name,
                 )
 
     return run

@@ -10,18 +10,6 @@ from numpy.typing import NDArray
 
 from strop.rng import Stream, unit53
 
-__all__ = [
-    "CAP",
-    "CLOCK_SLACK",
-    "WEIGHT_SLACK",
-    "Offers",
-    "levels",
-    "numbers_of",
-    "point_numbers",
-    "points_of",
-    "poisson",
-]
-
 WEIGHT_SLACK = 1e-4  # rounded probabilities may sum to a little more than one
 CLOCK_SLACK = 1e-5  # rounded clocks may be a little shorter than exact ones; proven for y <= CAP
 CAP = 8.0  # expected points above which the threshold is raised

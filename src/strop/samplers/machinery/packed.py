@@ -30,13 +30,11 @@ from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.device import upload
+from strop.samplers.machinery.fast_draw import FastDraw, FastSampler
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
-from strop.samplers.machinery.job import FastSampler, Job
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
-
-__all__ = ["HEAD_ENTRIES", "Law", "Packed", "Rows", "packed"]
 
 HEAD_ENTRIES = 2**20
 """Scores computed at a time: the head's memory does not grow with the batch."""
@@ -289,9 +287,11 @@ class Packed:
 def packed(law: Callable[[Packed, int], Law]) -> FastSampler:
     """The fast sampler of a law, which is made from the loop and the seed."""
 
-    def sampler(job: Job) -> Iterator[Output]:
-        denoiser, grid = cast(Denoiser, job.model), reveal_grid(job.spec)
-        loop = Packed(denoiser, job.spec, grid, job.slots, job.length, job.on_step, job.canvases)
-        return loop.run(job.outputs, law(loop, job.seed))
+    def sampler(draw: FastDraw) -> Iterator[Output]:
+        denoiser, grid = cast(Denoiser, draw.model), reveal_grid(draw.spec)
+        loop = Packed(
+            denoiser, draw.spec, grid, draw.slots, draw.length, draw.on_step, draw.canvases
+        )
+        return loop.run(draw.outputs, law(loop, draw.seed))
 
     return sampler

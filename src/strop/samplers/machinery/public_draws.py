@@ -16,8 +16,6 @@ from torch import Tensor
 from strop.samplers.machinery.reading import View
 from strop.samplers.machinery.scoring import NOT_OPEN, Score, scattered
 
-__all__ = ["CategoricalDraws", "PowerDraws"]
-
 SIMPLEX_TOLERANCE = 1e-6
 """How far from one torch lets a row of probabilities sum before it refuses to draw."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from strop.samplers.machinery.blocks import Canvas
     from strop.samplers.machinery.committing import Turn
 
-__all__ = ["Cache", "Reader", "View"]
-
 Cache = Literal["none", "prefix", "dual"]
 
 

@@ -18,8 +18,6 @@ from torch import Tensor
 from strop.samplers.machinery.grid import RevealGrid
 from strop.spec import SamplerSpec
 
-__all__ = ["Rates", "remdm_rates", "unsure_first"]
-
 Floats = NDArray[np.float64]
 
 

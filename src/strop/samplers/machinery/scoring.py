@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["NOT_OPEN", "SCORES", "Score", "scattered"]
-
 NOT_OPEN = -torch.inf
 """The score of a position where nothing may be committed."""
 

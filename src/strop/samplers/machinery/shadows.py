@@ -22,8 +22,6 @@ from strop.samplers.machinery.blocks import Canvas
 from strop.samplers.machinery.committing import Turn
 from strop.samplers.machinery.reading import Cache, Reader, View
 
-__all__ = ["Laws", "Shadowed"]
-
 
 @dataclass(frozen=True)
 class Laws:

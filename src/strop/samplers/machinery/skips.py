@@ -28,8 +28,6 @@ from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.lattice import CLOCK_SLACK, WEIGHT_SLACK, Lattice
 
-__all__ = ["Found", "Skips"]
-
 STRETCH_BITS = 10
 SKIP = 2**31 + 1  # the address of a skip's numbers among those of a round
 ROUNDING = 1 + 1e-6  # scores are rounded to float32, rates are not

@@ -14,8 +14,6 @@ from strop.pool import Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.device import upload
 
-__all__ = ["Start", "by_shape"]
-
 Numbers = NDArray[np.int64]
 OPEN = -1
 FULLEST = 0.8

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from strop.pool import OnStep
 
-__all__ = ["Trace"]
-
 Numbers = NDArray[np.int64]
 
 

@@ -17,8 +17,6 @@ from typing import IO, Any
 from strop.tasks.inside.limits import confine
 from strop.tasks.inside.plain import NotPlain, pack, unpack
 
-__all__ = ["main"]
-
 LINE = 1 << 23
 """Bytes of one reply: eight megabytes."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 from collections.abc import Mapping
 
-__all__ = ["confine"]
-
 
 def confine(limits: Mapping[str, int]) -> None:
     """Set hard limits, which nothing that runs afterwards can raise; an error ends the process."""

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
-__all__ = ["NotPlain", "pack", "unpack"]
-
 DEPTH = 100
 ITEMS = 100_000
 """How many elements of an iterator are looked at: one without an end would never be done."""

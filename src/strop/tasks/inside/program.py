@@ -16,8 +16,6 @@ from typing import Any
 from strop.tasks.inside.limits import confine
 from strop.tasks.inside.plain import pack, unpack
 
-__all__ = ["main"]
-
 SHOWN = 300
 """Characters of an error's message."""
 

@@ -17,18 +17,6 @@ from strop.theory.document import problem_document
 from strop.theory.sampler import Problem
 from strop.theory.target import Array, Target
 
-__all__ = [
-    "TOLERANCE",
-    "Assertion",
-    "Case",
-    "Check",
-    "at_most",
-    "equal",
-    "holds",
-    "problem_cases",
-    "random_grid",
-]
-
 TOLERANCE = 4e-11
 
 Case = dict[str, Any]

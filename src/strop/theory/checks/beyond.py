@@ -14,8 +14,6 @@ from strop.theory.examples import deflation_target
 from strop.theory.sampler import Problem
 from strop.theory.target import Target
 
-__all__ = ["CHECKS"]
-
 
 def path_bound(case: Case) -> Iterator[Assertion]:
     """U_1 = J_N, U_m falls with m, and stays above the output cross-entropy."""

@@ -18,8 +18,6 @@ from strop.theory.reveal import context_weights
 from strop.theory.sampler import Problem, output_by_paths
 from strop.theory.study import random_problems
 
-__all__ = ["CHECKS"]
-
 STEP = 1e-30
 
 

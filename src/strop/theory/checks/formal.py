@@ -10,8 +10,6 @@ import numpy as np
 from strop.theory import formal
 from strop.theory.checks.base import Assertion, Case, Check, holds
 
-__all__ = ["CHECKS"]
-
 
 def area(case: Case) -> Iterator[Assertion]:
     """The area of h is f(all) - f(none), coefficient by coefficient."""

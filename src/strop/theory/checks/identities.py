@@ -21,8 +21,6 @@ from strop.theory.document import problem_document, to_problem
 from strop.theory.sampler import Problem
 from strop.theory.target import Array, Target, expect, log_of, subset_sizes
 
-__all__ = ["CHECKS"]
-
 
 def accounting_identity(case: Case) -> Iterator[Assertion]:
     """Both KL identities and the meaning of every term."""

@@ -15,8 +15,6 @@ from strop.theory.document import problem_document, to_problem
 from strop.theory.sampler import Problem
 from strop.theory.target import Array, Target
 
-__all__ = ["CHECKS"]
-
 
 def orders(case: Case) -> Iterator[Assertion]:
     """One coordinate per round, any order law: the exact denoiser is exact at lambda = 1."""

@@ -23,8 +23,6 @@ from strop.theory.document import problem_document, to_problem
 from strop.theory.sampler import Problem
 from strop.theory.target import Target
 
-__all__ = ["CHECKS"]
-
 
 def hazard_law(case: Case) -> Iterator[Assertion]:
     """Hazards telescope to the grid, and rounds get the masses delta_k."""

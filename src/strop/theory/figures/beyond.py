@@ -15,8 +15,6 @@ from strop.theory.schedule_study import ROWS, run_schedule_study
 from strop.theory.target import Target
 from strop.theory.temperature import best_temperature, output_errors
 
-__all__ = ["counterexamples", "path_bound", "removed_error"]
-
 
 def removed_error(seed: int) -> Figure:
     """The share of output error that each freedom removes, on equal starting grids."""

@@ -15,8 +15,6 @@ from strop.theory.study import run_study
 from strop.theory.target import Array
 from strop.theory.temperature import best_temperature
 
-__all__ = ["best_temperatures", "loss_against_error", "mixture"]
-
 SHADES = LinearSegmentedColormap.from_list("shades", ["#ffffff", "#9dbfe3"])
 
 

@@ -1,0 +1,307 @@
+"""Plant one-line faults, one at a time, and see that the tests which watch the code go red.
+
+    make planted-faults                       all of them, on one core
+    python scripts/planted-faults.py race     those whose words or file say so
+
+A fault is known by the text it replaces, not by a line number: where code has moved, give it its
+new file or text here. Each is planted in a copy of the tree, and only its own tests run. First all
+of these tests run without a fault: a red that was there before says nothing. Ends with 3 if a fault
+stays green, if its text is not there exactly once, or if its tests do not run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LEFT_OUT = (".git", ".venv", ".stamps", ".pytest_cache", ".ruff_cache", "__pycache__", "docs")
+SECONDS = 600
+"""After which a test hangs, also on a busy machine; a fault may well be an endless loop."""
+FAILED, SILENT = 1, 3
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One line that is wrong, and the tests that must say so."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return Path("src", "strop", self.file)
+
+
+FAULTS = (
+    # samplers
+    Fault(
+        "a score on the threshold does not pass",
+        "samplers/machinery/committing.py",
+        "first | (value >= self.level)",
+        "first | (value > self.level)",
+        ("tests/samplers/test_committing.py::test_threshold",),
+    ),
+    Fault(
+        "top_k keeps one token fewer",
+        "samplers/machinery/drawing.py",
+        "law.topk(min(self.top_k, law.shape[-1]), dim=-1)",
+        "law.topk(max(1, min(self.top_k, law.shape[-1]) - 1), dim=-1)",
+        ("tests/samplers/test_drawing.py::test_top_k_keeps_exactly_the_k_best",),
+    ),
+    Fault(
+        "left padding is not told to a cache",
+        "samplers/machinery/reading.py",
+        "self.denoiser.remember(ids, starts)",
+        "self.denoiser.remember(ids)",
+        ("tests/samplers/test_padded.py::test_an_output_is_what_it_is_alone",),
+    ),
+    Fault(
+        "the bench of caches takes prompts by their place in the batch",
+        "samplers/caches.py",
+        "self._start(numbers)",
+        "self._start(batch)",
+        ("tests/samplers/test_caches.py",),
+    ),
+    # metrics and statistics
+    Fault(
+        "entropy counts a token too few",
+        "metrics/entropy.py",
+        "share = counts / length",
+        "share = counts / (length - 1)",
+        ("tests/metrics/test_pool_metrics.py::test_entropy_by_hand",),
+    ),
+    Fault(
+        "an interval of 95% leaves out 5% below",
+        "stats/resample.py",
+        "[(1 - level) / 2, (1 + level) / 2]",
+        "[(1 - level), (1 + level) / 2]",
+        ("tests/stats/test_resample.py::test_the_interval_of_a_mean_is_the_textbook_one",),
+    ),
+    Fault(
+        "replicates of a mean are over one output fewer",
+        "stats/paired.py",
+        'derive_seed(seed, "bootstrap", n)) / n',
+        'derive_seed(seed, "bootstrap", n)) / (n - 1)',
+        ("tests/stats/test_paired.py",),
+    ),
+    Fault(
+        "macro perplexity counts outputs without a token",
+        "metrics/aggregates.py",
+        "np.stack([mean, some.astype(float)], 1)",
+        "np.stack([mean, np.ones(len(some))], 1)",
+        ("tests/metrics/test_perplexity.py::test_macro_gives_every_output_one_voice",),
+    ),
+    Fault(
+        "a guard that was kept for another length is used",
+        "metrics/guard.py",
+        'if run is None or kept is None or kept.get("length") != generator.length:',
+        "if run is None or kept is None:",
+        ("tests/metrics/test_guard.py",),
+    ),
+    # store and engine
+    Fault(
+        "scores that are added later stand in the wrong rows",
+        "store/scores.py",
+        "name: np.concatenate([values, new.columns[name][fresh]])[order]",
+        "name: np.concatenate([values, new.columns[name][fresh]])",
+        ("tests/test_scores.py::test_what_is_added_is_read",),
+    ),
+    Fault(
+        "a pool with a hole counts as whole",
+        "store/cell.py",
+        'have = int((table["index"].to_numpy() < n).sum())',
+        'have = int((table["index"].to_numpy() <= n).sum())',
+        ("tests/test_store.py::test_a_pool_with_a_hole_is_refused",),
+    ),
+    Fault(
+        "merge sees a conflict only where every token differs",
+        "engine/merge.py",
+        "token_ids(old, cell.spec)[theirs]).any(1)",
+        "token_ids(old, cell.spec)[theirs]).all(1)",
+        ("tests/engines/test_merge.py",),
+    ),
+    # judges
+    Fault(
+        "GEQ divides by all partitions, judged or not",
+        "groupeval/scores.py",
+        "self.q.sum(axis=1) / self.judged.sum(axis=1)",
+        "self.q.mean(axis=1)",
+        ("tests/groupeval/test_geq_ged.py::test_geq_counts_each_output_once",),
+    ),
+    Fault(
+        "GED forgets the share of valid outputs",
+        "groupeval/scores.py",
+        "TOP * sum(counts) / size * entropy(counts)",
+        "TOP * entropy(counts)",
+        ("tests/groupeval/test_geq_ged.py",),
+    ),
+    # tasks and their sandbox
+    Fault(
+        "programs in the sandbox share this machine's network and processes",
+        "tasks/sandbox.py",
+        '            "--unshare-all",\n',
+        "",
+        ("tests/tasks/test_drills.py::test_drill",),
+    ),
+    Fault(
+        "numbers leave the sandbox in another base",
+        "tasks/inside/plain.py",
+        "return int(digits, 16)",
+        "return int(digits, 36)",
+        ("tests/tasks/test_plain.py",),
+    ),
+    Fault(
+        "results of 0 are allowed in the sums",
+        "tasks/sums.py",
+        "if not 1 <= after <= LARGEST:",
+        "if not 0 <= after <= LARGEST:",
+        ("tests/tasks/test_sums.py",),
+    ),
+    Fault(
+        "problems are taken by place in the batch",
+        "exam/grading.py",
+        "for number, text in zip(index.tolist(), texts, strict=True)",
+        "for number, text in enumerate(texts)",
+        ("tests/exam/test_grading.py",),
+    ),
+    # comparing
+    Fault(
+        "a side that is one point ignores the guard",
+        "comparing/frontier.py",
+        "least = outer[0] if floor is None else max(outer[0], floor)",
+        "least = outer[0]",
+        ("tests/comparing/test_exact.py",),
+    ),
+    Fault(
+        "a tenth less alike counts as less diverse",
+        "comparing/diversity.py",
+        "(1 + TENTH) * other",
+        "(1 - TENTH) * other",
+        ("tests/comparing/test_exact.py",),
+    ),
+    Fault(
+        "better though one half may be worse by the margin",
+        "comparing/verdict.py",
+        "if equal.mean.below(0) and all(one.below(margin) for one in equal.parts):",
+        "if equal.mean.below(0):",
+        ("tests/comparing/test_exact.py",),
+    ),
+    Fault(
+        "a pool is not cut to the outputs that were asked for",
+        "studies/compare_sides.py",
+        'cell.table().slice(0, self._ask["n"])',
+        "cell.table()",
+        ("tests/studies/test_points.py::test_a_pool_is_cut_to_as_many_as_were_asked_for",),
+    ),
+    # tuning
+    Fault(
+        "where more is better the wrong end of the interval decides",
+        "tuning/race.py",
+        "low = found.ends[0] if sign > 0 else -found.ends[1]",
+        "low = found.ends[0] if sign > 0 else -found.ends[0]",
+        ("tests/tuning/test_race_rules.py",),
+    ),
+    Fault(
+        "limits are held against the standard sampler's outputs",
+        "studies/tune.py",
+        "jackknife(row.statistic(Number.of(one.name)), LEVEL)",
+        "jackknife(standard_row.statistic(Number.of(one.name)), LEVEL)",
+        ("tests/studies/test_gain.py",),
+    ),
+    Fault(
+        "text after the end token is kept",
+        "interop/lm_eval.py",
+        "self.codec.decode(up_to_end(ids, self._ends), ",
+        "self.codec.decode(ids, ",
+        ("tests/interop/test_lm_eval.py::test_nothing_after_the_first_end_token_counts",),
+    ),
+)
+
+
+def times(fault: Fault) -> int:
+    """How often the text that a fault replaces stands in its file: once, unless it was moved."""
+    path = ROOT / fault.path
+    return path.read_text().count(fault.old) if path.is_file() else 0
+
+
+def main(words: list[str]) -> int:
+    """Plant the faults that were asked for; see above."""
+    wanted = [one for one in FAULTS if not words or any(w in one.what + one.file for w in words)]
+    lost = [one for one in wanted if times(one) != 1]
+    for one in lost:
+        print(f"{one.file}: the text of {one.what!r} is there {times(one)} times, not once")
+    if lost or not wanted:
+        return SILENT
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        tree = Path(folder, "strop")
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        every = tuple(dict.fromkeys(test for one in wanted for test in one.tests))
+        began = time.monotonic()
+        code, told = pytest_says(tree, every, len(every))
+        spent = f"{time.monotonic() - began:.0f} s"
+        print(f"without a fault: {len(every)} groups of tests, {spent}", flush=True)
+        if code:
+            print(told)
+            return SILENT
+        found = [planted(tree, one) for one in wanted]
+    print(f"{found.count('red')} of {len(found)} faults are noticed")
+    return 0 if set(found) == {"red"} else SILENT
+
+
+def planted(tree: Path, fault: Fault) -> str:
+    """One line of the table: what the tests say of a fault in the copy."""
+    path, began = tree / fault.path, time.monotonic()
+    sound = path.read_text()
+    path.write_text(sound.replace(fault.old, fault.new))
+    try:
+        code, told = pytest_says(tree, fault.tests)
+    finally:
+        path.write_text(sound)
+        _forget(path)
+    state = {0: "GREEN", FAILED: "red"}.get(code, "BROKEN")
+    tests = " ".join(fault.tests).replace("tests/", "")
+    spent = f"{time.monotonic() - began:4.0f} s"
+    print(f"{state:6} {spent}  {fault.what}: {fault.file} ({tests})", flush=True)
+    if state == "BROKEN":
+        print(told)
+    return state
+
+
+def pytest_says(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int, str]:
+    """The exit code of pytest in a tree, and the end of what it said; a hang has failed."""
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=turns * SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return FAILED, f"no end after {turns * SECONDS} s"
+    return done.returncode, (done.stdout + done.stderr)[-2000:]
+
+
+def _forget(path: Path) -> None:
+    """Its bytecode: two versions of one second and one length look the same to Python."""
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,301 @@
+"""The only loop over outputs: from a denoiser and a sampler's settings to a pool, in memory or on
+disk, continued where it stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strop.denoisers import Model, load_model
+from strop.denoisers.base import usable_length
+from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
+from strop.draw.batch_size import AUTO, BatchSize, checked_batch, default_batch, largest_batch
+from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, what_to_load
+from strop.engine import LOCAL, Engine, cut
+from strop.engine.outputs import MemoryRows, OutputRows
+from strop.engine.plan import refuse_missing
+from strop.engine.sink import CellRows, Sink
+from strop.engine.workers import run_units
+from strop.errors import UserError, whole_number
+from strop.pool import OnStep, Pool
+from strop.progress import Progress
+from strop.prompts import Bos, Canvases, PromptSet
+from strop.records import default_sampler
+from strop.samplers import check_model
+from strop.spec import (
+    OUTPUT_LIMIT,
+    SAMPLERS,
+    SEED_LIMIT,
+    CellSpec,
+    DenseBatch,
+    GeneratorSpec,
+    PromptSpec,
+    SamplerSpec,
+)
+from strop.store import Cell, Run
+
+__all__ = [
+    "UNSAID",
+    "Progress",
+    "cell_spec",
+    "outputs_of",
+    "sample",
+    "sample_cells",
+]
+
+UNSAID: Any = object()
+"""No number of outputs was asked for: what that means depends on whether there are prompts."""
+
+
+def sample(
+    denoiser: Model | str | os.PathLike[str],
+    spec: SamplerSpec | None = None,
+    *,
+    n: int = UNSAID,
+    seed: int = 0,
+    batch_size: BatchSize | None = None,
+    length: int | None = None,
+    prompts: Prompts | None = None,
+    per_prompt: int | None = None,
+    chat: bool = False,
+    shots: PromptSet | str | os.PathLike[str] | None = None,
+    bos: Bos = "tokenizer",
+    out: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress | None = None,
+    on_step: OnStep | None = None,
+    engine: Engine | str = LOCAL,
+) -> Pool:
+    """Draw n outputs of the generator (denoiser, spec) under a seed; one, if nothing is said.
+
+    With `prompts` (a file, a `PromptSet`, texts, or canvases) output i answers prompt i mod P, and
+    `per_prompt` says how many each gets: one, if nothing is said. `length` then counts the tokens
+    that follow a prompt; without it every prompt has gaps. `chat` puts prompts into the tokenizer's
+    own template, `shots` puts worked examples before them; see `strop.prompts`.
+
+    With `out` the outputs go to that run directory, and calling again continues it. `device` and
+    `dtype` count only where `denoiser` is a source to load. `on_step` is called whenever tokens of
+    an output that is drawn now change. `engine` says where outputs are drawn (`strop.engine`).
+    """
+    engine = Engine.of(engine)
+    if isinstance(denoiser, (str, os.PathLike)):
+        denoiser = load_model(denoiser, device=engine.at_home(device), dtype=dtype)
+    elif not isinstance(denoiser, Model):
+        raise _not_a("denoiser", denoiser, "a denoiser, or a source that load_model knows")
+    if spec is not None and not isinstance(spec, SamplerSpec):
+        raise _not_a("spec", spec, "a SamplerSpec, e.g. strop.SamplerSpec(steps=64)")
+    canvases = None
+    if prompts is not None:
+        canvases = canvases_of(denoiser, prompts, length=length, chat=chat, shots=shots, bos=bos)
+    elif chat or shots is not None:
+        raise UserError(
+            "There are no prompts to put into a template.", where="`prompts`", fix="say `prompts`"
+        )
+    pools = sample_cells(
+        denoiser,
+        [SamplerSpec(name=default_sampler(denoiser.spec.family)) if spec is None else spec],
+        n=outputs_of(canvases, n, per_prompt, default=1),
+        seed=seed,
+        batch_size=batch_size,
+        length=length,
+        canvases=canvases,
+        out=out,
+        progress=progress,
+        on_step=on_step,
+        engine=engine,
+    )
+    return pools[0]
+
+
+def outputs_of(canvases: Canvases | None, n: int, per_prompt: int | None, *, default: int) -> int:
+    """How many outputs a cell gets: `n` of them, or `per_prompt` for each prompt."""
+    if per_prompt is None:
+        return (default if canvases is None else canvases.outputs(1)) if n is UNSAID else n
+    if canvases is None or n is not UNSAID:
+        raise UserError(
+            "There are two numbers of outputs." if canvases else "There are no prompts.",
+            where="`per_prompt`",
+            got=f"`per_prompt` {per_prompt}" + ("" if n is UNSAID else f" and `n` {n}"),
+            fix="leave out `n`" if canvases else "say `n`, or say `prompts`",
+        )
+    return canvases.outputs(per_prompt)
+
+
+def sample_cells(
+    denoiser: Model,
+    specs: Sequence[SamplerSpec],
+    *,
+    n: int | Sequence[int],
+    seed: int = 0,
+    batch_size: BatchSize | None = None,
+    length: int | None = None,
+    canvases: Canvases | None = None,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    grow: bool = False,
+    progress: Progress | None = None,
+    on_step: OnStep | None = None,
+    engine: Engine | str = LOCAL,
+) -> list[Pool]:
+    """One pool per sampler, all from one denoiser and one seed; `n` for all or one per sampler.
+
+    With `canvases` outputs answer prompts, and these say how many tokens they have. A run that may
+    `grow` keeps the cells that it has beside these. With a shard as `engine`, an `Incomplete` names
+    what other shards have not drawn yet.
+    """
+    engine = Engine.of(engine)
+    engine.refuse_force(force)
+    counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
+    seed = whole_number("seed", seed, 0, SEED_LIMIT)
+    batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
+    length = usable_length(denoiser, length) if canvases is None else canvases.length
+    for spec in specs:
+        check_model(denoiser, spec)
+    specs = [_with_steps(spec, length) for spec in specs]
+    positions = length if canvases is None else canvases.positions
+    auto = batch_size == AUTO
+    usual = largest_batch if auto else default_batch
+    given = None if batch_size == AUTO else batch_size
+    sizes = [given or usual(denoiser, spec, positions) for spec in specs]
+    prompts = None if canvases is None else canvases.spec
+    cells = [
+        cell_spec(
+            denoiser, spec, n=count, seed=seed, batch_size=size, length=length, prompts=prompts
+        )
+        for spec, count, size in zip(specs, counts, sizes, strict=True)
+    ]
+    draws = [
+        CellDraw(cell, count, size, auto)
+        for cell, count, size in zip(cells, counts, sizes, strict=True)
+    ]
+    work = _Work(denoiser, canvases, draws, engine, progress, on_step)
+    if out is None:
+        if engine.shard is not None:
+            raise UserError("Shards meet on disk.", where="`shard`", fix="say `out`")
+        in_memory = [MemoryRows(cell) for cell in cells]
+        work.into(in_memory)
+        return [rows.pool() for rows in in_memory]
+    asked = _asked(denoiser, specs, max(counts, default=0), seed, length, batch_size)
+    if len(set(counts)) > 1:
+        asked["outputs"] = counts
+    if prompts is not None:
+        asked["prompts"] = prompts.model_dump(mode="json")
+    run = Run.prepare(out, asked, cells, force=force, grow=grow)
+    if canvases is not None:
+        # Rows of the same ids under other names keep the names that outputs here have already.
+        canvases = run.keep_prompts(canvases, pieces_of(denoiser, canvases)).canvases
+    on_disk = [run.cell(cell.id) for cell in cells]
+    replace(work, canvases=canvases).into([OutputRows(cell) for cell in on_disk])
+    if engine.shard is not None:
+        _refuse_incomplete(run, on_disk, counts)
+    return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all cells of a call share."""
+
+    denoiser: Model
+    canvases: Canvases | None
+    cells: Sequence[CellDraw]
+    engine: Engine
+    progress: Progress | None
+    on_step: OnStep | None
+
+    def into(self, rows: Sequence[CellRows]) -> None:
+        """Draw what cells lack."""
+        plan = cut(batches_of(self.denoiser, self.cells, self.canvases))
+        sink = Sink(self.engine.own(plan), rows, self.progress)
+        run_units(sink, self._here, self._job, self.engine)
+
+    def _here(self) -> DrawWorker:
+        return DrawWorker(self.denoiser, self.cells, self.canvases, self.on_step)
+
+    def _job(self) -> DrawJob:
+        """For those who draw instead of this process."""
+        if self.on_step is not None:
+            raise UserError(
+                "Only a sampler in this process can be watched.",
+                where="`on_step`",
+                fix="use `engine=local`",
+            )
+        return DrawJob(*what_to_load(self.denoiser), tuple(self.cells), self.canvases)
+
+
+def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -> None:
+    """This shard is done; say what others have not drawn yet."""
+    missing = {
+        cell.id: set(range(count)) - cell.indices()
+        for cell, count in zip(cells, counts, strict=True)
+    }
+    refuse_missing(run.path, missing)
+
+
+def cell_spec(
+    denoiser: Model,
+    sampler: SamplerSpec,
+    *,
+    n: int,
+    seed: int,
+    batch_size: int,
+    length: int,
+    prompts: PromptSpec | None = None,
+) -> CellSpec:
+    """What determines the outputs; the batch belongs to it only where it shares random numbers."""
+    batch = None
+    if sampler.implementation == "dense":
+        size = min(batch_size, n)
+        batch = DenseBatch(size=size, ragged_total=n if n % size else None)
+    generator = GeneratorSpec(
+        checkpoint=denoiser.spec, sampler=sampler, length=length, prompts=prompts
+    )
+    return CellSpec.of(generator, seed, batch)
+
+
+def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
+    """The number of outputs of each cell."""
+    if not isinstance(n, (list, tuple)):
+        return [n] * specs  # pyright: ignore[reportReturnType]  # whole_number tells a wrong kind
+    if len(n) != specs:
+        raise UserError(
+            "The numbers of outputs do not match the samplers.",
+            where="n",
+            got=f"{len(n)} numbers for {specs} samplers",
+            expected="one number for all, or one per sampler",
+        )
+    return n
+
+
+def _with_steps(spec: SamplerSpec, length: int) -> SamplerSpec:
+    """A causal sampler has a step per token, so its steps are known once the length is."""
+    if SAMPLERS[spec.name].causal and spec.steps == 0:
+        return spec.model_copy(update={"steps": length})
+    return spec
+
+
+def _not_a(name: str, value: Any, expected: str) -> UserError:
+    kind = type(value).__name__
+    return UserError(f"The argument {name!r} is of a wrong kind.", got=kind, expected=expected)
+
+
+def _asked(
+    denoiser: Model,
+    specs: Sequence[SamplerSpec],
+    n: int,
+    seed: int,
+    length: int,
+    batch_size: BatchSize | None,
+) -> dict[str, Any]:
+    return {
+        "checkpoint": denoiser.source,
+        "weights": denoiser.spec.model_dump(mode="json"),
+        "samplers": [spec.model_dump(mode="json") for spec in specs],
+        "n": n,
+        "seed": seed,
+        "length": length,
+        "batch_size": batch_size,
+    }

@@ -1,0 +1,235 @@
+"""Where the rows that workers make go: units are claimed, their rows are written, claims end.
+
+A `Sink` stays with the process that was called, and takes in the rows of all its units. It alone
+says when to look up what is missing, when to write and when a claim ends; where rows lie is said by
+one small `CellRows` per cell. There are four kinds: outputs in memory and on disk
+(`strop.engine.outputs`), scores (`strop.metrics.score_sink`), and blocks of the tables that studies
+measure (`strop.engine.blocks`).
+
+For all of them, on one machine or on many that share a disk:
+
+- one process at a time works on a unit, and asks what is missing of it after it has the claim;
+- a claim ends when the unit's rows are durable, or with its process, however that ends;
+- what is finished waits for a few seconds at most, and is written also after an interrupt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from strop.disk import CLAIM
+from strop.engine.plan import Unit
+from strop.progress import Progress, Silent
+from strop.spec import CellSpec
+
+FLUSH_SECONDS = 2.0
+"""How long rows wait to be written."""
+TAKEN: Any = object()
+"""Another process is at work on a unit."""
+
+
+class CellRows:
+    """Where the rows of one cell lie; as it stands here, where no other process can come."""
+
+    spec: CellSpec | None = None
+    """For the bar."""
+
+    def hold(self) -> AbstractContextManager[bool]:
+        """While this process works on the cell; False: another has it for itself."""
+        return nullcontext(True)
+
+    def claim(self, unit: Unit) -> AbstractContextManager[bool]:
+        """While this process works on a unit; False: another does."""
+        del unit
+        return nullcontext(True)
+
+    def look(self) -> None:
+        """See what is durable by now, whoever made it."""
+
+    def missing(self, unit: Unit) -> Sequence[int]:
+        """What of a unit was not durable at the last look, and was not written since."""
+        raise NotImplementedError
+
+    def counted(self, units: Collection[Unit]) -> tuple[int, int]:
+        """How many outputs some of its units have, and how many of them are durable."""
+        total = sum(len(unit.indices) for unit in units)
+        return total, total - sum(len(self.missing(unit)) for unit in units)
+
+    def given(self, missing: Sequence[int]) -> Any:
+        """What a worker gets to make them."""
+        return missing
+
+    def size(self, rows: Sequence[Any]) -> tuple[int, int]:
+        """How many outputs and tokens they are, for the bar."""
+        return len(rows), 0
+
+    def write(self, rows: Sequence[Any]) -> None:
+        """Make rows durable: all, or it raises."""
+        raise NotImplementedError
+
+    def record(self, worker: int, facts: Mapping[str, Any], rows: Sequence[Any]) -> None:
+        """Who made rows that are durable now."""
+
+    def done(self, left: int) -> None:
+        """A unit is done and so many are left; if none are, all rows are durable."""
+
+    def waiting(self, progress: Progress) -> None:
+        """Say that another process is at work on it, and that there is nothing else to do."""
+        if self.spec is not None:
+            progress.waiting(self.spec)
+
+
+class Sink:
+    """Hands out the units of some cells and makes what comes back durable every few seconds."""
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        cells: Sequence[CellRows],
+        progress: Progress | None = None,
+        what: str = "",
+        *,
+        seconds: float | None = None,
+        share: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`units` are those that this process may take, of `cells` by number.
+
+        Rows wait `seconds`, and `share` times as long as the last flush took.
+        """
+        self.units, self._cells = units, cells
+        self._progress, self._what = Silent() if progress is None else progress, what
+        self._seconds, self._share, self._clock = seconds, share, clock
+        self._together = False
+        self._held: dict[int, ExitStack] = {}
+        self._claims: dict[int, ExitStack] = {}
+        self._left: dict[int, dict[int, Unit]] = defaultdict(dict)
+        """By cell and number, the units that are not done."""
+        for unit in units:
+            self._left[unit.cell][unit.number] = unit
+        self._rows: dict[int, dict[int, list[Any]]] = {}
+        """What is not written yet, by cell and worker."""
+        self._facts: dict[int, Mapping[str, Any]] = {}
+        self._done: list[Unit] = []
+        """Units whose claims end when their rows are written."""
+        self._told: set[int] = set()
+        self._flushed, self._pause = clock(), 0.0
+
+    def complete(self) -> bool:
+        """Whether nothing is missing: then nobody has to load anything."""
+        for number in self._left:
+            self._cells[number].look()
+        return not any(self._cells[unit.cell].missing(unit) for unit in self.units)
+
+    def one_bar(self, workers: int) -> None:
+        """So many workers do the units at once: there is one bar for all cells."""
+        self._together = True
+        counts = [self._cells[number].counted(left.values()) for number, left in self._left.items()]
+        some = f"{len(self._cells)} cells " if len(self._cells) > 1 else ""
+        words = [*filter(None, [self._what]), f"{some}on {workers} workers"]
+        only = self._cells[0].spec if len(self._cells) == 1 else None
+        total, there = (sum(one[k] for one in counts) for k in range(2))
+        self._progress.start(only, total, there, ", ".join(words))
+
+    def claim(self, unit: Unit) -> Any:
+        """What is missing of a unit, for a worker; empty: nothing; `TAKEN`: another process has it.
+
+        One that this process has already is asked for again when its worker died.
+        """
+        cell = self._cells[unit.cell]
+        mine = unit.number in self._claims
+        if mine:
+            self.flush()  # what the worker had sent
+        elif not self._hold(unit.cell):
+            return TAKEN
+        if not cell.missing(unit):
+            return ()
+        with ExitStack() as stack:
+            if not mine and not stack.enter_context(cell.claim(unit)):
+                return TAKEN
+            cell.look()  # only now: another process may have done it a moment ago
+            missing = cell.missing(unit)
+            if not missing:
+                return ()
+            self._claims.setdefault(unit.number, stack.pop_all())
+        return cell.given(missing)
+
+    def _hold(self, number: int) -> bool:
+        """Begin with a cell, unless this process has, or another has it for itself."""
+        if number in self._held:
+            return True
+        cell = self._cells[number]
+        with ExitStack() as stack:
+            if not stack.enter_context(cell.hold()):
+                return False
+            cell.look()
+            self._held[number] = stack.pop_all()
+        if not self._together:
+            self._progress.start(cell.spec, *cell.counted(self._left[number].values()), self._what)
+        return True
+
+    def keep(self, unit: Unit, rows: Sequence[Any], worker: int, facts: Mapping[str, Any]) -> None:
+        """Some of a unit is finished."""
+        self._facts[worker] = facts
+        self._rows.setdefault(unit.cell, {}).setdefault(worker, []).extend(rows)
+        self._progress.advance(*self._cells[unit.cell].size(rows))
+        self.tick()
+
+    def tick(self) -> None:
+        """Called now and then: write what has waited long enough."""
+        seconds = FLUSH_SECONDS if self._seconds is None else self._seconds
+        if self._clock() - self._flushed >= max(seconds, self._pause):
+            self.flush()
+
+    def done(self, unit: Unit) -> None:
+        """A unit is finished: its claim ends once its rows are durable."""
+        left = self._left[unit.cell]
+        left.pop(unit.number, None)
+        self._done.append(unit)
+        if not left:
+            self.flush()
+        self._cells[unit.cell].done(len(left))
+        if not left and unit.cell in self._held:
+            self._held.pop(unit.cell).close()
+
+    def waiting(self, unit: Unit) -> None:
+        """Another process has a unit, and there is nothing else to do: said once per cell."""
+        if unit.cell not in self._told:
+            self._told.add(unit.cell)
+            self._cells[unit.cell].waiting(self._progress)
+
+    def flush(self) -> None:
+        """Make everything durable, then let go of the units that are done."""
+        began = self._clock()
+        for number in list(self._rows):
+            cell = self._cells[number]
+            cell.write([row for some in self._rows[number].values() for row in some])
+            written = self._rows.pop(number)  # before anything else can fail: nothing counts twice
+            for worker, some in written.items():
+                cell.record(worker, self._facts[worker], some)
+        while self._done:
+            claim = self._claims.pop(self._done.pop().number, None)
+            if claim is not None:
+                claim.close()
+        self._flushed = self._clock()
+        self._pause = self._share * (self._flushed - began)
+
+    def close(self) -> None:
+        """Also when interrupted: what is finished is written, what is claimed is free again."""
+        try:
+            self.flush()
+        finally:
+            for claim in (*self._claims.values(), *self._held.values()):
+                claim.close()
+
+
+def forget_claims(folder: Path, name: str) -> None:
+    """Remove the files of claims that killed processes left, of something that is complete."""
+    with suppress(OSError):
+        for leftover in folder.glob(f"{CLAIM}{name}-*"):
+            leftover.unlink(missing_ok=True)

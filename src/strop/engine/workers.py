@@ -1,0 +1,184 @@
+"""Doing the units of a sink: in this process, or by the workers of an engine, all kept busy."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from strop.engine.choice import Engine
+from strop.engine.plan import Unit
+from strop.engine.sink import TAKEN, Sink
+from strop.engine.worker import Event, Job, Worker, Workers
+from strop.errors import Incomplete
+
+POLL_SECONDS = 0.2
+"""How often a unit that another process has is asked for again."""
+
+_KEPT: ContextVar[dict[Engine, Workers] | None] = ContextVar("kept", default=None)
+"""Workers without work, by engine; None: workers end with the call that started them."""
+
+
+@contextmanager
+def keep_workers() -> Iterator[None]:
+    """Workers that are started inside, and what they have loaded, stay until its end.
+
+    For whoever draws or scores several times: starting workers and loading models take seconds.
+    """
+    if _KEPT.get() is not None:  # whoever is outside keeps them longer
+        yield
+        return
+    kept: dict[Engine, Workers] = {}
+    token = _KEPT.set(kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+        with ExitStack() as stack:
+            for one in kept.values():
+                stack.push(one)
+
+
+@contextmanager
+def workers(engine: Engine) -> Iterator[Workers]:
+    """Those of an engine that is not local. After an error they end: some may be busy."""
+    kept = _KEPT.get()
+    with ExitStack() as stack:
+        there = None if kept is None else kept.pop(engine, None)
+        mine = stack.enter_context(_started(engine) if there is None else there)
+        yield mine
+        if kept is not None:
+            kept[engine] = mine
+            stack.pop_all()
+
+
+def _started(engine: Engine) -> Workers:
+    if engine.kind == "ray":
+        from strop.engine.rays import Actors
+
+        return Actors(engine)
+    from strop.engine.devices import Processes, counted
+
+    return Processes(counted(engine.places()))
+
+
+class Lost(Incomplete):
+    """All workers died, and none may be started any more."""
+
+
+def run_units(
+    sink: Sink, here: Callable[[], Worker], job: Callable[[], Job] | None, engine: Engine
+) -> None:
+    """Do what is missing of all units: `here`, or, where there is a `job`, as the engine says."""
+    if job is not None and engine.parallel and not sink.complete():
+        asked = job()
+        with workers(engine) as some, closing(sink):
+            sink.one_bar(some.size)
+            run_by(some, asked, sink)
+    else:
+        with closing(sink):
+            run_here(here, sink)
+
+
+def run_here(here: Callable[[], Worker], sink: Sink) -> None:
+    """Do all units in this process, those that are free first; no worker without a unit to do."""
+    worker: Worker | None = None
+
+    def taken(unit: Unit) -> bool:
+        nonlocal worker
+        missing = sink.claim(unit)
+        if missing is TAKEN:
+            return True
+        if missing:
+            worker = worker or here()
+            for row in worker.work(unit.cell, missing):
+                sink.keep(unit, [row], 0, worker.facts)
+        sink.done(unit)
+        return False
+
+    rest = [unit for unit in sink.units if taken(unit)]
+    while rest:
+        sink.tick()
+        sink.waiting(rest[0])
+        before, rest = rest, [unit for unit in rest if taken(unit)]
+        if len(rest) == len(before):
+            time.sleep(POLL_SECONDS)
+
+
+def run_by(some: Workers, job: Job, sink: Sink) -> None:
+    """Keep every worker busy until all units are done; a dead worker's unit is done again."""
+    some.begin(job)
+    _Driving(some, sink).run()
+
+
+class _Driving:
+    def __init__(self, some: Workers, sink: Sink) -> None:
+        self.workers, self.sink = some, sink
+        self.queue, self.taken = deque(sink.units), deque[Unit]()
+        self.facts: dict[int, Mapping[str, Any]] = {}
+        self.idle: list[int] = []
+        self.at: dict[int, Unit] = {}
+        self.gone: dict[int, str] = {}
+        self.next_look = 0.0
+
+    def run(self) -> None:
+        while self.queue or self.taken or self.at:
+            self._hand_out()
+            if not (self.queue or self.taken or self.at):
+                return  # the last ones were complete
+            for event in self.workers.events(POLL_SECONDS):
+                self._hear(event)
+            self.sink.tick()
+
+    def _hand_out(self) -> None:
+        while self.idle and (unit := self._next()) is not None:
+            missing = self.sink.claim(unit)
+            if missing is TAKEN:
+                self.taken.append(unit)
+            elif not missing:
+                self.sink.done(unit)
+            else:
+                worker = self.idle.pop(0)
+                self.at[worker] = unit
+                self.workers.give(worker, unit.cell, missing)
+
+    def _next(self) -> Unit | None:
+        """The next one of the plan; now and then those again that another process had."""
+        if not self.queue and self.taken and time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + POLL_SECONDS
+            if not self.at:
+                self.sink.waiting(self.taken[0])
+            self.queue, self.taken = self.taken, deque()
+        return self.queue.popleft() if self.queue else None
+
+    def _hear(self, event: Event) -> None:
+        worker = event.worker
+        if event.kind == "ready":
+            self.facts[worker] = event.value
+            self.idle.append(worker)
+        elif event.kind == "found":
+            self.sink.keep(self.at[worker], event.value, worker, self.facts[worker])
+        elif event.kind == "done":
+            self.sink.done(self.at.pop(worker))
+            self.idle.append(worker)
+        elif event.kind == "failed":
+            raise event.value
+        else:
+            self._lose(worker, event)
+
+    def _lose(self, worker: int, event: Event) -> None:
+        if worker in self.idle:
+            self.idle.remove(worker)
+        if worker in self.at:
+            self.queue.appendleft(self.at.pop(worker))  # it stays claimed
+        if event.kind == "gone":
+            self.gone[worker] = str(event.value)
+        if len(self.gone) == self.workers.size:
+            raise Lost(
+                "All workers died.",
+                got="; ".join(dict.fromkeys(self.gone.values())),
+                fix="run the same command again; if they die again, look whether memory suffices",
+            )

@@ -1,0 +1,189 @@
+"""Intervals by resampling outputs: of any function of sums over outputs, and of ratios of two.
+
+A resample of n outputs with replacement is a vector of n counts, and a sum over it is their
+product with the column. So 10,000 replicates are a matrix product. The counts depend on n and the
+seed alone: every statistic of a cell shares them, and so do cells of equal size.
+
+What belongs together (the answers to one problem, the rows of one document) is drawn together:
+`clustered` makes a statistic whose rows are whole clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.stats.interval import LEVEL, Interval
+
+Floats = NDArray[np.float64]
+K = TypeVar("K", bound=Hashable)
+REPLICATES = 10_000
+BOOTSTRAP, PAIRED = "bootstrap", "paired bootstrap"
+COUNTS = 2**22
+"""Counts that are drawn together and remembered: 32 MB."""
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """finish(sum of the rows of columns), for the outputs themselves and for resamples of them."""
+
+    columns: Floats
+    """One row per output [n, k]."""
+    finish: Callable[[Floats], Floats]
+    """From sums [..., k] to values [...]."""
+    exact: bool = False
+    """Whether outputs that are all the same are no accident: counts that a setting fixes."""
+
+    @property
+    def value(self) -> float:
+        """On the outputs as they are."""
+        return float(self.finish(np.asarray(self.columns, float).sum(0)))
+
+
+def mean(values: NDArray, *, exact: bool = False) -> Statistic:
+    """The mean over outputs."""
+    ones = np.ones(len(values))
+    return Statistic(
+        np.stack([np.asarray(values, float), ones], 1), lambda t: t[..., 0] / t[..., 1], exact
+    )
+
+
+def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> Statistic:
+    """The same statistic with whole clusters for rows, in the order in which they first come.
+
+    Whatever draws or leaves out its rows then does so with clusters.
+    """
+    columns = np.asarray(statistic.columns, float)
+    _, first, place = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
+    sums = np.zeros((len(first), columns.shape[1]))
+    np.add.at(sums, first.argsort().argsort()[place], columns)
+    return Statistic(sums, statistic.finish, statistic.exact)
+
+
+def bootstrap(
+    statistic: Statistic, *, replicates: int = REPLICATES, seed: int = 0, level: float = LEVEL
+) -> Interval | None:
+    """The interval of one statistic; see `intervals`."""
+    return intervals({0: statistic}, replicates=replicates, seed=seed, level=level)[0]
+
+
+def intervals(
+    statistics: Mapping[K, Statistic],
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> dict[K, Interval | None]:
+    """The interval of every statistic of one cell, all on the same resamples.
+
+    None where the outputs do not define the value (nothing was scored). Resamples that do not
+    define it are left out.
+    """
+    sums = sums_of(list(statistics.values()), replicates=replicates, seed=seed)
+    pairs = zip(statistics.items(), sums, strict=True)
+    return {name: interval_of(one, mine, level) for (name, one), mine in pairs}
+
+
+def sums_of(
+    statistics: Sequence[Statistic], *, replicates: int = REPLICATES, seed: int = 0
+) -> list[Floats]:
+    """The sums of each over resamples; those of equally many outputs share one draw."""
+    columns = [np.asarray(one.columns, float) for one in statistics]
+    found = [np.zeros((0, 0))] * len(columns)
+    for n in dict.fromkeys(map(len, columns)):
+        mine = [i for i, some in enumerate(columns) if len(some) == n]
+        sums = resampled_sums(np.concatenate([columns[i] for i in mine], 1), replicates, seed)
+        ends = np.cumsum([columns[i].shape[1] for i in mine])
+        for i, one in zip(mine, np.split(sums, ends[:-1], axis=1), strict=True):
+            found[i] = one
+    return found
+
+
+def interval_of(statistic: Statistic, sums: Floats, level: float = LEVEL) -> Interval | None:
+    """From the sums over resamples; None where the outputs do not define the value."""
+    n = len(statistic.columns)
+    return of_replicates(statistic.value, statistic.finish(sums), n, level=level)
+
+
+def ratio(
+    above: Statistic,
+    below: Statistic,
+    *,
+    paired: bool = False,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Interval | None:
+    """The ratio of two cells' statistics; `paired` resamples both by the same outputs."""
+    if paired and len(above.columns) != len(below.columns):
+        raise UserError(
+            "Paired outputs come in equal numbers.",
+            got=f"{len(above.columns)} and {len(below.columns)}",
+        )
+    up = above.finish(resampled_sums(np.asarray(above.columns, float), replicates, seed, 0))
+    other = 0 if paired else 1
+    down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, seed, other))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value, replicated = float(np.divide(above.value, below.value)), up / down
+    n = min(len(above.columns), len(below.columns))
+    return of_replicates(value, replicated, n, PAIRED if paired else BOOTSTRAP, level)
+
+
+def of_replicates(
+    value: float, replicates: Floats, n: int, how: str = BOOTSTRAP, level: float = LEVEL
+) -> Interval | None:
+    """A value with the percentiles of its replicates; those that are no numbers are left out."""
+    usable = replicates[np.isfinite(replicates)]
+    if not np.isfinite(value) or not len(usable):
+        return None
+    low, high = np.quantile(usable, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(value), float(low), float(high), level, n, how)
+
+
+def order_statistics(replicates: Floats, level: float) -> tuple[float, float]:
+    """The two replicates that leave out equal shares at both ends.
+
+    No interpolation between them: so the ends of the negated replicates are exactly the mirror.
+    """
+    usable = np.sort(replicates[np.isfinite(replicates)])
+    if not len(usable):
+        return -np.inf, np.inf
+    left_out = int(np.floor((1 - level) / 2 * len(usable)))
+    return float(usable[left_out]), float(usable[len(usable) - 1 - left_out])
+
+
+def resampled_sums(
+    columns: Floats, replicates: int, seed: int, stream: int | None = None
+) -> Floats:
+    """Sums over resamples [R, k]; `stream` keeps apart resamples of one seed."""
+    n = len(columns)
+    if n == 0:
+        raise UserError("There are no outputs to resample.", fix="strop sample ... -n 128")
+    if replicates * n <= COUNTS:
+        return _counts(n, replicates, seed, stream) @ columns
+    # Of many outputs it is several times quicker to draw which they are than how often each is.
+    rng = _generator(seed, stream)
+    counts = (np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(replicates))
+    return np.stack([one.astype(np.float64) @ columns for one in counts])
+
+
+def resamples(n: int, replicates: int, seed: int) -> Floats:
+    """How often each of n outputs is in a resample [R, n]; not to be written into."""
+    return _counts(n, replicates, seed, None)
+
+
+@lru_cache(maxsize=4)
+def _counts(n: int, replicates: int, seed: int, stream: int | None) -> Floats:
+    rng = _generator(seed, stream)
+    return rng.multinomial(n, np.full(n, 1 / n), size=replicates).astype(np.float64)
+
+
+def _generator(seed: int, stream: int | None) -> np.random.Generator:
+    key = () if stream is None else (stream,)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -1,0 +1,352 @@
+"""A directory that strop writes: whose it is, who may write there, and what became of it.
+
+Every such directory has one file `strop.json`, its mark:
+
+    kind      what lies here: one of `KINDS`
+    format    version of the layout
+    strop     the version of the code that wrote it
+    owner     the verb or the study that it belongs to
+    version   of a study that is not built in
+    asked     what was asked
+    cells     the ids of its cells, in order, where the kind has cells
+
+The mark is written before everything else and removed after everything else, so that a process that
+is killed at any moment leaves a directory that says whose it is. What is inside a directory and has
+a mark of its own is a directory of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
+from strop.errors import UserError
+from strop.store.documents import MISSING, Damaged, as_json, damaged, read_json
+from strop.store.layout import (
+    CELL_ID,
+    CELLS,
+    FORMAT,
+    FRESH,
+    GUARD,
+    MARK,
+    PARTS,
+    RESULT,
+    SELECTION,
+    TABLE,
+)
+from strop.version import __version__
+
+PAUSE = 0.02
+"""Seconds between two looks for a mark that somebody else is writing."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is known of all directories of one kind."""
+
+    words: str
+    """As messages call it."""
+    command: str
+    """What makes it."""
+    look: str = "strop show {}"
+    cells: bool = False
+    """Whether it holds cells: then it can be scored, merged and shown like a run."""
+    made: tuple[str, ...] = ()
+    """Patterns of what else strop writes there; gone when it is started anew."""
+
+    def shown_by(self, path: str | os.PathLike[str]) -> str:
+        """The command that shows such a directory."""
+        return self.look.format(shlex.quote(os.fspath(path)))
+
+
+_RESULT = (RESULT, TABLE)
+_FIGURE = ("{owner}.svg", "{owner}.png")
+_PAGE = "strop report {} -o report.html"
+KINDS: dict[str, Kind] = {
+    "run": Kind("run", "strop sample", cells=True, made=(GUARD,)),
+    # What was chosen earlier, and its fresh outputs, stay on record.
+    "audit": Kind("audit", "strop audit", cells=True, made=(GUARD, *_RESULT)),
+    "search": Kind(
+        "search",
+        "strop tune",
+        cells=True,
+        made=(GUARD, *_RESULT, *_FIGURE, "sampler-tuned.yaml", SELECTION, FRESH, "tune"),
+    ),
+    "study": Kind("study", "strop study", _PAGE, made=(CELLS, PARTS, *_RESULT, *_FIGURE)),
+    "comparison": Kind(
+        "comparison", "strop compare", _PAGE, made=("runs", "groupeval", *_RESULT, *_FIGURE)
+    ),
+    "task": Kind("task run", "strop task run", "strop task score {}"),
+    "training": Kind(
+        "training run",
+        "strop train",
+        made=("metrics.jsonl", "resume.pt", RESULT, "loss.png", "checkpoints", "shards"),
+    ),
+    "groupeval": Kind(
+        "GroupEval run",
+        "strop groupeval plan",
+        "strop groupeval show {}",
+        made=("profile", "blinding.json", "texts.parquet", "plan.json", "series", "probes"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a directory says of itself."""
+
+    kind: str
+    owner: str
+    asked: Mapping[str, Any]
+    cells: tuple[str, ...] | None = None
+    version: str | None = None
+
+    @property
+    def holds_cells(self) -> bool:
+        """Whether there are cells to score, merge and show."""
+        return KINDS[self.kind].cells
+
+    def wanted(self) -> dict[str, int]:
+        """How many outputs each cell was asked for: `n` of them, or `outputs` has one per cell."""
+        ids = self.cells or ()
+        counts = self.asked.get("outputs") or [self.asked.get("n", 0)] * len(ids)
+        return dict(zip(ids, counts, strict=True))
+
+    def content(self) -> bytes:
+        """As the file holds it."""
+        document: dict[str, Any] = {"kind": self.kind, "format": FORMAT, "strop": __version__}
+        document["owner"] = self.owner
+        if self.version is not None:
+            document["version"] = self.version
+        document["asked"] = dict(self.asked)
+        if self.cells is not None:
+            document["cells"] = list(self.cells)
+        return as_json(document)
+
+
+def read_mark(folder: str | os.PathLike[str]) -> Mark | None:
+    """What a directory says of itself; None where it says nothing."""
+    path = Path(folder) / MARK
+    with reading(path):
+        there = path.is_file()
+    if not there:
+        return None
+    said = read_json(path, "asked", dict)
+    kind, owner, ids = (said.get(key) for key in ("kind", "owner", "cells"))
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise damaged(path, f"its kind is {kind!r}")
+    if not isinstance(owner, str):
+        raise damaged(path, "it does not say whose it is")
+    if ids is not None:
+        _check_cells(path, said["asked"], ids)
+        ids = tuple(ids)
+    return Mark(kind, owner, said["asked"], ids, said.get("version"))
+
+
+def _check_cells(path: Path, asked: Mapping[str, Any], ids: Any) -> None:
+    named = isinstance(ids, list) and all(isinstance(name, str) for name in ids)
+    if not named or not all(map(CELL_ID.fullmatch, ids)):
+        raise damaged(path, "it does not list cells")
+    counts = asked.get("outputs", [asked.get("n", 0)] * len(ids))
+    if not isinstance(counts, list) or [type(n) for n in counts] != [int] * len(ids):
+        raise damaged(path, "it does not say how many outputs each cell has")
+
+
+class Folder:
+    """A directory of one kind, to write in. It can be given wherever a path can."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: str,
+        owner: str,
+        *,
+        version: str | None = None,
+        inside: Sequence[str] = (),
+    ) -> None:
+        """`inside` are directories in it that are its own and stay when it is started anew."""
+        self.path, self.kind, self.owner, self.version = Path(path), kind, owner, version
+        self._named = bool(os.fspath(path))
+        self._made = [name.format(owner=owner) for name in KINDS[kind].made]
+        self.inside = inside
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def mark(self) -> Mark | None:
+        """The mark that is here; refused if it is that of another kind or another study."""
+        found = read_mark(self.path)
+        if found is None:
+            return None
+        if found.kind != self.kind:
+            raise self._other(f"{KINDS[found.kind].words}, made by `{found.owner}`")
+        if found.owner != self.owner and not found.holds_cells:
+            raise UserError(
+                f"The directory belongs to another {KINDS[self.kind].words}.",
+                where=self.path,
+                got=found.owner,
+                expected=self.owner,
+                fix="choose another `out`",
+            )
+        return found
+
+    def refuse_strangers(self, *, force: bool = False) -> None:
+        """Say that this directory cannot be written, as far as can be seen without touching it."""
+        if not self._named:
+            raise UserError("The output path is empty.", where="`out`", fix="name a directory")
+        with disk(self.path):
+            # Where there is a lock, somebody may be starting it anew: look when it is ours.
+            looked_at = self.path.exists() and not (self.path / LOCK).exists()
+        if looked_at:
+            self._look(force)
+
+    @contextmanager
+    def held(self, *, force: bool = False, wait: bool = True) -> Iterator[Mark | None]:
+        """Hold the directory alone, and make it if need be. The mark, if a sound one is there.
+
+        Refuses strangers, and without `wait` a directory that another process holds. What a process
+        that was killed had not yet renamed into place goes.
+        """
+        self.refuse_strangers(force=force)  # before a lock file is left in somebody's directory
+        with disk(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path, wait=wait) as mine:
+            if not mine:
+                raise UserError(
+                    "Another process is at work in this directory.",
+                    where=self.path,
+                    fix="wait for it, or choose another `out`",
+                )
+            found = self._look(force)
+            with disk(self.path):
+                for leftover in self.path.glob(TEMPORARY + "*"):
+                    remove(leftover)
+            yield found
+
+    def join(self, asked: Mapping[str, Any]) -> None:
+        """Mark the directory without waiting for who holds it: for shards, which work together."""
+        while True:
+            self.refuse_strangers()
+            with disk(self.path):
+                self.path.mkdir(parents=True, exist_ok=True)
+            with locked(self.path, wait=False) as mine:
+                if mine and self._look(False) is None:
+                    self.write(asked)
+            if self.mark() is not None:
+                return
+            time.sleep(PAUSE)
+
+    def write(self, asked: Mapping[str, Any], cells: Sequence[str] | None = None) -> None:
+        """Write the mark, if it says something else than the one that is there."""
+        ids = None if cells is None else tuple(cells)
+        content = Mark(self.kind, self.owner, asked, ids, self.version).content()
+        path = self.path / MARK
+        with reading(path):
+            same = path.exists() and path.read_bytes() == content
+        if not same:
+            write(path, content)
+
+    def clear(self) -> None:
+        """Remove what strop made here, the mark last."""
+        with disk(self.path):
+            for path in self.path.iterdir():
+                if _matches(path.name, self._made):
+                    remove(path)
+            (self.path / MARK).unlink(missing_ok=True)
+
+    def holds_cells(self) -> bool:
+        """Whether a folder describes itself as a cell, whatever else lies here."""
+        from strop.store.cell import Cell
+
+        for folder in cell_folders(self.path):
+            try:
+                Cell.open(folder)
+            except UserError:
+                continue
+            return True
+        return False
+
+    def unmarked(self) -> UserError:
+        """What is wrong with the mark of a directory that is ours: it is lost, or damaged."""
+        try:
+            read_mark(self.path)
+        except Damaged as error:
+            return error
+        return damaged(self.path / MARK, MISSING)
+
+    def stranger(self, names: Sequence[str]) -> UserError:
+        """The refusal of a directory that holds these files."""
+        return self._other(", ".join(names[:3]) + (", ..." if len(names) > 3 else ""), "files")
+
+    def _other(self, got: str, what: str = "something else") -> UserError:
+        mine = KINDS[self.kind]
+        return UserError(
+            f"The output directory holds {what} but no {mine.words}.",
+            where=self.path,
+            got=got,
+            expected=f"a new or empty directory, or one made by `{mine.command}`",
+            fix="choose another `out`",
+        )
+
+    def _look(self, force: bool) -> Mark | None:
+        """The mark; None if the directory is new, or is ours and its mark is lost or damaged."""
+        with disk(self.path):
+            found = sorted(path.name for path in self.path.iterdir())
+        ours = (LOCK, MARK, TEMPORARY + "*")
+        names = [name for name in found if not _matches(name, ours)]
+        try:
+            mark = self.mark()
+        except Damaged as error:
+            # Cells describe themselves. Of others, what is asked for anew needs no mark.
+            if self.holds_cells() if KINDS[self.kind].cells else force and self._left(names):
+                return None
+            fix = "restore the file, or start anew with `force`"
+            if self._made:
+                fix = f"delete {error.where} and run the same command again: it writes it anew"
+            raise damaged(self.path / MARK, error.got, fix) from None
+        if mark is not None:
+            self.owner = mark.owner
+        elif KINDS[self.kind].cells:
+            if names and not self.holds_cells():
+                raise self.stranger(names)
+        else:
+            strange = [name for name in names if not _matches(name, (*self._made, *self.inside))]
+            if strange:
+                raise self.stranger(strange)
+        return mark
+
+    def _left(self, names: Sequence[str]) -> bool:
+        """Whether something here was made by strop."""
+        made = any(_matches(name, (*self._made, *self.inside)) for name in names)
+        return made or any(self.path.glob(f"*/{MARK}"))
+
+
+def cell_folders(path: Path) -> list[Path]:
+    """The folders of a directory that are named like cells."""
+    with reading(path):
+        found = (path / CELLS).glob("*")
+        return sorted(one for one in found if CELL_ID.fullmatch(one.name) and one.is_dir())
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, one) for one in patterns)
+
+
+def remove(path: Path) -> None:
+    """A file or a folder, of which a mark goes last; somebody else may be removing it too."""
+    with suppress(FileNotFoundError):
+        if not path.is_dir() or path.is_symlink():
+            path.unlink()
+            return
+        for inner in sorted(path.iterdir(), key=lambda one: one.name == MARK):
+            remove(inner)
+        with suppress(OSError):  # somebody wrote something there meanwhile
+            path.rmdir()

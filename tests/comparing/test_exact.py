@@ -1,0 +1,443 @@
+"""Frontiers, diversity and verdicts on pools without spread, where every number is known by hand.
+
+Outputs that are all the same have replicates that are all the same: intervals of one point, so that
+each side of each limit is reached exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strop.comparing import Diversity, Equal, Level, Sample, Side, Verdict, compare, copies, overall
+from strop.comparing.diversity import _state, diversity
+from strop.comparing.enough import enough
+from strop.comparing.frontier import equal_sharpness, grid
+from strop.comparing.side import Curve, interval
+from strop.comparing.verdict import Layer, decide, frontiers
+from strop.stats.interval import Interval
+from strop.stats.resample import order_statistics
+
+N, R = 16, 50
+LEVEL = Level()
+
+
+def flat(level: float, entropy: float, alike: float = 0.0, n: int = N) -> Sample:
+    """Outputs that are all the same: so many nats a token at so much entropy."""
+    ones = np.ones(n)
+    return Sample(8 * level * ones, 8 * ones, entropy * ones, {"copies": np.full((n, n), alike)})
+
+
+def curve(*points: tuple[float, float], alike: Sequence[float] | None = None) -> Curve:
+    """A frontier of (entropy, log-perplexity)."""
+    shares = [0.0] * len(points) if alike is None else alike
+    made = [flat(level, h, share) for (h, level), share in zip(points, shares, strict=True)]
+    return Curve(Side(made), R, 0)
+
+
+# ---------------------------------------------------------------- one side
+
+
+def test_a_sample_is_nats_over_tokens_and_mean_entropy_under_weights() -> None:
+    sample = Sample(np.array([6.0, 1.0]), np.array([2.0, 4.0]), np.array([3.0, 5.0]))
+    level, entropy = sample.levels(np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]))
+    assert level.tolist() == [7 / 6, 3.0, 0.25]
+    assert entropy.tolist() == [4.0, 3.0, 5.0]
+
+
+def test_the_first_outputs_of_a_sample() -> None:
+    pairs = np.arange(9.0).reshape(3, 3)
+    sample = Sample(np.arange(3.0), np.arange(3.0) + 1, np.arange(3.0) + 5, {"copies": pairs})
+    found = sample.first(2)
+    assert (found.n, sample.n) == (2, 3)
+    assert found.nll.tolist() == [0, 1]
+    assert found.tokens.tolist() == [1, 2]
+    assert found.entropy.tolist() == [5, 6]
+    assert found.alike["copies"].tolist() == [[0, 1], [3, 4]]
+
+
+def test_an_interval_leaves_out_as_many_at_both_ends() -> None:
+    values = np.random.default_rng(0).permutation(np.arange(100.0))
+    assert order_statistics(values, 0.875) == (6, 93)  # a sixteenth of a hundred, rounded down
+    assert order_statistics(values, 0.5) == (25, 74)
+    assert order_statistics(values, 1.0) == (0, 99)
+    assert order_statistics(np.append(values, [np.nan, np.inf]), 0.5) == (25, 74)
+    assert order_statistics(np.array([np.nan]), 0.5) == (-np.inf, np.inf)
+    found = interval(np.append(-7.0, values), 0.5, 24)  # the first row is the value, no replicate
+    assert (found.value, found.low, found.high) == (-7, 25, 74)
+    assert (found.level, found.n) == (0.5, 24)
+
+
+def test_a_frontier_is_read_off_between_its_points_in_order_of_entropy() -> None:
+    mine = curve((4.0, 10.0), (3.0, 2.0), (3.5, 4.0))
+    wanted = np.array([3.0, 3.25, 3.5, 3.875, 4.0])
+    assert mine.at(wanted)[0].tolist() == [2, 3, 4, 8.5, 10]
+    assert (mine.at(wanted) == mine.at(wanted)[0]).all()
+    # Beyond its ends the last piece goes on, for at most its own width.
+    assert mine.at(np.array([2.75, 2.0, 4.25, 9.0]))[0].tolist() == [1, 0, 13, 16]
+    rows = np.linspace(3, 4, R + 1)[:, None]
+    assert mine.at(rows)[[0, -1], 0].tolist() == [2, 10]
+
+
+def test_pairs_of_an_output_and_itself_do_not_count() -> None:
+    """Of three outputs one pair is alike: a third; and in a resample only different ones count."""
+    pairs = np.array([[9.0, 1, 0], [1, 9, 0], [0, 0, 9]])
+    ones = np.ones(3)
+    mine = Curve(Side([Sample(ones, ones, ones, {"copies": pairs})]), 40, 0)
+    found = mine.alike("copies")[:, 0]
+    assert found[0] == pytest.approx(1 / 3)
+    for rows, share in zip(mine.rows, found, strict=True):
+        a, b, c = rows
+        different = a * b + a * c + b * c
+        assert share == pytest.approx(a * b / different if different else 0.0)
+
+
+# ---------------------------------------------------------------- the common range
+
+WIDE = curve((3.0, 1.0), (4.0, 2.0))
+TALL = curve((3.25, 1.0), (5.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("floor", "ends"),
+    [
+        (None, (3.25, 4.0)),
+        (3.0, (3.25, 4.0)),
+        (3.25, (3.25, 4.0)),
+        (3.5, (3.5, 4.0)),
+        (4.0, None),
+        (9.0, None),
+    ],
+)
+def test_the_common_range_of_two_frontiers(floor, ends) -> None:
+    for a, b in ((WIDE, TALL), (TALL, WIDE)):
+        found = grid(a, b, floor)
+        if ends is None:
+            assert found is None
+            continue
+        assert found is not None
+        assert (found.low, found.high, found.parts) == (*ends, 2)
+        # Twelve points a part, in the middles of equal pieces.
+        width = (ends[1] - ends[0]) / 24
+        assert found.points == pytest.approx(ends[0] + width * (np.arange(24) + 0.5))
+        halves = found.averaged(np.repeat([[1.0, 5.0]], 3, 0).repeat(12, 1))
+        assert halves.tolist() == [[1, 5]] * 3
+
+
+@pytest.mark.parametrize(
+    ("entropy", "floor", "there"),
+    [
+        (3.5, None, True),
+        (3.0, None, True),
+        (4.0, None, True),
+        (2.9375, None, False),
+        (4.0625, None, False),
+        (3.5, 3.0, True),
+        (3.5, 3.5, True),
+        (3.5, 3.5625, False),
+        (3.5, 9.0, False),
+        (2.9375, 2.0, False),
+    ],
+)
+def test_a_single_point_must_lie_in_the_others_range_and_above_the_guard(
+    entropy, floor, there
+) -> None:
+    point = curve((entropy, 1.25))
+    for a, b in ((point, WIDE), (WIDE, point)):
+        found = grid(a, b, floor)
+        assert (found is not None) is there
+        if found is not None:
+            assert (found.low, found.high, found.parts) == (entropy, entropy, 1)
+            gap = equal_sharpness(a, b, found, LEVEL).mean.value
+            assert gap == (1 if a is point else -1) * (1.25 - (entropy - 2.0))
+
+
+def noisy(entropy: float) -> Sample:
+    """Half of the outputs a tenth below, half a tenth above."""
+    one = flat(1.0, entropy)
+    return Sample(one.nll, one.tokens, entropy + np.tile([-0.1, 0.1], N // 2), one.alike)
+
+
+def test_nearly_every_replicate_must_lie_in_the_common_range() -> None:
+    """Of noisy points the inner ends of the intervals count, of a single one both outer ends."""
+    point = Curve(Side([noisy(3.5)]), R, 0)
+    low, high = order_statistics(point.entropy[1:, 0], 0.95)
+    assert low < 3.5 - 0.02
+    assert high > 3.5 + 0.02
+    found = grid(point, WIDE, None)
+    assert found is not None
+    assert (found.low, found.high) == (low, high)
+    assert grid(point, WIDE, low) is not None
+    assert grid(point, WIDE, low + 1e-9) is None
+    for entropy in (3.0, 4.0):  # half of the replicates lie outside
+        assert grid(Curve(Side([noisy(entropy)]), R, 0), WIDE, None) is None
+    spread = grid(Curve(Side([noisy(3.0), noisy(4.0)]), R, 0), curve((2.0, 1.0), (5.0, 1.0)), None)
+    assert spread is not None
+    assert (spread.low, spread.high) == pytest.approx((3.0 + high - 3.5, 4.0 + low - 3.5))
+
+
+def test_two_single_points_have_no_range() -> None:
+    assert grid(curve((3.0, 1.0)), curve((3.0, 1.0)), None) is None
+
+
+def test_the_gap_is_that_of_log_perplexities_by_halves() -> None:
+    """Between 3 and 4: from 0 up to 2 against 0.5, so -0.5 + 2 x; by halves 0 and 1."""
+    a, b = curve((3.0, 0.0), (4.0, 2.0)), curve((3.0, 0.5), (4.0, 0.5))
+    where = grid(a, b, None)
+    assert where is not None
+    found = equal_sharpness(a, b, where, LEVEL)
+    assert (found.low, found.high) == (3.0, 4.0)
+    assert found.mean.value == pytest.approx(0.5)
+    for parts in (found.parts, found.surely):
+        assert [one.value for one in parts] == pytest.approx([0.0, 1.0])
+    back = equal_sharpness(b, a, where, LEVEL)
+    assert back.mean.value == -found.mean.value
+
+
+def test_each_interval_is_as_sure_as_it_must_be() -> None:
+    """Outside zero by `different`, inside the margin by `same`, both halves together by half."""
+    level = Level(1, 2)
+    where = grid(WIDE, TALL, None)
+    assert where is not None
+    found = equal_sharpness(WIDE, TALL, where, level)
+    assert found.mean.level == pytest.approx(0.99)
+    assert [one.level for one in found.parts] == pytest.approx([0.98] * 2)
+    assert [one.level for one in found.surely] == pytest.approx([0.995] * 2)
+
+
+# ---------------------------------------------------------------- diversity
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "state"),
+    [
+        (0.5, 0.5, "not less"),
+        (0.545, 0.5, "not less"),  # less than a tenth more alike
+        (0.5505, 0.5, "not less"),  # a tenth more alike, and less than a thousandth on top
+        (0.5515, 0.5, "less"),
+        (0.46, 0.5, "not less"),  # nearly a tenth less alike
+        (0.0, 0.5, "not less"),
+        (0.0005, 0.0, "not less"),
+        (0.0015, 0.0, "less"),
+    ],
+)
+def test_more_than_a_tenth_more_alike_is_less_diverse(mine, other, state) -> None:
+    a, b = (curve((3.0, 1.0), (4.0, 2.0), alike=[share] * 2) for share in (mine, other))
+    where = grid(a, b, None)
+    assert where is not None
+    [found] = diversity(a, b, where, LEVEL)
+    assert (found.measure, found.state_a) == ("copies", state)
+    assert (found.a, found.b) == pytest.approx((mine, other))
+    assert [one.mirrored() for one in diversity(b, a, where, LEVEL)] == [found]
+
+
+def test_one_half_is_enough_to_be_less_diverse() -> None:
+    """Alike at the sharp end only, as a generator that collapses there."""
+    a = curve((3.0, 1.0), (3.5, 1.0), (4.0, 2.0), alike=[0.5, 0.0, 0.0])
+    b = curve((3.0, 1.0), (3.5, 1.0), (4.0, 2.0), alike=[0.0, 0.0, 0.0])
+    where = grid(a, b, None)
+    assert where is not None
+    [found] = diversity(a, b, where, LEVEL)
+    assert (found.state_a, found.state_b) == ("less", "not less")
+    assert found.a == pytest.approx(0.125)  # a line from 0.5 to 0 over half of the range
+
+
+def replicates(below: int, low: float, high: float, parts: int = 1) -> np.ndarray:
+    """The value 0.5 and 1,000 replicates, so many of them low."""
+    column = np.concatenate([[0.5], np.full(below, low), np.full(1000 - below, high)])
+    return np.repeat(column[:, None], parts, 1)
+
+
+@pytest.mark.parametrize(
+    ("below", "parts", "measures", "state"),
+    [
+        (8, 1, 1, "less"),  # of 1,000 replicates ten may be below zero at 98%
+        (12, 1, 1, "undecided"),
+        (8, 2, 1, "undecided"),  # two halves share them: five
+        (4, 2, 1, "less"),
+        (8, 1, 2, "undecided"),  # and so do two measures
+        (4, 1, 2, "less"),
+        (4, 2, 2, "undecided"),
+        (978, 1, 1, "undecided"),  # 96%: twenty may be above zero where nothing is claimed
+        (982, 1, 1, "not less"),
+        (982, 2, 5, "not less"),
+    ],
+)
+def test_how_sure_diversity_must_be(below, parts, measures, state) -> None:
+    mine, other = replicates(below, 0.1, 0.9, parts), np.full((1001, parts), 0.25)
+    assert _state(mine, other, LEVEL, measures) == state
+
+
+def test_not_less_only_if_every_part_says_so() -> None:
+    other = np.full((1001, 2), 0.25)
+    sure, doubtful = replicates(1000, 0.1, 0.9)[:, 0], replicates(500, 0.1, 0.9)[:, 0]
+    assert _state(np.stack([sure, sure], 1), other, LEVEL, 1) == "not less"
+    assert _state(np.stack([sure, doubtful], 1), other, LEVEL, 1) == "undecided"
+    assert _state(np.stack([doubtful, sure], 1), other, LEVEL, 1) == "undecided"
+
+
+def grams(row: np.ndarray) -> set[tuple[int, ...]]:
+    ids = [one for one in row.tolist() if one >= 0]
+    return {tuple(ids[i : i + 4]) for i in range(len(ids) - 3)}
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1))
+def test_copies_share_half_of_the_shorter_ones_grams(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, 30, (6, 15))
+    for i, j in rng.integers(0, 6, (6, 2)):
+        take = int(rng.integers(4, 15))
+        ids[i, :take] = ids[j, :take]
+    for row in ids:  # outputs of different lengths
+        row[rng.integers(5, 16) :] = -1
+    sets, found = [grams(row) for row in ids], copies(ids)
+    for i in range(6):
+        for j in range(6):
+            shared, least = len(sets[i] & sets[j]), min(len(sets[i]), len(sets[j]))
+            assert found[i, j] == (i != j and 2 * shared >= least)
+
+
+def test_exactly_half_is_a_copy() -> None:
+    ids = np.arange(22).reshape(2, 11)  # eight 4-grams each
+    ids[1, :7] = ids[0, :7]
+    assert copies(ids)[0, 1] == 1
+    ids[1, 6] = 99
+    assert copies(ids)[0, 1] == 0
+
+
+# ---------------------------------------------------------------- verdicts
+
+
+def between(low: float, high: float) -> Interval:
+    return Interval((low + high) / 2, low, high, 0.96, R)
+
+
+def lies(mean: tuple[float, float], *parts: tuple[float, float], surely=None) -> str:
+    made = tuple(between(*one) for one in parts)
+    sure = made if surely is None else tuple(between(*one) for one in surely)
+    return frontiers(Equal(3.0, 4.0, between(*mean), made, sure), 0.03)
+
+
+INSIDE = (-0.0299, 0.0299)
+
+
+@pytest.mark.parametrize(
+    ("mean", "parts", "lie"),
+    [
+        (INSIDE, (INSIDE, INSIDE), "the same"),
+        (INSIDE, ((-0.03, 0.01), INSIDE), "undecided"),
+        (INSIDE, (INSIDE, (-0.01, 0.03)), "undecided"),
+        # Better: below zero on average, and nowhere worse by the margin.
+        ((-0.2, -0.01), ((-0.3, -0.1), (-0.2, 0.0299)), "better"),
+        ((-0.2, -0.01), ((-0.3, -0.1), (-0.2, 0.03)), "undecided"),
+        ((-0.2, -0.01), ((-0.3, 0.03), (-0.2, -0.1)), "undecided"),
+        ((-0.2, 0.0), ((-0.3, -0.1), (-0.2, 0.01)), "undecided"),
+        # Worse: the mirror of it.
+        ((0.01, 0.2), ((0.1, 0.3), (-0.0299, 0.2)), "worse"),
+        ((0.01, 0.2), ((0.1, 0.3), (-0.03, 0.2)), "undecided"),
+        ((0.01, 0.2), ((-0.03, 0.3), (0.1, 0.2)), "undecided"),
+        ((0.0, 0.2), ((0.1, 0.3), (-0.01, 0.2)), "undecided"),
+        # Crossing comes before better.
+        ((-0.2, -0.01), ((-0.3, -0.1), (0.001, 0.01)), "crossing"),
+        ((-0.2, -0.01), ((-0.3, -0.1), (0.0, 0.01)), "better"),
+        ((0.01, 0.2), ((0.1, 0.3), (-0.01, 0.0)), "worse"),
+    ],
+)
+def test_how_frontiers_lie_on_each_side_of_each_limit(mean, parts, lie) -> None:
+    assert lies(mean, *parts) == lie
+    mirrored = [(-high, -low) for low, high in (mean, *parts)]
+    other = {"better": "worse", "worse": "better"}.get(lie, lie)
+    assert lies(*mirrored) == other
+
+
+def test_crossing_is_told_by_intervals_that_hold_together() -> None:
+    parts = ((-0.3, -0.1), (0.05, 0.1))
+    assert lies((-0.2, -0.1), *parts) == "crossing"
+    assert lies((-0.2, -0.1), *parts, surely=((-0.4, 0.01), (0.04, 0.2))) == "undecided"
+
+
+SAME = Equal(3.0, 4.0, between(*INSIDE), (between(*INSIDE),) * 2, (between(*INSIDE),) * 2)
+
+
+@pytest.mark.parametrize(
+    ("gap", "sharper", "kind"),
+    [
+        ((-0.0299, 0.0299), (-0.5, -0.4), "the same"),
+        ((-0.03, 0.01), (-0.5, -0.001), "only sharper"),
+        ((-0.03, 0.01), (-0.5, 0.0), "cannot tell"),
+        ((-0.01, 0.03), (0.001, 0.5), "only smoother"),
+        ((-0.01, 0.03), (0.0, 0.5), "cannot tell"),
+        ((-0.01, 0.03), (-0.1, 0.1), "cannot tell"),
+    ],
+)
+def test_on_one_frontier_the_published_settings_decide(gap, sharper, kind) -> None:
+    layer = Layer((1.0, 1.0), (1.0, 1.0), between(*gap), between(*sharper))
+    fine = Diversity("copies", 0.0, 0.0, "not less", "not less")
+    assert decide(SAME, [fine], layer, 0.03).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind"),
+    [
+        (["not less"], ["not less"], "the same"),
+        (["less", "not less"], ["not less", "not less"], "worse"),
+        (["not less", "not less"], ["not less", "less"], "better"),
+        (["less", "not less"], ["not less", "less"], "mixed"),
+        (["undecided", "not less"], ["not less", "not less"], "cannot tell"),
+        (["less", "undecided"], ["not less", "not less"], "worse"),
+        (["less", "not less"], ["undecided", "not less"], "cannot tell"),
+    ],
+)
+def test_one_measure_is_enough_and_all_must_clear(a, b, kind) -> None:
+    measures = [Diversity("x", 0.0, 0.0, one, two) for one, two in zip(a, b, strict=True)]
+    assert decide(SAME, measures, None, 0.03).kind == kind
+
+
+def test_a_comparison_takes_the_published_layer_and_else_the_tuned_one() -> None:
+    """Equal frontiers; published as they are equal, tuned at another sharpness."""
+    points = [flat(h - 2.0, h) for h in (3.0, 3.5, 4.0)]
+    sharp, smooth = flat(0.5, 3.0), flat(1.5, 4.0)
+    one, two = Side(points, None, sharp), Side(points, None, smooth)
+    found = compare(one, two, replicates=R)
+    assert found.verdict.kind == "only sharper"
+    assert found.published is None
+    assert found.tuned is not None
+    assert found.tuned.perplexity == pytest.approx((math.exp(0.5), math.exp(1.5)))
+    assert found.tuned.entropy == (3.0, 4.0)
+    assert (found.tuned.gap.value, found.tuned.sharper.value) == (-1.0, -1.0)
+    assert compare(two, one, replicates=R).verdict.kind == "only smoother"
+    both = Side(points, smooth, sharp), Side(points, smooth, smooth)
+    assert compare(*both, replicates=R).verdict.kind == "the same"
+
+
+def test_enough_is_a_multiple_of_32_above_what_there_is() -> None:
+    """Half widths 0.04 and no gap: the reach over the margin, squared, times the outputs."""
+    wide = between(-0.04, 0.04)
+    equal = Equal(3.0, 4.0, wide, (wide, wide), (wide, wide))
+    reached = 0.04 * (1 + 0.8416 / 2.0537489)
+    times = (reached / 0.03) ** 2
+    assert enough(100, equal, None, 0.03) == math.ceil(100 * times / 32) * 32
+    # Where the intervals are narrow enough already, a few more are asked for.
+    narrow = between(-0.001, 0.001)
+    assert enough(100, Equal(3.0, 4.0, narrow, (narrow,), (narrow,)), None, 0.03) == 132
+    # The published settings must be decided too: by the easier of two ways.
+    layer = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(0.06, 0.14))
+    easier = (reached / 0.1) ** 2
+    assert easier < times
+    assert enough(100, equal, layer, 0.03) == math.ceil(100 * times / 32) * 32
+    hard = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(-0.03, 0.05))
+    assert enough(100, equal, hard, 0.03) == math.ceil(100 * (reached / 0.01) ** 2 / 32) * 32
+
+
+def test_over_budgets_the_most_outputs_that_are_wanted() -> None:
+    doubts = {4: Verdict("cannot tell", "", 64), 8: Verdict("cannot tell", "", 256)}
+    assert overall(doubts).outputs == 256
+    assert overall({**doubts, 2: Verdict("better", "")}).outputs == 256
+    said = overall({8: Verdict("better", ""), 4: Verdict("worse", "")})
+    assert said.why == "it depends on the budget: worse at M = 4; better at M = 8"

@@ -1,0 +1,145 @@
+"""Merging runs that were made by hand: what is taken in, and every way in which two may differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_runs import PERPLEXITY, cell_spec, made_cell, output
+from strop.engine.merge import merge_runs, refuse_gaps
+from strop.engine.plan import Elsewhere
+from strop.errors import UserError
+from strop.pool import Output
+from strop.spec import PromptSpec
+from strop.store import Run
+
+LENGTH, N = 5, 6
+IDS = np.arange(N * LENGTH).reshape(N, LENGTH) % 11
+
+
+def given(index: int, **changes: Any) -> Output:
+    return output(index, changes.pop("ids", IDS[index]), **changes)
+
+
+def runs(path: Path, first: list[Output], second: list[Output]) -> list[Path]:
+    spec = cell_spec(LENGTH)
+    for name, outputs in (("one", first), ("two", second)):
+        made_cell(path / name, spec, outputs)
+    return [path / "one", path / "two"]
+
+
+def merged(path: Path, first: list[Output], second: list[Output]) -> list[dict[str, Any]]:
+    [cell] = merge_runs(runs(path, first, second), path / "out").cells()
+    return cell.table().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([0, 1, 2], [3, 4, 5]),
+        ([5, 0, 3], [1, 4, 2]),
+        ([0, 1, 2, 3], [2, 3, 4, 5]),
+        ([], [0, 1, 2, 3, 4, 5]),
+        ([0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_all_outputs_of_both_each_once_whatever_their_order(tmp_path, first, second) -> None:
+    rows = merged(tmp_path, [given(i) for i in first], [given(i) for i in second])
+    assert [row["index"] for row in rows] == list(range(N))
+    for i, row in enumerate(rows):
+        told = (row["ids"], row["text"], row["nfe"], row["seconds"], row["changed"])
+        assert told == (IDS[i].tolist(), f"text {i}", 10 + i, 0.5 + i, [0, 1, 2, 3, 4])
+    refuse_gaps(Run.open(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("position", range(LENGTH))
+@pytest.mark.parametrize("index", [0, 2, 4])
+def test_a_single_token_that_differs_is_a_conflict(tmp_path, position, index) -> None:
+    """The runs overlap in 0, 2 and 4 alone, and at other places of their tables."""
+    ids = IDS[index].copy()
+    ids[position] = (ids[position] + 1) % 11
+    first = [given(i) for i in (0, 1, 2, 4)]
+    second = [given(i, ids=ids) if i == index else given(i) for i in (0, 2, 3, 4, 5)]
+    with pytest.raises(UserError, match="different outputs under one number") as caught:
+        merge_runs(runs(tmp_path, first, second), tmp_path / "out")
+    assert caught.value.got == f"outputs {index}"
+
+
+@pytest.mark.parametrize("changes", [{"text": "another"}, {"text": ""}, {"nfe": 12}, {"nfe": 10}])
+def test_another_text_or_number_of_calls_is_a_conflict(tmp_path, changes) -> None:
+    places = runs(tmp_path, [given(0), given(1)], [given(0), given(1, **changes)])
+    with pytest.raises(UserError, match="different outputs under one number") as caught:
+        merge_runs(places, tmp_path / "out")
+    assert caught.value.got == "outputs 1"
+
+
+@pytest.mark.parametrize("changes", [{"seconds": 99.0}, {"text": None}, {"changed": None}])
+def test_seconds_and_what_one_of_them_does_not_know_are_no_conflict(tmp_path, changes) -> None:
+    rows = merged(tmp_path, [given(0), given(1)], [given(1, **changes), given(2)])
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert (rows[1]["text"], rows[1]["seconds"]) == ("text 1", 1.5)
+
+
+def test_responses_of_different_lengths_are_different(tmp_path) -> None:
+    """Behind its end an output is filled up with a token, which must not hide its end."""
+    from strop.pool import filler
+    from strop.prompts import Canvas, Canvases
+
+    canvases = Canvases(tuple(Canvas(f"p{i}", (i, *[None] * LENGTH)) for i in range(2)))
+    spec = cell_spec(LENGTH)
+    generator = spec.generator.model_copy(update={"prompts": canvases.spec})
+    spec = spec.model_copy(update={"generator": generator})
+    assert isinstance(generator.prompts, PromptSpec)
+    fill = filler(spec)
+    for name, length in (("one", LENGTH), ("two", LENGTH - 1)):
+        ids = [1] * (LENGTH - 1) + [fill] * (length - LENGTH + 1)
+        run = Run.prepare(tmp_path / name, {"checkpoint": "made", "n": 1}, [spec])
+        run.keep_prompts(canvases, [None] * 2)
+        cell = run.cell(spec.id)
+        cell.add([output(0, ids, prompt="p0", changed=None)])
+        cell.merge()
+    with pytest.raises(UserError, match="different outputs under one number"):
+        merge_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "out")
+
+
+def test_the_largest_number_that_one_of_them_wants_is_wanted(tmp_path) -> None:
+    places = runs(tmp_path, [given(i) for i in range(3)], [given(5)])
+    run = merge_runs(places, tmp_path / "out")
+    [cell] = run.cells()
+    assert run.wanted() == {cell.id: 6}
+    with pytest.raises(Elsewhere) as caught:
+        refuse_gaps(run)
+    assert caught.value.got == f"cell {cell.id[:8]}: 3-4"
+
+
+def test_scores_of_both_are_taken_and_what_is_there_stays(tmp_path) -> None:
+    places = runs(tmp_path, [given(0), given(1)], [given(1), given(2)])
+    for place, index in zip(places, ([0, 1], [1, 2]), strict=True):
+        [cell] = Run.open(place).cells()
+        nll = 100.0 * (place.name == "two") + np.array(index)
+        cell.add_scores(PERPLEXITY, {"index": np.array(index), "nll": nll})
+    [cell] = merge_runs(places, tmp_path / "out").cells()
+    kept = cell.score(PERPLEXITY)
+    assert kept is not None
+    assert kept.index.tolist() == [0, 1, 2]
+    assert kept.columns["nll"].tolist() == [0, 1, 102]
+
+
+def test_the_first_guard_is_kept_and_sessions_come_once(tmp_path) -> None:
+    places = runs(tmp_path, [given(0)], [given(1)])
+    for place, threshold in zip(places, (None, 2.5), strict=True):
+        run = Run.open(place)
+        if threshold is not None:
+            run.keep_guard({"length": LENGTH, "threshold": threshold, "source": "mine"})
+        [cell] = run.cells()
+        cell.record({"session": place.name, "outputs": 1})
+    for _ in range(2):
+        run = merge_runs(places, tmp_path / "out")
+    [cell] = run.cells()
+    assert sorted(one["session"] for one in cell.sessions()) == ["one", "two"]
+    kept = run.guard()
+    assert kept is not None
+    assert kept["threshold"] == 2.5

@@ -1,0 +1,94 @@
+"""Batches that do not fit: halved where that is asked for, else told; dense ones are left alone."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import strop
+from strop import SamplerSpec, TabularDenoiser, UserError
+from strop.draw.batch_size import largest_batch
+from strop.store import Run
+
+LAW = np.random.default_rng(3).random((5, 5, 5)) + 0.05
+SPEC = SamplerSpec(steps=3)
+
+
+class Small(TabularDenoiser):
+    """A device that holds only so many sequences."""
+
+    def __init__(self, most: int, after: int = 0, words: str | None = None) -> None:
+        super().__init__(LAW / LAW.sum())
+        self.most, self.after, self.words = most, after, words
+        self.calls = 0
+        self.sizes: list[int] = []
+
+    def hidden(self, ids: torch.Tensor, sigma: torch.Tensor | None) -> torch.Tensor:
+        self.calls += 1
+        if self.calls > self.after and len(ids) > self.most:
+            if self.words is None:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            raise RuntimeError(self.words)
+        self.sizes.append(len(ids))
+        return super().hidden(ids, sigma)
+
+
+@pytest.mark.parametrize(
+    "words", [None, "DefaultCPUAllocator: can't allocate memory"], ids=["cuda", "cpu"]
+)
+def test_auto_halves_until_it_fits_and_draws_the_same(words: str | None) -> None:
+    plain = strop.sample(Small(99), SPEC, n=40, seed=1)
+    small = Small(3, after=1, words=words)  # the first call is the look at one sequence
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pool = strop.sample(small, SPEC, n=40, seed=1, batch_size="auto")
+    assert np.array_equal(pool.ids, plain.ids)
+    assert max(small.sizes) <= 3
+    assert [int(str(one.message).rstrip(".").split()[-1]) for one in said] == [20, 10, 5, 2]
+
+
+def test_what_was_drawn_before_memory_ran_out_is_kept(tmp_path: Path) -> None:
+    """Unit after unit is drawn; the one that fails loses nothing of those before it."""
+    small = Small(0, after=8)
+    with pytest.raises(UserError, match="not enough memory") as caught:
+        strop.sample(small, SPEC, n=40, seed=1, batch_size=4, out=tmp_path / "run")
+    assert "batch_size=auto" in str(caught.value)
+    [cell] = Run.open(tmp_path / "run").cells()
+    done = cell.indices()
+    assert 0 < len(done) < 40
+    pool = strop.sample(Small(99), SPEC, n=40, seed=1, out=tmp_path / "run")
+    assert np.array_equal(pool.ids, strop.sample(Small(99), SPEC, n=40, seed=1).ids)
+
+
+def test_a_single_sequence_that_does_not_fit_is_told() -> None:
+    with (
+        pytest.raises(UserError, match="not enough memory"),
+        pytest.warns(UserWarning, match="batches of 1"),
+    ):
+        strop.sample(Small(0, after=1), SPEC, n=4, batch_size="auto")
+
+
+def test_other_errors_are_not_taken_for_want_of_memory() -> None:
+    with pytest.raises(RuntimeError, match="a bug"):
+        strop.sample(Small(0, after=1, words="a bug"), SPEC, n=4, batch_size="auto")
+
+
+def test_dense_refuses_auto() -> None:
+    spec = SamplerSpec(steps=3, implementation="dense")
+    with pytest.raises(UserError, match="share random numbers"):
+        strop.sample(Small(9), spec, n=4, batch_size="auto")
+
+
+def test_the_rule_follows_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    denoiser = Small(10**9)
+    sizes = []
+    for free in (0, 10**4, 10**5, 10**12, None):
+        monkeypatch.setattr("strop.draw.batch_size._free", lambda _, free=free: free)
+        sizes.append(largest_batch(denoiser, SPEC, 3))
+    assert sizes[0] == 1
+    assert 1 < sizes[1] < sizes[2] < sizes[3]
+    assert sizes[3] == sizes[4] == 1024
