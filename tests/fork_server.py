@@ -3,7 +3,7 @@
 Started by `warm_processes`, never by hand. It has one thread and runs nothing of strop itself.
 Every connection asks for one process: where it runs, its environment, its words, its open files.
 The answers are its process id and, when it has ended, its status, with the processor seconds of
-all that have ended.
+all that have ended. A connection may also ask which processes somebody has started.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Server:
         self.watch.register(self.asked, selectors.EVENT_READ)
         self.watch.register(0, selectors.EVENT_READ)  # ends when the tests do
         self.running: dict[int, tuple[int, socket.socket]] = {}
+        self.starter: dict[int, int] = {}
         self.seconds = 0.0
 
     def serve(self) -> dict[str, Any]:
@@ -58,6 +59,12 @@ class Server:
         line, _ = self.asked.accept()
         size = int.from_bytes(_exactly(line, 4), "big")
         request = json.loads(_exactly(line, size))
+        if "whose" in request:
+            running = [pid for pid, _ in self.running.values()]
+            mine = [pid for pid in running if self.starter[pid] == request["whose"]]
+            line.sendall(json.dumps(mine).encode() + b"\n")
+            line.close()
+            return None
         files = _files(line, len(request["files"]))
         pid = os.fork()
         if pid:
@@ -65,6 +72,7 @@ class Server:
                 os.close(one)
             handle = os.pidfd_open(pid)
             self.running[handle] = (pid, line)
+            self.starter[pid] = request["starter"]
             self.watch.register(handle, selectors.EVENT_READ)
             line.sendall(json.dumps(pid).encode() + b"\n")
             return None

@@ -101,11 +101,13 @@ def test_it_is_killed_like_any_other_and_takes_nobody_with_it() -> None:
         assert one.stdout.readline() == "1\n"
         assert one.poll() is None
     assert first.pid != second.pid
+    assert {first.pid, second.pid} <= set(warm_processes.started_by(os.getpid()))
     with pytest.raises(subprocess.TimeoutExpired):
         first.wait(0.05)
     first.send_signal(signal.SIGKILL)
     assert first.wait(60) == -signal.SIGKILL
     assert not Path(f"/proc/{first.pid}").exists()
+    assert first.pid not in warm_processes.started_by(os.getpid())
     assert second.poll() is None
     assert second.communicate("")[0] == ""
     assert second.returncode == 0
@@ -166,7 +168,8 @@ def test_the_server_ends_with_whoever_started_it() -> None:
         "import os; sys.stdout.flush(); os.kill(os.getpid(), 9)"
     )
     line = python("-c", code, Path(__file__).parent)
-    done = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
+    env = {k: v for k, v in environment().items() if k != warm_processes.ADDRESS}
+    done = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     server = Path(f"/proc/{int(done.stdout)}")
     with subprocess.Popen(["sleep", "60"]) as clock:

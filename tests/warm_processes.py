@@ -6,7 +6,7 @@ seconds are missing. What is about them (what `import strop` loads, how a proces
 PYTHONIOENCODING does) starts real processes.
 
 `everywhere` makes those of strop itself warm, too: the workers of an engine. The server forks them,
-so they are not found below the process that asked for them.
+so they are not found below the process that asked for them, but by `started_by`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,36 @@ def _address() -> str:
     return os.environ[ADDRESS]
 
 
+def _asked(request: dict[str, Any]) -> socket.socket:
+    """A connection to the server that has taken a request."""
+    text = json.dumps(request).encode()
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(_address())
+    line.sendall(len(text).to_bytes(4, "big") + text)
+    return line
+
+
+def _told(line: socket.socket, flags: int = 0) -> Any:
+    """What the server says next; None if it is nothing yet and nobody waits for it."""
+    found = b""
+    while not found.endswith(b"\n"):
+        try:
+            more = line.recv(1024, flags if not found else 0)
+        except BlockingIOError:
+            return None
+        assert more, "the fork server has ended"
+        found += more
+    return json.loads(found)
+
+
+def started_by(pid: int) -> list[int]:
+    """The warm processes that run and that a process asked for."""
+    if not HERE:
+        return []
+    with _asked({"whose": pid}) as line:
+        return _told(line)
+
+
 def _words(args: Any) -> list[str]:
     program, *words = map(os.fspath, args)
     assert program == sys.executable, f"only {sys.executable} is warm, not {program}"
@@ -103,34 +133,20 @@ class WarmPopen(subprocess.Popen[Any]):
             "cwd": os.path.abspath(asked["cwd"] or os.getcwd()),
             "env": {**{os.fspath(k): os.fspath(v) for k, v in env.items()}, ADDRESS: _address()},
             "limits": {one: resource.getrlimit(one) for one in LIMITS},
+            "starter": os.getpid(),
             "session": bool(asked.get("start_new_session")),
             "files": list(files),
         }
-        text = json.dumps(request).encode()
-        self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(_address())
-        self._line.sendall(len(text).to_bytes(4, "big") + text)
+        self._line = _asked(request)
         socket.send_fds(self._line, [b"x"], list(files.values()))
-        self.pid = self._told()
+        self.pid = _told(self._line)
         self._child_created = True
         names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(asked[name] for name in names))  # type: ignore[attr-defined]
 
-    def _told(self, flags: int = 0) -> Any:
-        """A line of the server; None if there is none yet and nobody waits for it."""
-        found = b""
-        while not found.endswith(b"\n"):
-            try:
-                more = self._line.recv(1024, flags if not found else 0)
-            except BlockingIOError:
-                return None
-            assert more, "the fork server has ended"
-            found += more
-        return json.loads(found)
-
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         global seconds
-        told = self._told(socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else 0)
+        told = _told(self._line, socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else 0)
         if told is None:
             return 0, 0
         self._line.close()

@@ -32,7 +32,7 @@ main(sys.argv[1:])
 """
 """The command, writing often, so that kills land between and in writes."""
 WARM = "import warm_processes; warm_processes.from_now_on()\n"
-"""Before a command: its workers have loaded torch, and are not below it."""
+"""Before a command: its workers have loaded torch."""
 
 
 def arguments(model: Path, out: Path, *more: object, plan: list[str] = PLAN) -> list[str]:
@@ -110,12 +110,12 @@ TOTAL = 96
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes below a process, by Linux's own list."""
+    """Processes below a process, by Linux's own list, and warm ones."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except FileNotFoundError:
         return []
-    found = [int(word) for word in text.split()]
+    found = [int(word) for word in text.split()] + warm_processes.started_by(pid)
     return found + [below for one in found for below in descendants(one)]
 
 

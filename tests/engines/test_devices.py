@@ -91,7 +91,7 @@ def middle(process: subprocess.Popen[str], path: Path) -> None:
 
 def test_a_killed_worker_s_unit_is_drawn_again(model: Path, long_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
-    process = started(model, path, *TWO, plan=LONG)
+    process = started(model, path, *TWO, plan=LONG, before=WARM)
     middle(process, path)
     worker = descendants(process.pid)[0]
     os.kill(worker, signal.SIGKILL)
@@ -104,10 +104,10 @@ def test_a_killed_worker_s_unit_is_drawn_again(model: Path, long_run: Path, tmp_
 
 
 def test_a_killed_driver_leaves_no_worker_and_is_started_again(
-    model: Path, long_run: Path, tmp_path: Path
+    model: Path, long_run: Path, tmp_path: Path, warm_workers: None
 ) -> None:
     path = tmp_path / "run"
-    process = started(model, path, *TWO, plan=LONG)
+    process = started(model, path, *TWO, plan=LONG, before=WARM)
     middle(process, path)
     workers = descendants(process.pid)
     assert len(workers) == 2
