@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = (".git", ".venv", ".stamps", ".pytest_cache", ".ruff_cache", "__pycache__", "docs")
 SECONDS = 600
-"""After which a test hangs, also on a busy machine; a fault may well be an endless loop."""
-FAILED, SILENT = 1, 3
+"""After which a test hangs, also on a busy machine; no fault here is an endless loop."""
+FAILED, HUNG, SILENT = 1, -1, 3
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def planted(tree: Path, fault: Fault) -> str:
 
 
 def pytest_says(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int, str]:
-    """The exit code of pytest in a tree, and the end of what it said; a hang has failed."""
+    """The exit code of pytest in a tree, and the end of what it said; a hang says nothing."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "--tb=short", "-p", "no:cacheprovider", *tests]
@@ -294,7 +294,7 @@ def pytest_says(tree: Path, tests: tuple[str, ...], turns: int = 1) -> tuple[int
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return FAILED, f"no end after {turns * SECONDS} s"
+        return HUNG, f"no end after {turns * SECONDS} s"
     return done.returncode, (done.stdout + done.stderr)[-2000:]
 
 
