@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 
 import numpy as np
 
-from strop.groupeval.bootstrap import FLOOR, geq_replicates, interval
+from strop.groupeval.bootstrap import FLOOR, geq_interval, geq_replicates
 from strop.groupeval.scores import Cell
 
 SIZES = (8, 16, 32, 64, 128)
@@ -48,11 +48,10 @@ def measure(n: int, valid: float, pools: int, replicates: int, seed: int) -> dic
         v = rng.dirichlet(np.ones(2), replicates)
         a, b = pool(n, valid, rng), pool(n, valid, rng)
         one, other = drawn(a, v, rng), drawn(b, v, rng)
-        low, high = interval(one)
-        geq += low <= truth <= high
-        low, high = interval(other - one)
-        difference += low <= 0 <= high
-        claimed += (low > 0 or high < 0) and min(a.nonzero, b.nonzero) >= FLOOR
+        geq += not geq_interval(one, a).excludes(truth)
+        apart = geq_interval(other - one, a, b).excludes(0)
+        difference += not apart
+        claimed += apart and min(a.nonzero, b.nonzero) >= FLOOR
     return {"geq": geq / pools, "difference": difference / pools, "claimed": claimed / pools}
 
 

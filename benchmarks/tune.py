@@ -41,11 +41,12 @@ from numpy.typing import NDArray
 from strop.metrics.aggregates import pooled
 from strop.metrics.guard import run_guard
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.store import Run
 from strop.studies import run as run_study
 from strop.tuning.propose import search
-from strop.tuning.race import Drawn, Limit, Race, Rules, bounds
+from strop.tuning.race import Drawn, Limit, Race, Rules
 from strop.tuning.space import Space
 
 STEPS, EACH, NEAR = 16, 128, 0.03
@@ -88,8 +89,8 @@ class Bank:
         found = {}
         for spec in self.settings:
             one = self.drawn(spec, slice(None))
-            entropy = bounds(one.limits[0], 0.95)
-            found[spec] = (one.objective.value, entropy.value, entropy.value - entropy.low)
+            entropy = jackknife(one.limits[0], 0.95)
+            found[spec] = (one.objective.value, entropy.value, entropy.half)
         return found
 
 
@@ -105,7 +106,7 @@ def best_of(bank: Bank, specs: Sequence[SamplerSpec], order: NDArray) -> Sampler
     passing = {}
     for spec in specs:
         one = bank.drawn(spec, order[:EACH])
-        if bounds(one.limits[0], 0.95).low >= bank.threshold:
+        if jackknife(one.limits[0], 0.95).ends[0] >= bank.threshold:
             passing[spec] = one.objective.value
     return min(passing, key=passing.__getitem__) if passing else None
 

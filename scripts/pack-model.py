@@ -63,7 +63,7 @@ def main() -> None:
         write(options.held_out, as_lines(rows))
     print(
         f"{options.out}: step {step:,}, {packed.bytes / 1e6:.1f} MB, held out "
-        f"{packed.after.nats_per_token:.4f} nats per token (float16 changes it by "
+        f"{packed.after.nats_per_token.value:.4f} nats per token (float16 changes it by "
         f"{packed.change:+.6f})"
     )
 
@@ -79,7 +79,7 @@ def write_card(
 ) -> str:
     """The model card, from what the run, and the one before it, recorded."""
     spec = run.spec
-    loss, model = packed.after, spec.model
+    loss, nats, model = packed.after, packed.after.nats_per_token, spec.model
     bound = "perplexity" if loss.form == "causal" else "perplexity at most"
     character = f", {loss.nats_per_character:.4f} per character" if loss.nats_per_character else ""
     lines = [
@@ -90,9 +90,9 @@ def write_card(
         "tutorials and quick looks on a laptop.",
         "",
         "## Numbers",
-        f"- Held out: {loss.nats_per_token:.4f} nats per token [{loss.low:.4f}, {loss.high:.4f}]"
-        f"{character}; {bound} {loss.perplexity:.1f} [{loss.perplexity_low:.1f}, "
-        f"{loss.perplexity_high:.1f}]. {loss.rows} rows, {_form(loss.form)}, 95% intervals from "
+        f"- Held out: {nats.value:.4f} nats per token {nats.span('.4f')}"
+        f"{character}; {bound} {loss.perplexity:.1f}. {loss.rows} rows, {_form(loss.form)}, 95% "
+        "intervals from "
         "resampled rows.",
         f"- Stored in float16, which changes that by {packed.change:+.6f} nats per token.",
         *_history(before, run, step),
@@ -154,7 +154,7 @@ def _measured(run: TrainingRun, prefix: str) -> list[str]:
     measured = [entry for entry in run.metrics() if entry["kind"] == "held_out"]
     every = max(1, len(measured) // 12)
     few = measured[::-1][::every][::-1]
-    return [f"| {prefix}{entry['step']:,} | {entry['nats_per_token']:.4f} |" for entry in few]
+    return [f"| {prefix}{entry['step']:,} | {entry['nats_per_token'].value:.4f} |" for entry in few]
 
 
 def _shown(spec: TrainSpec) -> dict[str, Any]:

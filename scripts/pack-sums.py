@@ -57,7 +57,7 @@ def _accuracy(out: Path, count: int) -> list[str]:
 
 
 def _card(name: str, run: TrainingRun, step: int, packed: Packed, accuracy: list[str]) -> str:
-    spec, loss = run.spec, packed.after
+    spec, loss, nats = run.spec, packed.after, packed.after.nats_per_token
     seconds = [e["seconds"] for e in run.metrics() if e["kind"] == "train" and e["step"] <= step]
     kind = "A causal language model" if spec.model.family == "ar" else "A model in LLaDA's layout"
     shown = problems("test", SHOWN)
@@ -71,8 +71,8 @@ def _card(name: str, run: TrainingRun, step: int, packed: Packed, accuracy: list
         *(f"- Greedy: {line}." for line in accuracy),
         f"- For comparison: the best guess from the numbers alone is right in "
         f"{best_by_numbers():.1%}, the commonest answer in {commonest_answer()[1]:.1%}.",
-        f"- Held out of training: {loss.nats_per_token:.4f} nats per token of the response "
-        f"[{loss.low:.4f}, {loss.high:.4f}], end-of-texts included; the {loss.form} form.",
+        f"- Held out of training: {nats.value:.4f} nats per token of the response "
+        f"{nats.span('.4f')}, end-of-texts included; the {loss.form} form.",
         f"- Stored in float16, which changes that by {packed.change:+.6f}.",
         f"- {step:,} steps of {spec.batch} problems, {(seconds or [0.0])[-1] / 60:.0f} minutes.",
         "",
@@ -100,7 +100,7 @@ def _card(name: str, run: TrainingRun, step: int, packed: Packed, accuracy: list
 
 def _measured(run: TrainingRun) -> list[str]:
     measured = [entry for entry in run.metrics() if entry["kind"] == "held_out"]
-    return [f"| {entry['step']:,} | {entry['nats_per_token']:.4f} |" for entry in measured]
+    return [f"| {entry['step']:,} | {entry['nats_per_token'].value:.4f} |" for entry in measured]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from strop.disk import write
+from strop.stats.interval import Interval
 
 __all__ = [
     "BLUE",
@@ -94,9 +95,12 @@ def steps_axis(axes: Axes, steps: Iterable[int]) -> None:
     axes.minorticks_off()
 
 
-def errors(points: Sequence[Any], value: str, low: str = "low", high: str = "high") -> Any:
-    """How far the ends of some rows' intervals lie from their values, as matplotlib wants it."""
-    return [[p[value] - p[low] for p in points], [p[high] - p[value] for p in points]]
+def errors(found: Sequence[Interval]) -> Any:
+    """How far the ends of some intervals lie from their values, as matplotlib wants it."""
+    return [
+        [one.value - one.ends[0] for one in found],
+        [one.ends[1] - one.value for one in found],
+    ]
 
 
 def shades(count: int) -> Any:

@@ -1,7 +1,7 @@
 """A typed table: what was measured, written once, for the terminal, the page, CSV and JSON alike.
 
-Rows are plain records. A `Column` says what one of their keys means and how it is printed; keys
-without a column are kept in JSON and CSV and not shown.
+Rows are records whose values may be Intervals. A `Column` says what one of their keys means and how
+it is printed; keys without a column are kept in JSON and CSV and not shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["NOTHING", "Column", "Entry", "Pivot", "Table", "interval", "number"]
+from strop.stats.interval import Interval, plain, revived
+
+__all__ = ["NOTHING", "Column", "Entry", "Pivot", "Table", "number"]
 
 NOTHING = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -35,13 +37,6 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}".replace("-", "−")
 
 
-def interval(low: float | None, high: float | None, digits: int = 3) -> str:
-    """`[low, high]`, or nothing where there is none."""
-    if low is None or high is None:
-        return ""
-    return f"[{number(low, digits)}, {number(high, digits)}]"
-
-
 @dataclass(frozen=True)
 class Column:
     """What one key of the rows means."""
@@ -54,13 +49,13 @@ class Column:
     """Significant ones; None for a setting, which is written as it was set."""
     help: str = ""
     """One sentence for who asks."""
-    ends: tuple[str, str] | None = None
-    """The keys that hold the ends of its 95% interval."""
     mark: str | None = None
     """The key whose value, a sign such as a dagger, stands behind the number."""
     signed: bool = False
     """Whether positive numbers show their sign: it is a difference."""
     percent: bool = False
+    bare: bool = False
+    """Whether the value is printed without its interval, which is in CSV and JSON all the same."""
 
     @property
     def heading(self) -> str:
@@ -69,7 +64,9 @@ class Column:
         return f"{label}, {self.unit}" if self.unit else label
 
     def text(self, value: Any) -> str:
-        """One value in words."""
+        """One value in words; of an interval, its value."""
+        if isinstance(value, Interval):
+            value = value.value
         if value is None:
             return NOTHING
         if isinstance(value, bool):
@@ -88,10 +85,11 @@ class Column:
 
     def entry(self, row: Mapping[str, Any]) -> Entry:
         """What a row says in this column."""
-        low, high = (row.get(end) for end in self.ends or ("", ""))
-        told = "" if low is None or high is None else f"[{self.text(low)}, {self.text(high)}]"
+        value, ends = row.get(self.name), ""
+        if isinstance(value, Interval) and value.bounded and not self.bare:
+            ends = f"[{self.text(value.low)}, {self.text(value.high)}]"
         mark = str(row.get(self.mark) or "") if self.mark else ""
-        return Entry(self.text(row.get(self.name)), mark, "", told)
+        return Entry(self.text(value), mark, "", ends)
 
 
 @dataclass(frozen=True)
@@ -195,12 +193,17 @@ class Table:
         return Entry(one.value, one.mark, beside, one.interval, row)
 
     def csv(self) -> bytes:
-        """Every key of every row; a text that a spreadsheet would run is quoted."""
-        names = list(dict.fromkeys(key for row in self.rows for key in row))
+        """Every key of every row, of an interval `x` also `x_low` and `x_high`.
+
+        A text that a spreadsheet would run is quoted.
+        """
+        spread = {key for row in self.rows for key in row if isinstance(row[key], Interval)}
+        names = dict.fromkeys(key for row in self.rows for key in row)
+        heads = [one for key in names for one in ([key, *_ends(key)] if key in spread else [key])]
         text = io.StringIO()
-        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer = csv.DictWriter(text, heads, lineterminator="\n")
         writer.writeheader()
-        writer.writerows({k: _inert(v) for k, v in row.items()} for row in self.rows)
+        writer.writerows(_flat(row) for row in self.rows)
         return text.getvalue().encode()
 
     def document(self) -> dict[str, Any]:
@@ -208,7 +211,7 @@ class Table:
         return {
             "title": self.title,
             "columns": [_said(column) for column in self.columns],
-            "rows": [dict(row) for row in self.rows],
+            "rows": [plain(row) for row in self.rows],
             **({} if self.pivot is None else {"pivot": _said(self.pivot)}),
             **({} if self.shown else {"shown": False}),
         }
@@ -220,10 +223,24 @@ class Table:
         return cls(
             str(document["title"]),
             tuple(Column(**_tuples(one)) for one in document["columns"]),
-            list(document["rows"]),
+            [revived(row) for row in document["rows"]],
             None if pivot is None else Pivot(**_tuples(pivot)),
             bool(document.get("shown", True)),
         )
+
+
+def _ends(key: str) -> tuple[str, str]:
+    return f"{key}_low", f"{key}_high"
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, Interval):
+            found |= zip((key, *_ends(key)), (value.value, value.low, value.high), strict=True)
+        else:
+            found[key] = _inert(value)
+    return found
 
 
 def _inert(value: Any) -> Any:

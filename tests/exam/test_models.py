@@ -156,7 +156,7 @@ def test_programs_are_run_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.Mon
     assert first is not None
     assert "def has_close_elements" in first
     row = results(tmp_path / "run").settings[0]
-    assert row.accuracy("program").mean == pytest.approx(1 / 3)
+    assert row.accuracy("program").value == pytest.approx(1 / 3)
     assert row.truncated == 0
     [score] = [s for s in row.sittings[0].cell.scores().values() if s.metric.name == "task"]
     assert score.metric.settings["sandbox"] == "bubblewrap"

@@ -107,12 +107,12 @@ def found(task: Task, tmp_path: Path) -> Results:
 def test_accuracy_seed_mean_and_standard_error(found: Results) -> None:
     _, warm, _, _ = found.settings
     assert warm.by_seed("first").tolist() == [0.25, 0.5, 1.0]
-    assert warm.accuracy("first").mean == pytest.approx(7 / 12)
+    assert warm.accuracy("first").value == pytest.approx(7 / 12)
     # Standard deviation of 1/4, 1/2, 1 with n - 1, over the root of three.
     spread = np.sqrt(((np.array([3, 6, 12]) / 12 - 7 / 12) ** 2).sum() / 2 / 3)
     assert warm.standard_error("first") == pytest.approx(spread)
     assert found.settings[0].standard_error("first") is None
-    assert warm.accuracy("second").mean == 0
+    assert warm.accuracy("second").value == 0
 
 
 def test_the_interval_resamples_problems_with_their_seeds(found: Results) -> None:
@@ -132,14 +132,14 @@ def test_the_interval_resamples_problems_with_their_seeds(found: Results) -> Non
 
 def test_paired_differences_are_over_the_same_problems(found: Results) -> None:
     cold, warm, hot, other = found.settings
-    assert paired(warm, cold, "first").mean == pytest.approx(7 / 12 - 3 / 4)  # pyright: ignore[reportOptionalMemberAccess]
+    assert paired(warm, cold, "first").value == pytest.approx(7 / 12 - 3 / 4)  # pyright: ignore[reportOptionalMemberAccess]
     # The lost verdict leaves three problems: 1, 2 and 3.
     assert hot.index.tolist() == [1, 2, 3]
-    assert paired(hot, cold, "first").mean == pytest.approx(2 / 3 - 2 / 3)  # pyright: ignore[reportOptionalMemberAccess]
+    assert paired(hot, cold, "first").value == pytest.approx(2 / 3 - 2 / 3)  # pyright: ignore[reportOptionalMemberAccess]
     # Problem by problem -1, -1, -1, +1: the difference's own interval, by all its resamples.
     difference = paired(other, cold, "first")
     assert difference is not None
-    assert difference.mean == -0.5
+    assert difference.value == -0.5
     assert (difference.low, difference.high) == (-1.0, 0.5)
 
 
@@ -184,7 +184,7 @@ def test_every_row_says_what_it_is_compared_with(found: Results) -> None:
     assert [row["against"] for row in setting_table(found, against=4).rows] == [4, 4, 4, None]
     between = checkpoint_table(found)
     assert between is not None
-    assert [(r["checkpoint"], r["minus"], r["difference"]) for r in between.rows] == [
+    assert [(r["checkpoint"], r["minus"], r["difference"].value) for r in between.rows] == [
         ("bb", "a", -0.5)
     ]
 

@@ -53,7 +53,7 @@ def test_the_run_of_a_checkpoint_is_an_ordinary_run_with_an_accuracy(small: Path
     assert score is not None
     accuracy = score.interval("accuracy")
     assert accuracy is not None
-    assert accuracy.value == results(small).greedy("sums-ar").accuracy("last").mean
+    assert accuracy.value == results(small).greedy("sums-ar").accuracy("last").value
 
 
 def test_it_grows_by_problems_temperatures_seeds_and_checkpoints(

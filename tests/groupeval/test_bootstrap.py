@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from made_judgments import group, random_verdicts
 
-from strop.groupeval import bootstrap
 from strop.groupeval.bootstrap import (
     ged_replicates,
+    geq_interval,
     geq_replicates,
-    interval,
     output_weights,
     partition_weights,
     replicate,
@@ -20,6 +19,7 @@ from strop.groupeval.bootstrap import (
 )
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import Planned, by_cell, ged
+from strop.rng import derive_seed
 
 
 def benchmark() -> Any:
@@ -57,16 +57,26 @@ def test_equal_weights_give_the_scores_back() -> None:
         assert ged_replicates(cell, v, e)[0] == pytest.approx(ged(cell))
 
 
-def test_weights_are_flat_dirichlet_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = np.concatenate(list(output_weights("s", 6, 500, 1)))
-    monkeypatch.setattr(bootstrap, "CHUNK", 37)
-    monkeypatch.setattr(bootstrap, "LEAST_ROWS", 1)
-    np.testing.assert_array_equal(whole, np.concatenate(list(output_weights("s", 6, 500, 1))))
-    w = np.concatenate(list(output_weights("s", 6, 20_000, 1)))
-    w /= w.sum(axis=1, keepdims=True)
-    # Mean 1/6 and variance (1/6)(5/6)/7 of a flat Dirichlet; 20,000 draws know them to about 1%.
-    np.testing.assert_allclose(w.mean(axis=0), 1 / 6, rtol=0.03)
-    np.testing.assert_allclose(w.var(axis=0), 5 / 252, rtol=0.06)
+def test_weights_belong_to_the_seed_and_the_name_of_the_setting() -> None:
+    """The stream of a cell is fixed: its first weights are those of its own generator."""
+    [some] = output_weights("s", 6, 3, 1)
+    rng = np.random.default_rng(derive_seed(1, "groupeval-outputs:s"))
+    np.testing.assert_array_equal(some, rng.standard_exponential((3, 6)))
+    rng = np.random.default_rng(derive_seed(1, "groupeval-partitions"))
+    wanted = rng.dirichlet(np.ones(2), 3)
+    shared = partition_weights([7, 4], 3, 1)
+    np.testing.assert_array_equal(np.stack([shared[4], shared[7]], 1), wanted)
+
+
+def test_an_interval_says_what_it_is_of() -> None:
+    left = by_cell(random_verdicts(1, cell="one", outputs=24, partitions=1))["one"]
+    right = by_cell(random_verdicts(2, cell="two", outputs=48, partitions=1))["two"]
+    drawn = np.linspace(-1, 1, 201)
+    one, both = geq_interval(drawn, right), geq_interval(drawn, left, right)
+    assert (one.value, one.n) == (right.geq(), 48)
+    assert both.value == right.geq() - left.geq()
+    assert (both.n, both.how, both.level) == (24, "Bayesian bootstrap", 0.95)
+    assert both.ends == pytest.approx((-0.95, 0.95))
 
 
 def test_partition_weights_are_shared_and_outputs_are_not() -> None:
@@ -116,9 +126,9 @@ def test_interval_covers_as_often_as_it_says() -> None:
     for seed in range(200):
         cell = by_cell(random_verdicts(seed, outputs=48, partitions=1))["cell"]
         drawn = replicate(cell, partition_weights([0], 1000, seed), seed=seed, modes=False).geq
-        low, high = interval(drawn)
-        covered += low <= truth <= high
-        narrow += abs(truth - (low + high) / 2) <= (high - low) / 4
+        found = geq_interval(drawn, cell)
+        covered += not found.excludes(truth)
+        narrow += abs(truth - sum(found.ends) / 2) <= found.half / 2
     assert 178 <= covered <= 198
     assert narrow < 178
 

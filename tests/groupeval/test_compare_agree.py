@@ -25,6 +25,7 @@ from strop.groupeval.trust import (
 )
 from strop.groupeval.verdict import Verdict
 from strop.spec import JudgeSpec
+from strop.stats.interval import value_of
 
 
 def judgments(verdicts: list[Verdict], source: str = "x", **known: object) -> Judgments:
@@ -37,15 +38,15 @@ def test_difference_and_its_interval() -> None:
     poor = judgments(random_verdicts(1, cell="poor", best=0.25, outputs=48), "a")
     good = judgments(random_verdicts(2, cell="good", best=0.75, outputs=48), "b")
     (row,) = compare(poor, good, replicates=2000)["pairs"]
-    low, high = row["geq_interval"]
-    assert row["geq_difference"] == pytest.approx(row["geq_b"] - row["geq_a"])
-    assert low < row["geq_difference"] < high
+    gap, (low, high) = row["geq_difference"].value, row["geq_difference"].ends
+    assert gap == pytest.approx(row["geq_b"] - row["geq_a"])
+    assert low < gap < high
     assert 0 < low < 0.85 * 5 < high
     assert row["geq_interval_excludes_zero"]
     assert row["ged_difference"] == row["ged_b"] - row["ged_a"]
     assert not any("ged" in key and "interval" in key for key in row)  # GED has none
     (back,) = compare(good, poor, replicates=2000)["pairs"]
-    assert back["geq_difference"] == -row["geq_difference"]
+    assert back["geq_difference"].value == -gap
 
 
 def test_equal_cells_do_not_differ() -> None:
@@ -81,7 +82,7 @@ def test_one_valid_text_against_none_is_no_difference() -> None:
         if j.partition == p
     ]
     (row,) = compare(judgments(nothing, "a"), judgments(one, "b"))["pairs"]
-    assert row["geq_interval"][0] > 0  # the protocol's bootstrap says so
+    assert row["geq_difference"].above(0)  # the protocol's bootstrap says so
     assert not row["geq_interval_excludes_zero"]
     assert (row["n_outputs_above_0_a"], row["n_outputs_above_0_b"]) == (0, 1)
     assert row["geq_interval_mind"] == "only 0 outputs above 0: too narrow"
@@ -96,8 +97,7 @@ def test_null_pairs_at_the_floor_are_not_told_apart() -> None:
     for seed in range(100):
         a, b = sparse(2 * seed, 0.05), sparse(2 * seed + 1, 0.05)
         (row,) = compare(judgments(a, "a"), judgments(b, "b"), replicates=500)["pairs"]
-        low, high = row["geq_interval"]
-        bare += low > 0 or high < 0
+        bare += row["geq_difference"].excludes(0)
         told += row["geq_interval_excludes_zero"]
     assert bare > 15
     assert told <= 10
@@ -151,14 +151,14 @@ def test_bounds_hold_whatever_is_missing() -> None:
     """Leave groups out; the bounds hold the whole cell's scores, and are tight with none out."""
     whole = random_verdicts(4)
     truth = score(judgments(whole), replicates=10)["cells"]["cell"]
-    assert truth["geq_bounds"] == pytest.approx([truth["geq"]] * 2)
+    assert truth["geq_bounds"] == pytest.approx([truth["geq"].value] * 2)
     assert truth["ged_bounds"] == pytest.approx([truth["ged"]] * 2)
     for seed in range(20):
         kept = random.Random(seed).sample(whole, 1 + seed % 11)
         told = score(judgments(kept), replicates=10)["cells"]["cell"]
         for name in ("geq", "ged"):
             low, high = told[f"{name}_bounds"]
-            assert 0 <= low <= truth[name] <= high <= 10
+            assert 0 <= low <= value_of(truth[name]) <= high <= 10
         assert (told["n_groups"], told["n_groups_asked"]) == (len(kept), 12)
 
 

@@ -31,15 +31,16 @@ def test_auroc_is_the_chance_to_rank_a_pass_higher() -> None:
     for signal in (0.0, 1.0, 3.0):
         data = drawn(signal)
         told = conditional(data, replicates=200)
-        assert told["auroc"] == pytest.approx(by_pairs(data), abs=1e-12)
+        assert told["auroc"].value == pytest.approx(by_pairs(data), abs=1e-12)
         gaps = [
             (q[1] - q[0]) if p[1] else (q[0] - q[1])
             for q, p in zip(data.quality, data.passed, strict=True)
             if p[0] != p[1]
         ]
-        assert told["discordant"] == pytest.approx(np.mean(gaps))
+        assert told["discordant"].value == pytest.approx(np.mean(gaps))
         assert told["n_discordant"] == len(gaps)
-        assert told["cgeq_difference"] == pytest.approx(np.diff(told["cgeq"])[0])
+        first, second = (one.value for one in told["cgeq"])
+        assert told["cgeq_difference"].value == pytest.approx(second - first)
 
 
 def test_by_hand() -> None:
@@ -49,19 +50,19 @@ def test_by_hand() -> None:
     told = conditional(Labelled(("a", "b"), quality, passed), replicates=500)
     assert told["n_pairs"] == {"both": 1, "only_first": 1, "only_second": 1, "neither": 1}
     assert told["n_preferred"] == {"right": 1, "tied": 1, "wrong": 0}
-    assert told["preferred"] == 0.75
-    assert told["discordant"] == 2.5
-    assert told["cgeq"] == [5.0, 4.375]
-    assert told["cgeq_difference"] == -0.625
+    assert told["preferred"].value == 0.75
+    assert told["discordant"].value == 2.5
+    assert [one.value for one in told["cgeq"]] == [5.0, 4.375]
+    assert told["cgeq_difference"].value == -0.625
     # Passed 5, 5, 7.5, 5 against failed 2.5, 5, 2.5, 5: 10 of 16 won, 6 tied.
-    assert told["auroc"] == 13 / 16
+    assert told["auroc"].value == 13 / 16
     # a: 5 and 7.5 against 5 and 2.5 (three won, one tied); b: 5, 5 against 2.5, 5.
-    assert told["auroc_by_generator"] == [3.5 / 4, 3 / 4]
+    assert [one.value for one in told["auroc_by_generator"]] == [3.5 / 4, 3 / 4]
     for side in (0, 1):
-        low, high = told["cgeq_interval"][side]
-        assert quality[:, side].min() <= low <= told["cgeq"][side] <= high
+        one = told["cgeq"][side]
+        assert quality[:, side].min() <= one.low <= one.value <= one.high
     for key in ("preferred", "auroc"):
-        assert told[f"{key}_interval"][0] <= told[key] <= told[f"{key}_interval"][1] <= 1
+        assert told[key].low <= told[key].value <= told[key].high <= 1
 
 
 def test_intervals_of_one_generator_are_those_of_its_mean() -> None:
@@ -73,9 +74,9 @@ def test_intervals_of_one_generator_are_those_of_its_mean() -> None:
         mine = data.quality[:, side]
         error = mine.std() / np.sqrt(len(mine))
         wanted = [mine.mean() - 1.96 * error, mine.mean() + 1.96 * error]
-        assert told["cgeq_interval"][side] == pytest.approx(wanted, abs=0.392 * error)
+        assert told["cgeq"][side].ends == pytest.approx(wanted, abs=0.392 * error)
         alone = Labelled(("x", "x"), mine[:, None].repeat(2, 1), data.passed[:, [side, side]])
-        assert told["auroc_by_generator"][side] == pytest.approx(by_pairs(alone))
+        assert told["auroc_by_generator"][side].value == pytest.approx(by_pairs(alone))
 
 
 def test_the_first_is_the_one_that_is_named_first(tmp_path: Path) -> None:
@@ -91,11 +92,11 @@ def test_the_first_is_the_one_that_is_named_first(tmp_path: Path) -> None:
 def test_intervals_tell_signal_from_none() -> None:
     """A gap of 3 points in quality (AUROC near .9) is seen; none (negative control) is not."""
     seen = conditional(drawn(3.0), replicates=2000)
-    assert seen["auroc_interval"][0] > 0.8
-    assert seen["discordant_interval"][0] > 1
+    assert seen["auroc"].above(0.8)
+    assert seen["discordant"].above(1)
     none = conditional(drawn(0.0), replicates=2000)
-    assert none["auroc_interval"][0] < 0.5 < none["auroc_interval"][1]
-    assert none["discordant_interval"][0] < 0 < none["discordant_interval"][1]
+    assert not none["auroc"].excludes(0.5)
+    assert not none["discordant"].excludes(0)
 
 
 def test_interval_is_that_of_whole_prompts() -> None:
@@ -108,7 +109,7 @@ def test_interval_is_that_of_whole_prompts() -> None:
     passed = np.repeat(rng.random((100, 1)) < 0.5, 2, axis=1)
     quality = np.repeat(np.round(rng.normal(4 + passed[:, :1], 1.5) / 1.25) * 1.25, 2, axis=1)
     whole = conditional(Labelled(("a", "b"), quality, passed), replicates=4000)
-    spread = np.diff(whole["auroc_interval"])[0]
+    spread = 2 * whole["auroc"].half
     single = Labelled(("a", "b"), quality[:, :1].repeat(2, axis=1), passed)
     draws = []
     for _ in range(1500):
@@ -121,7 +122,7 @@ def test_undefined_statistics_are_none() -> None:
     data = Labelled(("a", "b"), np.full((4, 2), 5.0), np.ones((4, 2), bool))
     told = conditional(data, replicates=20)
     assert told["auroc"] is None
-    assert told["auroc_interval"] is None
+    assert [one.value for one in told["cgeq"]] == [5.0, 5.0]
     assert told["discordant"] is None
     assert told["n_discordant"] == 0
 
@@ -139,7 +140,7 @@ def test_from_a_judged_run_and_labels(tmp_path: Path) -> None:
     judgments = load_judgments(str(run))
     told = score(judgments, replicates=10)["cells"]
     assert all(cell["ged"] is None and cell["ged_bounds"] is None for cell in told.values())
-    assert told["one"]["geq"] == pytest.approx((8.75 * 2 + 5 * 2) / 4)
+    assert told["one"]["geq"].value == pytest.approx((8.75 * 2 + 5 * 2) / 4)
     path = tmp_path / "labels.jsonl"
     lines = [
         {"cell": name, "index": i, "success": "right" in text}
@@ -148,8 +149,8 @@ def test_from_a_judged_run_and_labels(tmp_path: Path) -> None:
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
     result = conditional(label(judgments, read_labels(path)), replicates=50)
-    assert result["auroc"] == 1
-    assert result["discordant"] == pytest.approx(3.75)
+    assert result["auroc"].value == 1
+    assert result["discordant"].value == pytest.approx(3.75)
     assert result["n_discordant"] == 2
     path.write_text("\n".join(map(json.dumps, lines[:-1])))
     with pytest.raises(UserError, match="no label"):

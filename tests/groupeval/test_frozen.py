@@ -108,7 +108,8 @@ def scored(outputs: int, left_out: int) -> list[float]:
     planned = {"cell": Planned(outputs, outputs // 4, 2)}
     judgments = Judgments("x", verdicts[left_out:], [], planned, False, True)
     cell = score(judgments, replicates=500, seed=4)["cells"]["cell"]
-    return [cell["geq"], *cell["geq_interval"], cell["ged"], *cell["ged_weight_sensitivity"]]
+    geq = cell["geq"]
+    return [geq.value, *geq.ends, cell["ged"], *cell["ged_weight_sensitivity"]]
 
 
 @pytest.mark.parametrize("which", SCORES)

@@ -13,7 +13,6 @@ from strop.groupeval.directory import open_plan
 
 KEYS = {
     "geq",
-    "geq_interval",
     "ged",
     "n_outputs",
     "n_groups",
@@ -48,10 +47,11 @@ def test_score_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     for cell in cells.values():
         assert set(cell) >= KEYS
         assert (cell["n_outputs"], cell["n_groups"]) == (8, 1)
-    assert cells["ABCDxxxx"]["geq"] == 3.75
+    assert cells["ABCDxxxx"]["geq"]["value"] == 3.75
     assert cells["ABCDxxxx"]["dimension_means"] == [1, 0.5, 0.5, 1]
-    low, high = cells["ABCDxxxx"]["geq_interval"]
+    low, high = (cells["ABCDxxxx"]["geq"][end] for end in ("low", "high"))
     assert 0 < low < 3.75 < high < 7.5
+    assert cells["ABCDxxxx"]["geq"]["n"] == 8
     assert answer(capsys, "score", path)["cells"] == cells  # the seed is fixed
     code, out, err = call(capsys, "score", path)
     assert "only 8 outputs: too narrow" in out
@@ -89,7 +89,7 @@ def test_compare_agree_and_reliability(tmp_path: Path, capsys: pytest.CaptureFix
     assert code == 1
     assert "Several judges" in err
     told = answer(capsys, "compare", f"{run}@one:short-writer", f"{run}@one:long-writer")
-    assert told["pairs"][0]["geq_difference"] == pytest.approx(1.25)
+    assert told["pairs"][0]["geq_difference"]["value"] == pytest.approx(1.25)
     code, out, err = call(capsys, "compare", f"{run}@one", f"{run}@two")
     assert code == 1
     assert "judges differ" in err

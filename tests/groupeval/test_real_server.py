@@ -138,5 +138,5 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
     scored = strop("groupeval", "score", run, "--json")
     assert scored.returncode == 0, scored.stderr
     cell = json.loads(scored.stdout)["cells"]["pool"]
-    assert 0 <= cell["geq"] <= 10
+    assert 0 <= cell["geq"]["value"] <= 10
     assert 0 <= cell["ged"] <= 10

@@ -1,4 +1,4 @@
-"""Entropy, guard, repetition, Vendi and the bootstrap against answers that are known."""
+"""Entropy, guard, repetition and Vendi against answers that are known."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from strop.metrics.guard import guard, held_out_guard
 from strop.metrics.heldout import read_texts
 from strop.metrics.repetition import distinct, ngrams, pool_repetition, repetition
 from strop.metrics.vendi import vendi_score
-from strop.stats.resample import Statistic, intervals, mean, ratio
 
 # Entropy and its guard
 
@@ -128,81 +127,3 @@ def test_vendi_refuses_nothing() -> None:
     for bad in (np.zeros((0, 3)), np.zeros((2, 3)), np.array([[np.nan, 1.0]])):
         with pytest.raises(UserError, match="embedding"):
             vendi_score(bad)
-
-
-# Bootstrap
-
-
-def test_the_interval_of_a_mean_is_the_textbook_one() -> None:
-    values = np.random.default_rng(0).normal(3, 2, 400)
-    found = intervals({"mean": mean(values)}, seed=1)["mean"]
-    assert found is not None
-    half = 1.96 * values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
-
-
-def test_equal_seeds_give_equal_intervals_and_resamples_are_shared() -> None:
-    values = np.random.default_rng(0).normal(size=50)
-    both = intervals({"a": mean(values), "b": mean(2 * values)}, seed=7, replicates=500)
-    again = intervals({"a": mean(values)}, seed=7, replicates=500)
-    assert both["a"] == again["a"]
-    assert both["a"] is not None
-    assert both["b"] is not None
-    assert both["b"].low == pytest.approx(2 * both["a"].low)
-    assert intervals({"a": mean(values)}, seed=8, replicates=500) != again
-
-
-def test_intervals_of_many_outputs_are_those_of_theory() -> None:
-    """Beyond what is remembered, resamples are drawn otherwise; the law is the same.
-
-    A quantile of 10,000 replicates at 2.5% has a standard error of 2.7% of a standard deviation,
-    so the width of the interval one of 1%.
-    """
-    values = np.random.default_rng(3).normal(2.0, 3.0, 5_000)
-    found = intervals({"mean": mean(values)}, seed=1)["mean"]
-    assert found is not None
-    spread = values.std() / len(values) ** 0.5
-    assert (found.high - found.low) / (2 * 1.96 * spread) == pytest.approx(1, abs=0.04)
-    assert (found.high + found.low) / 2 == pytest.approx(values.mean(), abs=0.1 * spread)
-
-
-def test_coverage_of_a_ratio_and_its_negative_control() -> None:
-    """200 pairs of cells, true ratio 1.5: coverage .95 has standard error .015.
-
-    The bounds are 3.3 of them. The control, an interval of half the width, must fail.
-    """
-    rng = np.random.default_rng(5)
-    inside = narrow = 0
-    for k in range(200):
-        a = mean(rng.gamma(4, 0.75, 60))
-        b = mean(rng.gamma(4, 0.5, 60))
-        found = ratio(a, b, seed=k, replicates=400)
-        assert found is not None
-        inside += found.low <= 1.5 <= found.high
-        middle, half = (found.low + found.high) / 2, (found.high - found.low) / 4
-        narrow += abs(1.5 - middle) <= half
-    assert 0.90 <= inside / 200 <= 1.0
-    assert narrow / 200 < 0.85
-
-
-def test_paired_ratios_cancel_what_the_outputs_share() -> None:
-    x = np.random.default_rng(0).gamma(2, 1, 40)
-    paired = ratio(mean(2 * x), mean(x), paired=True, replicates=200)
-    apart = ratio(mean(2 * x), mean(x), replicates=200)
-    assert paired is not None
-    assert apart is not None
-    assert paired.low == pytest.approx(2) == pytest.approx(paired.high)
-    assert apart.high - apart.low > 0.3
-    with pytest.raises(UserError, match="equal numbers"):
-        ratio(mean(x), mean(x[:3]), paired=True)
-
-
-def test_what_is_not_defined_is_none() -> None:
-    nothing = Statistic(
-        np.zeros((4, 2)), lambda s: s[..., 0] / np.where(s[..., 1], s[..., 1], np.nan)
-    )
-    assert intervals({"x": nothing}, replicates=10)["x"] is None
-    with pytest.raises(UserError, match="no outputs"):
-        intervals({"x": mean(np.zeros(0))})

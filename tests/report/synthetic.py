@@ -26,7 +26,7 @@ from strop.spec import (
     OperatingPoint,
     SamplerSpec,
 )
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 from strop.studies.study import Result, Sources, Study
 from strop.table import Column, Pivot, Table
 
@@ -136,9 +136,9 @@ def gain(rule: str, steps: int, value: float, entropy: float, verdict: str) -> d
         "temperature": 0.9,
         "precision": "float32",
         "evaluator": "gpt2",
-        "ratio": {"value": value, "low": value - 0.3, "high": value + 0.4},
+        "gain": Interval(value, value - 0.3, value + 0.4),
         "shown": True,
-        "entropy": {"value": entropy, "low": entropy - 0.05, "high": entropy + 0.05},
+        "entropy": Interval(entropy, entropy - 0.05, entropy + 0.05),
         "guard": guard,
         "recommended": verdict == "above",
     }
@@ -183,14 +183,14 @@ YAML = "samplers:\n- steps: 4\n  temperature: 0.9\n  precision: float32\n"
 def study_result(steps: Sequence[int] = (4, 16)) -> Result:
     """A study's, with a table that spreads over samplers."""
     rows = [
-        {"steps": m, "point": point, "seconds": m * f, "low": m * f * 0.9, "high": m * f * 1.1}
+        {"steps": m, "point": point, "seconds": Interval(m * f, m * f * 0.9, m * f * 1.1)}
         for m in steps
         for point, f in (("dense", 0.9), ("fast", 0.3))
     ]
     columns = (
         Column("steps", "M"),
         Column("point"),
-        Column("seconds", unit="s", digits=3, ends=("low", "high")),
+        Column("seconds", unit="s", digits=3),
     )
     table = Table("Seconds per sequence", columns, rows, Pivot(("steps",), ("point",), "seconds"))
     return Result(
@@ -209,7 +209,9 @@ def draw(result: Result) -> Figure:
     figure = Figure(figsize=(3.3, 2.4), layout="constrained")
     axes = figure.subplots()
     axes.plot(
-        [r["steps"] for r in result.table.rows], [r["seconds"] for r in result.table.rows], "o"
+        [r["steps"] for r in result.table.rows],
+        [r["seconds"].value for r in result.table.rows],
+        "o",
     )
     axes.set(xlabel="$M$", ylabel="seconds")
     return figure
@@ -243,14 +245,12 @@ def report(
     rng = np.random.default_rng(5)
     cells = tuple(cell(rng, m, point, n, tokens) for m in steps for point in points)
     judged = [
-        {"name": "M 4 · (1, float64)", "mark": "", "geq": 3.1, "low": 2.8, "high": 3.4, "ged": 4.1}
+        {"name": "M 4 · (1, float64)", "mark": "", "geq": Interval(3.1, 2.8, 3.4), "ged": 4.1}
         | {"invalid": 0.133, "modes": 4.73, "judged": "4 of 4"},
         {
             "name": "M 16 · (0.9, float32)",
             "mark": "†",
-            "geq": 5.6,
-            "low": 5.2,
-            "high": 6,
+            "geq": Interval(5.6, 5.2, 6),
             "ged": 6.6,
         }
         | {"invalid": 0.066, "modes": 5.74, "judged": "3 of 4"},

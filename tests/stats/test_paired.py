@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strop.stats.paired import Resampled, interval, replicate_means
+from strop.rng import derive_seed
+from strop.stats.paired import Resampled, replicate_means
 
 
 def test_replicates_have_the_variance_of_a_mean():
@@ -23,10 +24,9 @@ def test_intervals_cover():
     hits = narrow = 0
     for seed in range(300):
         values = rng.normal(size=60)
-        found = interval(values, replicate_means(values[:, None], seed=seed, replicates=500)[:, 0])
-        hits += found.low <= 0 <= found.high
-        half = (found.high - found.low) / 4
-        narrow += abs(found.mean) <= half
+        found = Resampled({0: values}, seed=seed, replicates=500).interval(0)
+        hits += not found.excludes(0)
+        narrow += abs(found.value) <= found.half / 2
     assert 0.90 < hits / 300 < 1.0
     assert narrow / 300 < 0.80
 
@@ -36,9 +36,11 @@ def test_columns_are_paired():
     drawn = Resampled({"a": noise + 0.1, "b": noise, "c": noise[::-1].copy()}, seed=0)
     together = drawn.interval("a", "b")
     assert (together.low, together.high) == pytest.approx((0.1, 0.1))
-    assert together.excludes_zero
+    assert together.excludes(0)
+    assert (together.value, together.n) == (pytest.approx(0.1), 100)
+    assert (together.how, drawn.interval("a").how) == ("paired bootstrap", "bootstrap")
     apart = drawn.interval("a", "c")  # the same values, not paired
-    assert apart.high - apart.low > 0.3
+    assert apart.half > 0.15
     best, shares = drawn.lowest(["a", "b"])
     assert best == 1
     assert shares.tolist() == [0.0, 1.0]
@@ -50,3 +52,14 @@ def test_the_same_seed_draws_the_same_sequences():
     alone = replicate_means(values[:, :1], seed=5, replicates=700)
     assert alone == pytest.approx(whole[:, :1], abs=1e-13)
     assert (replicate_means(values, seed=6, replicates=700) != whole).any()
+
+
+def test_the_stream_is_that_of_its_seed_and_number() -> None:
+    """Three sequences: the counts are known, and so is every replicate."""
+    values = np.array([[1.0], [10.0], [100.0]])
+    seed = derive_seed(5, "bootstrap", 3)
+    counts = np.random.default_rng(seed).multinomial(3, np.full(3, 1 / 3), size=4)
+    wanted = counts @ values / 3
+    np.testing.assert_array_equal(replicate_means(values, seed=5, replicates=4), wanted)
+    found = Resampled({"x": values[:, 0]}, seed=5, replicates=4).interval("x")
+    assert found.ends == pytest.approx(np.quantile(wanted, [0.025, 0.975]))

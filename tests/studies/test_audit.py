@@ -79,14 +79,14 @@ def test_the_gain_comes_from_outputs_that_were_not_chosen_from(audited: Path) ->
         (c.spec.generator.sampler.steps, str(OperatingPoint.of(c.spec.generator.sampler))): c
         for c in Run.open(fresh).cells()
     }
-    gain = next(g for g in result["gains"] if g["ratio"] is not None)
+    gain = next(g for g in result["gains"] if g["gain"] is not None)
     level = {}
     for name in (result["standard"], gain["point"]):
         cell = cells[gain["steps"], name]
         [table] = [t for t in cell.scores().values() if t.metric.name == "perplexity"]
         level[name] = table.columns["nll"].sum() / table.columns["tokens"].sum()
     expected = np.exp(level[result["standard"]] - level[gain["point"]])
-    assert gain["ratio"]["value"] == pytest.approx(expected, rel=1e-12)
+    assert gain["gain"]["value"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_every_gain_carries_its_entropy_and_the_verdict_of_the_guard(audited: Path) -> None:

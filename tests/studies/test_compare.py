@@ -46,9 +46,9 @@ def test_the_same_checkpoint_at_a_lower_temperature_is_only_sharper(sharper: Pat
     [answer] = found["answer"]
     assert answer.startswith("A is only sharper than B")
     layers = {row["layer"]: row for row in found["rows"]}
-    assert layers["as published"]["high"] < 1
-    assert layers["as published"]["more"] < 0
-    assert layers["at equal sharpness"]["ratio"] == 1  # the same cells, and it says so
+    assert layers["as published"]["ratio"]["high"] < 1
+    assert layers["as published"]["sharper"]["high"] < 0
+    assert layers["at equal sharpness"]["ratio"]["value"] == 1  # the same cells, and it says so
     assert any("equal by construction" in one for one in found["notes"])
     assert {"compare.svg", "compare.png", "table.csv"} <= {one.name for one in sharper.iterdir()}
 
@@ -91,7 +91,8 @@ def test_swapped_sides_mirror_every_number(sharper: Path, tmp_path: Path, call: 
     _, back, _ = call(*words)
     assert back["verdict"]["kind"] == MIRROR[there["verdict"]["kind"]]
     for one, two in zip(there["rows"], back["rows"], strict=True):
-        assert one["ratio"] == pytest.approx(1 / two["ratio"], rel=1e-12)
+        one, two = one["ratio"], two["ratio"]
+        assert one["value"] == pytest.approx(1 / two["value"], rel=1e-12)
         assert one["low"] == pytest.approx(1 / two["high"], rel=1e-12)
 
 

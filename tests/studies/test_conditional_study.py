@@ -93,7 +93,7 @@ def test_labels_reach_the_score_and_never_the_judge(tmp_path: Path) -> None:
         assert set(found) == {"knows", "offline-v1/counts"}
         told = told_by(pair, "knows", found["knows"], seed=0)
         assert told["generators"] == [one.name for one in pair]
-        assert told["auroc"] == 1
+        assert told["auroc"].value == 1
         assert told["success"] == [0.5, 0.5]
         assert told["n_pairs"] == {"both": 1, "only_first": 1, "only_second": 1, "neither": 1}
         assert told["n_preferred"] == {"right": 2, "tied": 0, "wrong": 0}
@@ -122,7 +122,7 @@ def test_two_checkpoints_of_one_run(runs: Path, call: Called) -> None:
     [row] = document["rows"]
     assert (row["judge"], row["task"], row["judged"]) == ("offline-v1/counts", "sums", 8)
     found = Results.of(Exam.open(runs / "both"))
-    rates = [found.greedy(label).accuracy("last").mean for label in ("sums-ar", "worse")]
+    rates = [found.greedy(label).accuracy("last").value for label in ("sums-ar", "worse")]
     assert row["success"] == rates
     pairs = document["tables"]["pairs"]["rows"][0]
     assert sum(pairs[k] for k in ("both", "only_first", "only_second", "neither")) == 8
@@ -184,7 +184,7 @@ def test_a_served_judge_takes_part_as_far_as_it_is(runs: Path, call: Called) -> 
     rows = {row["judge"]: row for row in document["rows"]}
     assert rows["m"]["judged"] == 8
     assert rows["m"]["discordant"] > 0, "the worse model is not worse"
-    assert (rows["m"]["auroc"], rows["m"]["lead"]) == (1, 2.5)
+    assert [rows["m"][key]["value"] for key in ("auroc", "lead")] == [1, 2.5]
     [pairs] = [row for row in document["tables"]["pairs"]["rows"] if row["judge"] == "m"]
     assert pairs["right"] == rows["m"]["discordant"]
 
@@ -195,7 +195,7 @@ def test_sides_of_two_runs(runs: Path, call: Called) -> None:
     assert code == 0
     assert document["models"] == ["both:worse", "worse-run:worse"]
     [row] = document["rows"]
-    assert row["difference"] == 0
+    assert row["difference"]["value"] == 0
     assert row["discordant"] == 0
     assert row["lead"] is None
 

@@ -15,6 +15,7 @@ from strop.metrics import cost
 from strop.metrics.cost import measure_apart, measure_cost
 from strop.metrics.memory import PeakMemory
 from strop.spec import SamplerSpec
+from strop.stats.interval import Interval
 from strop.studies.cost import compare
 
 
@@ -55,7 +56,7 @@ def row(name: str, setting: str, seconds: float, peak: float | None) -> dict:
         "implementation": name,
         "setting": setting,
         "updates": 4,
-        "seconds": seconds,
+        "seconds": Interval(seconds),
         "peak_gib": peak,
         "calls": 5.0 if name == "dense" else 4.0,
         "failure": None,
@@ -103,7 +104,9 @@ def test_command_and_continuation(checkpoint, here, tmp_path, capsys):
     assert {row["updates"] for row in printed["rows"]} == {1, 4}
     dense = next(r for r in printed["rows"] if r["updates"] == 4)
     assert dense["calls"] == 5.0  # four updates and the finish: two columns, two numbers
-    assert dense["seconds_low"] <= dense["seconds"] <= dense["seconds_high"]
+    seconds = dense["seconds"]
+    assert seconds["low"] <= seconds["value"] <= seconds["high"]
+    assert (seconds["level"], seconds["n"], seconds["how"]) == (1.0, 2, "range")
     assert len(here) == 8
     assert run(args) == 0  # from disk
     assert len(here) == 8
@@ -175,7 +178,7 @@ def test_the_papers_memory_stands_beside_the_measured(checkpoint, here, tmp_path
     rows = {(r["setting"], r["steps"], r["implementation"]): r for r in table.rows}
     one = rows["sharpened", 1024, "dense"]
     assert (one["paper"], one["paper_peak"]) == (4.065, 8.069)
-    assert one["measured"] > 0
+    assert one["measured"].value > 0
     assert rows["sharpened", 1024, "fast"]["paper"] is None  # the paper's is the public algorithm
     assert rows["standard", 1, "dense"]["paper"] is None
     assert {"paper GiB", "measured GiB"} <= set(table.header())

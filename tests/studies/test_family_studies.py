@@ -74,7 +74,8 @@ def test_cross_model_has_every_row_beside_the_papers(compared: Path) -> None:
     finishes = {row["model"]: row["finish"] for row in result["rows"]}
     assert finishes == dict.fromkeys(MODELS, "draw") | {"MDLM-Small": "greedy"}
     for row in result["rows"]:
-        assert row["low"] < row["perplexity"] < row["high"]
+        level = row["perplexity"]
+        assert level["low"] < level["value"] < level["high"]
         assert row["outputs"] == 8
     assert rows["SEDD", 16, 1.0]["paper"] == 385.7
     assert rows["DiDi-Instruct", 16, 0.9]["paper"] == 40.7
@@ -97,7 +98,7 @@ def test_cross_model_reproduces_a_direct_computation(compared: Path) -> None:
     ]
     [table] = [t for t in cell.scores().values() if t.metric.name == "perplexity"]
     level = table.columns["nll"].sum() / table.columns["tokens"].sum()
-    assert row["perplexity"] == pytest.approx(np.exp(level), rel=1e-12)
+    assert row["perplexity"]["value"] == pytest.approx(np.exp(level), rel=1e-12)
     assert row["sampler"] == "sedd-analytic"
 
 
@@ -199,14 +200,15 @@ def test_exact_output_compares_what_was_saved(
         _pooled(cells[Place(16, "standard", name)], "full-stream") for name in exact_output.NAMES
     )
     row = result["comparisons"][3]
-    found = row["ratios"]["embedded:tales-ar"]
+    found = row["ratios"]["embedded:tales-ar"]["ratio"]
     assert found["value"] == pytest.approx(first / second, rel=1e-12)
     assert found["low"] < found["value"] < found["high"]
     printed = paper.table("groupeval-exact").records()[0]
     assert row["paper"] == printed
     [judge] = row["judged"].values()
-    assert judge["difference"] == pytest.approx(judge["geq"][0] - judge["geq"][1])
-    assert judge["low"] <= judge["difference"] <= judge["high"]
+    gap = judge["difference"]
+    assert gap["value"] == pytest.approx(judge["geq"][0] - judge["geq"][1])
+    assert gap["low"] <= gap["value"] <= gap["high"]
 
 
 def _pooled(cell: Any, policy: str) -> float:

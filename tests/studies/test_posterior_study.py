@@ -60,7 +60,7 @@ def test_command(checkpoint, wider, rows, tmp_path, capsys):
         lines = list(csv.DictReader(file))
     assert len(lines) == 8 * 3
     first = stored["losses"][0]["temperatures"][0]
-    assert float(lines[0]["minus_one_mean"]) == first["minus_one"]["mean"]
+    assert float(lines[0]["minus_one"]) == first["minus_one"]["value"]
     for kind in ("svg", "png"):
         assert (out / f"posterior.{kind}").stat().st_size > 1000
     assert not list((out / "parts").iterdir())
@@ -93,10 +93,11 @@ def test_numbers_are_those_of_the_contexts(checkpoint, rows, tmp_path):
         row = next(r for r in result["losses"] if r["steps"] == 8 and r["estimator"] == estimator)
         values = np.mean([getattr(one, estimator) for one in draws], axis=0)
         for k, at in enumerate(row["temperatures"]):
-            assert at["loss"]["mean"] == pytest.approx(values[:, k].mean(), abs=1e-12)
+            loss = at["loss"]
+            assert loss["value"] == pytest.approx(values[:, k].mean(), abs=1e-12)
             difference = (values[:, k] - values[:, 1]).mean()
-            assert at["minus_one"]["mean"] == pytest.approx(difference, abs=1e-12)
-            assert at["loss"]["low"] <= at["loss"]["mean"] <= at["loss"]["high"]
+            assert at["minus_one"]["value"] == pytest.approx(difference, abs=1e-12)
+            assert loss["low"] <= loss["value"] <= loss["high"]
         assert row["optimum"] == (0.9, 1.0, 1.1)[values.mean(axis=0).argmin()]
         assert sum(at["optimum_share"] for at in row["temperatures"]) == pytest.approx(1)
 
@@ -126,7 +127,7 @@ def test_an_interrupted_study_ends_like_an_uninterrupted_one(
     for one, other in zip(whole["losses"], again["losses"], strict=True):
         for at, same in zip(one["temperatures"], other["temperatures"], strict=True):
             # The size of a network batch moves float32's last digits.
-            assert at["loss"]["mean"] == pytest.approx(same["loss"]["mean"], abs=1e-5)
+            assert at["loss"]["value"] == pytest.approx(same["loss"]["value"], abs=1e-5)
 
 
 def test_contexts_are_shared_across_checkpoints(checkpoint, wider, rows, tmp_path):

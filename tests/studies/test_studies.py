@@ -22,6 +22,7 @@ from strop import metrics, studies
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.metrics.metric import METRICS
+from strop.stats.interval import Interval
 from strop.studies import paper
 from strop.studies.collapse import CEILING, best_pair
 from strop.studies.study import STUDIES
@@ -216,13 +217,13 @@ def test_the_registry_loads_no_torch() -> None:
 
 def test_a_table_is_the_same_everywhere() -> None:
     rows = [
-        {"m": 4, "name": "=1+1", "x": 41.234, "low": 38.1, "high": 44.9, "mark": "†", "h": 4.2},
-        {"m": 4, "name": "b", "x": None, "low": None, "high": None, "mark": "", "h": None},
+        {"m": 4, "name": "=1+1", "x": Interval(41.234, 38.1, 44.9), "mark": "†", "h": 4.2},
+        {"m": 4, "name": "b", "x": None, "mark": "", "h": None},
     ]
     columns = (
         Column("m", "M"),
         Column("name"),
-        Column("x", digits=4, ends=("low", "high"), mark="mark"),
+        Column("x", digits=4, mark="mark"),
     )
     table = Table("T", columns, rows)
     assert table.text() == (
@@ -273,8 +274,8 @@ def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
     assert code == 0
     assert {row["sampler"] for row in ratios["rows"]} == {"standard", "sharpened", "stronger"}
     for row in ratios["rows"]:
-        assert row["ratio"] == pytest.approx(row["more"] / row["less"], rel=1e-9)
-        assert row["inverted"] == (row["low"] > 1)
+        assert row["ratio"]["value"] == pytest.approx(row["more"] / row["less"], rel=1e-9)
+        assert row["inverted"] == (row["ratio"]["low"] > 1)
     from strop.store import Run
 
     assert {Run.open(tmp_path / "less" / name).asked["n"] for name in ("more", "less")} == {8, 12}
@@ -282,7 +283,7 @@ def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
     code, found, _ = call("study", "frontier", *words, *sweep, "-o", tmp_path / "frontier")
     assert code == 0
     cool, plain = found["rows"][:2]
-    assert cool["perplexity"] < plain["perplexity"]
+    assert cool["perplexity"]["value"] < plain["perplexity"]["value"]
     assert cool["entropy"] < plain["entropy"]
     for name in ("less/less-is-more.svg", "frontier/frontier.png", "frontier/table.csv"):
         assert (tmp_path / name).stat().st_size > 0
@@ -333,7 +334,8 @@ def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int)
     assert code == 0
     assert any(row["paper"] is not None for row in document["rows"])
     for row in document["rows"]:
-        assert row["low"] <= row["measured"] <= row["high"]
+        found = row["measured"]
+        assert found["low"] <= found["value"] <= found["high"]
 
 
 def test_posterior_reproduces_both_estimators_and_the_difference(

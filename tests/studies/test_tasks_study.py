@@ -14,6 +14,7 @@ from strop.assets.known import known_models
 from strop.errors import UserError
 from strop.exam import Exam, Results
 from strop.figures import write_figure
+from strop.stats.interval import Interval
 from strop.studies import paper
 from strop.studies.sitting import DIFFUSION, MODES, PROTOCOLS, protocol
 from strop.studies.study import Result
@@ -44,11 +45,11 @@ def test_rows_are_those_of_the_exam(run: Path) -> None:
     assert set(rows) == {(m, t) for m in ("random", "sums-ar") for t in (0.0, 1.0)}
     for one in found.settings:
         row = rows[one.label, one.temperature]
-        assert row["accuracy"] == one.accuracy("last").mean
+        assert row["accuracy"] == one.accuracy("last").document()
         assert row["seeds"] == (1 if one.temperature == 0 else 2)
         assert row["error"] == one.standard_error("last")
         assert (row["error"] is None) == (one.temperature == 0)
-        assert row["right"] == pytest.approx(4 * row["accuracy"])
+        assert row["right"] == pytest.approx(4 * row["accuracy"]["value"])
     assert rows["sums-ar", 0.0]["source"] == CAUSAL
     sampler = rows["random", 1.0]["sampler"]
     assert (sampler["name"], sampler["precision"], sampler["steps"]) == ("fast-dllm", "float32", 24)
@@ -81,7 +82,7 @@ def test_the_papers_numbers_stand_in_the_rows_of_its_models(run: Path) -> None:
     """A full run's checkpoints stand for the paper's; a smoke run's for nobody's."""
     rows = [
         {"task": task, "model": model, "source": source, "filter": "strict", "temperature": t,
-         "accuracy": 0.5, "low": 0.4, "high": 0.6}
+         "accuracy": Interval(0.5, 0.4, 0.6)}
         for task in ("gsm8k", "humaneval")
         for model, source in (("mine", "runs/mine"), ("other", "runs/other"))
         for t in (0.0, 1.0)
@@ -95,7 +96,7 @@ def test_the_papers_numbers_stand_in_the_rows_of_its_models(run: Path) -> None:
     assert greedy["gsm8k", "Dream-v0-Base-7B"]["paper"] == "75.4 (193 of 256)"
     assert greedy["humaneval", "LLaDA-8B-Instruct"]["paper"] == "40.2 (66 of 164)"
     assert greedy["humaneval", "Dream-v0-Base-7B"]["paper"] == "51.2 (84 of 164)"
-    assert all(row["measured"] == 50 for row in full.rows)
+    assert all(row["measured"] == Interval(50, 40, 60) for row in full.rows)
     assert len(full.rows) == len(rows)
     small = item.beside(result, STUDY.ask(run / "x", smoke=True), roles)
     assert all((row["paper"] is None) != (row["measured"] is None) for row in small.rows)
@@ -106,12 +107,14 @@ def test_the_control_has_the_ends_of_its_range(run: Path) -> None:
     names = list(item.sources)
     rows = [
         {"task": "humaneval", "model": name, "source": name, "filter": "program",
-         "temperature": 0.0, "accuracy": level, "low": level, "high": level}
+         "temperature": 0.0, "accuracy": Interval(level, level, level)}
         for name, level in zip(names, (0.3, 0.2, 0.5, 0.4), strict=True)
     ]  # fmt: skip
     result = Result({}, Table("x", (), rows))
     found = item.beside(result, STUDY.ask(run / "x"), {name: name for name in names})
-    told = {row["model"]: (row["paper"], row["measured"]) for row in found.rows}
+    told = {
+        row["model"]: (row["paper"], row["measured"].value) for row in found.rows if row["measured"]
+    }
     assert told["lowest of the four"] == ("23.8 (39 of 164)", 20)
     assert told["highest of the four"] == ("56.7 (93 of 164)", 50)
     assert item.values["task_temperature"]["humaneval"][-1] == 1
@@ -137,7 +140,7 @@ def test_the_control_in_small(call: Called, tmp_path: Path) -> None:
 
 def synthetic(tasks: tuple[str, ...], models: tuple[str, ...]) -> list[dict[str, Any]]:
     return [
-        {"task": task, "model": model, "temperature": t, "accuracy": 0.8 - 0.3 * t,
+        {"task": task, "model": model, "temperature": t, "accuracy": Interval(0.8 - 0.3 * t),
          "error": 0.02 if t else None}
         for task in tasks
         for model in models

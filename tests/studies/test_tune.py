@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from test_audit import held_out
 from conftest import Called
 from strop.cli.main import run
 from strop.spec import SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.interval import plain as as_json
 from strop.store import Run
 from strop.studies.goals import Goal
 from strop.studies.tune_result import Gain
 from strop.studies.tuned import Tuned
 from strop.tuning.propose import JOURNAL
-from strop.tuning.race import Bounds
 from tiny_models import command, environment, strop, wait_for
 
 pytest.importorskip("optuna")
@@ -58,7 +58,7 @@ def test_what_is_said_is_what_lies_in_the_cells(tuned: Path) -> None:
         cell = cells[SamplerSpec(**one["sampler"]).id]
         [table] = [t for t in cell.scores().values() if t.metric.name == "perplexity"]
         level = np.exp(table.columns["nll"].sum() / table.columns["tokens"].sum())
-        assert one["objective"] == pytest.approx(level, rel=1e-9)
+        assert one["objective"]["value"] == pytest.approx(level, rel=1e-9)
     assert (tuned / "tune" / JOURNAL).exists()
     assert (tuned / "tune.svg").exists()
 
@@ -76,8 +76,9 @@ def test_the_gain_is_that_of_fresh_outputs_under_another_seed(tuned: Path) -> No
         plain = sampler.temperature == 1 and sampler.top_p == 1
         level[plain] = table.columns["nll"].sum() / table.columns["tokens"].sum()
     if row["gain"] is not None:
-        assert row["gain"] == pytest.approx(np.exp(level[True] - level[False]), rel=1e-9)
-        assert row["gain_low"] < row["gain"] < row["gain_high"]
+        gain = row["gain"]
+        assert gain["value"] == pytest.approx(np.exp(level[True] - level[False]), rel=1e-9)
+        assert gain["low"] < gain["value"] < gain["high"]
 
 
 def test_the_same_command_answers_at_once_and_without_torch(tuned: Path) -> None:
@@ -159,14 +160,14 @@ def test_the_guard_is_a_constraint_and_is_checked_again(tmp_path: Path, call: Ca
     code, result, _ = call("tune", *words, "--held-out", texts)
     assert code == 0
     tried = {row["sampler"]["temperature"]: row for row in result["tables"]["tried"]["rows"]}
-    assert tried[0.3]["objective"] < tried[1.2]["objective"]
+    assert tried[0.3]["objective"]["value"] < tried[1.2]["objective"]["value"]
     assert tried[0.3]["state"].startswith("over the limit")
     [row] = result["rows"]
     assert row["sampler"]["temperature"] == 1.2
     assert row["recommended"]
     [held] = row["limits"].values()
     assert held["holds"]
-    assert held["low"] > result["guard"]["threshold"]
+    assert held["found"]["low"] > result["guard"]["threshold"]
     assert "at the highest that was allowed" in row["mind"]
     code, free, _ = call("tune", *words, "--no-guard")
     assert code == 0
@@ -259,19 +260,18 @@ def test_calls_are_exact_at_few_outputs_and_settings_are_told_apart_by_steps(
     assert "at the lowest" not in row["mind"]
 
 
-@pytest.mark.parametrize("ends", [(-math.inf, math.inf), (1.5, 2.5)])
-def test_an_interval_that_is_not_there_is_not_told(ends: tuple[float, float]) -> None:
+@pytest.mark.parametrize("ends", [(None, None), (1.5, 2.5)])
+def test_an_interval_that_is_not_there_is_not_told(ends: tuple[float | None, ...]) -> None:
     chosen = Tuned(SamplerSpec(steps=2), True, 8, (), (), (), ())
-    gain = Gain(
-        "M = 2", chosen, 2, Bounds(3, *ends), Bounds(6, *ends), Bounds(2, *ends), (), True, 2
-    )
+    fresh, plain, times = (Interval(value, *ends) for value in (3, 6, 2))
+    gain = Gain("M = 2", chosen, 2, fresh, plain, times, (), True, 2)
     told, row = gain.sentence("the standard", Goal.of("perplexity")), gain.row()
-    there = math.isfinite(ends[0])
+    there = ends[0] is not None
     assert "inf" not in told
-    assert "inf" not in json.dumps(row).lower()
+    assert "inf" not in json.dumps(as_json(row)).lower()
     assert ("[1.5, 2.5]" in told) == there
     assert ("too few outputs" in told) != there
-    assert (row["gain_low"] is None) != there
+    assert (row["gain"].low is None) != there
 
 
 def test_settings_that_the_budget_does_not_reach_are_told(tmp_path: Path, call: Called) -> None:
@@ -333,7 +333,7 @@ def test_a_task_is_an_objective_and_fresh_problems_are_others(tmp_path: Path, ca
     )
     [table] = [t for t in cell.scores().values() if t.metric.name == "task"]
     right = next(v for k, v in table.columns.items() if k.startswith("passed_"))
-    assert row["objective"] == pytest.approx(right[8:16].mean())
+    assert row["objective"]["value"] == pytest.approx(right[8:16].mean())
     assert len(right) == 16
 
 
@@ -343,7 +343,7 @@ def test_a_judge_is_an_objective(tmp_path: Path, call: Called) -> None:
     code, result, _ = call("tune", *words)
     assert code == 0
     for row in result["tables"]["tried"]["rows"]:
-        assert 0 <= row["objective"] <= 10
+        assert 0 <= row["objective"]["value"] <= 10
     for cell in Run.open(tmp_path / "run").cells():
         [table] = [t for t in cell.scores().values() if t.metric.name == "geq"]
         assert len(table) == 8
@@ -359,8 +359,9 @@ def test_methods_are_compared_as_published_and_tuned(tmp_path: Path, call: Calle
     plain, nucleus = result["rows"]
     assert plain["tuned_gain"] is plain["published_gain"] is None
     ratio = plain["published"] / nucleus["published"]
-    assert nucleus["published_gain"] == pytest.approx(ratio, rel=1e-9)
-    assert nucleus["tuned_gain"] == pytest.approx(plain["tuned"] / nucleus["tuned"], rel=1e-9)
+    assert nucleus["published_gain"]["value"] == pytest.approx(ratio, rel=1e-9)
+    ratio = plain["tuned"] / nucleus["tuned"]
+    assert nucleus["tuned_gain"]["value"] == pytest.approx(ratio, rel=1e-9)
     assert max(row["spent"] for row in result["rows"]) <= 16
     assert {cell.spec.seed for cell in Run.open(tmp_path / "run" / "fresh").cells()} == {1}
     code, told, _ = call("study", "tuned-against-tuned", "--methods", "top-p", "-o", tmp_path / "x")

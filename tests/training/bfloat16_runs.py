@@ -43,7 +43,7 @@ def main(directory: Path) -> None:
         result = toy.train(directory, name, **{**ABOUT, **changes})
         found = toy.weights(result)
         together = torch.cat([found[key].double().flatten() for key in sorted(found)])
-        return together, result["held_out"]["nats_per_token"]
+        return together, result["held_out"]["nats_per_token"].value
 
     start, before = run("start", steps=1, lr=1e-30, warmup=0)
 

@@ -37,8 +37,8 @@ def trained(corpus):
 def test_half_precision_storage_keeps_the_loss(trained, tmp_path):
     path, shards, result = trained
     packed = pack(path, tmp_path / "small", shards, seed=5, rows=32)
-    assert packed.before.nats_per_token == pytest.approx(
-        result["held_out"]["nats_per_token"], rel=1e-6
+    assert packed.before.nats_per_token.value == pytest.approx(
+        result["held_out"]["nats_per_token"].value, rel=1e-6
     )
     # Not zero: something was rounded. `pack` refuses from 5e-4; twelve seeds give 5e-5 (root mean
     # square), at most 8e-5.

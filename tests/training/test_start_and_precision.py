@@ -38,7 +38,7 @@ def test_a_run_begins_with_a_checkpoints_weights(corpus, model):
     assert second["start_sha256"] == sha256_of(Path(first["checkpoint"]) / "model.safetensors")
     assert first["start_sha256"] is None
     fresh = train(corpus, "fresh", **STILL, **about)  # the same seed without the weights
-    assert second["held_out"]["nats_per_token"] < fresh["held_out"]["nats_per_token"]
+    assert second["held_out"]["nats_per_token"].value < fresh["held_out"]["nats_per_token"].value
 
 
 def test_it_continues_although_the_checkpoint_is_gone(corpus):

@@ -55,14 +55,16 @@ def test_it_learns_more_than_word_frequencies(corpus):
     counts = shards.train.counts(300) + 0.5
     held = shards.held_out[np.arange(len(shards.held_out))]
     unigram = float(-np.log(counts / counts.sum())[held].mean())
-    assert result["held_out"]["high"] < unigram - 0.5  # even the interval's upper end
+    assert (
+        result["held_out"]["nats_per_token"].high < unigram - 0.5
+    )  # even the interval's upper end
     measured = [
-        entry["nats_per_token"]
+        entry["nats_per_token"].value
         for entry in TrainingRun(corpus / "run").metrics()
         if entry["kind"] == "held_out"
     ]
     assert measured == sorted(measured, reverse=True)
-    assert math.exp(measured[-1]) == pytest.approx(result["held_out"]["perplexity"])
+    assert math.exp(measured[-1]) == pytest.approx(result["held_out"]["perplexity"].value)
     assert (corpus / "run" / "loss.png").stat().st_size > 5_000
 
 
@@ -87,7 +89,7 @@ def test_checkpoints_load_and_have_the_measured_loss(corpus):
         seed=5,
         batch=8,
     )
-    assert losses.mean() == pytest.approx(result["held_out"]["nats_per_token"], rel=1e-5)
+    assert losses.mean() == pytest.approx(result["held_out"]["nats_per_token"].value, rel=1e-5)
 
 
 def test_causal_models_load_in_transformers(corpus):
@@ -104,7 +106,7 @@ def test_causal_models_load_in_transformers(corpus):
     numbers = np.linspace(0, len(rows) - 1, 32).round().astype(int)
     with torch.no_grad():  # transformers' own loss, shifted inside
         loss = float(loaded(input_ids=rows[numbers], labels=rows[numbers]).loss)
-    assert loss == pytest.approx(result["held_out"]["nats_per_token"], rel=1e-5)
+    assert loss == pytest.approx(result["held_out"]["nats_per_token"].value, rel=1e-5)
     text = "The old king saw the river."
     codec = strop.denoisers.tokenizer.TextCodec.from_directory(result["checkpoint"])
     assert tokenizer(text)["input_ids"] == codec.encode(text)
@@ -196,8 +198,8 @@ def test_two_processes_give_the_curve_of_one(corpus, objective, strategy):
     curves = [np.array(toy.losses(corpus / run)) for run in ("one", "two")]
     assert curves[0].shape == (8, 2)
     assert np.allclose(curves[0], curves[1], rtol=1e-5)
-    assert two["held_out"]["nats_per_token"] == pytest.approx(
-        one["held_out"]["nats_per_token"], rel=1e-5
+    assert two["held_out"]["nats_per_token"].value == pytest.approx(
+        one["held_out"]["nats_per_token"].value, rel=1e-5
     )
     for key, value in weights(one).items():
         assert torch.allclose(value, weights(two)[key], atol=2e-4), key
@@ -231,8 +233,8 @@ def test_micro_batches_change_nothing_but_memory(corpus):
     off = {"dropout": 0.0}
     one = train(corpus, "one", steps=4, micro_batch=8, model=off)
     two = train(corpus, "two", steps=4, micro_batch=2, model=off)
-    assert one["held_out"]["nats_per_token"] == pytest.approx(
-        two["held_out"]["nats_per_token"], rel=1e-5
+    assert one["held_out"]["nats_per_token"].value == pytest.approx(
+        two["held_out"]["nats_per_token"].value, rel=1e-5
     )
     assert np.allclose(toy.losses(corpus / "one"), toy.losses(corpus / "two"), rtol=1e-5)
 

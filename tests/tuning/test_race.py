@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from strop.stats.resample import Statistic, mean
-from strop.tuning.race import Drawn, Limit, Race, Rules, bounds
+from strop.tuning.race import Drawn, Limit, Race, Rules
 
 Wanted = Sequence[tuple[float, int]]
 SPREAD, SHARED = 0.3, 0.2
@@ -130,33 +130,3 @@ def test_candidates_that_join_late_do_not_unseat_a_leader_by_luck() -> None:
     assert race.leader is not None
     assert race.leader.n >= before
     assert race.leader.candidate in (0.8, 0.85)
-
-
-def test_intervals_hold_at_eight_outputs() -> None:
-    """Coverage of the paired difference of two log-means, nominally 95%.
-
-    2,000 pairs: the standard error of a share of 0.95 is 0.5%, and the bound is four of them below.
-    """
-    rng, held = np.random.default_rng(5), 0
-    for _ in range(2000):
-        one, other = rng.normal(0, 0.3, (2, 8))
-        logs = [
-            Statistic(mean(x).columns, lambda total: np.exp(total[..., 0] / total[..., 1]))
-            for x in (one, other)
-        ]
-        found = bounds(logs[0], 0.95, logs[1], log=True)
-        held += found.low <= 0 <= found.high
-    assert held / 2000 > 0.93
-
-
-def test_equal_values_are_not_believed_at_once() -> None:
-    """All of eight answers right says little; all of 32 is taken as it is."""
-    few, many = bounds(mean(np.ones(8)), 0.95), bounds(mean(np.ones(32)), 0.95)
-    assert (few.low, few.high) == (-math.inf, math.inf)
-    assert (many.low, many.high) == (1.0, 1.0)
-
-
-def test_an_undefined_value_decides_nothing() -> None:
-    nothing = Statistic(np.zeros((8, 2)), lambda total: total[..., 0] / total[..., 1])
-    found = bounds(nothing, 0.95)
-    assert (found.low, found.high) == (-math.inf, math.inf)

@@ -18,6 +18,7 @@ import typer
 
 from strop.cli.flags import in_flags
 from strop.errors import StropError, UserError
+from strop.stats.interval import Interval
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,10 +39,10 @@ def emit(document: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """numpy scalars and arrays, paths and the like as what JSON knows."""
+    """Intervals, numpy scalars and arrays, paths and the like as what JSON knows."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    return str(value)
+    return value.document() if isinstance(value, Interval) else str(value)
 
 
 def note(text: str) -> None:

@@ -331,11 +331,9 @@ def _columns(found: list[Measured], wanted: list[str]) -> list[tuple[str, str, C
 def _entry(score: Score | None, column: Column) -> str:
     if score is None:
         return column.text(None)
-    value = score.values[column.name]
-    found = score.interval(column.name)
-    if found is None:
-        return "nothing scored" if value is None and column.name == "pooled" else column.text(value)
-    return f"{column.text(found.value)} [{column.text(found.low)}, {column.text(found.high)}]"
+    if score.values[column.name] is None and column.name == "pooled":
+        return "nothing scored"
+    return column.entry(score.values).line
 
 
 def _remark(asked: int, found: list[Measured]) -> None:

@@ -144,12 +144,12 @@ def show_training(path: Path, as_json: bool) -> None:
 
 
 def _held_row(entry: dict[str, Any]) -> list[str]:
-    character = entry["nats_per_character"]
+    character, loss = entry["nats_per_character"], entry["nats_per_token"]
     return [
         str(entry["step"]),
-        f"{entry['nats_per_token']:.4f}",
-        f"[{entry['low']:.4f}, {entry['high']:.4f}]",
-        f"{entry['perplexity']:.2f}",
+        f"{loss.value:.4f}",
+        loss.span(".4f"),
+        f"{entry['perplexity'].value:.2f}",
         "" if character is None else f"{character:.4f}",
     ]
 
@@ -177,13 +177,13 @@ def _changes(texts: list[str]) -> dict[str, Any]:
 
 
 def _print(result: dict[str, Any]) -> None:
-    held = result["held_out"]
+    held, loss = result["held_out"], result["held_out"]["nats_per_token"]
     bound = "" if held["form"] == "causal" else " at most"
     print(
         f"{result['name']}: {result['steps']:,} steps, {result['tokens']:,} tokens in "
-        f"{result['seconds'] / 60:.1f} min; held out {held['nats_per_token']:.4f} nats per token "
-        f"[{held['low']:.4f}, {held['high']:.4f}] on {held['rows']} rows, "
-        f"perplexity{bound} {held['perplexity']:.2f}"
+        f"{result['seconds'] / 60:.1f} min; held out {loss.value:.4f} nats per token "
+        f"{loss.span('.4f')} on {held['rows']} rows, "
+        f"perplexity{bound} {held['perplexity'].value:.2f}"
     )
     print(f"checkpoint: {result['checkpoint']}")
 

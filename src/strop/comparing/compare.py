@@ -81,9 +81,10 @@ def _measures(a: Side, b: Side) -> int:
 def _layer(a: Sample, b: Sample, level: Level, replicates: int, seed: int) -> Layer:
     """Both sides at one setting each, resampled as the frontiers are."""
     one, two = (Curve(Side([sample]), replicates, seed) for sample in (a, b))
+    n = min(a.n, b.n)
     return Layer(
         (float(np.exp(one.level[0, 0])), float(np.exp(two.level[0, 0]))),
         (float(one.entropy[0, 0]), float(two.entropy[0, 0])),
-        interval(one.level[:, 0] - two.level[:, 0], level.same),
-        interval(one.entropy[:, 0] - two.entropy[:, 0], level.different),
+        interval(one.level[:, 0] - two.level[:, 0], level.same, n),
+        interval(one.entropy[:, 0] - two.entropy[:, 0], level.different, n),
     )

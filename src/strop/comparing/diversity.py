@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from strop.comparing.frontier import Grid
 from strop.comparing.levels import Level
-from strop.comparing.side import Curve, reach
+from strop.comparing.side import Curve
 from strop.metrics.grams import NGRAM
 from strop.metrics.repetition import ngrams
+from strop.stats.resample import order_statistics
 
 __all__ = ["COPIES", "PAIRS", "TENTH", "Diversity", "State", "copies", "diversity"]
 
@@ -73,9 +74,9 @@ def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
     """`less` in some part, all of them and all measures together; `not less` in every part."""
     excess = mine - (1 + TENTH) * other - PAIRS
     together = 1 - (1 - level.different) / (excess.shape[1] * measures)
-    if any(reach(column[1:], together)[0] > 0 for column in excess.T):
+    if any(order_statistics(column[1:], together)[0] > 0 for column in excess.T):
         return "less"
-    fine = all(reach(column[1:], level.same)[1] <= 0 for column in excess.T)
+    fine = all(order_statistics(column[1:], level.same)[1] <= 0 for column in excess.T)
     return "not less" if fine else "undecided"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from strop.comparing.frontier import Equal
 from strop.comparing.verdict import Layer
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 
 __all__ = ["MOST", "enough"]
 
@@ -38,7 +38,7 @@ def _reach(one: Interval) -> float:
     """Half of an interval, and what makes it hold four times out of five."""
     from scipy.stats import norm
 
-    return (one.high - one.low) / 2 * (1 + POWER / float(norm.ppf((1 + one.level) / 2)))
+    return one.half * (1 + POWER / float(norm.ppf((1 + one.level) / 2)))
 
 
 def _inside(parts: Iterable[Interval], margin: float) -> float:

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.comparing.levels import Level
-from strop.comparing.side import Curve, interval, reach
-from strop.stats.resample import Interval
+from strop.comparing.side import Curve, interval
+from strop.stats.interval import Interval
+from strop.stats.resample import order_statistics
 
 __all__ = ["PARTS", "Equal", "Grid", "equal_sharpness", "grid"]
 
@@ -75,7 +76,7 @@ def grid(a: Curve, b: Curve, floor: float | None) -> Grid | None:
         return None
     if points:
         [mine] = points
-        inside = reach(mine.entropy[1:, 0], INSIDE)
+        inside = order_statistics(mine.entropy[1:, 0], INSIDE)
         outer = _reached(b if mine is a else a)
         least = outer[0] if floor is None else max(outer[0], floor)
         if inside[0] < least or inside[1] > outer[1]:
@@ -91,18 +92,19 @@ def equal_sharpness(a: Curve, b: Curve, where: Grid, level: Level) -> Equal:
     """The gap over the common range and its parts."""
     gaps = where.averaged(a.at(where.points) - b.at(where.points))
     together = 1 - (1 - level.different) / where.parts
+    n = min(a.side.n, b.side.n)
     return Equal(
         where.low,
         where.high,
-        interval(gaps.mean(axis=1), level.different),
-        tuple(interval(column, level.same) for column in gaps.T),
-        tuple(interval(column, together) for column in gaps.T),
+        interval(gaps.mean(axis=1), level.different, n),
+        tuple(interval(column, level.same, n) for column in gaps.T),
+        tuple(interval(column, together, n) for column in gaps.T),
     )
 
 
 def _reached(curve: Curve) -> tuple[float, float]:
     """The entropies that a frontier reaches in nearly every replicate."""
     return (
-        reach(curve.entropy[1:, 0], INSIDE)[1],
-        reach(curve.entropy[1:, -1], INSIDE)[0],
+        order_statistics(curve.entropy[1:, 0], INSIDE)[1],
+        order_statistics(curve.entropy[1:, -1], INSIDE)[0],
     )

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.rng import derive_seed
-from strop.stats.resample import Interval, resamples
+from strop.stats.interval import Interval
+from strop.stats.resample import BOOTSTRAP, order_statistics, resamples
 
-__all__ = ["Curve", "Sample", "Side", "interval", "reach"]
+__all__ = ["Curve", "Sample", "Side", "interval"]
 
 Floats = NDArray[np.float64]
 
@@ -154,19 +155,8 @@ def _pairs(alike: NDArray, rows: Floats) -> Floats:
     return np.divide(total, pairs, out=np.zeros(len(rows)), where=pairs > 0)
 
 
-def reach(values: Floats, level: float) -> tuple[float, float]:
-    """The two order statistics that leave out equal shares at both ends of replicates.
-
-    No interpolation between them: so the interval of the negated values is exactly the mirror.
-    """
-    usable = np.sort(values[np.isfinite(values)])
-    if not len(usable):
-        return -np.inf, np.inf
-    left_out = int(np.floor((1 - level) / 2 * len(usable)))
-    return float(usable[left_out]), float(usable[len(usable) - 1 - left_out])
-
-
-def interval(values: Floats, level: float) -> Interval:
+def interval(values: Floats, level: float, n: int) -> Interval:
     """Of a column whose first row is the outputs as they are, and the others are replicates."""
-    low, high = reach(values[1:], level)
-    return Interval(float(values[0]), low, high, level, len(values) - 1)
+    ends = order_statistics(values[1:], level)
+    low, high = (end if np.isfinite(end) else None for end in ends)
+    return Interval(float(values[0]), low, high, level, n, BOOTSTRAP)

@@ -30,7 +30,7 @@ from typing import Literal
 
 from strop.comparing.diversity import Diversity, State
 from strop.comparing.frontier import Equal
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 
 __all__ = ["DIFFERENT", "KINDS", "Kind", "Layer", "Verdict", "decide", "mirrored"]
 
@@ -79,17 +79,13 @@ def mirrored(verdict: Verdict) -> Verdict:
 
 def frontiers(equal: Equal, margin: float) -> Frontiers:
     """How the two frontiers lie."""
-    if all(-margin < one.low and one.high < margin for one in equal.parts):
+    if all(one.within(-margin, margin) for one in equal.parts):
         return "the same"
-    below, above = (
-        any(one.high < 0 for one in equal.surely),
-        any(one.low > 0 for one in equal.surely),
-    )
-    if below and above:
+    if any(one.below(0) for one in equal.surely) and any(one.above(0) for one in equal.surely):
         return "crossing"
-    if equal.mean.high < 0 and all(one.high < margin for one in equal.parts):
+    if equal.mean.below(0) and all(one.below(margin) for one in equal.parts):
         return "better"
-    if equal.mean.low > 0 and all(one.low > -margin for one in equal.parts):
+    if equal.mean.above(0) and all(one.above(-margin) for one in equal.parts):
         return "worse"
     return "undecided"
 
@@ -128,11 +124,11 @@ def _equal(less_a: State, less_b: State, layer: Layer | None, margin: float) -> 
         return Verdict(kind, "the frontiers are the same, and one side is less diverse")
     if less_a == "less":  # by different measures
         return Verdict("mixed", "each side is the less diverse by some measure")
-    if layer is None or (-margin < layer.gap.low and layer.gap.high < margin):
+    if layer is None or layer.gap.within(-margin, margin):
         return Verdict("the same", "the frontiers are the same, and so is the perplexity")
-    if layer.sharper.high < 0:
+    if layer.sharper.below(0):
         return Verdict("only sharper", "the frontiers are the same")
-    if layer.sharper.low > 0:
+    if layer.sharper.above(0):
         return Verdict("only smoother", "the frontiers are the same")
     return Verdict("cannot tell", "the frontiers are the same; which side is sharper is uncertain")
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from strop.comparing.compare import Comparison
 from strop.comparing.verdict import Kind, Layer
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 
 __all__ = ["ratio", "sentence"]
 
@@ -56,6 +54,7 @@ def _as_published(layer: Layer | None) -> str:
 
 def ratio(gap: Interval) -> str:
     """A gap in log-perplexity as a ratio with its interval."""
-    found = [math.exp(min(end, 700.0)) for end in (gap.value, gap.low, gap.high)]
+    one = gap.exp()
+    found = (one.value, *one.ends)
     value, low, high = (f"{one:.3f}" if one >= 0.001 else f"{one:.2g}" for one in found)
     return f"{value} [{low}, {high}]"

@@ -26,8 +26,11 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.exam.folder import Candidate, Exam
 from strop.metrics.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
+from strop.rng import derive_seed
 from strop.spec import SAMPLERS, SamplerSpec
-from strop.stats.paired import Mean, Resampled
+from strop.stats.interval import Interval
+from strop.stats.paired import Resampled
+from strop.stats.resample import bootstrap, clustered, mean
 from strop.store import Cell, ScoreTable
 from strop.tasks import Item, Task
 from strop.tasks.task import OUTCOMES
@@ -156,9 +159,14 @@ class Setting:
         """Per seed, the share of the problems."""
         return self._table(f"{PASSED}{name}").mean(1)
 
-    def accuracy(self, name: str) -> Mean:
+    def accuracy(self, name: str) -> Interval:
         """Over problems and seeds; the interval resamples problems with all their seeds."""
-        return Resampled({0: self.by_problem(name)}, seed=SEED).interval(0)
+        passed = self._table(f"{PASSED}{name}")
+        problems = np.broadcast_to(self.index, passed.shape)
+        seed = derive_seed(SEED, "bootstrap", len(self.index))
+        found = bootstrap(clustered(mean(passed.ravel()), problems.ravel()), seed=seed)
+        assert found is not None  # there are problems, and every one of them counts
+        return found
 
     def standard_error(self, name: str) -> float | None:
         """Of the mean over seeds, the problems held fixed; None with a single seed."""
@@ -277,7 +285,7 @@ def results(run: str | os.PathLike[str]) -> Results:
     return Results.of(Exam.open(run))
 
 
-def paired(one: Setting, other: Setting, name: str) -> Mean | None:
+def paired(one: Setting, other: Setting, name: str) -> Interval | None:
     """Accuracy of `one` minus that of `other` over the problems that both have answered.
 
     The interval resamples problems, each with all its responses on both sides.

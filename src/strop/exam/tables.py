@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strop.exam.folder import FIGURE
 from strop.exam.sittings import Results, Setting, paired
 from strop.spec import OperatingPoint
-from strop.stats.paired import Mean
+from strop.stats.interval import plain
 from strop.table import Column, Table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def checkpoint_table(found: Results) -> Table | None:
         if difference is not None:
             named = {"checkpoint": one.label, "sampler": _sampler(one)}
             named |= {"minus": other.label, "temperature": one.temperature}
-            rows.append({**named, **_ends("difference", difference)})
+            rows.append({**named, "difference": difference})
     columns = (
         Column("checkpoint"),
         Column("minus"),
@@ -103,8 +103,7 @@ def _columns(found: Results, rows: list[dict[str, Any]], *, several: bool) -> li
 
 
 def _share(name: str, label: str, *, help: str = "", signed: bool = False) -> Column:
-    ends = (f"{name}_low", f"{name}_high")
-    return Column(name, label, digits=3, percent=True, ends=ends, help=help, signed=signed)
+    return Column(name, label, digits=3, percent=True, help=help, signed=signed)
 
 
 def _row(found: Results, one: Setting) -> dict[str, Any]:
@@ -119,7 +118,7 @@ def _row(found: Results, one: Setting) -> dict[str, Any]:
         "seeds": len(one.seeds),
     }
     for name in found.filters:
-        row |= _ends(f"accuracy_{name}", one.accuracy(name))
+        row[f"accuracy_{name}"] = one.accuracy(name)
         row[f"standard_error_{name}"] = one.standard_error(name)
         row[f"by_seed_{name}"] = one.by_seed(name).tolist()
         row[f"outcomes_{name}"] = dict(one.counts(name))
@@ -137,17 +136,13 @@ def _against(found: Results, one: Setting, other: Setting | None) -> dict[str, A
         difference = paired(one, other, found.filters[0])
     if difference is None or other is None:
         return {"difference": None, "against": None}
-    return {**_ends("difference", difference), "against": found.settings.index(other) + 1}
+    return {"difference": difference, "against": found.settings.index(other) + 1}
 
 
 def _coldest(found: Results, one: Setting) -> Setting:
     """The same checkpoint and sampler at the lowest temperature."""
     mine = [s for s in found.settings if (s.label, _sampler(s)) == (one.label, _sampler(one))]
     return min(mine, key=lambda setting: setting.temperature)
-
-
-def _ends(name: str, value: Mean) -> dict[str, float]:
-    return {name: value.mean, f"{name}_low": value.low, f"{name}_high": value.high}
 
 
 def _sampler(one: Setting) -> str:
@@ -195,8 +190,8 @@ def document(found: Results, against: int | None = None) -> dict[str, Any]:
         "length": found.exam.length,
         "filters": list(found.filters),
         "checkpoints": [one.document() for one in found.exam.candidates],
-        "settings": [dict(row) for row in setting_table(found, against).rows],
-        "differences": [] if between is None else [dict(row) for row in between.rows],
+        "settings": plain(setting_table(found, against).rows),
+        "differences": [] if between is None else plain(between.rows),
     }
 
 
@@ -224,15 +219,12 @@ def draw(table: Table) -> Figure:
     figure, axes = panels(len(names), 2.1 * len(names) + 0.5)
     for one, name in zip(axes, names, strict=True):
         for place, ((label, sampler), rows) in enumerate(lines.items()):
-            points = [
-                {"value": 100 * r[name], **{e: 100 * r[f"{name}_{e}"] for e in ("low", "high")}}
-                for r in rows
-            ]
+            points = [r[name].mapped(lambda share: 100 * share) for r in rows]
             words = f"{label}, {sampler}" if labels.count(label) > 1 else label
             one.errorbar(
                 [r["temperature"] for r in rows],
-                [p["value"] for p in points],
-                yerr=errors(points, "value"),
+                [point.value for point in points],
+                yerr=errors(points),
                 color=PALETTE[place % len(PALETTE)],
                 marker="osD^v"[place % 5],
                 ms=3.5,

@@ -33,6 +33,9 @@ from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import TOP, Cell, Planned, diagnose, ged, ged_bounds, geq_bounds
 from strop.groupeval.verdict import Verdict
 from strop.rng import derive_seed
+from strop.stats.bayesian import BAYESIAN, dirichlet, exponentials
+from strop.stats.interval import LEVEL, Interval
+from strop.stats.resample import REPLICATES, of_replicates
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -43,8 +46,8 @@ __all__ = [
     "REPLICATES",
     "Replicates",
     "ged_replicates",
+    "geq_interval",
     "geq_replicates",
-    "interval",
     "mind",
     "output_weights",
     "partition_weights",
@@ -52,15 +55,10 @@ __all__ = [
     "score",
 ]
 
-REPLICATES = 10_000
 FLOOR = 5
 """Outputs with a quality above 0 from which an interval of a difference may be read against 0."""
 FEW = 32
 """Outputs below which intervals are narrower than they say."""
-CHUNK, LEAST_ROWS = 2**16, 16
-"""Weights held at a time: half a megabyte stays in the processor's cache. Of a large pool a few
-replicates all the same, because sums are taken over several at once."""
-
 Floats = NDArray[np.float64]
 
 
@@ -75,18 +73,14 @@ class Replicates:
 
 def partition_weights(partitions: Sequence[int], replicates: int, seed: int) -> dict[int, Floats]:
     """A column of replicates for each partition; equal names have equal weights in every cell."""
-    rng = np.random.default_rng(derive_seed(seed, "groupeval-partitions"))
     names = sorted(set(partitions))
-    drawn = rng.dirichlet(np.ones(len(names)), replicates)
+    drawn = dirichlet(len(names), replicates, derive_seed(seed, "groupeval-partitions"))
     return {name: drawn[:, column] for column, name in enumerate(names)}
 
 
 def output_weights(setting: str, outputs: int, replicates: int, seed: int) -> Iterator[Floats]:
     """Unnormalised weights of a cell's outputs, `[some replicates, outputs]` at a time."""
-    rng = np.random.default_rng(derive_seed(seed, f"groupeval-outputs:{setting}"))
-    rows = max(LEAST_ROWS, CHUNK // max(1, outputs))
-    for start in range(0, replicates, rows):
-        yield rng.standard_exponential((min(rows, replicates - start), outputs))
+    return exponentials(outputs, replicates, derive_seed(seed, f"groupeval-outputs:{setting}"))
 
 
 def replicate(
@@ -237,11 +231,12 @@ def mind(*cells: Cell) -> str | None:
     return f"{' and '.join(told)}: too narrow" if told else None
 
 
-def interval(replicates: Floats, level: float = 0.95) -> list[float]:
-    """The central range of the replicates, by percentiles."""
-    tail = (1 - level) / 2
-    low, high = np.quantile(replicates, [tail, 1 - tail])
-    return [float(low), float(high)]
+def geq_interval(replicates: Floats, *cells: Cell) -> Interval:
+    """GEQ of a cell, or of a second minus a first, with the central range of its replicates."""
+    geq = [cell.geq() for cell in cells]
+    value = geq[0] if len(geq) == 1 else geq[1] - geq[0]
+    n = min(len(cell.outputs) for cell in cells)
+    return of_replicates(value, replicates, n, BAYESIAN) or Interval(value, n=n)
 
 
 def score(
@@ -296,11 +291,10 @@ def _scored(
     drawn = replicate(cell, shared, seed=seed, modes=modes, told=told)
     diversity = ged(cell) if modes else None
     return {
-        "geq": cell.geq(),
-        "geq_interval": interval(drawn.geq),
+        "geq": geq_interval(drawn.geq, cell),
         "geq_interval_mind": mind(cell),
         "ged": diversity,
-        "ged_weight_sensitivity": None if drawn.ged is None else interval(drawn.ged),
+        "ged_weight_sensitivity": None if drawn.ged is None else _middle(drawn.ged),
         "n_outputs": len(cell.outputs),
         "n_outputs_above_0": cell.nonzero,
         "n_groups": len(cell.verdicts),
@@ -314,11 +308,15 @@ def _scored(
     }
 
 
+def _middle(replicates: Floats) -> list[float]:
+    """Where most replicates lie; no interval of a value, which may be outside."""
+    return np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+
+
 def _nothing(planned: Planned) -> dict[str, Any]:
     """A cell that was asked about and has no verdict: no score, and all still open."""
     return {
         "geq": None,
-        "geq_interval": None,
         "ged": None,
         "n_outputs": 0,
         "n_groups": 0,

@@ -12,14 +12,14 @@ from typing import Any
 from strop.errors import UserError
 from strop.groupeval.bootstrap import (
     FLOOR,
-    REPLICATES,
-    interval,
+    geq_interval,
     mind,
     partition_weights,
     replicate,
 )
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import Cell, ged
+from strop.stats.resample import REPLICATES
 
 __all__ = ["check_alike", "compare", "unchecked"]
 
@@ -42,7 +42,7 @@ def compare(
             replicate(cell, shared, seed=seed, modes=False, setting=f"{side}:{cell.name}").geq
             for side, cell in (("a", left), ("b", right))
         ]
-        between = interval(drawn[1] - drawn[0])
+        between = geq_interval(drawn[1] - drawn[0], left, right)
         enough = min(left.nonzero, right.nonzero) >= FLOOR
         rows.append(
             {
@@ -50,9 +50,8 @@ def compare(
                 "cell_b": names[1],
                 "geq_a": left.geq(),
                 "geq_b": right.geq(),
-                "geq_difference": right.geq() - left.geq(),
-                "geq_interval": between,
-                "geq_interval_excludes_zero": enough and (between[0] > 0 or between[1] < 0),
+                "geq_difference": between,
+                "geq_interval_excludes_zero": enough and between.excludes(0),
                 "geq_interval_mind": mind(left, right),
                 "ged_a": ged(left) if a.modes else None,
                 "ged_b": ged(right) if a.modes else None,

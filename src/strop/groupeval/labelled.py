@@ -24,16 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.groupeval.bootstrap import REPLICATES, interval
 from strop.groupeval.judgments import Judgments
 from strop.rng import derive_seed
+from strop.stats.resample import REPLICATES, Statistic, intervals, mean
 
 __all__ = ["Labelled", "conditional", "label", "read_labels"]
 
 Floats = NDArray[np.float64]
 SIDES = (0, 1)
-CHUNK = 1000
-"""Replicates at a time."""
 
 
 @dataclass(frozen=True)
@@ -112,34 +110,23 @@ def label(
 
 
 def conditional(data: Labelled, *, replicates: int = REPLICATES, seed: int = 0) -> dict[str, Any]:
-    """Success, conditional GEQ, their difference, AUROC and discordant pairs, with intervals."""
-    rng = np.random.default_rng(derive_seed(seed, "groupeval-conditions"))
-    plain = np.ones((1, len(data.quality)))
-    point = {name: _first(values) for name, values in _statistics(data, plain).items()}
-    drawn: dict[str, list[Floats]] = {name: [] for name in point}
-    flat = np.full(len(data.quality), 1 / len(data.quality))
-    for start in range(0, replicates, CHUNK):
-        weights = rng.multinomial(len(flat), flat, min(CHUNK, replicates - start)).astype(float)
-        for name, values in _statistics(data, weights).items():
-            drawn[name].append(values)
-    ranges = {name: _range(np.concatenate(parts)) for name, parts in drawn.items()}
+    """Success, conditional GEQ, their difference, AUROC and discordant pairs, with intervals.
+
+    A value is None where the responses do not define it: no AUROC where all passed.
+    """
+    seed = derive_seed(seed, "groupeval-conditions")
+    found = intervals(_statistics(data), replicates=replicates, seed=seed)
     return {
         "generators": list(data.names),
         "n_prompts": len(data.quality),
         "success": [float(rate) for rate in data.passed.mean(axis=0)],
-        "cgeq": [point[f"cgeq_{side}"] for side in SIDES],
-        "cgeq_interval": [ranges[f"cgeq_{side}"] for side in SIDES],
+        "cgeq": [found[f"cgeq_{side}"] for side in SIDES],
         "difference": "second minus first",
-        "cgeq_difference": point["difference"],
-        "cgeq_difference_interval": ranges["difference"],
-        "auroc": point["auroc"],
-        "auroc_interval": ranges["auroc"],
-        "auroc_by_generator": [point[f"auroc_{side}"] for side in SIDES],
-        "auroc_by_generator_interval": [ranges[f"auroc_{side}"] for side in SIDES],
-        "discordant": point["discordant"],
-        "discordant_interval": ranges["discordant"],
-        "preferred": point["preferred"],
-        "preferred_interval": ranges["preferred"],
+        "cgeq_difference": found["difference"],
+        "auroc": found["auroc"],
+        "auroc_by_generator": [found[f"auroc_{side}"] for side in SIDES],
+        "discordant": found["discordant"],
+        "preferred": found["preferred"],
         **_counts(data),
     }
 
@@ -170,25 +157,27 @@ def _lead(data: Labelled) -> Floats:
     return (data.quality[:, 1] - data.quality[:, 0]) * side
 
 
-def _statistics(data: Labelled, weights: Floats) -> dict[str, Floats]:
-    """Each statistic under each row of prompt weights; NaN where a draw leaves it undefined."""
-    means = weights @ data.quality / weights.sum(axis=1, keepdims=True)
+def _statistics(data: Labelled) -> dict[str, Statistic]:
+    """All of them as functions of sums over prompts."""
     differ = (data.passed[:, 0] != data.passed[:, 1]).astype(float)
     lead = _lead(data)
-    with np.errstate(invalid="ignore"):
-        discordant = weights @ lead / (weights @ differ)
-        preferred = weights @ (differ * (np.sign(lead) + 1) / 2) / (weights @ differ)
+    right = differ * (np.sign(lead) + 1) / 2
     return {
-        **{f"cgeq_{side}": means[:, side] for side in SIDES},
-        "difference": means[:, 1] - means[:, 0],
-        "auroc": _auroc(data, weights, SIDES),
-        **{f"auroc_{side}": _auroc(data, weights, [side]) for side in SIDES},
-        "discordant": discordant,
-        "preferred": preferred,
+        **{f"cgeq_{side}": mean(data.quality[:, side]) for side in SIDES},
+        "difference": mean(data.quality[:, 1] - data.quality[:, 0]),
+        "auroc": _auroc(data, SIDES),
+        **{f"auroc_{side}": _auroc(data, [side]) for side in SIDES},
+        "discordant": Statistic(np.stack([lead, differ], 1), _share),
+        "preferred": Statistic(np.stack([right, differ], 1), _share),
     }
 
 
-def _auroc(data: Labelled, weights: Floats, sides: Sequence[int]) -> Floats:
+def _share(sums: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return sums[..., 0] / sums[..., 1]
+
+
+def _auroc(data: Labelled, sides: Sequence[int]) -> Statistic:
     """Quality takes few values: count passes and failures at each, then compare the counts."""
     levels, at = np.unique(data.quality, return_inverse=True)
     passes = np.zeros((len(data.quality), len(levels)))
@@ -199,16 +188,11 @@ def _auroc(data: Labelled, weights: Floats, sides: Sequence[int]) -> Floats:
         level = at.reshape(data.quality.shape)[:, side]
         np.add.at(passes, (rows, level), passed)
         np.add.at(failures, (rows, level), ~passed)
-    won, lost = weights @ passes, weights @ failures
-    below = np.cumsum(lost, axis=1) - lost / 2  # ties count half
-    with np.errstate(invalid="ignore"):
-        return (won * below).sum(axis=1) / (won.sum(axis=1) * lost.sum(axis=1))
 
+    def ranked(sums: Floats) -> Floats:
+        won, lost = np.split(sums, 2, axis=-1)
+        below = np.cumsum(lost, axis=-1) - lost / 2  # ties count half
+        with np.errstate(invalid="ignore"):
+            return (won * below).sum(axis=-1) / (won.sum(axis=-1) * lost.sum(axis=-1))
 
-def _first(values: Floats) -> float | None:
-    return None if np.isnan(values[0]) else float(values[0])
-
-
-def _range(values: Floats) -> list[float] | None:
-    known = values[~np.isnan(values)]
-    return interval(known) if len(known) else None
+    return Statistic(np.concatenate([passes, failures], 1), ranked)

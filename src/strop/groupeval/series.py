@@ -45,6 +45,7 @@ from strop.groupeval.verdict import (
     verdicts_of,
 )
 from strop.spec import JudgeSpec
+from strop.stats.interval import plain
 from strop.version import __version__
 
 __all__ = ["Series", "list_series"]
@@ -291,7 +292,7 @@ class Series:
 
     def write_result(self, document: dict[str, Any]) -> None:
         """Keep scores beside the journal that they follow from."""
-        write(self.path / RESULT, json_bytes(document))
+        write(self.path / RESULT, json_bytes(plain(document)))
 
     @contextmanager
     def writing(self) -> Iterator[None]:

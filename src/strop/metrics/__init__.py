@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from strop.metrics.perplexity import score_perplexity
     from strop.metrics.score import score_cell, score_embeddings, score_records
     from strop.spec import MetricSpec
-    from strop.stats.resample import Interval, Statistic, intervals, mean, ratio
+    from strop.stats.interval import Interval
+    from strop.stats.resample import Statistic, intervals, mean, ratio
     from strop.table import Column
 
 __all__ = [
@@ -61,7 +62,7 @@ __getattr__ = loader(
         "Column": "strop.table",
         "Evaluator": "strop.metrics.causal",
         "Guard": "strop.metrics.guard",
-        "Interval": "strop.stats.resample",
+        "Interval": "strop.stats.interval",
         "Measured": "strop.metrics.measured",
         "Metric": "strop.metrics.metric",
         "MetricSpec": "strop.spec",

@@ -27,7 +27,7 @@ from strop.errors import UserError
 from strop.metrics.entropy import entropy
 from strop.metrics.heldout import Vocabulary, read_rows, read_texts
 from strop.spec import GeneratorSpec
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 from strop.store import Run
 
 __all__ = ["MARKS", "Guard", "Verdict", "guard", "held_out_guard", "run_guard"]
@@ -59,9 +59,9 @@ class Guard:
         """On which side a mean entropy lies; None without a guard or without entropy."""
         if self.threshold is None or found is None:
             return None
-        if found.low >= self.threshold:
+        if found.ends[0] >= self.threshold:
             return "above"
-        return "below" if found.high < self.threshold else "undecided"
+        return "below" if found.below(self.threshold) else "undecided"
 
     def document(self, found: Interval | None) -> dict[str, Any]:
         """For JSON, with the verdict on one cell."""

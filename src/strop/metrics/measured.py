@@ -22,7 +22,8 @@ from strop.metrics.guard import MARKS, Guard, Verdict, run_guard
 from strop.metrics.metric import ENTROPY, PERPLEXITY, Columns, Metric, leave_out_broken, metrics
 from strop.metrics.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
-from strop.stats.resample import Interval, Statistic, interval_of, ratio, sums_of
+from strop.stats.interval import Interval, plain
+from strop.stats.resample import Statistic, interval_of, ratio, sums_of
 from strop.store import Cell, Run
 
 __all__ = [
@@ -65,8 +66,8 @@ class Score:
 
     def document(self) -> Any:
         """For JSON: the number itself where there is one of the metric's name, else all by name."""
-        plain = {k: v.as_dict() if isinstance(v, Interval) else v for k, v in self.values.items()}
-        return next(iter(plain.values())) if len(plain) == 1 else plain
+        values = plain(self.values)
+        return next(iter(values.values())) if len(values) == 1 else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +154,7 @@ class Measured:
             **self.point.fields(),
             "point": str(self.point),
             "outputs": self.outputs,
-            "perplexity": level.value,
-            "low": level.low,
-            "high": level.high,
+            "perplexity": level,
             "entropy": None if entropy is None else entropy.value,
             "guard": self.verdict,
             "mark": self.mark,

@@ -36,7 +36,7 @@ from strop.report.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
 from strop.report.tables import value_of
 from strop.report.text import short
 from strop.spec import MetricSpec
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 from strop.table import Table
 
 __all__ = ["drawings", "study_drawings"]
@@ -205,7 +205,7 @@ def _against_steps(lines: _Lines, wanted: MetricSpec | None, label: str) -> Figu
         xs = [one.measured.steps * aside for one, _ in cells]
         points = [(x, v.value, one) for x, (one, v) in zip(xs, cells, strict=True)]
         colour = lines.draw(axes, name, points)
-        lows, highs = [v.low for _, v in cells], [v.high for _, v in cells]
+        lows, highs = [v.ends[0] for _, v in cells], [v.ends[1] for _, v in cells]
         axes.vlines(xs, lows, highs, color=colour, lw=0.9, zorder=2)
     if wanted is not None:
         log_y(axes)
@@ -300,9 +300,10 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     figure, (axes,) = panels(1, 2.6)
     labels = []
     for rank, row in enumerate(rows):
-        x, y, colour = row["geq"], row["ged"], COLOURS[rank % len(COLOURS)]
-        if row["low"] is not None:
-            axes.plot([row["low"], row["high"]], [y, y], color=colour, lw=0.8)
+        geq, y, colour = row["geq"], row["ged"], COLOURS[rank % len(COLOURS)]
+        x = geq.value
+        if geq.bounded:
+            axes.plot([geq.low, geq.high], [y, y], color=colour, lw=0.8)
         axes.plot(x, y, "o", ms=4.5, **_filled(row["mark"], colour))
         labels.append(_label(axes, short(row["name"]), x, y, colour))
     # At least this much around: a small difference should not fill the figure.

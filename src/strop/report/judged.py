@@ -19,7 +19,7 @@ __all__ = ["COLUMNS", "judged_series"]
 
 COLUMNS = (
     Column("name", "generator", mark="mark"),
-    Column("geq", "GEQ", digits=3, ends=("low", "high"), help="Quality, 0 to 10; 95% interval."),
+    Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),
     Column("ged", "GED", digits=3, help="Diversity, 0 to 10."),
     Column("invalid", digits=3, percent=True, help="Outputs that fail the validity gate."),
     Column("modes", digits=3, help="Effective number of different contents in a group."),
@@ -59,13 +59,10 @@ def _label(judgments: Judgments, name: str) -> str:
 
 def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, Any]:
     cell = recognised(name, cells)
-    low, high = found.get("geq_interval") or (None, None)
     return {
         "name": name if cell is None else cell.plain_name,
         "mark": "" if cell is None else cell.measured.mark,
         "geq": found["geq"],
-        "low": low,
-        "high": high,
         "ged": found["ged"],
         "invalid": found.get("invalid_rate"),
         "modes": found.get("effective_modes"),

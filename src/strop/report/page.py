@@ -31,6 +31,7 @@ from strop.report.tables import (
     pool_table,
 )
 from strop.report.text import count, encodable, replaced, visible
+from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__
 
@@ -180,7 +181,7 @@ def _left(table: Table) -> list[bool]:
     if table.pivot is not None:
         return [i < len(table.pivot.down) for i in range(len(table.header()))]
     return [
-        not any(isinstance(row.get(column.name), (int, float)) for row in table.rows)
+        not any(isinstance(value_of(row.get(column.name)), (int, float)) for row in table.rows)
         for column in table.columns
     ]
 

@@ -14,7 +14,7 @@ from strop.metrics.metric import metrics
 from strop.report.data import Audit, Group, Report, Shown
 from strop.report.text import listed
 from strop.spec import MetricSpec
-from strop.stats.resample import Interval
+from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 
 __all__ = [
@@ -55,9 +55,7 @@ def corner_table(group: Group, wanted: MetricSpec | None, title: str) -> Table:
         rows += [
             _corner(group, steps, label, line.get(label), wanted, lowest) for label in group.labels
         ]
-    value = Column(
-        "value", "perplexity" if wanted else "entropy", ends=("low", "high"), mark="sign"
-    )
+    value = Column("value", "perplexity" if wanted else "entropy", mark="sign")
     beside = ("entropy",) if wanted else ()
     columns = (STEPS, POINT, value, Column("entropy", digits=3))
     return Table(title, columns, rows, Pivot(("steps",), ("point",), "value", beside))
@@ -78,9 +76,7 @@ def _corner(
     level, entropy = value_of(one, wanted), one.entropy
     best = one is lowest
     return row | {
-        "value": None if level is None else level.value,
-        "low": None if level is None else level.low,
-        "high": None if level is None else level.high,
+        "value": level,
         **({} if entropy is None else {"entropy": entropy.value}),
         "mark": one.mark,
         "best": best,
@@ -169,16 +165,13 @@ def pool_table(report: Report, group: Group) -> Table:
         for spec, name in _of(report, record.name).items():
             for one in (one for one in record.aggregates if one.shown):
                 key = f"{spec.id} {one.column.name}"
-                ends = (f"{key} low", f"{key} high")
                 for cell, row in zip(group.ordered, rows, strict=True):
                     mine = next((s for s in cell.measured.scores if s.metric == spec), None)
                     found = None if mine is None else mine.values[one.column.name]
-                    if isinstance(found, Interval):
-                        row |= {key: found.value, ends[0]: found.low, ends[1]: found.high}
-                    elif found is not None:
+                    if found is not None:
                         row[key] = found
                 if any(key in row for row in rows):
-                    columns.append(_named(one.column, name, key, ends))
+                    columns.append(_named(one.column, name, key))
     columns.append(Column("calls", "network calls", digits=4, help="Per output."))
     seconds = "Per output, as the run's machine and batches had it."
     columns.append(Column("seconds", digits=3, help=seconds))
@@ -202,12 +195,10 @@ def _of(report: Report, record: str) -> dict[MetricSpec, str]:
     return mine if len(mine) > 1 else dict.fromkeys(mine, "")
 
 
-def _named(
-    column: Column, name: str, key: str | None = None, ends: tuple[str, str] | None = None
-) -> Column:
+def _named(column: Column, name: str, key: str | None = None) -> Column:
     label = column.label or column.name.replace("_", " ")
     label = f"{label} ({name})" if name else label
-    return replace(column, name=key or column.name, label=label, ends=ends)
+    return replace(column, name=key or column.name, label=label)
 
 
 # ---------------------------------------------------------------------------- audit
@@ -216,12 +207,12 @@ def _named(
 def gains_table(audit: Audit) -> Table:
     """What every rule's choices are worth on fresh outputs; marked where those fail the guard."""
     rows = [_gain(one) for one in audit.result.facts.get("gains", ())]
-    entropy = Column("entropy", digits=3, ends=("entropy_low", "entropy_high"), help=ENTROPY_HELP)
+    entropy = Column("entropy", digits=3, help=ENTROPY_HELP)
     columns = (
         Column("rule", help="How the sampler was chosen."),
         STEPS,
         POINT,
-        Column("gain", "gain", digits=3, ends=("low", "high"), mark="mark", help=GAIN_HELP),
+        Column("gain", "gain", digits=3, mark="mark", help=GAIN_HELP),
         Column("evaluator", help="The language model that read the fresh outputs."),
         entropy,
         Column("said", "what it is", help="A gain is a recommendation only above the guard."),
@@ -234,9 +225,8 @@ ENTROPY_HELP = "Mean entropy of the fresh outputs; 95% interval."
 
 
 def _gain(one: Mapping[str, Any]) -> dict[str, Any]:
-    ratio, entropy = one.get("ratio") or {}, one.get("entropy") or {}
     verdict = (one.get("guard") or {}).get("verdict")
-    if not ratio:
+    if one.get("gain") is None:
         said = "the standard sampler itself"
     elif verdict in MARKS:
         words = {"below": "below the guard", "undecided": "too near the guard to tell"}
@@ -247,13 +237,7 @@ def _gain(one: Mapping[str, Any]) -> dict[str, Any]:
     else:
         said = "not recommended" if one.get("shown") else "no gain shown"
     return {
-        **{key: one.get(key) for key in ("rule", "steps", "point", "evaluator")},
-        "gain": ratio.get("value"),
-        "low": ratio.get("low"),
-        "high": ratio.get("high"),
+        **{key: one.get(key) for key in ("rule", "steps", "point", "evaluator", "gain", "entropy")},
         "mark": MARKS.get(verdict or "", ""),
-        "entropy": entropy.get("value"),
-        "entropy_low": entropy.get("low"),
-        "entropy_high": entropy.get("high"),
         "said": said,
     }

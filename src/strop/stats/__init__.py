@@ -1,8 +1,8 @@
-"""How sure a number is: intervals, and the resamples that they are read off.
+"""How sure a number is: intervals, and the draws that they are read off.
 
-`Interval` is the one form of a number with its interval. `resample` draws outputs anew and takes
-any function of sums over them; `paired` does so for several columns at once. numpy is all that it
-needs.
+`Interval` is the one form of a number with its interval. The one resampler takes any function of
+sums over outputs: `resample` draws outputs, or clusters of them, with replacement; `paired` does so
+for several columns at once; `bayesian` weighs them; `jackknife` leaves out each in turn.
 
 The names load on first use: importing the package costs nothing.
 """
@@ -14,18 +14,33 @@ from typing import TYPE_CHECKING
 from strop.lazy import loader
 
 if TYPE_CHECKING:
+    from strop.stats.interval import Interval
+    from strop.stats.jackknife import jackknife
     from strop.stats.paired import Resampled
-    from strop.stats.resample import Interval, Statistic, intervals, mean, ratio
+    from strop.stats.resample import Statistic, bootstrap, clustered, intervals, mean, ratio
 
-__all__ = ["Interval", "Resampled", "Statistic", "intervals", "mean", "ratio"]
+__all__ = [
+    "Interval",
+    "Resampled",
+    "Statistic",
+    "bootstrap",
+    "clustered",
+    "intervals",
+    "jackknife",
+    "mean",
+    "ratio",
+]
 
 __getattr__ = loader(
     __name__,
     {
-        "Interval": "strop.stats.resample",
+        "Interval": "strop.stats.interval",
         "Resampled": "strop.stats.paired",
         "Statistic": "strop.stats.resample",
+        "bootstrap": "strop.stats.resample",
+        "clustered": "strop.stats.resample",
         "intervals": "strop.stats.resample",
+        "jackknife": "strop.stats.jackknife",
         "mean": "strop.stats.resample",
         "ratio": "strop.stats.resample",
     },

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.rng import derive_seed
-from strop.stats.resample import REPLICATES, resampled_sums
-
-__all__ = ["Mean", "Resampled", "interval", "replicate_means"]
+from strop.stats.interval import Interval
+from strop.stats.resample import BOOTSTRAP, PAIRED, REPLICATES, of_replicates, resampled_sums
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean with its 95% percentile interval."""
-
-    mean: float
-    low: float
-    high: float
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the whole interval is on one side."""
-        return self.low > 0 or self.high < 0
 
 
 def replicate_means(values: Floats, *, seed: int, replicates: int = REPLICATES) -> Floats:
@@ -40,12 +24,6 @@ def replicate_means(values: Floats, *, seed: int, replicates: int = REPLICATES) 
     return resampled_sums(values, replicates, derive_seed(seed, "bootstrap", n)) / n
 
 
-def interval(values: Floats, means: Floats) -> Mean:
-    """The mean of a column and the percentiles of its replicates."""
-    low, high = np.percentile(means, [2.5, 97.5])
-    return Mean(float(values.mean()), float(low), float(high))
-
-
 class Resampled:
     """Named columns over the same sequences, and their replicates."""
 
@@ -56,13 +34,15 @@ class Resampled:
         self._values = np.stack(list(columns.values()), axis=1)
         self._means = replicate_means(self._values, seed=seed, replicates=replicates)
 
-    def interval(self, name: Hashable, minus: Hashable | None = None) -> Mean:
-        """Of a column, or of its paired difference from another."""
+    def interval(self, name: Hashable, minus: Hashable | None = None) -> Interval:
+        """Of a column's mean, or of its paired difference from another's."""
         values, means = self._column(name)
         if minus is not None:
             others, other_means = self._column(minus)
             values, means = values - others, means - other_means
-        return interval(values, means)
+        how = BOOTSTRAP if minus is None else PAIRED
+        mean = float(values.mean())
+        return of_replicates(mean, means, len(values), how) or Interval(mean, n=len(values))
 
     def lowest(self, names: Sequence[Hashable]) -> tuple[int, Floats]:
         """Which of some columns has the lowest mean, and how often each has in the replicates."""

@@ -3,36 +3,28 @@
 A resample of n outputs with replacement is a vector of n counts, and a sum over it is their
 product with the column. So 10,000 replicates are a matrix product. The counts depend on n and the
 seed alone: every statistic of a cell shares them, and so do cells of equal size.
+
+What belongs together (the answers to one problem, the rows of one document) is drawn together:
+`clustered` makes a statistic whose rows are whole clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
+from strop.stats.interval import LEVEL, Interval
 
-__all__ = [
-    "LEVEL",
-    "REPLICATES",
-    "Interval",
-    "Statistic",
-    "interval_of",
-    "intervals",
-    "mean",
-    "ratio",
-    "resampled_sums",
-    "resamples",
-    "sums_of",
-]
-
+Floats = NDArray[np.float64]
+K = TypeVar("K", bound=Hashable)
 REPLICATES = 10_000
-LEVEL = 0.95
+BOOTSTRAP, PAIRED = "bootstrap", "paired bootstrap"
 COUNTS = 2**22
 """Counts that are drawn together and remembered: 32 MB."""
 
@@ -41,9 +33,9 @@ COUNTS = 2**22
 class Statistic:
     """finish(sum of the rows of columns), for the outputs themselves and for resamples of them."""
 
-    columns: NDArray[np.float64]
+    columns: Floats
     """One row per output [n, k]."""
-    finish: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    finish: Callable[[Floats], Floats]
     """From sums [..., k] to values [...]."""
     exact: bool = False
     """Whether outputs that are all the same are no accident: counts that a setting fixes."""
@@ -54,21 +46,6 @@ class Statistic:
         return float(self.finish(np.asarray(self.columns, float).sum(0)))
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A value and its percentile interval."""
-
-    value: float
-    low: float
-    high: float
-    level: float
-    replicates: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-
 def mean(values: NDArray, *, exact: bool = False) -> Statistic:
     """The mean over outputs."""
     ones = np.ones(len(values))
@@ -77,13 +54,32 @@ def mean(values: NDArray, *, exact: bool = False) -> Statistic:
     )
 
 
+def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> Statistic:
+    """The same statistic with whole clusters for rows, in the order in which they first come.
+
+    Whatever draws or leaves out its rows then does so with clusters.
+    """
+    columns = np.asarray(statistic.columns, float)
+    _, first, place = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
+    sums = np.zeros((len(first), columns.shape[1]))
+    np.add.at(sums, first.argsort().argsort()[place], columns)
+    return Statistic(sums, statistic.finish, statistic.exact)
+
+
+def bootstrap(
+    statistic: Statistic, *, replicates: int = REPLICATES, seed: int = 0, level: float = LEVEL
+) -> Interval | None:
+    """The interval of one statistic; see `intervals`."""
+    return intervals({0: statistic}, replicates=replicates, seed=seed, level=level)[0]
+
+
 def intervals(
-    statistics: Mapping[str, Statistic],
+    statistics: Mapping[K, Statistic],
     *,
     replicates: int = REPLICATES,
     seed: int = 0,
     level: float = LEVEL,
-) -> dict[str, Interval | None]:
+) -> dict[K, Interval | None]:
     """The interval of every statistic of one cell, all on the same resamples.
 
     None where the outputs do not define the value (nothing was scored). Resamples that do not
@@ -96,7 +92,7 @@ def intervals(
 
 def sums_of(
     statistics: Sequence[Statistic], *, replicates: int = REPLICATES, seed: int = 0
-) -> list[NDArray[np.float64]]:
+) -> list[Floats]:
     """The sums of each over resamples; those of equally many outputs share one draw."""
     columns = [np.asarray(one.columns, float) for one in statistics]
     found = [np.zeros((0, 0))] * len(columns)
@@ -109,11 +105,10 @@ def sums_of(
     return found
 
 
-def interval_of(
-    statistic: Statistic, sums: NDArray[np.float64], level: float = LEVEL
-) -> Interval | None:
+def interval_of(statistic: Statistic, sums: Floats, level: float = LEVEL) -> Interval | None:
     """From the sums over resamples; None where the outputs do not define the value."""
-    return _interval(statistic.value, statistic.finish(sums), level)
+    n = len(statistic.columns)
+    return of_replicates(statistic.value, statistic.finish(sums), n, level=level)
 
 
 def ratio(
@@ -135,20 +130,37 @@ def ratio(
     other = 0 if paired else 1
     down = below.finish(resampled_sums(np.asarray(below.columns, float), replicates, seed, other))
     with np.errstate(divide="ignore", invalid="ignore"):
-        return _interval(float(np.divide(above.value, below.value)), up / down, level)
+        value, replicated = float(np.divide(above.value, below.value)), up / down
+    n = min(len(above.columns), len(below.columns))
+    return of_replicates(value, replicated, n, PAIRED if paired else BOOTSTRAP, level)
 
 
-def _interval(value: float, replicates: NDArray[np.float64], level: float) -> Interval | None:
+def of_replicates(
+    value: float, replicates: Floats, n: int, how: str = BOOTSTRAP, level: float = LEVEL
+) -> Interval | None:
+    """A value with the percentiles of its replicates; those that are no numbers are left out."""
     usable = replicates[np.isfinite(replicates)]
     if not np.isfinite(value) or not len(usable):
         return None
     low, high = np.quantile(usable, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(value, float(low), float(high), level, len(usable))
+    return Interval(float(value), float(low), float(high), level, n, how)
+
+
+def order_statistics(replicates: Floats, level: float) -> tuple[float, float]:
+    """The two replicates that leave out equal shares at both ends.
+
+    No interpolation between them: so the ends of the negated replicates are exactly the mirror.
+    """
+    usable = np.sort(replicates[np.isfinite(replicates)])
+    if not len(usable):
+        return -np.inf, np.inf
+    left_out = int(np.floor((1 - level) / 2 * len(usable)))
+    return float(usable[left_out]), float(usable[len(usable) - 1 - left_out])
 
 
 def resampled_sums(
-    columns: NDArray[np.float64], replicates: int, seed: int, stream: int | None = None
-) -> NDArray[np.float64]:
+    columns: Floats, replicates: int, seed: int, stream: int | None = None
+) -> Floats:
     """Sums over resamples [R, k]; `stream` keeps apart resamples of one seed."""
     n = len(columns)
     if n == 0:
@@ -161,13 +173,13 @@ def resampled_sums(
     return np.stack([one.astype(np.float64) @ columns for one in counts])
 
 
-def resamples(n: int, replicates: int, seed: int) -> NDArray[np.float64]:
+def resamples(n: int, replicates: int, seed: int) -> Floats:
     """How often each of n outputs is in a resample [R, n]; not to be written into."""
     return _counts(n, replicates, seed, None)
 
 
 @lru_cache(maxsize=4)
-def _counts(n: int, replicates: int, seed: int, stream: int | None) -> NDArray[np.float64]:
+def _counts(n: int, replicates: int, seed: int, stream: int | None) -> Floats:
     rng = _generator(seed, stream)
     return rng.multinomial(n, np.full(n, 1 / n), size=replicates).astype(np.float64)
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.metrics.causal import Evaluator
     from strop.metrics.measured import Measured
-    from strop.stats.resample import Interval
+    from strop.stats.interval import Interval
 
 __all__ = ["RATES", "STEPS", "STUDY", "Audit", "Gain", "write_selection"]
 
@@ -73,7 +73,7 @@ class Gain:
     @property
     def shown(self) -> bool:
         """Whether the interval excludes a ratio of one."""
-        return self.ratio is not None and not self.ratio.low <= 1 <= self.ratio.high
+        return self.ratio is not None and self.ratio.excludes(1)
 
     @property
     def recommended(self) -> bool:
@@ -99,13 +99,9 @@ class Gain:
             "precision": point.sampler.precision,
             "evaluator": self.evaluator,
             "outputs": self.fresh.outputs,
-            "ratio": None if ratio is None else ratio.as_dict(),
-            "gain": None if ratio is None else ratio.value,
-            "gain_low": None if ratio is None else ratio.low,
-            "gain_high": None if ratio is None else ratio.high,
+            "gain": ratio,
             "shown": self.shown,
-            "entropy": None if entropy is None else entropy.as_dict(),
-            "fresh_entropy": None if entropy is None else entropy.value,
+            "entropy": entropy,
             "guard": guard,
             "verdict": guard["verdict"],
             "mark": self.fresh.mark,
@@ -118,8 +114,8 @@ GAIN_COLUMNS = (
     Column("rule"),
     Column("steps", "M"),
     Column("point", "setting"),
-    Column("gain", "gain on fresh outputs", digits=3, ends=("gain_low", "gain_high"), mark="mark"),
-    Column("fresh_entropy", "entropy", digits=3),
+    Column("gain", "gain on fresh outputs", digits=3, mark="mark"),
+    Column("entropy", digits=3, bare=True),
     Column("verdict", "guard"),
     Column("evaluator"),
     Column("mind"),
@@ -161,8 +157,7 @@ class Audit:
                 continue
             found = perplexity_ratio(self.cell(one.steps, self.standard), one)
             row = {k: one.row()[k] for k in ("steps", "temperature", "precision", "point", "mark")}
-            ends = {"value": found.value, "low": found.low, "high": found.high}
-            rows.append({**row, "ratio": found.as_dict(), **ends})
+            rows.append({**row, "ratio": found})
         return rows
 
     def answer(self) -> list[str]:
@@ -206,12 +201,12 @@ class Audit:
             rows,
             Pivot(("steps", "outputs"), ("point",), "perplexity", ("entropy",)),
         )
-        ratio = Column("value", "ratio", digits=3, ends=("low", "high"), mark="mark")
+        ratio = Column("ratio", digits=3, mark="mark")
         over = Table(
             f"Perplexity under {self.standard} over that under another sampler",
             (Column("steps", "M"), Column("point", "setting"), ratio),
             ratios,
-            Pivot(("steps",), ("point",), "value"),
+            Pivot(("steps",), ("point",), "ratio"),
         )
         gains = [gain.row() for gain in self.gains]
         more = {"ratios": over} if ratios else {}
@@ -250,7 +245,7 @@ class Audit:
         return {
             **{k: found[k] for k in ("cell", "outputs", "entropy", "guard", "below_guard")},
             **{k: row[k] for k in ("steps", "temperature", "precision", "point")},
-            "perplexity": [one.perplexity(metric).as_dict() for metric in self.metrics],
+            "perplexity": [one.perplexity(metric) for metric in self.metrics],
         }
 
 

@@ -18,8 +18,6 @@ LEVELS = {"paper": "perplexity", "paper_entropy": "entropy"}
 """Where the paper's tables of cells have what is shown."""
 MEASURED_LEVELS = {
     "measured": "perplexity",
-    "low": "low",
-    "high": "high",
     "measured_entropy": "entropy",
     "mark": "mark",
 }
@@ -37,7 +35,7 @@ EXTRA = {
 def beside(unit: str, keys: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
     """A table with `paper` and `measured`; rows may have more, which is kept."""
     columns = [*keys, Column("paper", digits=None)]
-    columns.append(Column("measured", digits=4, ends=("low", "high"), mark="mark"))
+    columns.append(Column("measured", digits=4, mark="mark"))
     for name, label in EXTRA.items():
         if any(row.get(name) is not None for row in rows):
             columns.append(Column(name, label, digits=3))

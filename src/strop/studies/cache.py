@@ -351,9 +351,7 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         known = intervals({"changed": mean(mine["changed"])} | _law_means(mine))
         row: dict[str, Any] = {"cache": cache}
         for name in ("kl", "moved", "changed"):
-            one = known.get(name)
-            row |= {name: 0.0 if one is None else one.value}
-            row |= {f"{name}_low": one and one.low, f"{name}_high": one and one.high}
+            row[name] = known.get(name) or 0.0
         row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
         row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
@@ -361,8 +359,7 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
             row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
-    ends = {} if other is None else {"changed_low": other.low, "changed_high": other.high}
-    last = {"cache": SEED, "changed": other and other.value, **ends}
+    last = {"cache": SEED, "changed": other}
     if RIGHT in plain:
         last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
     return [*rows, last]
@@ -408,13 +405,14 @@ CALL_COLUMNS = (
 )
 COLUMNS = (
     Column("cache"),
-    Column("kl", "KL", unit="nats", ends=("kl_low", "kl_high"), help="Per open position."),
-    Column("moved", "best token moved", percent=True, help="Share of the open positions."),
+    Column("kl", "KL", unit="nats", help="Per open position."),
+    Column(
+        "moved", "best token moved", percent=True, bare=True, help="Share of the open positions."
+    ),
     Column(
         "changed",
         "changed tokens",
         percent=True,
-        ends=("changed_low", "changed_high"),
         help="Share of the output's tokens that differ from those without a cache.",
     ),
     Column("entropy", unit="nats", help="Of an output's tokens."),
@@ -429,7 +427,6 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
     shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
     fields = [k for k in rows[0] if k not in {one.name for one in shown}]
-    fields = [k for k in fields if not k.endswith(("_low", "_high"))]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
     return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *shown)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.stats.interval import value_of
 from strop.studies import parameters
 from strop.studies.measure import check_groups, judge_texts, load, measure_cells, texts_of
 from strop.studies.study import Ask, Parameter, Result, Sources, Study, quoted
@@ -72,7 +73,7 @@ def _run(ask: Ask) -> Result:
     for judge, found in judged.items():
         for row in rows:
             cell = found[row["generator"]]
-            row[f"GEQ {judge}"], row[f"GED {judge}"] = cell["geq"], cell["ged"]
+            row[f"GEQ {judge}"], row[f"GED {judge}"] = value_of(cell["geq"]), cell["ged"]
         columns += [Column(f"GEQ {judge}", digits=3), Column(f"GED {judge}", digits=3)]
     note = (
         f"The control repeats outputs {pair[0]} and {pair[1]}. Perplexity and entropy prefer it by "

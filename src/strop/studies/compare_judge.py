@@ -68,7 +68,6 @@ def judged(
 def _row(
     number: int, judge: str, letter: str, point: Point, cell: dict[str, Any], shown: bool
 ) -> dict[str, Any]:
-    low, high = cell["geq_interval"] or (None, None)
     return {
         "steps": number,
         "judge": judge,
@@ -76,8 +75,6 @@ def _row(
         "setting": point.setting,
         "entropy": float(point.sample.entropy.mean()),
         "geq": cell["geq"],
-        "low": low,
-        "high": high,
         "ged": cell["ged"],
         "drawn": 0 if shown else point.sample.n,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from strop.comparing import Comparison, Level, Side, overall
 from strop.comparing.frontier import PARTS
 from strop.comparing.words import sentence
-from strop.stats.resample import LEVEL, mean
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import mean
 from strop.studies.compare_equal import unequal
 from strop.studies.compare_sides import Outputs, Point
 from strop.studies.study import Ask, Result
 from strop.table import Column, Table
-from strop.tuning.race import Limit, bounds
+from strop.tuning.race import Limit
 
 if TYPE_CHECKING:
     from strop.metrics.guard import Guard
     from strop.spec import SamplerSpec
-    from strop.stats.resample import Interval
     from strop.studies.tuned import Tuned
 
 __all__ = ["Budget", "Measured", "result"]
@@ -80,10 +79,10 @@ LAYER_COLUMNS = (
     Column("layer"),
     Column("a", "perplexity of A"),
     Column("b", "of B"),
-    Column("ratio", "A over B", ends=("low", "high")),
+    Column("ratio", "A over B"),
     Column("entropy_a", "entropy of A", digits=3),
     Column("entropy_b", "of B", digits=3),
-    Column("sharper", "A minus B, nats", digits=3, ends=("less", "more"), signed=True),
+    Column("sharper", "A minus B, nats", digits=3, signed=True),
 )
 FRONTIER_COLUMNS = (
     Column("side"),
@@ -123,7 +122,7 @@ JUDGED_COLUMNS = (
     Column("side"),
     Column("setting"),
     Column("entropy", digits=3),
-    Column("geq", "GEQ", digits=3, ends=("low", "high")),
+    Column("geq", "GEQ", digits=3),
     Column("ged", "GED", digits=3),
 )
 
@@ -148,7 +147,7 @@ def result(
         "margin": ask["margin"],
         "level": {**asdict(level), "same": level.same, "different": level.different},
         "equal": {
-            str(number): None if one.found.equal is None else asdict(one.found.equal)
+            str(number): None if one.found.equal is None else dict(vars(one.found.equal))
             for number, one in found.items()
         },
         "guard": {"threshold": guard.threshold, "source": guard.source},
@@ -226,12 +225,10 @@ def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
                     "layer": name,
                     "a": layer.perplexity[0],
                     "b": layer.perplexity[1],
-                    **_ratio(layer.gap),
+                    "ratio": layer.gap.exp(),
                     "entropy_a": layer.entropy[0],
                     "entropy_b": layer.entropy[1],
-                    "sharper": layer.sharper.value,
-                    "less": layer.sharper.low,
-                    "more": layer.sharper.high,
+                    "sharper": layer.sharper,
                 }
             )
     equal = found.equal
@@ -241,12 +238,9 @@ def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
     if len(equal.parts) > 1:
         shown += [(f"... {name} half", part) for name, part in zip(PARTS, equal.parts, strict=True)]
     ends = {"entropy_a": equal.low, "entropy_b": equal.high}
-    return rows + [{"steps": number, "layer": name, **_ratio(gap), **ends} for name, gap in shown]
-
-
-def _ratio(gap: Interval) -> dict[str, float]:
-    value, low, high = (math.exp(min(end, 700.0)) for end in (gap.value, gap.low, gap.high))
-    return {"ratio": value, "low": low, "high": high}
+    return rows + [
+        {"steps": number, "layer": name, "ratio": gap.exp(), **ends} for name, gap in shown
+    ]
 
 
 # ---------------------------------------------------------------- what a reader must know
@@ -280,7 +274,7 @@ def _held(point: Point, guard: Guard) -> str:
     if guard.threshold is None:
         return ""
     limit = Limit("entropy", ">=", guard.threshold)
-    holds = limit.side_of(bounds(mean(point.sample.entropy), LEVEL))
+    holds = limit.side_of(jackknife(mean(point.sample.entropy)))
     if holds:
         return ""
     return f"; its fresh outputs {'break' if holds is False else 'do not surely hold'} the guard"

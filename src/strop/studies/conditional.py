@@ -11,12 +11,13 @@ where there is none yet, the offline judge makes the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import EMBEDDED
 from strop.errors import UserError
+from strop.stats.interval import value_of
 from strop.studies import paper, parameters
 from strop.studies.answers import Answers, answers_of, paired, sides_of_runs
 from strop.studies.beside import beside
@@ -95,9 +96,9 @@ COLUMNS = (
     Column("judged", "conditions", help="Problems whose two answers have a verdict."),
     Column("success", "success A / B", percent=True, digits=3, help="By the automatic check."),
     Column("cgeq", "cGEQ A / B", digits=3),
-    Column("difference", "cGEQ, B minus A", digits=3, ends=("low", "high"), signed=True),
-    Column("auroc", "AUROC", digits=3, ends=("auroc_low", "auroc_high")),
-    Column("lead", "passed minus failed", digits=3, ends=("lead_low", "lead_high"), signed=True),
+    Column("difference", "cGEQ, B minus A", digits=3, signed=True),
+    Column("auroc", "AUROC", digits=3),
+    Column("lead", "passed minus failed", digits=3, signed=True),
     Column("discordant", help="Conditions where exactly one answer passed."),
 )
 MODEL_COLUMNS = (
@@ -105,8 +106,8 @@ MODEL_COLUMNS = (
     Column("task"),
     Column("model"),
     Column("success", percent=True, digits=3),
-    Column("cgeq", "cGEQ", digits=3, ends=("low", "high")),
-    Column("auroc", "AUROC", digits=3, ends=("auroc_low", "auroc_high")),
+    Column("cgeq", "cGEQ", digits=3),
+    Column("auroc", "AUROC", digits=3),
 )
 PAIR_COLUMNS = (
     Column("judge"),
@@ -123,15 +124,9 @@ PAIR_COLUMNS = (
         "right one preferred",
         percent=True,
         digits=3,
-        ends=("preferred_low", "preferred_high"),
         help="Ties count half.",
     ),
 )
-
-
-def _ends(pair: Sequence[float] | None, name: str = "") -> dict[str, float | None]:
-    low, high = pair or (None, None)
-    return {f"{name}low": low, f"{name}high": high}
 
 
 def _row(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,13 +137,10 @@ def _row(told: Mapping[str, Any]) -> dict[str, Any]:
         "conditions": told["conditions"],
         "models": told["generators"],
         "success": told["success"],
-        "cgeq": told["cgeq"],
+        "cgeq": [value_of(one) for one in told["cgeq"]],
         "difference": told["cgeq_difference"],
-        **_ends(told["cgeq_difference_interval"]),
         "auroc": told["auroc"],
-        **_ends(told["auroc_interval"], "auroc_"),
         "lead": told["discordant"],
-        **_ends(told["discordant_interval"], "lead_"),
         "discordant": told["n_discordant"],
     }
 
@@ -161,9 +153,7 @@ def _by_model(told: Mapping[str, Any]) -> list[dict[str, Any]]:
             "model": model,
             "success": told["success"][side],
             "cgeq": told["cgeq"][side],
-            **_ends(told["cgeq_interval"][side]),
             "auroc": told["auroc_by_generator"][side],
-            **_ends(told["auroc_by_generator_interval"][side], "auroc_"),
         }
         for side, model in enumerate(told["generators"])
     ]
@@ -176,7 +166,6 @@ def _pairs(told: Mapping[str, Any]) -> dict[str, Any]:
         **told["n_pairs"],
         **told["n_preferred"],
         "preferred": told["preferred"],
-        **_ends(told["preferred_interval"], "preferred_"),
     }
 
 
@@ -191,14 +180,18 @@ def _paper_rows() -> list[dict[str, Any]]:
             "conditions": row["conditions"],
             "success": [row["success_llada"] / 100, row["success_dream"] / 100],
             "cgeq": [row["geq_llada"], row["geq_dream"]],
-            **{key: row[key] for key in ("difference", "low", "high", "discordant")},
-            **{key: row[key] for key in ("auroc", "auroc_low", "auroc_high")},
+            **{key: row[key] for key in ("difference", "auroc", "discordant")},
             "lead": row["pass_minus_fail"],
-            "lead_low": row["pass_minus_fail_low"],
-            "lead_high": row["pass_minus_fail_high"],
         }
-        for row in found.records()
+        for row in map(_with_intervals, found.records())
     ]
+
+
+def _with_intervals(row: Mapping[str, Any]) -> dict[str, Any]:
+    row = paper.with_interval(row)
+    for name in ("auroc", "pass_minus_fail"):
+        row = paper.with_interval(row, name, f"{name}_")
+    return row
 
 
 # ---------------------------------------------------------------- the study
@@ -272,19 +265,17 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         for what, value in _counted(one["n_pairs"], "first", "second").items():
             rows.setdefault((one["task"], what, "none"), {})["measured"] = value
     for row in _paper_rows():
-        for what, value, _ in _quality(row):
-            rows.setdefault((row["task"], what, row["judge"]), {})["paper"] = value
+        for what, value in _quality(row):
+            rows.setdefault((row["task"], what, row["judge"]), {})["paper"] = value_of(value)
         for side in "AB":
             least = paper.table(NAME).claims["auroc_of_each_model_above"]
             rows[row["task"], f"AUROC, {side}", row["judge"]] = {"paper": f"above {least}"}
     for row in result.table.rows:
-        for what, value, ends in _quality(row):
-            rows.setdefault((row["task"], what, row["judge"]), {}).update(measured=value, **ends)
+        for what, value in _quality(row):
+            rows.setdefault((row["task"], what, row["judge"]), {})["measured"] = value
     for one in result.facts["judged"]:
         for side, row in zip("AB", _by_model(one), strict=True):
-            ends = {end: row[f"auroc_{end}"] for end in ("low", "high")}
-            told = {"measured": row["auroc"], **ends}
-            rows[one["task"], f"AUROC, {side}", one["judge"]] = told
+            rows[one["task"], f"AUROC, {side}", one["judge"]] = {"measured": row["auroc"]}
     keys = (Column("task"), Column("what"), Column("judge"))
     filled = [
         {**dict(zip(("task", "what", "judge"), key, strict=True)), **NEITHER, **row}
@@ -304,18 +295,14 @@ def _counted(row: Mapping[str, Any], a: str, b: str) -> dict[str, int]:
     }
 
 
-def _quality(row: Mapping[str, Any]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """What a judge says: value and ends."""
-
-    def ends(name: str) -> dict[str, Any]:
-        return {end: row[f"{name}{end}"] for end in ("low", "high")}
-
+def _quality(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What a judge says."""
     return [
-        ("cGEQ, A", row["cgeq"][0], {}),
-        ("cGEQ, B", row["cgeq"][1], {}),
-        ("cGEQ, B minus A", row["difference"], ends("")),
-        ("AUROC", row["auroc"], ends("auroc_")),
-        ("passed minus failed", row["lead"], ends("lead_")),
+        ("cGEQ, A", row["cgeq"][0]),
+        ("cGEQ, B", row["cgeq"][1]),
+        ("cGEQ, B minus A", row["difference"]),
+        ("AUROC", row["auroc"]),
+        ("passed minus failed", row["lead"]),
     ]
 
 

@@ -15,6 +15,7 @@ from strop.assets import CHECKPOINT
 from strop.errors import StropError
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import CheckpointSpec, SamplerSpec, Spec
+from strop.stats.interval import Interval, value_of
 from strop.studies import paper, parameters
 from strop.studies.beside import beside
 from strop.studies.measure import SHARPENED, budgets, load, named_points, points
@@ -35,7 +36,7 @@ IMPLEMENTATIONS = ("dense", "fast")
 GIB = 2**30
 MEASURED = (
     Column("calls", digits=4, help="Network calls per sequence."),
-    Column("seconds", digits=4, ends=("seconds_low", "seconds_high"), help="Per sequence."),
+    Column("seconds", digits=4, help="Per sequence."),
     Column("cpu_seconds", "CPU s", digits=4),
     Column("peak_gib", "peak GiB", digits=3, help="Weights and what was needed on top of them."),
     Column("extra_gib", "extra GiB", digits=3, help="On top of the weights."),
@@ -176,7 +177,7 @@ def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
         ask.note(f"{label}: {error}")
         return {**row, **_numbers(None, cell.batch), "failure": error.got}
     row |= _numbers(cost, cell.batch)
-    ask.note(f"{label}: {row['seconds']:.3g} s per sequence")
+    ask.note(f"{label}: {row['seconds'].value:.3g} s per sequence")
     return {**row, "failure": None}
 
 
@@ -205,21 +206,25 @@ def _measured(ask: Ask, cell: CostCell, place: str) -> Cost:
 def _numbers(cost: Cost | None, batch: int) -> dict[str, Any]:
     """Means over the measured batches, per sequence; the spread is that of whole batches."""
     if cost is None:
-        names = ("calls", "seconds", "seconds_low", "seconds_high", "cpu_seconds")
+        names = ("calls", "seconds", "cpu_seconds")
         return dict.fromkeys((*names, "weights_gib", "extra_gib", "peak_gib", "memory"))
     per_sequence = [value / batch for value in cost.seconds]
     extra = cost.extra_bytes
     return {
         "calls": sum(cost.calls) / len(cost.calls),
-        "seconds": sum(per_sequence) / len(per_sequence),
-        "seconds_low": min(per_sequence),
-        "seconds_high": max(per_sequence),
+        "seconds": _range(per_sequence),
         "cpu_seconds": sum(cost.cpu_seconds) / len(cost.cpu_seconds) / batch,
         "weights_gib": cost.weights_bytes / GIB,
         "extra_gib": None if extra is None else extra / GIB,
         "peak_gib": None if extra is None else (cost.weights_bytes + extra) / GIB,
         "memory": cost.memory,
     }
+
+
+def _range(values: Sequence[float]) -> Interval:
+    """The mean, the least and the most of a few measurements."""
+    n = len(values)
+    return Interval(sum(values) / n, min(values), max(values), level=1.0, n=n, how="range")
 
 
 def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -244,7 +249,7 @@ def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "what": f"{name} {setting}",
                     "against": f"{other[1]} {other[2]}",
                     "memory_saved": 1 - row["peak_gib"] / against["peak_gib"] if known else None,
-                    "throughput": against["seconds"] / row["seconds"],
+                    "throughput": against["seconds"].value / row["seconds"].value,
                     "calls": row["calls"] / against["calls"],
                 }
             )
@@ -271,7 +276,7 @@ def _draw(result: Result) -> Figure:
         for name, line in LOOKS.items():
             for colour, setting in zip(PALETTE * len(settings), settings, strict=False):
                 mine = sorted(
-                    (row["updates"], row[field])
+                    (row["updates"], value_of(row[field]))
                     for row in rows
                     if (row["implementation"], row["setting"]) == (name, setting)
                     and row[field] is not None
@@ -305,8 +310,6 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
                 "implementation": row["implementation"],
                 "paper": said.get("seconds"),
                 "measured": row["seconds"],
-                "low": row["seconds_low"],
-                "high": row["seconds_high"],
                 "paper_peak": said.get("peak_memory"),
                 "peak": row["peak_gib"],
             }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from strop.records import FAMILIES, SAMPLERS
+from strop.stats.interval import value_of
 from strop.studies import paper, parameters
 from strop.studies.beside import RowByRow
 from strop.studies.families import (
@@ -38,7 +39,7 @@ COLUMNS = (
     Column("point", "setting"),
     Column("finish", help="What happens to the last mass."),
     Column("steps", "M"),
-    Column("perplexity", ends=("low", "high"), mark="mark"),
+    Column("perplexity", mark="mark"),
     Column("entropy", digits=3),
     Column("network_calls", "calls"),
     Column("paper"),
@@ -132,13 +133,15 @@ def _draw(result: Result) -> Figure:
         label = name + (", sharpened" if sharp else "")
         if mine[0]["steps"] is None:
             for one, column in zip(axes, ("perplexity", "entropy"), strict=True):
-                if mine[0][column] is not None:
-                    one.axhline(mine[0][column], **{**look, "ls": ":", "label": label})
+                level = value_of(mine[0][column])
+                if level is not None:
+                    one.axhline(level, **{**look, "ls": ":", "label": label})
             continue
         x = [p["steps"] for p in mine]
         look |= {"marker": "o", "ms": 3}
-        level = [p["perplexity"] for p in mine]
-        axes[0].errorbar(x, level, errors(mine, "perplexity"), capsize=2, label=label, **look)
+        levels = [p["perplexity"] for p in mine]
+        y = [one.value for one in levels]
+        axes[0].errorbar(x, y, errors(levels), capsize=2, label=label, **look)
         if all(p["entropy"] is not None for p in mine):
             axes[1].plot(x, [p["entropy"] for p in mine], **look)
     axes[0].set(ylabel="perplexity")

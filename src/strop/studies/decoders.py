@@ -224,29 +224,20 @@ def _told(place: _Place) -> dict[str, Any]:
 def _numbers(one: Setting, first: Setting, name: str) -> dict[str, Any]:
     from strop.exam import paired
 
-    right = one.accuracy(name)
-    row = {"accuracy": right.mean, "low": right.low, "high": right.high}
-    row |= {"tokens_per_call": one.tokens_per_call, "calls": one.calls, "seconds": one.seconds}
-    row |= {"difference": None, "difference_low": None, "difference_high": None}
-    against = None if one is first else paired(one, first, name)
-    if against is not None:
-        row["difference"] = against.mean
-        row |= {"difference_low": against.low, "difference_high": against.high}
-    return row
+    return {
+        "accuracy": one.accuracy(name),
+        "tokens_per_call": one.tokens_per_call,
+        "calls": one.calls,
+        "seconds": one.seconds,
+        "difference": None if one is first else paired(one, first, name),
+    }
 
 
 COLUMNS = (
     Column("decoder"),
     Column("said", "dial"),
-    Column("accuracy", percent=True, digits=3, ends=("low", "high")),
-    Column(
-        "difference",
-        "against the first",
-        percent=True,
-        digits=2,
-        signed=True,
-        ends=("difference_low", "difference_high"),
-    ),
+    Column("accuracy", percent=True, digits=3),
+    Column("difference", "against the first", percent=True, digits=2, signed=True),
     Column("tokens_per_call", "tokens per call", digits=3),
     Column("calls", digits=3, help="Network calls per response."),
 )
@@ -256,7 +247,7 @@ def _draw(result: Result) -> Figure:
     """Accuracy against tokens per call: a panel of orders and rules, one of blocks and caches."""
     from matplotlib.figure import Figure
 
-    from strop.figures import COLUMN, GREY, PALETTE, tidy
+    from strop.figures import COLUMN, GREY, PALETTE, errors, tidy
 
     rows = [row for row in result.table.rows if row.get("dial")]
     control = [row for row in result.table.rows if not row.get("dial")]
@@ -268,11 +259,9 @@ def _draw(result: Result) -> Figure:
             own.sort(key=lambda row: row["tokens_per_call"])
             if not own:
                 continue
-            x, y = [r["tokens_per_call"] for r in own], [100 * r["accuracy"] for r in own]
-            spread = [
-                [100 * (r["accuracy"] - r["low"]) for r in own],
-                [100 * (r["high"] - r["accuracy"]) for r in own],
-            ]
+            right = [r["accuracy"].mapped(lambda share: 100 * share) for r in own]
+            x, y = [r["tokens_per_call"] for r in own], [one.value for one in right]
+            spread = errors(right)
             turned = place >= len(PALETTE)  # colours come again, with other lines
             look: dict[str, Any] = {
                 "color": PALETTE[place % len(PALETTE)],
@@ -281,10 +270,10 @@ def _draw(result: Result) -> Figure:
             }
             axis.errorbar(x, y, spread, label=curve.title, lw=1.1, ms=3, elinewidth=0.4, **look)
         for row in control:
-            axis.axhline(100 * row["accuracy"], color=GREY, lw=0.8, ls=(0, (4, 2)))
+            axis.axhline(100 * row["accuracy"].value, color=GREY, lw=0.8, ls=(0, (4, 2)))
             axis.annotate(
                 row["decoder"],
-                (1.0, 100 * row["accuracy"]),
+                (1.0, 100 * row["accuracy"].value),
                 xycoords=("axes fraction", "data"),
                 ha="right",
                 va="bottom",

@@ -69,7 +69,7 @@ def _draw(result: Result) -> Figure:
             for precision, line in LINES.items():
                 key = (name, m, precision)
                 mine = sorted(
-                    (row["temperature"], row["perplexity"])
+                    (row["temperature"], row["perplexity"].value)
                     for row in rows
                     if (row["sampler"], row["steps"], row["precision"]) == key
                 )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.groupeval.judgments import Judgments
+    from strop.stats.interval import Interval
     from strop.stats.resample import Statistic
     from strop.store import Cell
 
@@ -231,7 +232,7 @@ def _comparisons(
             found = ratio(above, below, seed=ask["seed"])
             if found is None:
                 raise UserError("No token of a cell could be scored.", where=str(pair[0]))
-            ratios[name] = {**found.as_dict(), "paper": said.get(PAPER_COLUMNS.get(name, ""))}
+            ratios[name] = {"ratio": found, "paper": said.get(PAPER_COLUMNS.get(name, ""))}
         rows.append(
             {
                 "steps": m,
@@ -253,7 +254,7 @@ def _judged(judgments: Judgments, pair: Sequence[Place], seed: int) -> dict[str,
     return {
         "geq": [row["geq_sharpened"], row["geq_standard"]],
         "ged": [row["ged_sharpened"], row["ged_standard"]],
-        **{key: row[key] for key in ("difference", "low", "high", "excludes_zero")},
+        **{key: row[key] for key in ("difference", "excludes_zero")},
     }
 
 
@@ -369,14 +370,10 @@ def _quality(
 
 def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[str]) -> Table:
     columns = [Column("steps", "M"), Column("setting")]
-    columns += [
-        Column(f"ratio {one}", one, digits=3, ends=(f"low {one}", f"high {one}"))
-        for one in evaluators
-    ]
+    columns += [Column(f"ratio {one}", one, digits=3) for one in evaluators]
     for judge in facts["judges"]:
-        ends = (f"low {judge}", f"high {judge}")
         label = f"GEQ {judge}"
-        columns.append(Column(f"GEQ difference {judge}", label, digits=3, ends=ends, signed=True))
+        columns.append(Column(f"GEQ difference {judge}", label, digits=3, signed=True))
         columns += [
             Column(f"GED {i + 1} {judge}", f"GED {n}", digits=3) for i, n in enumerate(names)
         ]
@@ -390,11 +387,9 @@ def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     line: dict[str, Any] = {"steps": row["steps"], "setting": row["setting"]}
     for name, one in row["ratios"].items():
-        line |= {f"ratio {name}": one["value"], f"low {name}": one["low"]}
-        line |= {f"high {name}": one["high"], f"paper {name}": one["paper"]}
+        line |= {f"ratio {name}": one["ratio"], f"paper {name}": one["paper"]}
     for judge, one in row["judged"].items():
         line |= {f"GEQ difference {judge}": one["difference"]}
-        line |= {f"low {judge}": one["low"], f"high {judge}": one["high"]}
         line |= {f"GED {i + 1} {judge}": value for i, value in enumerate(one["ged"])}
     return line
 
@@ -410,11 +405,11 @@ def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
                 Column("sampler", "setting"),
                 Column("gpt2_large_ratio", "gpt2-large", digits=3),
                 Column("qwen_ratio", "Qwen3-8B-Base", digits=3),
-                Column("difference", "GEQ", digits=3, ends=("low", "high"), signed=True),
+                Column("difference", "GEQ", digits=3, signed=True),
                 Column("ged_mdlm", "GED MDLM", digits=3),
                 Column("ged_didi", "GED DiDi-Instruct", digits=3),
             ),
-            said,
+            list(map(paper.with_interval, said)),
         )
     ranks = {(one["policy"], one["aggregate"]): one["spearman"] for one in facts["agreement"]}
     claim = facts["claims"]["evaluators_spearman"]
@@ -466,8 +461,8 @@ def _draw(result: Result) -> Figure:
     places = list(range(len(rows)))
     first, second = result.asked["names"]
     evaluators = result.asked["evaluators"]
-    ratios = {name: [row["ratios"][name] for row in rows] for name in evaluators}
-    _bars(left, ratios, "value", (BLUE, GREEN))
+    ratios = {name: [row["ratios"][name]["ratio"] for row in rows] for name in evaluators}
+    _bars(left, ratios, (BLUE, GREEN))
     left.axvline(1, color=GREY, lw=0.8)
     left.set(xlabel=f"perplexity, {first} over {second}", xscale="log")
     ticks = log_ticks(*left.get_xlim())
@@ -475,8 +470,8 @@ def _draw(result: Result) -> Figure:
     left.minorticks_off()
     left.set_yticks(places, [f"{row['steps']:,} {row['setting']}" for row in rows])
     left.invert_yaxis()
-    judged = {judge: [row["judged"][judge] for row in rows] for judge in judges}
-    _bars(right, judged, "difference", (ORANGE, PURPLE, GREY))
+    judged = {judge: [row["judged"][judge]["difference"] for row in rows] for judge in judges}
+    _bars(right, judged, (ORANGE, PURPLE, GREY))
     right.axvline(0, color=GREY, lw=0.8)
     right.set(xlabel=f"GEQ, {first} minus {second}")
     for one in (left, right):
@@ -485,9 +480,7 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _bars(
-    axes: Axes, groups: Mapping[str, Sequence[Any]], value: str, colours: Sequence[str]
-) -> None:
+def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequence[str]) -> None:
     """Values with their intervals, one below the other; groups a little apart."""
     from strop.figures import errors
 
@@ -495,9 +488,9 @@ def _bars(
         shift = 0.18 * (number - (len(groups) - 1) / 2)
         look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.0}
         axes.errorbar(
-            [one[value] for one in found],
+            [one.value for one in found],
             [place + shift for place in range(len(found))],
-            xerr=errors(found, value),
+            xerr=errors(found),
             color=colours[number % len(colours)],
             label=name,
             **look,
@@ -511,13 +504,12 @@ def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
     for row in result.facts["comparisons"]:
         where = {"steps": row["steps"], "setting": row["setting"]}
         for name, one in row["ratios"].items():
-            ends = {"measured": one["value"], "low": one["low"], "high": one["high"]}
-            rows.append({**where, "by": name, "paper": one["paper"], **ends})
+            told = {"paper": one["paper"], "measured": one["ratio"]}
+            rows.append({**where, "by": name, **told})
         if row["paper"]:
             rows.append({**where, "by": "GEQ GPT-OSS (paper)", "paper": row["paper"]["difference"]})
         for judge, one in row["judged"].items():
-            ends = {"measured": one["difference"], "low": one["low"], "high": one["high"]}
-            rows.append({**where, "by": f"GEQ {judge} (here)", **ends})
+            rows.append({**where, "by": f"GEQ {judge} (here)", "measured": one["difference"]})
     rows = [{"paper": None, "measured": None, **row} for row in rows]
     unit = "perplexity, MDLM over DiDi-Instruct; GEQ, MDLM minus DiDi-Instruct"
     return beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)

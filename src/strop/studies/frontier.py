@@ -71,7 +71,7 @@ def _draw(result: Result) -> Figure:
             x = [p["temperature"] for p in mine]
             look: dict[str, Any] = {"color": colour, "lw": 1.0, "marker": "o", "ms": 3, "ls": line}
             label = f"M={m:,}, {precision}"
-            axes[0].plot(x, [p["perplexity"] for p in mine], label=label, **look)
+            axes[0].plot(x, [p["perplexity"].value for p in mine], label=label, **look)
             axes[1].plot(x, [p["entropy"] for p in mine], **look)
     threshold = result.facts["guard"]["threshold"]
     if threshold is not None:

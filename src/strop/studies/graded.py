@@ -26,14 +26,13 @@ __all__ = [
 
 RIGHT, RIGHT_BY_SEED = "right", "right_by_seed"
 GRADED = (
-    Column("accuracy", percent=True, digits=3, ends=("accuracy_low", "accuracy_high")),
+    Column("accuracy", percent=True, digits=3),
     Column(
         "gain",
         "minus no cache",
         percent=True,
         signed=True,
         digits=3,
-        ends=("gain_low", "gain_high"),
         help="Accuracy minus that without a cache, over the same problems.",
     ),
 )
@@ -77,8 +76,4 @@ def accuracies(
     from strop.stats.resample import intervals, mean
 
     wanted = {"accuracy": mean(mine)} | ({} if same else {"gain": mean(mine - plain)})
-    row: dict[str, Any] = {"gain": None}
-    for name, one in intervals(wanted).items():
-        row |= {name: one and one.value, f"{name}_low": one and one.low}
-        row |= {f"{name}_high": one and one.high}
-    return row
+    return {"gain": None, **intervals(wanted)}

@@ -64,7 +64,7 @@ COLUMNS = (
     Column("steps", "M"),
     Column("geq_standard", "GEQ standard", digits=3),
     Column("geq_sharpened", "GEQ sharpened", digits=3),
-    Column("difference", "GEQ difference", digits=3, ends=("low", "high"), signed=True),
+    Column("difference", "GEQ difference", digits=3, signed=True),
     Column("ged_standard", "GED standard", digits=3),
     Column("ged_sharpened", "GED sharpened", digits=3),
 )
@@ -78,7 +78,7 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
     """`groupeval-mdlm` (ten cells of 128, five judges) or `groupeval-didi` (ten of 40, three)."""
     if name not in PAPERS:
         raise unknown_name("table of the paper", name, PAPERS)
-    return paper.table(name).records()
+    return [paper.with_interval(row) for row in paper.table(name).records()]
 
 
 def contrast(judgments: Judgments, standard: str, sharpened: str, *, seed: int) -> dict[str, Any]:
@@ -87,13 +87,10 @@ def contrast(judgments: Judgments, standard: str, sharpened: str, *, seed: int) 
 
     pair = compare(judgments.only(standard), judgments.only(sharpened), seed=seed)["pairs"]
     [row] = pair
-    low, high = row["geq_interval"]
     return {
         "geq_standard": row["geq_a"],
         "geq_sharpened": row["geq_b"],
         "difference": row["geq_difference"],
-        "low": low,
-        "high": high,
         "excludes_zero": row["geq_interval_excludes_zero"],
         "ged_standard": row["ged_a"],
         "ged_sharpened": row["ged_b"],
@@ -141,14 +138,15 @@ def _judges(rows: Sequence[Contrast]) -> list[str]:
 def sign_counts(rows: Sequence[Contrast], *, least_steps: int = PRIMARY) -> dict[str, Any]:
     """In how many of the judge-budget pairs the sharpened sampler scores higher."""
     rows = [row for row in rows if row["steps"] >= least_steps]
+    clear = [(row["excludes_zero"], row["difference"].value) for row in rows]
     return {
         "pairs": len(rows),
         "geq_higher": sum(_gap(row, "geq") > 0 for row in rows),
         "geq_lower": sum(_gap(row, "geq") < 0 for row in rows),
         "ged_higher": sum(_gap(row, "ged") > 0 for row in rows),
         "ged_lower": sum(_gap(row, "ged") < 0 for row in rows),
-        "intervals_above_zero": sum(row["excludes_zero"] and row["difference"] > 0 for row in rows),
-        "intervals_below_zero": sum(row["excludes_zero"] and row["difference"] < 0 for row in rows),
+        "intervals_above_zero": sum(told and gap > 0 for told, gap in clear),
+        "intervals_below_zero": sum(told and gap < 0 for told, gap in clear),
         "by_judge": {
             judge: {
                 "geq_higher": sum(_gap(row, "geq") > 0 for row in rows if row["judge"] == judge),
@@ -295,12 +293,12 @@ def _beside(name: str) -> Any:
     def table(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
         del roles
         rows = [
-            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
+            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"].value}
             for row in paper_contrasts(name)
         ]
         for row in result.table.rows:
-            ends = {"measured": row["difference"], "low": row["low"], "high": row["high"]}
-            rows.append({**_named(row, f"{row['judge']} (here)"), **ends})
+            named = _named(row, f"{row['judge']} (here)")
+            rows.append({**named, "measured": row["difference"]})
         rows = [{"paper": None, "measured": None, **row} for row in rows]
         keys = (Column("judge"), Column("steps", "M"))
         return beside("GEQ, sharpened minus standard; each judge by itself", keys, rows)

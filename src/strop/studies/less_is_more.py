@@ -39,7 +39,7 @@ COLUMNS = (
     Column("sampler"),
     Column("point", "setting"),
     Column("steps", "M"),
-    Column("ratio", "more over less", digits=3, ends=("low", "high")),
+    Column("ratio", "more over less", digits=3),
     Column("more", "perplexity of more"),
     Column("less", "perplexity of less"),
     Column("inverted", help="Whether the whole interval lies above 1."),
@@ -71,12 +71,10 @@ def _run(ask: Ask) -> Result:
             {
                 "sampler": name,
                 **{k: one.row()[k] for k in ("temperature", "precision", "point", "steps")},
-                "ratio": ratio.value,
-                "low": ratio.low,
-                "high": ratio.high,
+                "ratio": ratio,
                 "more": one.perplexity().value,
                 "less": other.perplexity().value,
-                "inverted": ratio.low > 1,
+                "inverted": ratio.above(1),
             }
         )
     inverted = [f"{row['sampler']} at {row['steps']}" for row in rows if row["inverted"]]
@@ -100,12 +98,14 @@ def _draw(result: Result) -> Figure:
     names = list(dict.fromkeys(row["sampler"] for row in rows))
     for colour, name in zip(PALETTE * len(names), names, strict=False):
         mine = [row for row in rows if row["sampler"] == name]
-        x, y = [p["steps"] for p in mine], [p["ratio"] for p in mine]
+        ratios = [p["ratio"] for p in mine]
+        x, y = [p["steps"] for p in mine], [one.value for one in ratios]
         look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2, "lw": 1.2}
-        axes.errorbar(x, y, errors(mine, "ratio"), label=name, **look)
+        axes.errorbar(x, y, errors(ratios), label=name, **look)
     axes.set(xlabel="configured updates M", ylabel="perplexity, more over less", yscale="log")
     steps_axis(axes, [row["steps"] for row in rows])
-    ticks = log_ticks(0.9 * min(row["low"] for row in rows), 1.1 * max(r["high"] for r in rows))
+    lows, highs = zip(*(row["ratio"].ends for row in rows), strict=True)
+    ticks = log_ticks(0.9 * min(lows), 1.1 * max(highs))
     axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
     axes.minorticks_off()
     figure.legend(loc="outside lower center", ncol=3)
@@ -120,7 +120,7 @@ def _beside(comparison: str) -> RowByRow:
         "less-is-more",
         {"comparison": comparison},
         paper={"paper": "ratio"},
-        measured={"measured": "ratio", "low": "low", "high": "high"},
+        measured={"measured": "ratio"},
     )
 
 

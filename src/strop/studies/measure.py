@@ -60,7 +60,7 @@ POINT_COLUMNS = (
 )
 MEASURED_COLUMNS = (
     Column("outputs", "n"),
-    Column("perplexity", ends=("low", "high"), mark="mark"),
+    Column("perplexity", mark="mark"),
     Column("entropy", unit="nats", digits=3),
     Column("guard", help="On which side of the entropy guard it lies."),
 )

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
+from strop.stats.interval import Interval
 
 if TYPE_CHECKING:
     from strop.progress import Progress
@@ -36,6 +37,7 @@ __all__ = [
     "reproduce",
     "table",
     "tables",
+    "with_interval",
 ]
 
 FOLDER = ROOT / "paper"
@@ -110,6 +112,15 @@ class PaperTable(BaseModel):
                 expected="values of " + ", ".join(self.columns),
             )
         return found[0][column]
+
+
+def with_interval(
+    row: Mapping[str, Any], name: str = "difference", ends: str = ""
+) -> dict[str, Any]:
+    """A row whose number and its printed ends are one: `low` and `high`, after `ends`."""
+    low, high = f"{ends}low", f"{ends}high"
+    rest = {key: value for key, value in row.items() if key not in (low, high)}
+    return {**rest, name: Interval(row[name], row[low], row[high], how="the paper")}
 
 
 def ids() -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from strop.metrics.heldout import HeldOutRows
     from strop.metrics.measured import Measured
     from strop.metrics.posterior import Losses
-    from strop.stats.paired import Mean, Resampled
+    from strop.stats.paired import Resampled
 
 __all__ = ["STUDY", "short_names"]
 
@@ -204,8 +204,8 @@ def _conclude(
                 "earlier": earlier,
                 "steps": count,
                 "estimator": estimator,
-                **_told(
-                    drawn.interval((later, count, estimator, 1.0), (earlier, count, estimator, 1.0))
+                "difference": drawn.interval(
+                    (later, count, estimator, 1.0), (earlier, count, estimator, 1.0)
                 ),
             }
             for earlier, later in combinations(names, 2)
@@ -235,15 +235,15 @@ def _losses(
         "temperatures": [
             {
                 "temperature": tau,
-                "loss": asdict(drawn.interval((*here, tau))),
-                "minus_one": _told(drawn.interval((*here, tau), (*here, 1.0))),
+                "loss": drawn.interval((*here, tau)),
+                "minus_one": drawn.interval((*here, tau), (*here, 1.0)),
                 "optimum_share": float(share),
             }
             for tau, share in zip(temperatures, shares, strict=True)
         ],
         "optimum": optimum,
         "optimum_at_edge": optimum in (min(temperatures), max(temperatures)),
-        "slope": _told(drawn.interval((*here, "slope"))),
+        "slope": drawn.interval((*here, "slope")),
         "variance_ratio": _ratio(columns, cell, 1.0, None),
         "contrast_variance_ratio": _ratio(columns, cell, sharpened, 1.0),
     }
@@ -258,10 +258,6 @@ def _ratio(
         for name in ("target", "masked")
     )
     return float(target.var() / masked.var()) if masked.var() > 0 else None
-
-
-def _told(interval: Mean) -> dict[str, Any]:
-    return {**asdict(interval), "excludes_zero": interval.excludes_zero}
 
 
 def _profile(
@@ -283,19 +279,17 @@ def _profile(
     return {
         "sequences": len(next(iter(columns.values()))),
         "levels": [
-            {"checkpoint": name, "visible": k / levels, "loss": asdict(drawn.interval((name, k)))}
+            {"checkpoint": name, "visible": k / levels, "loss": drawn.interval((name, k))}
             for name in names
             for k in range(levels)
         ],
-        "means": [
-            {"checkpoint": name, "loss": asdict(drawn.interval((name, "mean")))} for name in names
-        ],
+        "means": [{"checkpoint": name, "loss": drawn.interval((name, "mean"))} for name in names],
         "differences": [
             {
                 "later": later,
                 "earlier": earlier,
                 "visible": key if key == "mean" else key / levels,
-                **_told(drawn.interval((later, key), (earlier, key))),
+                "difference": drawn.interval((later, key), (earlier, key)),
             }
             for earlier, later in combinations(names, 2)
             for key in keys
@@ -324,10 +318,10 @@ def _flat(facts: Mapping[str, Any]) -> Table:
             "steps": row["steps"],
             "estimator": row["estimator"],
             "temperature": at["temperature"],
-            **{f"loss_{k}": v for k, v in at["loss"].items()},
-            **{f"minus_one_{k}": v for k, v in at["minus_one"].items()},
+            "loss": at["loss"],
+            "minus_one": at["minus_one"],
             "optimum_share": at["optimum_share"],
-            "slope_at_one": row["slope"]["mean"],
+            "slope_at_one": row["slope"],
         }
         for row in facts["losses"]
         for at in row["temperatures"]
@@ -344,38 +338,37 @@ def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
     )
     found = {"contrasts": Table(title, _contrast_columns(sharpened), _contrasts(facts, sharpened))}
     differences = [row for row in facts["differences"] if row["estimator"] == "masked"]
-    signed = Column("mean", "difference", digits=4, ends=("low", "high"), signed=True)
+    signed = Column("difference", digits=4, signed=True)
     if differences:
         columns = (Column("later"), Column("earlier", "minus"), Column("steps", "M"), signed)
         title = "Differences between checkpoints at tau = 1"
         found["differences"] = Table(title, columns, differences)
     profile = facts["profile"]
     if profile is not None:
-        rows = [{"what": one["checkpoint"], **one["loss"]} for one in profile["means"]]
+        rows = [{"what": one["checkpoint"], "mean": one["loss"]} for one in profile["means"]]
         rows += [
-            {**one, "what": f"{one['later']} minus {one['earlier']}"}
+            {"what": f"{one['later']} minus {one['earlier']}", "mean": one["difference"]}
             for one in profile["differences"]
             if one["visible"] == "mean"
         ]
         title = f"Mean of the loss profile at tau = 1, {profile['sequences']} sequences"
-        columns = (Column("what", "checkpoint"), Column("mean", digits=4, ends=("low", "high")))
+        columns = (Column("what", "checkpoint"), Column("mean", digits=4))
         found["profile"] = Table(title, columns, rows)
     return found
 
 
 def _contrast_columns(tau: float) -> tuple[Column, ...]:
-    ends = {name: (f"{name}_low", f"{name}_high") for name in (*ESTIMATORS, "slope")}
     minus = f"{tau:g} minus 1"
     return (
         Column("checkpoint"),
         Column("steps", "M"),
-        Column("loss", "loss at 1", digits=5),
-        Column("masked", minus, digits=3, ends=ends["masked"], signed=True),
-        Column("target", f"{minus}, one target", digits=3, ends=ends["target"], signed=True),
+        Column("loss", "loss at 1", digits=5, bare=True),
+        Column("masked", minus, digits=3, signed=True),
+        Column("target", f"{minus}, one target", digits=3, signed=True),
         Column(
             "optimum", "best tau", digits=None, help="The lowest mean on the grid.", mark="edge"
         ),
-        Column("slope", "slope at 1", digits=3, ends=ends["slope"], signed=True),
+        Column("slope", "slope at 1", digits=3, signed=True),
         Column("variance_ratio", "variance ratio", digits=2),
     )
 
@@ -391,19 +384,15 @@ def _contrasts(facts: Mapping[str, Any], tau: float) -> list[dict[str, Any]]:
                 "checkpoint": one["checkpoint"],
                 "steps": one["steps"],
                 "temperature": tau,
-                "loss": at[1.0]["loss"]["mean"],
+                "loss": at[1.0]["loss"],
                 "optimum": one["optimum"],
                 "edge": " (edge of the grid)" if one["optimum_at_edge"] else "",
                 "variance_ratio": one["variance_ratio"],
-                **_spread("slope", one["slope"]),
+                "slope": one["slope"],
             },
         )
-        row |= _spread(one["estimator"], at[tau]["minus_one"])
+        row[one["estimator"]] = at[tau]["minus_one"]
     return list(rows.values())
-
-
-def _spread(name: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: found["mean"], f"{name}_low": found["low"], f"{name}_high": found["high"]}
 
 
 # ---------------------------------------------------------------- the figure
@@ -463,21 +452,21 @@ def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> N
         ]
         x = [k + aside + 0.2 * shift for k in range(len(found))]
         look: dict[str, Any] = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
-        axes.errorbar(x, [p["mean"] for p in found], errors(found, "mean"), ls="none", **look)
+        axes.errorbar(x, [one.value for one in found], errors(found), ls="none", **look)
 
 
 def _grid(axes: Axes, result: Result, name: str, colour: str) -> None:
     for row in _rows(result, name, "masked"):
         grid = sorted(row["temperatures"], key=lambda at: at["temperature"])
-        x, y = [at["temperature"] for at in grid], [at["minus_one"]["mean"] for at in grid]
+        x, y = [at["temperature"] for at in grid], [at["minus_one"].value for at in grid]
         axes.plot(x, y, color=colour, lw=0.9, marker="o", ms=2)
 
 
 def _levels(axes: Axes, profile: Mapping[str, Any], name: str, colour: str) -> None:
     levels = [one for one in profile["levels"] if one["checkpoint"] == name]
     a = [one["visible"] for one in levels]
-    axes.plot(a, [one["loss"]["mean"] for one in levels], color=colour, lw=1.2)
-    low, high = ([one["loss"][end] for one in levels] for end in ("low", "high"))
+    axes.plot(a, [one["loss"].value for one in levels], color=colour, lw=1.2)
+    low, high = zip(*(one["loss"].ends for one in levels), strict=True)
     axes.fill_between(a, low, high, color=colour, alpha=0.2, lw=0)
 
 
@@ -506,15 +495,13 @@ def _beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Fig
         ]
         if pair[0] is None or pair[1] is None:
             continue
-        ratio = perplexity_ratio(pair[0], pair[1])
-        ends = {"ratio": ratio.value, "ratio_low": ratio.low, "ratio_high": ratio.high}
-        rows.append({**row, **ends})
+        rows.append({**row, "ratio": perplexity_ratio(pair[0], pair[1])})
     columns = (
         Column("checkpoint"),
         Column("steps", "M"),
         Column("temperature", "tau", digits=None),
-        Column("masked", "loss against tau 1", digits=3, ends=("masked_low", "masked_high")),
-        Column("ratio", "perplexity ratio", digits=3, ends=("ratio_low", "ratio_high")),
+        Column("masked", "loss against tau 1", digits=3),
+        Column("ratio", "perplexity ratio", digits=3),
     )
     table = Table("Worse predictor, better generator", columns, rows)
     return table, _scatter(rows) if rows else None
@@ -532,10 +519,10 @@ def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for colour, name in zip(PALETTE * len(names), names, strict=False):
         mine = [row for row in rows if row["checkpoint"] == name]
         axes.errorbar(
-            [row["masked"] for row in mine],
-            [row["ratio"] for row in mine],
-            errors(mine, "ratio", "ratio_low", "ratio_high"),
-            errors(mine, "masked", "masked_low", "masked_high"),
+            [row["masked"].value for row in mine],
+            [row["ratio"].value for row in mine],
+            errors([row["ratio"] for row in mine]),
+            errors([row["masked"] for row in mine]),
             fmt="o",
             ms=4,
             lw=0.8,
@@ -543,7 +530,7 @@ def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
             label=name,
         )
         for row in mine:
-            place = (row["masked_low"], row["ratio"])
+            place = (row["masked"].ends[0], row["ratio"].value)
             look: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 6.5, "color": colour}
             text = f"M {row['steps']:,}"
             axes.annotate(text, place, (-4, 0), textcoords="offset points", **look)
@@ -572,8 +559,6 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
             "estimator": words,
             "paper": printed.get((role[row["checkpoint"]], row["steps"]), {}).get("difference"),
             "measured": row[name],
-            "low": row[f"{name}_low"],
-            "high": row[f"{name}_high"],
         }
         for row in result.more["contrasts"].rows
         for name, words in ESTIMATORS.items()
@@ -600,9 +585,7 @@ def _difference(
         "steps": row["steps"],
         "estimator": estimator,
         "paper": said[0]["difference"] if said else None,
-        "measured": row["mean"],
-        "low": row["low"],
-        "high": row["high"],
+        "measured": row["difference"],
     }
 
 

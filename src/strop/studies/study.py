@@ -22,6 +22,7 @@ from strop.engine.hire import keeping
 from strop.errors import UserError, unknown_name, whole_number
 from strop.progress import Progress
 from strop.registry import Registry
+from strop.stats.interval import plain, revived
 from strop.table import Table
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Result:
         """For JSON."""
         return {
             "asked": dict(self.asked),
-            **self.facts,
+            **plain(self.facts),
             **self.table.document(),
             "tables": {name: table.document() for name, table in self.more.items()},
             "notes": list(self.notes),
@@ -202,7 +203,7 @@ class Result:
             asked=document["asked"],
             table=Table.read(document),
             more={name: Table.read(one) for name, one in document["tables"].items()},
-            facts={k: v for k, v in document.items() if k not in known},
+            facts={k: revived(v) for k, v in document.items() if k not in known},
             notes=tuple(document["notes"]),
             missing=document["missing"],
         )

@@ -52,7 +52,7 @@ COLUMNS = (
     Column("model"),
     Column("filter"),
     Column("temperature", digits=None),
-    Column("accuracy", percent=True, digits=3, ends=("low", "high")),
+    Column("accuracy", percent=True, digits=3),
     Column("error", "SE over seeds", percent=True, digits=3),
     Column("right", digits=4, help="Problems, per seed."),
     Column("problems", "of"),
@@ -107,9 +107,7 @@ def _rows(task: str, setting: Setting, filters: Sequence[str]) -> list[dict[str,
                 "model": setting.label,
                 "filter": name,
                 "temperature": setting.temperature,
-                "accuracy": accuracy.mean,
-                "low": accuracy.low,
-                "high": accuracy.high,
+                "accuracy": accuracy,
                 "error": setting.standard_error(name),
                 "by_seed": setting.by_seed(name).tolist(),
                 "right": round(right) if len(setting.seeds) == 1 else right,
@@ -120,6 +118,10 @@ def _rows(task: str, setting: Setting, filters: Sequence[str]) -> list[dict[str,
     return rows
 
 
+def _accuracy(row: Mapping[str, Any]) -> float:
+    return row["accuracy"].value
+
+
 def _answer(rows: Sequence[Mapping[str, Any]], first: Mapping[str, str]) -> list[str]:
     """For every model at every task, where it is best and how it ends."""
     told = []
@@ -128,10 +130,10 @@ def _answer(rows: Sequence[Mapping[str, Any]], first: Mapping[str, str]) -> list
             r for r in rows if (r["task"], r["model"], r["filter"]) == (task, model, first[task])
         ]
         mine.sort(key=lambda row: row["temperature"])
-        best, hottest = max(mine, key=lambda row: row["accuracy"]), mine[-1]
+        best, hottest = max(mine, key=_accuracy), mine[-1]
         told.append(
             f"{TITLES.get(task, task)}, {model}: best at temperature {best['temperature']:g} "
-            f"({best['accuracy']:.1%}); {hottest['accuracy']:.1%} at {hottest['temperature']:g}"
+            f"({_accuracy(best):.1%}); {_accuracy(hottest):.1%} at {hottest['temperature']:g}"
         )
     return told
 
@@ -162,7 +164,7 @@ def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for model in models:
             mine = [r for r in rows if (r["task"], r["model"]) == (task, model)]
             mine.sort(key=lambda row: row["temperature"])
-            levels = [100 * r["accuracy"] for r in mine]
+            levels = [100 * _accuracy(r) for r in mine]
             bars = [100 * (r["error"] or 0) for r in mine]
             look: dict[str, Any] = {**looks[model], "ms": 3.5, "lw": 1.2, "capsize": 2}
             axes.errorbar([r["temperature"] for r in mine], levels, bars, label=model, **look)
@@ -196,9 +198,8 @@ def _beside(name: str) -> Any:
         ]
         for row in measured:
             told = {"filter": row["filter"], "paper": printed.get(_key(row))}
-            numbers = {"measured": row["accuracy"], "low": row["low"], "high": row["high"]}
-            percent = {key: 100 * value for key, value in numbers.items()}
-            rows.append({**{key: row[key] for key in KEYS}, **told, **percent})
+            percent = row["accuracy"].mapped(lambda share: 100 * share)
+            rows.append({**{key: row[key] for key in KEYS}, **told, "measured": percent})
         keys = (Column("task"), Column("model"), Column("temperature", digits=None))
         return beside("accuracy, %", (*keys, Column("filter")), rows)
 
@@ -210,7 +211,7 @@ def _measured(result: Result, roles: Mapping[str, str]) -> list[dict[str, Any]]:
     rows = [{**row, "model": roles.get(row["source"], row["model"])} for row in result.table.rows]
     greedy = [r for r in rows if (r["task"], r["temperature"]) == ("humaneval", 0)]
     if {row["model"] for row in greedy} == set(CAUSAL):
-        greedy.sort(key=lambda row: row["accuracy"])
+        greedy.sort(key=_accuracy)
         rows += [{**greedy[0], "model": LOWEST}, {**greedy[-1], "model": HIGHEST}]
     return rows
 

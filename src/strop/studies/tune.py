@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import Statistic
 from strop.studies import parameters
 from strop.studies.audit import write_selection
 from strop.studies.goals import Goal, Reader, limit
@@ -29,7 +32,7 @@ from strop.studies.tune_figure import draw as draw_figure
 from strop.studies.tune_result import Gain, as_result, as_yaml, selected
 from strop.studies.tuned import BUDGET, FOLDER, USUAL, Bench, Search, Tuned, side_space, tuned
 from strop.tasks import TASKS
-from strop.tuning.race import Bounds, Rules, bounds
+from strop.tuning.race import Rules
 from strop.tuning.space import parse
 from strop.version import __version__
 
@@ -295,30 +298,30 @@ def _gain(
     plain, mine = (reader.statistic(goal, cell, n, start) for cell in cells)
     limits = []
     for one in chosen.limits:
-        found = bounds(reader.statistic(Goal.of(one.name), cells[1], n, start), LEVEL)
+        found = jackknife(reader.statistic(Goal.of(one.name), cells[1], n, start), LEVEL)
         limits.append((str(one), found, one.side_of(found)))
     gain = None
     if cells[0].id != cells[1].id:
-        gain = bounds(plain, LEVEL, mine, log=True) if goal.log else bounds(mine, LEVEL, plain)
+        gain = (
+            jackknife(plain, LEVEL, mine, log=True) if goal.log else jackknife(mine, LEVEL, plain)
+        )
     calls = reader.statistic(Goal.of("calls"), cells[1], n, start).value
     return Gain(
         words,
         chosen,
         n - start,
-        _raised(bounds(mine, LEVEL, log=goal.log), goal.log),
-        _raised(bounds(plain, LEVEL, log=goal.log), goal.log),
-        None if gain is None else _raised(gain, goal.log),
+        _value(mine, goal),
+        _value(plain, goal),
+        gain.exp() if gain is not None and goal.log else gain,
         tuple(limits),
         goal.log,
         calls,
     )
 
 
-def _raised(found: Bounds, log: bool) -> Bounds:
-    """What was compared by logarithms, as it is."""
-    if not log:
-        return found
-    return Bounds(*(math.exp(min(end, 700.0)) for end in (found.value, found.low, found.high)))
+def _value(found: Statistic, goal: Goal) -> Interval:
+    """With the interval of its logarithm, where that is what is compared."""
+    return jackknife(found, LEVEL, log=True).exp() if goal.log else jackknife(found, LEVEL)
 
 
 # ---------------------------------------------------------------- writing it

@@ -25,14 +25,14 @@ def draw(result: Result) -> Figure:
         mine = [row for row in rows if row["budget"] == budget]
         for panel, name in zip(axes, names, strict=False):
             for row in mine:
-                value = _fields(row).get(name)
-                if value is None or row["objective"] is None:
+                value, level = _fields(row).get(name), row["objective"].value
+                if value is None:
                     continue
                 stopped = row["state"].startswith("over")
                 look: dict[str, Any] = {"color": GREY if stopped else colour, "alpha": 0.8}
-                panel.scatter([value], [row["objective"]], s=2 + row["outputs"] / 3, lw=0, **look)
+                panel.scatter([value], [level], s=2 + row["outputs"] / 3, lw=0, **look)
                 if row["state"].startswith("leads"):
-                    panel.scatter([value], [row["objective"]], s=90, fc="none", ec=colour, lw=1)
+                    panel.scatter([value], [level], s=90, fc="none", ec=colour, lw=1)
             panel.set(xlabel=name)
         path = [(n, value) for n, value in result.facts["paths"][budget] if value is not None]
         if path:

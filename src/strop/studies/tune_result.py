@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.stats.interval import Interval
 from strop.studies.goals import Goal
 from strop.studies.measure import standard
 from strop.studies.study import Ask, Result
 from strop.studies.tuned import Tuned
 from strop.table import Column, Table
-from strop.tuning.race import Bounds
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -32,13 +31,13 @@ class Gain:
     """In words: `M = 16`, or `16 calls`."""
     chosen: Tuned
     outputs: int
-    fresh: Bounds
+    fresh: Interval
     """The choice's objective."""
-    plain: Bounds
+    plain: Interval
     """That of the standard sampler."""
-    gain: Bounds | None
+    gain: Interval | None
     """Of ratios: standard over choice; else choice minus standard. None: they are the same."""
-    limits: tuple[tuple[str, Bounds, bool | None], ...]
+    limits: tuple[tuple[str, Interval, bool | None], ...]
     """Every limit on the fresh outputs: its words, the value, whether it holds for sure."""
     ratio: bool
     calls: float
@@ -47,7 +46,7 @@ class Gain:
     def shown(self) -> bool:
         """Whether the interval excludes that nothing was gained."""
         none = 1.0 if self.ratio else 0.0
-        return self.gain is not None and not self.gain.low <= none <= self.gain.high
+        return self.gain is not None and self.gain.excludes(none)
 
     @property
     def recommended(self) -> bool:
@@ -63,7 +62,7 @@ class Gain:
             if not holds
         ]
         told = [f"{one}: no recommendation" for one in told[:1]] + told[1:]
-        if self.gain is not None and not math.isfinite(self.gain.high - self.gain.low):
+        if self.gain is not None and not self.gain.bounded:
             told.append("too few outputs for an interval of the gain")
         elif self.gain is not None and not self.shown:
             told.append("the interval includes no gain")
@@ -78,14 +77,10 @@ class Gain:
             "steps": spec.steps,
             "point": _setting(spec, self.chosen),
             "sampler": spec.model_dump(mode="json"),
-            "objective": self.fresh.value,
-            "low": _finite(self.fresh.low),
-            "high": _finite(self.fresh.high),
-            "standard": self.plain.value,
-            "gain": None if gain is None else gain.value,
-            "gain_low": None if gain is None else _finite(gain.low),
-            "gain_high": None if gain is None else _finite(gain.high),
-            "limits": {words: _ends(found) | {"holds": h} for words, found, h in self.limits},
+            "objective": self.fresh,
+            "standard": self.plain,
+            "gain": gain,
+            "limits": {words: {"found": found, "holds": h} for words, found, h in self.limits},
             "held": all(holds for _, _, holds in self.limits),
             "outputs": self.outputs,
             "calls": self.calls,
@@ -102,9 +97,9 @@ class Gain:
         if self.gain is None:
             words += ", the standard sampler itself"
         elif self.ratio:
-            words += f", {_told(self.gain)} times less {goal.heading} than {plain}"
+            words += f", {self.gain:.3g} times less {goal.heading} than {plain}"
         else:
-            words += f", {goal.heading} {_told(self.gain, '+')} against {plain}"
+            words += f", {goal.heading} {self.gain:+.3g} against {plain}"
         words += f" on {self.outputs} fresh outputs"
         words += f"; searched with {self.chosen.spent} outputs of {len(self.chosen.tried)} settings"
         told = self.mind()
@@ -115,13 +110,13 @@ def as_result(ask: Ask, model: Model, guard: Guard, goal: Goal, gains: Sequence[
     """As typed tables and facts."""
     plain = str(standard(model.spec.family))
     over = "gain" if goal.log else "difference"
-    value = Column("objective", goal.heading, ends=("low", "high"))
+    value = Column("objective", goal.heading)
     columns = (
         Column("budget"),
         Column("point", "setting"),
         value,
-        Column("standard", f"of {plain}"),
-        Column("gain", over, digits=3, ends=("gain_low", "gain_high"), signed=not goal.log),
+        Column("standard", f"of {plain}", bare=True),
+        Column("gain", over, digits=3, signed=not goal.log),
         Column("held", "limits hold"),
         Column("calls", "network calls", digits=3),
         Column("spent", "outputs searched"),
@@ -170,9 +165,7 @@ def _tried(gain: Gain) -> list[dict[str, Any]]:
             "point": _setting(one.sampler, gain.chosen),
             "sampler": one.sampler.model_dump(mode="json"),
             "outputs": one.outputs,
-            "objective": one.objective.value,
-            "low": _finite(one.objective.low),
-            "high": _finite(one.objective.high),
+            "objective": one.objective,
             "limits": "; ".join(
                 f"{name.partition('=')[0].rstrip('<>')} {found.value:.3f}"
                 for name, found in zip(names, one.limits, strict=True)
@@ -202,24 +195,10 @@ def selected(one: Tuned) -> dict[str, Any]:
     return {"sha256": hashlib.sha256(text.encode()).hexdigest(), **document}
 
 
-def _ends(found: Bounds) -> dict[str, Any]:
-    return {"value": found.value, "low": _finite(found.low), "high": _finite(found.high)}
-
-
-def _finite(end: float) -> float | None:
-    return end if math.isfinite(end) else None
-
-
 def _setting(spec: SamplerSpec, chosen: Tuned) -> str:
     """A setting in words, with its steps where these were searched too."""
     several = len({one.sampler.steps for one in chosen.tried}) > 1
     return str(OperatingPoint.of(spec)) + (f", {spec.steps} steps" if several else "")
-
-
-def _told(found: Bounds, sign: str = "") -> str:
-    if not math.isfinite(found.high - found.low):
-        return f"{found.value:{sign}.3g}"
-    return f"{found.value:{sign}.3g} [{found.low:{sign}.3g}, {found.high:{sign}.3g}]"
 
 
 def as_yaml(gains: Sequence[Gain]) -> bytes:

@@ -10,11 +10,10 @@ of many noisy numbers looks better than it is.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,9 +21,11 @@ from strop.errors import UserError
 from strop.metrics.metric import ENTROPY
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import GeneratorSpec, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
 from strop.studies.goals import Goal, Reader, limit
 from strop.studies.measure import fitting
-from strop.tuning.race import Arm, Bounds, Drawn, Limit, Race, Rules, bounds
+from strop.tuning.race import Arm, Drawn, Limit, Race, Rules
 from strop.tuning.space import Axis, Space
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class Tried:
 
     sampler: SamplerSpec
     outputs: int
-    objective: Bounds
-    limits: tuple[Bounds, ...]
+    objective: Interval
+    limits: tuple[Interval, ...]
     state: str
     """`leads`, `worse`, `over` or `too near the limit`, `in doubt` when the outputs ran out."""
     why: str = ""
@@ -224,7 +225,6 @@ def tuned(
     any, temperature and precision. `search` says what is sought; by default the lowest perplexity
     above the entropy guard. `guard` is that of the generator's length unless another is given.
     """
-    from dataclasses import replace
 
     from strop.tuning.propose import search as run_search
 
@@ -302,10 +302,9 @@ def _order(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> tuple[int, float]:
 
 def _tried(arm: Arm[SamplerSpec], race: Race[SamplerSpec]) -> Tried:
     level = race.rules.level
-    limits = tuple(bounds(one, level) for one in arm.drawn.limits)
-    found = race.bounds(arm)
-    ends = [math.exp(end) if race.rules.log else end for end in (found.low, found.high)]
-    objective = Bounds(arm.value, ends[0], ends[1])
+    limits = tuple(jackknife(one, level) for one in arm.drawn.limits)
+    found = race.interval(arm)
+    objective = replace(found.exp(), value=arm.value) if race.rules.log else found
     return Tried(arm.candidate, arm.n, objective, limits, arm.state, arm.why)
 
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
 from strop.studies import parameters
 from strop.studies.goals import Goal, Reader
 from strop.studies.measure import load
 from strop.studies.study import Ask, Parameter, Result, Sources, Study
 from strop.studies.tuned import Bench, Search, Tuned, plain_generator, side_space, tuned
 from strop.table import Column, Table
-from strop.tuning.race import Bounds, Rules, bounds
+from strop.tuning.race import Rules
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +133,7 @@ def _compared(
     specs = list(dict.fromkeys(s for one in sides for s in (one.published, one.chosen.sampler)))
     cells = dict(zip(specs, bench.cells([(spec, n) for spec in specs]), strict=True))
     level = {spec: reader.statistic(goal, cells[spec], n) for spec in specs}
-    spread = {spec: bounds(reader.statistic(entropy, cells[spec], n), LEVEL) for spec in specs}
+    spread = {spec: jackknife(reader.statistic(entropy, cells[spec], n), LEVEL) for spec in specs}
     base = next(one for one in sides if one.method.name == PLAIN)
     rows = []
     for one in sides:
@@ -139,8 +141,8 @@ def _compared(
         own = (("published", one.published, base.published),)
         own += (("tuned", one.chosen.sampler, base.chosen.sampler),)
         for name, mine, plain in own:
-            ratio = bounds(level[plain], LEVEL, level[mine], log=True)
-            holds = guard.threshold is None or spread[mine].low >= guard.threshold
+            ratio = jackknife(level[plain], LEVEL, level[mine], log=True)
+            holds = guard.threshold is None or spread[mine].ends[0] >= guard.threshold
             row |= {
                 f"{name}_point": str(OperatingPoint.of(mine)),
                 f"{name}_sampler": mine.model_dump(mode="json"),
@@ -148,7 +150,7 @@ def _compared(
                 f"{name}_entropy": spread[mine].value,
                 f"{name}_holds": holds,
                 f"{name}_mark": "" if holds else "‡",
-                **_gain(name, ratio, mine == plain),
+                f"{name}_gain": None if mine == plain else _times(ratio),
             }
         row |= {"spent": one.chosen.spent, "settings": len(one.chosen.tried)}
         row["edges"] = "; ".join(one.chosen.edges)
@@ -157,32 +159,25 @@ def _compared(
     return rows
 
 
-def _gain(name: str, ratio: Bounds, same: bool) -> dict[str, Any]:
-    keys = (f"{name}_gain", f"{name}_low", f"{name}_high")
-    if same:
-        return dict.fromkeys(keys)
-    ends = (ratio.value, ratio.low, ratio.high)
-    return {
-        key: math.exp(end) if math.isfinite(end) else None
-        for key, end in zip(keys, ends, strict=True)
-    }
+def _times(ratio: Interval) -> Interval | None:
+    """A ratio from its logarithm; None where that is none."""
+    return ratio.exp() if math.isfinite(ratio.value) else None
 
 
 def _survives(row: dict[str, Any]) -> str | None:
     """In words: what became of a gain that the method had as published."""
-    if row["tuned_gain"] is None:
+    gain, before = row["tuned_gain"], row["published_gain"]
+    if gain is None:
         return None
     if not row["tuned_holds"]:
         return "not above the guard"
-    low, high = row["tuned_low"], row["tuned_high"]
-    if low is None or high is None or low <= 1 <= high:
+    if not gain.excludes(1):
         return "cannot be told from none"
-    if high < 1:
+    if gain.below(1):
         return "none: it is worse"
-    before = row["published_gain"]
-    if before is None or before <= 1:
+    if before is None or before.value <= 1:
         return "a gain that it had not as published"
-    return f"{math.log(row['tuned_gain']) / math.log(before):.0%}"
+    return f"{math.log(gain.value) / math.log(before.value):.0%}"
 
 
 def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
@@ -191,13 +186,11 @@ def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
         Column("method"),
         Column("published", mark="published_mark", help="Perplexity as published."),
         Column("published_entropy", "entropy", digits=3),
-        Column(
-            "published_gain", "over ancestral", ends=("published_low", "published_high"), digits=3
-        ),
+        Column("published_gain", "over ancestral", digits=3),
         Column("tuned_point", "tuned"),
         Column("tuned", "perplexity", mark="tuned_mark"),
         Column("tuned_entropy", "entropy, tuned", digits=3),
-        Column("tuned_gain", "over tuned ancestral", ends=("tuned_low", "tuned_high"), digits=3),
+        Column("tuned_gain", "over tuned ancestral", digits=3),
         Column("survives", "of the gain is left"),
     )
     table = Table(
@@ -218,7 +211,7 @@ def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import BLUE, GREY, ORANGE, panels, tidy
+    from strop.figures import BLUE, GREY, ORANGE, errors, panels, tidy
 
     rows = list(result.table.rows)
     names = list(dict.fromkeys(row["method"] for row in rows))
@@ -226,12 +219,12 @@ def _draw(result: Result) -> Figure:
     axes.axvline(1, color=GREY, lw=0.8)
     for place, row in enumerate(reversed(rows)):
         for shift, name, colour in ((0.15, "published", GREY), (-0.15, "tuned", BLUE)):
-            value = row[f"{name}_gain"]
-            if value is None or row[f"{name}_low"] is None:
+            gain = row[f"{name}_gain"]
+            if gain is None or not gain.bounded:
                 continue
-            ends = [[value - row[f"{name}_low"]], [row[f"{name}_high"] - value]]
+            ends = errors([gain])
             look = colour if row[f"{name}_holds"] else ORANGE
-            axes.errorbar([value], [place + shift], xerr=ends, fmt="o", ms=3, color=look, lw=1)
+            axes.errorbar([gain.value], [place + shift], xerr=ends, fmt="o", ms=3, color=look, lw=1)
     told = [f"{row['method']}, M={row['steps']}" for row in reversed(rows)]
     axes.set_yticks(
         range(len(rows)), told if len(names) < len(rows) else [t.split(",")[0] for t in told]

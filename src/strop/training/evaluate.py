@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,13 @@ from torch import Tensor
 
 from strop.denoisers.tokenizer import TextCodec
 from strop.rng import derive_seed
+from strop.stats.interval import Interval
+from strop.stats.resample import bootstrap, mean
 from strop.training.objective import Noise
 from strop.training.responses import row_noise
 from strop.training.shards import Rows
 
 __all__ = ["HeldOutLoss", "held_out_losses", "summary"]
-
-RESAMPLES = 2_000
-LARGEST_PPL = 700.0  # exp() of more overflows
 
 
 @dataclass(frozen=True)
@@ -29,24 +27,20 @@ class HeldOutLoss:
     """Nats per token with a 95% interval from resampled rows, and what follows from it.
 
     Rows of one document are resampled apart, so the interval says how much another draw of rows
-    would change the number, not another set of books.
+    would change the number, not another set of books. A loss that is not finite has no ends.
     """
 
     form: str
     """`any-order` (unbiased for the bound), `public` (clipped), or `causal` (exact)."""
     rows: int
-    nats_per_token: float
-    low: float
-    high: float
-    perplexity: float
+    nats_per_token: Interval
+    perplexity: Interval
     """exp of it: an upper bound for the diffusion forms."""
-    perplexity_low: float
-    perplexity_high: float
     nats_per_character: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+        """Its numbers by name."""
+        return dict(vars(self))
 
 
 @torch.no_grad()
@@ -87,23 +81,11 @@ def summary(
     losses: NDArray[np.float64], rows: Rows, form: str, codec: TextCodec | None = None
 ) -> HeldOutLoss:
     """Mean, interval, perplexity, and nats per character where a tokenizer is given."""
-    n = len(losses)
-    generator = np.random.default_rng(derive_seed(0, "bootstrap"))
-    means = [losses[generator.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
-    mean, (low, high) = float(losses.mean()), np.quantile(means, [0.025, 0.975])
+    n, value = len(losses), float(losses.mean())
+    found = bootstrap(mean(losses), seed=derive_seed(0, "bootstrap")) or Interval(value, n=n)
     per_character = None
     if codec is not None and rows.response is None:
         numbers = np.linspace(0, len(rows) - 1, n).round().astype(np.int64)
         characters = sum(len(codec.decode(row)) for row in rows[numbers])
-        per_character = mean * n * rows.length / characters
-    return HeldOutLoss(
-        form=form,
-        rows=n,
-        nats_per_token=mean,
-        low=float(low),
-        high=float(high),
-        perplexity=math.exp(min(mean, LARGEST_PPL)),
-        perplexity_low=math.exp(min(low, LARGEST_PPL)),
-        perplexity_high=math.exp(min(high, LARGEST_PPL)),
-        nats_per_character=per_character,
-    )
+        per_character = value * n * rows.length / characters
+    return HeldOutLoss(form, n, found, found.exp(), per_character)

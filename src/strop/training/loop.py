@@ -360,9 +360,10 @@ class Session:
         told = summary(losses, self.corpus.held_out, self.form, self.codec)
         if self.first:
             self.run.measure({"kind": "held_out", "step": self.state.step, **told.as_dict()})
+        loss = told.nats_per_token
         self.progress.say(
-            f"step {self.state.step}: held out {told.nats_per_token:.4f} nats per token "
-            f"[{told.low:.4f}, {told.high:.4f}], perplexity {told.perplexity:.1f}"
+            f"step {self.state.step}: held out {loss.value:.4f} nats per token "
+            f"{loss.span('.4f')}, perplexity {told.perplexity.value:.1f}"
         )
         return told
 

@@ -46,7 +46,7 @@ class Packed:
     @property
     def change(self) -> float:
         """Of the held-out loss, in nats per token, on the same rows under the same noise."""
-        return self.after.nats_per_token - self.before.nats_per_token
+        return self.after.nats_per_token.value - self.before.nats_per_token.value
 
 
 def pack(

@@ -28,8 +28,9 @@ def plot_losses(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
     )
     if held:
         steps = [entry["step"] for entry in held]
-        axes.plot(steps, [e["nats_per_token"] for e in held], "o-", markersize=3, label="held out")
-        axes.fill_between(steps, [e["low"] for e in held], [e["high"] for e in held], alpha=0.2)
+        losses = [entry["nats_per_token"] for entry in held]
+        axes.plot(steps, [one.value for one in losses], "o-", markersize=3, label="held out")
+        axes.fill_between(steps, [e.low for e in losses], [e.high for e in losses], alpha=0.2)
     axes.set(xlabel="step", ylabel="nats per token", title=title)
     axes.legend()
     buffer = io.BytesIO()

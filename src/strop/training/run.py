@@ -25,6 +25,7 @@ import torch
 
 from strop.disk import LOCK, TEMPORARY, disk, locked, reading, replacing, sync_folder, write
 from strop.errors import UserError
+from strop.stats.interval import plain, revived
 from strop.training.spec import TrainSpec
 from strop.version import __version__
 
@@ -147,7 +148,7 @@ class TrainingRun:
         found = []
         for line in path.read_bytes().splitlines():
             try:
-                found.append(json.loads(line))
+                found.append(revived(json.loads(line)))
             except ValueError:
                 break  # a crash while writing: what follows is written again
             if not (isinstance(found[-1], dict) and {"kind", "step"} <= found[-1].keys()):
@@ -167,11 +168,11 @@ class TrainingRun:
     def result(self) -> dict[str, Any] | None:
         """The final numbers, if the run has ended."""
         path = self.path / RESULT
-        return _read(path) if path.is_file() else None
+        return revived(_read(path)) if path.is_file() else None
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the final numbers."""
-        write(self.path / RESULT, _json(result))
+        write(self.path / RESULT, _json(plain(result)))
 
     def checkpoints(self) -> dict[int, Path]:
         """Loadable checkpoints by step."""
@@ -317,4 +318,4 @@ def _json(document: Any) -> bytes:
 
 
 def _line(entry: dict[str, Any]) -> bytes:
-    return (json.dumps(entry, allow_nan=False) + "\n").encode()
+    return (json.dumps(plain(entry), allow_nan=False) + "\n").encode()

@@ -15,8 +15,7 @@ It ends when nobody is left beside the leader, when everybody has the most outpu
 budget is spent. What was decided follows from the outputs alone, so a search that is run again
 decides the same.
 
-Intervals are those of the jackknife with Student's t, which hold at eight outputs already, where
-resampling gives intervals that are too short.
+Intervals are those of the jackknife (`strop.stats.jackknife`), which hold at eight outputs already.
 """
 
 from __future__ import annotations
@@ -24,20 +23,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Generic, Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife, student
 from strop.stats.resample import Statistic
 
-__all__ = ["Arm", "Bounds", "Drawn", "Limit", "Measure", "Race", "Rules", "bounds"]
+__all__ = ["Arm", "Drawn", "Limit", "Measure", "Race", "Rules"]
 
 C = TypeVar("C")
 State = Literal["leads", "in doubt", "worse", "too near the limit", "over the limit"]
-CERTAIN = 32
-"""Outputs from which on values that are all the same are believed to be, unless they are exact."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +47,9 @@ class Limit:
         """How far a value is on the wrong side; negative inside."""
         return self.value - found if self.side == ">=" else found - self.value
 
-    def side_of(self, found: Bounds) -> bool | None:
+    def side_of(self, found: Interval) -> bool | None:
         """Whether a value is inside: for sure, surely not, or None."""
-        inside, outside = (found.low, found.high) if self.side == ">=" else (found.high, found.low)
+        inside, outside = found.ends if self.side == ">=" else reversed(found.ends)
         if self.excess(inside) <= 0:
             return True
         return False if self.excess(outside) > 0 else None
@@ -97,55 +92,6 @@ class Rules:
     def sign(self) -> int:
         """By which values are multiplied so that less is better."""
         return 1 if self.best == "min" else -1
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """A value and its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def bounds(
-    found: Statistic, level: float, minus: Statistic | None = None, *, log: bool = False
-) -> Bounds:
-    """A statistic's interval, or that of the paired difference of two on their common outputs.
-
-    With `log` of its logarithm, which is nearer to a mean where it is one's exponential.
-    """
-    n = len(found.columns) if minus is None else min(len(found.columns), len(minus.columns))
-    value, left = _left_out(found, n, log)
-    if minus is not None:
-        other, others = _left_out(minus, n, log)
-        value, left = value - other, left - others
-    if n < 2 or not math.isfinite(value) or not np.isfinite(left).all():
-        return Bounds(value, -math.inf, math.inf)
-    spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
-    exact = found.exact and (minus is None or minus.exact)
-    if spread <= 1e-12 * abs(value) and n < CERTAIN and not exact:
-        return Bounds(value, -math.inf, math.inf)
-    half = _quantile(level, n - 1) * spread
-    return Bounds(value, value - half, value + half)
-
-
-@lru_cache(maxsize=256)
-def _quantile(level: float, freedom: int) -> float:
-    """Student's t, from the part of scipy that loads at once."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + level) / 2))
-
-
-def _left_out(one: Statistic, n: int, log: bool) -> tuple[float, NDArray[np.float64]]:
-    """The value on the first n outputs, and without each of them in turn."""
-    columns = np.asarray(one.columns[:n], float)
-    total = columns.sum(0)
-    scale = np.log if log else np.asarray
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value, left = scale(one.finish(total)), scale(one.finish(total - columns))
-    return float(value), np.asarray(left, float)
 
 
 @dataclass
@@ -193,10 +139,10 @@ class Race(Generic[C]):
         sign = self.rules.sign
         return min((a for a in sure if a.n == most), key=lambda a: sign * a.value, default=None)
 
-    def bounds(self, arm: Arm[C], minus: Arm[C] | None = None) -> Bounds:
+    def interval(self, arm: Arm[C], minus: Arm[C] | None = None) -> Interval:
         """Of an objective, or of the difference of two; of logarithms, if the rules say so."""
         other = None if minus is None else minus.drawn.objective
-        return bounds(arm.drawn.objective, self.rules.level, other, log=self.rules.log)
+        return jackknife(arm.drawn.objective, self.rules.level, other, log=self.rules.log)
 
     def run(self, candidates: Iterable[C] = (), budget: int | None = None) -> None:
         """Let candidates join, and go on until nothing is in doubt or the budget is spent."""
@@ -254,8 +200,8 @@ class Race(Generic[C]):
             return "over the limit", self._broken(arm)
         if leader is not None:
             sign = self.rules.sign
-            found = self.bounds(arm, leader)
-            low = found.low if sign > 0 else -found.high
+            found = self.interval(arm, leader)
+            low = found.ends[0] if sign > 0 else -found.ends[1]
             unit = 1.0 if self.rules.log else abs(leader.value)
             if low > -self.rules.tolerance * unit:
                 return "worse", ""
@@ -267,21 +213,21 @@ class Race(Generic[C]):
 
     def _decidable(self, arm: Arm[C], limit: Limit, one: Statistic) -> bool:
         """Whether the most outputs could show that it holds, were it a standard error better."""
-        found = bounds(one, self.rules.level)
-        if not math.isfinite(found.high - found.low):
+        found = jackknife(one, self.rules.level)
+        if not found.bounded:
             return True
-        half = (found.high - found.low) / 2
-        better = half / _quantile(self.rules.level, arm.n - 1)
+        half = found.half
+        better = half / student(self.rules.level, arm.n - 1)
         return limit.excess(found.value) <= better - half * math.sqrt(arm.n / self.rules.most)
 
     def _holds(self, arm: Arm[C]) -> bool | None:
         """Whether it is inside all limits: for sure, surely not, or None."""
-        ends = [limit.side_of(bounds(one, self.rules.level)) for limit, one in self._limits(arm)]
+        ends = [limit.side_of(jackknife(one, self.rules.level)) for limit, one in self._limits(arm)]
         return False if False in ends else None if None in ends else True
 
     def _broken(self, arm: Arm[C]) -> str:
         sides = [
-            (limit, limit.side_of(bounds(one, self.rules.level)))
+            (limit, limit.side_of(jackknife(one, self.rules.level)))
             for limit, one in self._limits(arm)
         ]
         return ", ".join(str(limit) for limit, side in sides if side is False)
@@ -291,5 +237,5 @@ class Race(Generic[C]):
 
     def _promise(self, arm: Arm[C]) -> float:
         """The best that its objective may be."""
-        found = self.bounds(arm)
-        return found.low if self.rules.sign > 0 else -found.high
+        found = self.interval(arm)
+        return found.ends[0] if self.rules.sign > 0 else -found.ends[1]

@@ -58,7 +58,7 @@ def _print(result: dict[str, Any]) -> None:
             f"{row['n_groups_a']} of {row['n_groups_asked_a']}, "
             f"{row['n_groups_b']} of {row['n_groups_asked_b']}",
             f"{number(row['geq_a'])} → {number(row['geq_b'])}",
-            f"{row['geq_difference']:+.2f} {beside(row)}",
+            f"{row['geq_difference'].value:+.2f} {beside(row, 'geq_difference')}",
             f"{number(row['ged_a'])} → {number(row['ged_b'])}",
             "-" if row["ged_difference"] is None else f"{row['ged_difference']:+.2f}",
         ]

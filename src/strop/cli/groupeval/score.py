@@ -14,8 +14,9 @@ from strop.errors import UserError
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
+    from strop.stats.interval import Interval
 
-__all__ = ["JUDGED", "REPLICATES", "SEED", "beside", "number", "register", "span"]
+__all__ = ["JUDGED", "REPLICATES", "SEED", "beside", "number", "register"]
 
 JUDGED = "A run directory (RUN@SERIES if it has several series), or a .jsonl of judgments."
 REPLICATES = typer.Option(help="Draws of the Bayesian bootstrap.")
@@ -104,7 +105,7 @@ def _print(result: dict[str, Any]) -> None:
             [
                 name,
                 f"{cell['n_groups']} of {cell['n_groups_asked']}",
-                number(cell["geq"]),
+                _value(cell["geq"]),
                 beside(cell),
                 number(cell["ged"]),
                 *(number(cell.get(key)) for key in _COLUMNS),
@@ -126,18 +127,17 @@ def _print_conditional(told: dict[str, Any]) -> None:
         [
             name,
             f"{told['success'][side]:.1%}",
-            f"{number(told['cgeq'][side])} {span(told['cgeq_interval'][side])}",
-            f"{number(auroc)} {span(told['auroc_by_generator_interval'][side])}",
+            *(f"{_value(one)} {interval(one)}" for one in pair),
         ]
-        for side, (name, auroc) in enumerate(
-            zip(told["generators"], told["auroc_by_generator"], strict=True)
+        for side, (name, *pair) in enumerate(
+            zip(told["generators"], told["cgeq"], told["auroc_by_generator"], strict=True)
         )
     ]
     output.table(["generator", "success", "conditional GEQ", "AUROC"], rows)
     output.table(
         ["over both", "value", "95% interval", "prompts"],
         [
-            [name, number(told[key]), span(told[f"{key}_interval"]), str(told[count])]
+            [name, _value(told[key]), interval(told[key]), str(told[count])]
             for name, key, count in (
                 ("GEQ, second minus first", "cgeq_difference", "n_prompts"),
                 ("AUROC", "auroc", "n_prompts"),
@@ -162,8 +162,8 @@ _COLUMNS = {
 def _bounds(cell: dict[str, Any]) -> str:
     if cell["n_groups"] == cell["n_groups_asked"]:
         return "complete"
-    told = f"GEQ {span(cell['geq_bounds'])}"
-    return told if cell["ged_bounds"] is None else f"{told}, GED {span(cell['ged_bounds'])}"
+    told = f"GEQ {_range(cell['geq_bounds'])}"
+    return told if cell["ged_bounds"] is None else f"{told}, GED {_range(cell['ged_bounds'])}"
 
 
 def number(value: float | None) -> str:
@@ -171,12 +171,20 @@ def number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def beside(row: dict[str, Any]) -> str:
+def beside(row: dict[str, Any], key: str = "geq") -> str:
     """The interval of a GEQ or of a difference, with what must be minded about it."""
     told = row.get("geq_interval_mind")
-    return span(row["geq_interval"]) + (f" ({told})" if told else "")
+    return interval(row[key]) + (f" ({told})" if told else "")
 
 
-def span(pair: list[float] | None) -> str:
-    """An interval in two decimals."""
-    return "-" if pair is None else f"[{pair[0]:.2f}, {pair[1]:.2f}]"
+def interval(found: Interval | None) -> str:
+    """Its ends in two decimals, or a dash."""
+    return "-" if found is None else found.span(".2f")
+
+
+def _value(found: Interval | None) -> str:
+    return number(None if found is None else found.value)
+
+
+def _range(pair: list[float]) -> str:
+    return f"[{pair[0]:.2f}, {pair[1]:.2f}]"

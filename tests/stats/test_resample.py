@@ -1,0 +1,211 @@
+"""The bootstrap by outputs and by clusters, against enumeration and theory."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from strop.errors import UserError
+from strop.stats import resample
+from strop.stats.resample import (
+    COUNTS,
+    Statistic,
+    bootstrap,
+    clustered,
+    intervals,
+    mean,
+    of_replicates,
+    order_statistics,
+    ratio,
+    resampled_sums,
+    resamples,
+)
+
+# Three outputs have 27 resamples, all equally likely: the law of a replicate is known exactly.
+THREE = np.array([1.0, 2.0, 6.0])
+EVERY = np.array([np.mean(one) for one in product(THREE, repeat=3)])
+
+
+def _shares(values: np.ndarray) -> dict[float, float]:
+    names, counts = np.unique(np.round(values, 9), return_counts=True)
+    return dict(zip(names.tolist(), (counts / len(values)).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("at_once", [COUNTS, 0])
+def test_replicates_of_three_outputs_have_the_law_of_all_resamples(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways to draw: how often each output comes, and, of many outputs, which ones come.
+
+    A share of 6/27 of 40,000 has a standard error of .002; the bound is five of them.
+    """
+    monkeypatch.setattr(resample, "COUNTS", at_once)
+    columns = np.stack([THREE, np.ones(3)], 1)
+    sums = resampled_sums(columns, 40_000, seed=3)
+    assert sums.shape == (40_000, 2)
+    assert (sums[:, 1] == 3).all()  # n outputs in every resample
+    drawn, exact = _shares(sums[:, 0] / 3), _shares(EVERY)
+    assert drawn.keys() == exact.keys()
+    for value, share in exact.items():
+        assert drawn[value] == pytest.approx(share, abs=0.0105)
+
+
+def test_the_ends_are_the_quantiles_of_all_resamples() -> None:
+    """The lowest of 27 means has 1/27 = 3.7% of the mass: at 95% it is the end, and so above."""
+    found = bootstrap(mean(THREE), replicates=50_000, seed=1)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (3.0, 1.0, 6.0)
+    assert (found.level, found.n, found.how) == (0.95, 3, "bootstrap")
+    # Between 1/27 and 4/27 lies the second mean, (1 + 1 + 2) / 3.
+    inner = bootstrap(mean(THREE), replicates=50_000, seed=1, level=0.8)
+    assert inner is not None
+    assert inner.low == pytest.approx(np.quantile(EVERY, 0.1)) == pytest.approx(4 / 3)
+
+
+def test_counts_are_those_of_one_generator_whatever_else_is_drawn() -> None:
+    rows = resamples(5, 7, seed=11)
+    wanted = np.random.default_rng(11).multinomial(5, np.full(5, 0.2), size=7)
+    np.testing.assert_array_equal(rows, wanted)
+    np.testing.assert_array_equal(resampled_sums(np.eye(5), 7, 11), wanted)
+    # Streams of one seed are apart, and known.
+    apart = resampled_sums(np.eye(5), 7, 11, 1)
+    spawned = np.random.SeedSequence(11, spawn_key=(1,))
+    wanted = np.random.default_rng(spawned).multinomial(5, np.full(5, 0.2), size=7)
+    np.testing.assert_array_equal(apart, wanted)
+    assert (apart != rows).any()
+
+
+def test_clusters_of_one_are_the_bootstrap_by_outputs() -> None:
+    values = np.random.default_rng(0).normal(size=30)
+    names = np.random.default_rng(1).permutation(30)  # any names, in any order
+    alone = clustered(mean(values), names)
+    np.testing.assert_array_equal(alone.columns, mean(values).columns)
+    assert bootstrap(alone, seed=4, replicates=500) == bootstrap(
+        mean(values), seed=4, replicates=500
+    )
+
+
+def test_clusters_are_drawn_whole() -> None:
+    """Sums of three clusters of unequal sizes, and all 27 resamples of them."""
+    values, names = np.array([1.0, 5.0, 2.0, 4.0, 9.0, 3.0]), ["b", "a", "b", "c", "b", "a"]
+    grouped = clustered(mean(values), names)
+    assert grouped.columns.tolist() == [[12.0, 3.0], [8.0, 2.0], [4.0, 1.0]]
+    assert grouped.value == values.mean()
+    drawn = grouped.finish(resampled_sums(grouped.columns, 20_000, seed=2))
+    every = [
+        sum(one[0] for one in some) / sum(one[1] for one in some)
+        for some in product(grouped.columns.tolist(), repeat=3)
+    ]
+    assert set(_shares(drawn)) == set(_shares(np.array(every)))
+    found = bootstrap(grouped)
+    assert found is not None
+    assert found.n == 3
+
+
+def test_answers_that_go_together_make_the_interval_wider() -> None:
+    """40 clusters of 5 equal values hold what 40 outputs do: sqrt(5) times the width."""
+    level = np.random.default_rng(2).normal(size=40)
+    values, names = np.repeat(level, 5), np.repeat(np.arange(40), 5)
+    apart, together = bootstrap(mean(values)), bootstrap(clustered(mean(values), names))
+    assert apart is not None
+    assert together is not None
+    assert together == bootstrap(Statistic(5 * mean(level).columns, mean(level).finish))
+    assert together.half / apart.half == pytest.approx(5**0.5, rel=0.05)
+
+
+def test_order_statistics_are_exactly_mirrored() -> None:
+    values = np.random.default_rng(3).normal(size=999)
+    low, high = order_statistics(values, 0.96)
+    assert order_statistics(-values, 0.96) == (-high, -low)
+    ordered = np.sort(values)
+    assert (low, high) == (ordered[19], ordered[-20])  # floor(.02 * 999) left out at each end
+    assert order_statistics(np.full(3, np.nan), 0.9) == (-np.inf, np.inf)
+
+
+def test_replicates_that_are_no_numbers_are_left_out() -> None:
+    found = of_replicates(2.0, np.array([np.nan, 1.0, np.inf, 3.0]), 7, "made up", 0.5)
+    assert found is not None
+    assert (found.low, found.high, found.n, found.how) == (1.5, 2.5, 7, "made up")
+    assert of_replicates(np.nan, np.ones(3), 3) is None
+    assert of_replicates(1.0, np.full(3, np.nan), 3) is None
+
+
+def test_the_interval_of_a_mean_is_the_textbook_one() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    found = intervals({"mean": mean(values)}, seed=1)["mean"]
+    assert found is not None
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
+    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+
+
+def test_equal_seeds_give_equal_intervals_and_resamples_are_shared() -> None:
+    values = np.random.default_rng(0).normal(size=50)
+    both = intervals({"a": mean(values), "b": mean(2 * values)}, seed=7, replicates=500)
+    again = intervals({"a": mean(values)}, seed=7, replicates=500)
+    assert both["a"] == again["a"]
+    assert both["a"] is not None
+    assert both["b"] is not None
+    assert both["b"].ends == pytest.approx([2 * end for end in both["a"].ends])
+    assert intervals({"a": mean(values)}, seed=8, replicates=500) != again
+
+
+def test_intervals_of_many_outputs_are_those_of_theory() -> None:
+    """Beyond what is remembered, resamples are drawn otherwise; the law is the same.
+
+    A quantile of 10,000 replicates at 2.5% has a standard error of 2.7% of a standard deviation,
+    so the width of the interval one of 1%.
+    """
+    values = np.random.default_rng(3).normal(2.0, 3.0, 5_000)
+    found = intervals({"mean": mean(values)}, seed=1)["mean"]
+    assert found is not None
+    spread = values.std() / len(values) ** 0.5
+    assert found.half / (1.96 * spread) == pytest.approx(1, abs=0.04)
+    assert sum(found.ends) / 2 == pytest.approx(values.mean(), abs=0.1 * spread)
+
+
+def test_coverage_of_a_ratio_and_its_negative_control() -> None:
+    """200 pairs of cells, true ratio 1.5: coverage .95 has standard error .015.
+
+    The bounds are 3.3 of them. The control, an interval of half the width, must fail.
+    """
+    rng = np.random.default_rng(5)
+    inside = narrow = 0
+    for k in range(200):
+        a = mean(rng.gamma(4, 0.75, 60))
+        b = mean(rng.gamma(4, 0.5, 60))
+        found = ratio(a, b, seed=k, replicates=400)
+        assert found is not None
+        inside += not found.excludes(1.5)
+        middle = sum(found.ends) / 2
+        narrow += abs(1.5 - middle) <= found.half / 2
+    assert 0.90 <= inside / 200 <= 1.0
+    assert narrow / 200 < 0.85
+
+
+def test_paired_ratios_cancel_what_the_outputs_share() -> None:
+    x = np.random.default_rng(0).gamma(2, 1, 40)
+    paired = ratio(mean(2 * x), mean(x), paired=True, replicates=200)
+    apart = ratio(mean(2 * x), mean(x), replicates=200)
+    assert paired is not None
+    assert apart is not None
+    assert paired.low == pytest.approx(2) == pytest.approx(paired.high)
+    assert apart.half > 0.15
+    assert (paired.how, apart.how, apart.n) == ("paired bootstrap", "bootstrap", 40)
+    fewer = ratio(mean(x), mean(x[:30]), replicates=200)
+    assert fewer is not None
+    assert fewer.n == 30
+    with pytest.raises(UserError, match="equal numbers"):
+        ratio(mean(x), mean(x[:3]), paired=True)
+
+
+def test_what_is_not_defined_is_none() -> None:
+    nothing = Statistic(
+        np.zeros((4, 2)), lambda s: s[..., 0] / np.where(s[..., 1], s[..., 1], np.nan)
+    )
+    assert intervals({"x": nothing}, replicates=10)["x"] is None
+    with pytest.raises(UserError, match="no outputs"):
+        intervals({"x": mean(np.zeros(0))})
