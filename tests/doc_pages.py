@@ -410,7 +410,7 @@ def span_faults(piece: Piece, flags: set[str]) -> Iterator[str]:
     """Names, calls, flags, extras and paths that prose puts in backquotes."""
     text = piece.text
     dotted, extra = DOTTED.match(text), re.match(r"strop\[(\w+)\]$", text)
-    if dotted and not text.endswith((".md", ".py")):
+    if dotted and not text.endswith((".md", ".py", ".json")):
         try:
             resolve(dotted[0])
         except (ImportError, AttributeError) as error:

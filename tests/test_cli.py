@@ -434,7 +434,9 @@ def test_too_little_memory_to_load_torch_is_said(checkpoint: Path, tmp_path: Pat
     def narrow() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
-    end = strop("sample", checkpoint, "-n", 1, "-o", tmp_path / "run", preexec_fn=narrow)
+    line = command("sample", checkpoint, "-n", 1, "-o", tmp_path / "run")
+    options: dict[str, Any] = {"capture_output": True, "text": True, "preexec_fn": narrow}
+    end = subprocess.run(line, env=environment(), check=False, **options)  # torch is not loaded
     refused((end.returncode, end.stdout, end.stderr), "not enough memory")
 
 

@@ -262,6 +262,9 @@ def test_ids_of_built_in_metrics_are_what_they_were() -> None:
         "distinct": "4f268026e3eadb9a",
         "vendi": "7fda36ede1946cfe",
         "task": "125f1f09e19d8d26",
+        "geq": "9fa96d811db8cf0f",
+        "calls": "20002e9a1c95a4a1",
+        "seconds": "bc3204e0e0d9d0aa",
     }
 
 

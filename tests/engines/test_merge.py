@@ -76,7 +76,7 @@ def test_another_text_or_number_of_calls_is_a_conflict(tmp_path, changes) -> Non
     assert caught.value.got == "outputs 1"
 
 
-@pytest.mark.parametrize("changes", [{"seconds": 99.0}, {"text": None}, {"changed": None}])
+@pytest.mark.parametrize("changes", [{"seconds": 99.0}, {"text": None}])
 def test_seconds_and_what_one_of_them_does_not_know_are_no_conflict(tmp_path, changes) -> None:
     rows = merged(tmp_path, [given(0), given(1)], [given(1, **changes), given(2)])
     assert [row["index"] for row in rows] == [0, 1, 2]
@@ -99,7 +99,7 @@ def test_responses_of_different_lengths_are_different(tmp_path) -> None:
         run = Run.prepare(tmp_path / name, {"checkpoint": "made", "n": 1}, [spec])
         run.keep_prompts(canvases, [None] * 2)
         cell = run.cell(spec.id)
-        cell.add([output(0, ids, prompt="p0", changed=None)])
+        cell.add([output(0, ids, prompt="p0")])
         cell.merge()
     with pytest.raises(UserError, match="different outputs under one number"):
         merge_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "out")

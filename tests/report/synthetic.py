@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -109,8 +110,14 @@ def measured(
     path = Path("runs/synthetic/cells") / spec.id
     calls = float(min(steps, guard.length))
     rows = PoolRows.of(np.zeros((n, 0)), beside={"nfe": np.full(n, calls)})
-    found = Measured(spec, path, n, guard, (Part.of(CALLS, CALLS.spec, *_calls(n, calls), rows),))
-    found.__dict__["scores"] = tuple(scores)  # these numbers, whatever resampling would say
+    part = Part.of(CALLS, CALLS.spec, *_calls(n, calls), rows)
+    return with_scores(Measured(spec, path, n, guard, (part,)), scores)
+
+
+def with_scores(cell: Measured, scores: Sequence[Score]) -> Measured:
+    """A copy with these numbers, whatever resampling would say."""
+    found = replace(cell)
+    found.__dict__["scores"] = tuple(scores)
     return found
 
 

@@ -22,6 +22,7 @@ from synthetic import (
     report,
     shown,
     study_result,
+    with_scores,
 )
 
 from strop.errors import UserError
@@ -290,7 +291,7 @@ def test_every_metric_has_its_columns() -> None:
 def test_perplexities_go_by_evaluator_and_span() -> None:
     one = measured(4, STANDARD, 4, perplexity=30.0, entropy=interval(5.5, 0.1))
     other = replace(one.scores[0], metric=METRIC.model_copy(update={"span": "full-stream"}))
-    two = replace(one, scores=(one.scores[0], other, *one.scores[1:]))
+    two = with_scores(one, (one.scores[0], other, *one.scores[1:]))
     found = one_group(shown(two, ["a"] * 4))
     assert list(found.perplexities.values()) == ["gpt2, first-document", "gpt2, full-stream"]
     names = [one.column.heading for one in output_columns(found)]
@@ -349,7 +350,7 @@ def test_outputs_that_were_not_scored_have_no_number() -> None:
     cell = measured(4, STANDARD, 2, perplexity=30.0)
     score = cell.scores[0]
     half = replace(score, index=np.array([7]), columns={k: v[:1] for k, v in score.columns.items()})
-    one = Shown(replace(cell, scores=(half,)), "x", {2: "a", 7: "b"}, {2: 3, 7: 4})
+    one = Shown(with_scores(cell, (half,)), "x", {2: "a", 7: "b"}, {2: 3, 7: 4})
     ((first, second),) = packs(render(one_group(one)).html)
     assert first == [2, "a", [None, 3.0]]
     assert second[:2] == [7, "b"]

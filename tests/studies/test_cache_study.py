@@ -17,6 +17,7 @@ from strop.cli.main import run
 from strop.denoisers import dream
 from strop.errors import UserError
 from strop.samplers.caches import Bench
+from strop.stats.interval import revived, value_of
 from strop.studies.cache import random_llada
 
 PROMPTS = ([5, 9, 200, 31], [77, 1], [8, 8, 1000, 4])
@@ -129,7 +130,10 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["cache"] for row in found["rows"]] == [
         *("none", "prefix", "dual", "none, another seed") * 2
     ]
-    rows = {(row["temperature"], row["cache"]): row for row in found["rows"]}
+    rows = {
+        (row["temperature"], row["cache"]): {k: value_of(revived(v)) for k, v in row.items()}
+        for row in found["rows"]
+    }
     assert rows[1.0, "none"]["kl"] == rows[1.0, "none"]["changed"] == 0
     assert 0 < rows[1.0, "prefix"]["kl"] < rows[1.0, "dual"]["kl"]
     assert rows[1.0, "none"]["saved"] == 0 < rows[1.0, "prefix"]["saved"] < 1

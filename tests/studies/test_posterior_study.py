@@ -180,11 +180,11 @@ def test_damaged_cells_are_told(checkpoint, rows, tmp_path):
 
 def test_a_foreign_directory_is_left_alone(checkpoint, rows, tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(UserError, match="something else"):
+    with pytest.raises(UserError, match="holds files but no study"):
         study(rows, tmp_path, checkpoint)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "result.json").write_text('{"format": 1, "study": "cost"}')
-    with pytest.raises(UserError, match="another study"):
+    with pytest.raises(UserError, match="holds files but no study"):
         study(rows, tmp_path / "b", checkpoint, force=True)
 
 

@@ -315,7 +315,7 @@ def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     done = strop("tune", *WIDE, *SMALL, "-o", tmp_path)
     assert done.returncode == 1
-    assert "holds files but no run" in done.stderr
+    assert "holds files but no search" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
 
 

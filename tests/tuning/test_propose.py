@@ -84,7 +84,7 @@ def test_a_search_goes_on_from_any_line_of_the_journal(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], sys.argv[2] + "/.."]
 from pathlib import Path
 from test_propose import run
 race = run(Path(sys.argv[1]))
