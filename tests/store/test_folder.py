@@ -121,6 +121,9 @@ def test_a_directory_of_another_kind_is_refused(tmp_path: Path, there: str, aske
         assert KINDS[asked].command in str(caught.value.expected)
     assert below(tmp_path) == before
     assert not (tmp_path / ".lock").exists()
+    (tmp_path / ".lock").touch()  # as every directory has that was written to
+    with pytest.raises(UserError, match="but no "):
+        Folder(tmp_path, asked, "me").refuse_strangers()
 
 
 def enter(folder: Folder, force: bool) -> None:

@@ -203,10 +203,13 @@ class Folder:
         if not self._named:
             raise UserError("The output path is empty.", where="`out`", fix="name a directory")
         with disk(self.path):
-            # Where there is a lock, somebody may be starting it anew: look when it is ours.
-            looked_at = self.path.exists() and not (self.path / LOCK).exists()
-        if looked_at:
+            exists, in_use = self.path.exists(), (self.path / LOCK).exists()
+        if exists and not in_use:
             self._look(force)
+        # Where there is a lock, somebody may be starting it anew: whether files without a mark are
+        # strange is for who holds it to say.
+        with suppress(Damaged):
+            self.mark()
 
     @contextmanager
     def held(self, *, force: bool = False, wait: bool = True) -> Iterator[Mark | None]:
