@@ -38,8 +38,15 @@ LONG, MANY = 80, 12
 MOST = 8
 """Entries of a list that are printed."""
 
-LIMITS: dict[str, int] = {}
-"""What `--check` allows: the figures of 0.1. Lower one when its figure has fallen."""
+LIMITS = {
+    f"functions over {LONG} lines": 7,
+    f"functions over {MANY} parameters": 10,
+    "public class names defined more than once": 37,
+    "longest chain of imports": 24,
+    "the same without imports in functions": 20,
+    "lines of __all__ in plain modules": 40,
+}
+"""What `--check` allows. Lower one when its figure has fallen."""
 
 WAYS = {
     "sample": "sample-fast",
