@@ -27,8 +27,8 @@ import numpy as np
 
 from strop.theory.accounting import account
 from strop.theory.denoiser import Denoiser
+from strop.theory.random_targets import run_study
 from strop.theory.sampler import Problem, output_by_paths, output_by_subsets
-from strop.theory.study import run_study
 from strop.theory.target import Target
 from strop.theory.temperature import direction
 from strop.theory.verify import verify_all

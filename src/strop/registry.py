@@ -2,7 +2,7 @@
 
 A `Registry` is a mapping from names to records. The built-in ones come first; `strop.register` adds
 a script's; a package's arrive through its entry points (`strop.samplers`, `strop.families`,
-`strop.metrics`, `strop.studies`, `strop.judges`, `strop.tasks`), read only when a name is asked for
+`strop.measure`, `strop.verbs`, `strop.judges`, `strop.tasks`), read only when a name is asked for
 that is not built in, or when all are listed. A plug-in that cannot be loaded, or whose name is
 taken, is left out and remembered: `strop doctor` tells why, and no other command suffers.
 """

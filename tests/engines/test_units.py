@@ -11,7 +11,7 @@ from doc_pages import ROOT
 from strop.engine import Engine, Shard, cut, spelled
 from strop.engine.plan import Elsewhere, refuse_missing
 from strop.errors import UserError
-from strop.studies.study import studies
+from strop.verbs.study import studies
 
 
 def test_units_are_numbered_over_all_cells() -> None:

@@ -11,8 +11,8 @@ import torch
 from strop.denoisers import TabularDenoiser
 from strop.denoisers.markov import MarkovDenoiser
 from strop.errors import UserError
-from strop.metrics import posterior
-from strop.metrics.posterior import (
+from strop.instruments import posterior
+from strop.instruments.posterior import (
     Contexts,
     check_temperatures,
     deployed_contexts,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import strop
-from strop import studies
+from strop import verbs
 from strop.checkpoints.config import SHAPES, DiTShape
 from strop.checkpoints.layout import write_random
 from strop.cli.main import run
@@ -18,7 +18,7 @@ from strop.denoisers import dream
 from strop.errors import UserError
 from strop.samplers.caches import Bench
 from strop.stats.interval import revived, value_of
-from strop.studies.cache import random_llada
+from strop.verbs.cache import random_llada
 
 PROMPTS = ([5, 9, 200, 31], [77, 1], [8, 8, 1000, 4])
 CACHES = ("prefix", "dual")
@@ -160,4 +160,4 @@ def test_what_has_no_caches_is_refused(
     tmp_path: Path, sources: list[str], given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UserError, match=told):
-        studies.run("cache", out=tmp_path / "x", sources=sources, smoke=True, **given)
+        verbs.run("cache", out=tmp_path / "x", sources=sources, smoke=True, **given)

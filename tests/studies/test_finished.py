@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strop import assets
-from strop.remembered import Memory
+from strop.store.remembered import Memory
 from tiny_models import environment
 
 CALL = """
@@ -73,7 +73,7 @@ def test_nothing_is_kept_of_files_that_may_still_change(copy: Path) -> None:
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:
-    from strop.metrics.known import Late, known_evaluator
+    from strop.measure.known import Late, known_evaluator
 
     known_evaluator(str(copy))
     assert isinstance(known_evaluator(str(copy)), Late)

@@ -26,7 +26,7 @@ from strop.engine import Engine
 from strop.errors import UserError
 
 if TYPE_CHECKING:
-    from strop.exam.sittings import Results
+    from strop.tasks.outcome import Results
 
 UNSAFE = (
     "warning: programs run without a sandbox, as you: they can read and delete your files. "
@@ -121,7 +121,7 @@ def run(
     loading = options(load or [], "--load")
     if record.sandboxed and unsafe_run:
         output.note(UNSAFE)
-    from strop.exam import run_task
+    from strop.tasks import run_task
 
     with output.warnings_noted(), reporter() as bar:
         found = run_task(
@@ -160,11 +160,11 @@ def score(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Grade what has no verdict yet, and print what RUN found; no model is loaded."""
-    from strop.exam.folder import Exam
+    from strop.tasks.run_folder import Exam
 
     if Exam.open(run).task.sandboxed and unsafe_run:
         output.note(UNSAFE)
-    from strop.exam import score_task
+    from strop.tasks import score_task
 
     with output.warnings_noted(), reporter() as bar:
         found = score_task(run, unsafe_run=unsafe_run, progress=bar, note=output.note)
@@ -172,7 +172,7 @@ def score(
 
 
 def _tell(found: Results, against: int | None, as_json: bool) -> None:
-    from strop.exam.tables import checkpoint_table, document, notes, setting_table, write_picture
+    from strop.tasks.tables import checkpoint_table, document, notes, setting_table, write_picture
 
     place = found.exam.path
     if not found.settings:

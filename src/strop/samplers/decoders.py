@@ -24,6 +24,7 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.errors import UserError
+from strop.records.setting import Value
 from strop.samplers.machinery.blocks import Canvas, Decoder, Watch, block_numbers, decode
 from strop.samplers.machinery.committing import (
     Carried,
@@ -45,7 +46,6 @@ from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
 from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_llada
 from strop.samplers.public_decoders import llada as public_llada
-from strop.settings import Value
 from strop.spec import Precision
 
 Settings = Mapping[str, Value]

@@ -14,9 +14,9 @@ from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, hol
 from strop.theory.denoiser import temper_slope
 from strop.theory.document import problem_document, to_problem
 from strop.theory.moments import path_moments, subset_moments
+from strop.theory.random_targets import random_problems
 from strop.theory.reveal import context_weights
 from strop.theory.sampler import Problem, output_by_paths
-from strop.theory.study import random_problems
 
 STEP = 1e-30
 

@@ -9,9 +9,9 @@ from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, panels, tidy
 from strop.theory.accounting import account
 from strop.theory.examples import deflation_target
 from strop.theory.mpath import exact_bound
-from strop.theory.mpath_study import mpath_problems, run_mpath_study
+from strop.theory.mpath_quality import mpath_problems, run_mpath_study
 from strop.theory.sampler import Problem
-from strop.theory.schedule_study import ROWS, run_schedule_study
+from strop.theory.schedule_gains import ROWS, run_schedule_study
 from strop.theory.target import Target
 from strop.theory.temperature import best_temperature, output_errors
 
