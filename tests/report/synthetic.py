@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from strop.measure.frame import Measured, Part, Score
-from strop.measure.guard import Guard
+from strop.measure.guard import MARKS, Guard
 from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
 from strop.measure.rows import PoolRows
 from strop.page.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
@@ -30,6 +30,7 @@ from strop.spec import (
 )
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
+from strop.verbs.audit import GAIN_COLUMNS
 from strop.verbs.study import Result, Sources, Study
 
 CORNERS = tuple(
@@ -143,19 +144,19 @@ def cell(rng: np.random.Generator, steps: int, point: OperatingPoint, n: int, to
 
 
 def gain(rule: str, steps: int, value: float, entropy: float, verdict: str) -> dict[str, Any]:
-    guard = {"threshold": 5.3, "source": "a test", "verdict": verdict}
+    doubt = "" if verdict == "above" else "fresh outputs break entropy>=5.3: no recommendation"
     return {
         "rule": rule,
         "steps": steps,
         "point": "(0.9, float32)",
-        "temperature": 0.9,
-        "precision": "float32",
         "evaluator": "gpt2",
         "gain": Interval(value, value - 0.3, value + 0.4),
         "shown": True,
         "entropy": Interval(entropy, entropy - 0.05, entropy + 0.05),
-        "guard": guard,
+        "verdict": verdict,
+        "mark": MARKS.get(verdict, ""),
         "recommended": verdict == "above",
+        "mind": doubt,
     }
 
 
@@ -175,7 +176,7 @@ def audit_result() -> Result:
         asked={"checkpoints": ["embedded:tales"]},
         table=Table("Cells", (Column("steps"),), [{"steps": 4}]),
         more={
-            "gains": Table("Gains", (Column("rule"),), [{"rule": one["rule"]} for one in gains]),
+            "gains": Table("Gain over (1, float64)", GAIN_COLUMNS, gains),
         },
         facts={
             "answer": [
@@ -187,7 +188,6 @@ def audit_result() -> Result:
             "refusals": {
                 "sharpest": "no setting passes the guard at more than half of the budgets"
             },
-            "gains": gains,
         },
     )
 

@@ -14,14 +14,16 @@ from strop.errors import UserError
 from strop.measure.cells import Scorers, measure
 from strop.measure.entropy import entropy
 from strop.measure.number import Number
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.store import Cell
+from strop.tuning.choice import Choice, choose
+from strop.tuning.gain import Gain, Held, gain, spec_file
 from strop.tuning.race import Limit
-from strop.tuning.search import Tuned
 from strop.verbs.study import Ask
-from strop.verbs.tune import STUDY, _gain, _unseen
+from strop.verbs.tune import STUDY, _unseen
 
 LENGTH, N = 8, 12
 SPAN = (4, 10)
@@ -60,10 +62,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, Made]:
     return Made(path, 1.0, 1), Made(path, 0.7, 2)
 
 
-def gained(plain: Made, mine: Made, objective: str, *limits: Limit) -> Any:
-    ask = Ask(STUDY, Path("nowhere"), ("",), {"objective": objective, "task": None})
-    chosen = Tuned(mine.cell.spec.generator.sampler, True, 0, (), limits, (), ())
-    return _gain(ask, BY, "M = 4", chosen, (plain.cell, mine.cell), SPAN)
+def gained(plain: Made, mine: Made, objective: str, *limits: Limit) -> Gain:
+    sampler = mine.cell.spec.generator.sampler
+    choice = Choice("M = 4", sampler.steps, OperatingPoint.of(sampler), limits=limits)
+    names = dict.fromkeys([objective, "entropy", "calls"])
+    standard, row = measure([plain.cell, mine.cell], list(names), BY, outputs=SPAN)
+    return gain(choice, row, standard, Number.of(objective))
 
 
 def test_limits_are_held_against_the_choices_own_outputs(made: tuple[Made, Made]) -> None:
@@ -73,12 +77,12 @@ def test_limits_are_held_against_the_choices_own_outputs(made: tuple[Made, Made]
     between = (other.high + own.low) / 2
     limits = (Limit("entropy", ">=", between), Limit("entropy", "<=", between))
     found = gained(plain, mine, "perplexity", *limits)
-    assert [one[1] for one in found.limits] == [own, own]
-    assert [one[2] for one in found.limits] == [True, False]
-    assert [one[0] for one in found.limits] == [str(one) for one in limits]
+    assert [one.value for one in found.limits] == [own, own]
+    assert [one.holds for one in found.limits] == [True, False]
+    assert [one.words for one in found.limits] == [str(one) for one in limits]
     back = gained(mine, plain, "perplexity", *limits)
-    assert [one[2] for one in back.limits] == [False, True]
-    assert [one[1] for one in back.limits] == [other, other]
+    assert [one.holds for one in back.limits] == [False, True]
+    assert [one.value for one in back.limits] == [other, other]
 
 
 def test_a_gain_in_perplexity_is_the_standard_over_the_choice(made: tuple[Made, Made]) -> None:
@@ -86,8 +90,8 @@ def test_a_gain_in_perplexity_is_the_standard_over_the_choice(made: tuple[Made, 
     found = gained(plain, mine, "perplexity")
     assert found.outputs == 6
     assert found.ratio
-    assert found.fresh.value == pytest.approx(mine.perplexity)
-    assert found.plain.value == pytest.approx(plain.perplexity)
+    assert found.objective.value == pytest.approx(mine.perplexity)
+    assert found.standard.value == pytest.approx(plain.perplexity)
     assert found.gain.value == pytest.approx(plain.perplexity / mine.perplexity)
     assert found.gain.low < found.gain.value < found.gain.high
     back = gained(mine, plain, "perplexity").gain
@@ -103,7 +107,10 @@ def test_any_other_gain_is_the_choice_minus_the_standard(made: tuple[Made, Made]
     assert not found.ratio
     assert found.gain == jackknife(mean(own), 0.95, mean(other))
     assert found.gain.value == pytest.approx((own - other).mean())
-    assert (found.fresh, found.plain) == (jackknife(mean(own), 0.95), jackknife(mean(other), 0.95))
+    assert (found.objective, found.standard) == (
+        jackknife(mean(own), 0.95),
+        jackknife(mean(other), 0.95),
+    )
 
 
 def test_calls_are_the_choices_and_the_standard_sampler_gains_nothing(
@@ -145,7 +152,7 @@ def test_the_fresh_problems_are_none_that_were_searched_on(problems: int, enough
 
 
 @pytest.mark.parametrize(
-    ("ratio", "gain", "shown"),
+    ("ratio", "ends", "shown"),
     [
         (True, (1.01, 1.2), True),
         (True, (1.0, 1.2), False),
@@ -157,11 +164,77 @@ def test_the_fresh_problems_are_none_that_were_searched_on(problems: int, enough
         (False, (-0.1, 0.1), False),
     ],
 )
-def test_a_gain_is_shown_if_its_interval_excludes_none(ratio, gain, shown) -> None:
-    from strop.tuning.result import Gain
-
-    chosen = Tuned(cell_spec(LENGTH).generator.sampler, True, 0, (), (), (), ())
-    one = Interval(1.0, 0.9, 1.1)
-    found = Gain("M = 4", chosen, 8, one, one, Interval(sum(gain) / 2, *gain), (), ratio, 4.0)
+def test_a_gain_is_shown_if_its_interval_excludes_none(ratio, ends, shown) -> None:
+    choice = Choice("M = 4", 4, OperatingPoint.of(SamplerSpec()))
+    level = Interval(1.0, 0.9, 1.1)
+    found = Gain(choice, level, level, Interval(sum(ends) / 2, *ends), ratio, (), 8, 4.0)
     assert found.shown is shown
     assert ("the interval includes no gain" in found.mind()) is not shown
+
+
+def test_resampled_a_gain_is_that_of_the_table_of_cells(made: tuple[Made, Made]) -> None:
+    """As the audit has it: bootstrap intervals, of one evaluator's perplexity."""
+    from strop.measure.frame import perplexity_ratio
+
+    standard, row = measure([one.cell for one in made], ["perplexity", "entropy", "calls"], BY)
+    limit = Limit("entropy", ">=", row.entropy.value)  # type: ignore[union-attr]
+    choice = Choice("M = 4", row.steps, row.point, limits=(limit,))
+    goal = Number.of("perplexity")
+    found = gain(choice, row, standard, goal, metric=PERPLEXITY, resampled=True)
+    assert found.gain == perplexity_ratio(standard, row, PERPLEXITY)
+    assert (found.objective, found.standard) == (row.perplexity(), standard.perplexity())
+    assert found.limits == (Held(str(limit), row.entropy, None),)  # type: ignore[arg-type]
+    assert gain(choice, row, row, goal, metric=PERPLEXITY, resampled=True).gain is None
+
+
+@pytest.mark.parametrize(
+    ("holds", "fresh", "doubts"),
+    [
+        (True, True, []),
+        (True, False, ["fresh outputs break entropy>=2"]),
+        (True, None, ["fresh outputs do not surely hold entropy>=2"]),
+        (False, True, ["no setting held every limit for sure"]),
+        (
+            False,
+            False,
+            ["no setting held every limit for sure", "fresh outputs break entropy>=2"],
+        ),
+    ],
+)
+def test_a_recommendation_holds_every_limit(
+    holds: bool, fresh: bool | None, doubts: list[str]
+) -> None:
+    limit, level = Limit("entropy", ">=", 2.0), Interval(2.0, 1.9, 2.1)
+    choice = Choice("M = 4", 4, OperatingPoint.of(SamplerSpec()), holds, limits=(limit,))
+    held = (Held(str(limit), level, fresh),)
+    found = Gain(choice, level, level, level, True, held, 8, 4.0)
+    assert found.doubts() == doubts
+    assert found.recommended is (not doubts)
+    assert found.row()["recommended"] is (not doubts)
+    assert found.mind()[: len(doubts[:1])] == [f"{one}: no recommendation" for one in doubts[:1]]
+    text = spec_file("What was chosen.", [choice], [found, found]).decode()
+    assert text.count("# Not a recommendation at M = 4: ") == bool(doubts)
+    assert "; ".join(doubts) in text
+
+
+def test_a_file_of_samplers_has_every_choice_once() -> None:
+    import yaml
+
+    point = OperatingPoint.of(SamplerSpec(temperature=0.9))
+    choices = [Choice(f"M = {m}", m, point) for m in (4, 16, 16)]
+    found = yaml.safe_load(spec_file("What was chosen.", choices, []))["samplers"]
+    assert [SamplerSpec(**one) for one in found] == [point.at(4), point.at(16)]
+
+
+def test_a_choice_takes_the_guard_of_its_frame_along(made: tuple[Made, Made]) -> None:
+    from strop.measure.guard import Guard
+
+    cells = [one.cell for one in made]
+    for threshold in (0.5, None):
+        guard = Guard(LENGTH, threshold, "a test")
+        frame = measure(cells, ["perplexity", "entropy"], BY, guard=guard)
+        [chosen] = choose(frame, "per-budget").choices
+        assert chosen.point == min(frame, key=lambda row: row.perplexity().value).point
+        limits = () if threshold is None else (Limit("entropy", ">=", threshold),)
+        assert chosen.limits == limits
+        assert chosen.passes

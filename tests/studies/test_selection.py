@@ -6,8 +6,8 @@ import pytest
 
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.tuning.choice import RULES, Candidate, hashed, select
 from strop.verbs import paper
-from strop.verbs.select import RULES, Candidate, select
 
 
 def point(temperature: float, precision: str = "float64", **more: object) -> OperatingPoint:
@@ -35,63 +35,65 @@ FULL = {STANDARD: [400.0, 200.0, 100.0], SHARP: [200.0, 90.0, 50.0], SHARPER: [1
 
 @pytest.mark.parametrize("rule", ["frozen", "sharpest"])
 def test_one_setting_for_all_budgets_passes_at_most_of_them(rule: str) -> None:
-    assert {p.point for p in select(rule, table(FULL)).picks} == {SHARPER}
-    one = select(rule, table(FULL, {(4, SHARPER)}))
-    assert [p.point for p in one.picks] == [SHARPER] * 3
-    assert [p.passes for p in one.picks] == [False, True, True]
-    two = select(rule, table(FULL, {(4, SHARPER), (16, SHARPER)}))
-    assert {p.point for p in two.picks} == {SHARP}
+    assert {p.point for p in select(table(FULL), rule).choices} == {SHARPER}
+    one = select(table(FULL, {(4, SHARPER)}), rule)
+    assert [p.point for p in one.choices] == [SHARPER] * 3
+    assert [p.passes for p in one.choices] == [False, True, True]
+    two = select(table(FULL, {(4, SHARPER), (16, SHARPER)}), rule)
+    assert {p.point for p in two.choices} == {SHARP}
 
 
 def test_half_of_the_budgets_is_not_most() -> None:
     rows = [m for m in table(FULL, {(4, SHARPER)}) if m.steps < 64]
-    assert {p.point for p in select("frozen", rows).picks} == {SHARP}
+    assert {p.point for p in select(rows, "frozen").choices} == {SHARP}
 
 
 def test_the_frozen_rule_weighs_budgets_by_ratio_and_sharpest_by_entropy() -> None:
     # The arithmetic mean would choose the other: 200 saved at one budget, a factor 4 at the next.
     rows = table({STANDARD: [1000.0, 10.0, 10.0], SHARP: [1200.0, 5.0, 5.0]})
-    assert select("frozen", rows).picks[0].point == SHARP
+    assert select(rows, "frozen").choices[0].point == SHARP
     flat = [Candidate(4, STANDARD, 50.0, 4.0, True), Candidate(4, SHARP, 60.0, 3.9, True)]
-    assert select("frozen", flat).picks[0].point == STANDARD
-    assert select("sharpest", flat).picks[0].point == SHARP
+    assert select(flat, "frozen").choices[0].point == STANDARD
+    assert select(flat, "sharpest").choices[0].point == SHARP
 
 
 def test_per_budget_looks_at_each_budget_alone() -> None:
-    chosen = select("per-budget", table(FULL, {(4, SHARPER), (16, SHARPER), (16, SHARP)}))
-    assert [p.point for p in chosen.picks] == [SHARP, STANDARD, SHARPER]
-    assert all(p.passes for p in chosen.picks)
+    chosen = select(table(FULL, {(4, SHARPER), (16, SHARPER), (16, SHARP)}), "per-budget")
+    assert [p.point for p in chosen.choices] == [SHARP, STANDARD, SHARPER]
+    assert all(p.passes for p in chosen.choices)
 
 
 def test_a_pick_at_the_edge_says_so() -> None:
     wide = {**FULL, point(0.8, "float32"): [500.0, 500.0, 500.0]}
-    assert select("frozen", table(FULL)).picks[0].at_edge == (
+    assert select(table(FULL), "frozen").choices[0].edges == (
         "0.85 is the lowest temperature tried in float32",
     )
-    assert select("frozen", table(wide)).picks[0].at_edge == ()
+    assert select(table(wide), "frozen").choices[0].edges == ()
     etas = {point(1.0, name="remdm-cap", eta=eta): [100.0 / eta] * 3 for eta in (0.01, 0.02)}
-    assert select("frozen", table(etas)).picks[0].at_edge == (
+    assert select(table(etas), "frozen").choices[0].edges == (
         "0.02 is the highest eta tried in float64",
     )
 
 
 def test_the_search_budget_is_counted_and_the_hash_follows_the_choice() -> None:
-    one, two = select("frozen", table(FULL)), select("per-budget", table(FULL))
+    one, two = select(table(FULL), "frozen"), select(table(FULL), "per-budget")
     assert (one.candidates, one.cells) == (3, 9)
-    assert one.sha256 == select("frozen", table(FULL)[::-1]).sha256 != two.sha256
+    again = select(table(FULL)[::-1], "frozen")
+    first, same, other = (hashed(found.document())["sha256"] for found in (one, again, two))
+    assert first == same != other
 
 
 def test_what_cannot_be_chosen_from() -> None:
     with pytest.raises(UserError, match="full table"):
-        select("frozen", table(FULL)[1:])
+        select(table(FULL)[1:], "frozen")
     with pytest.raises(UserError, match="full table"):
-        select("frozen", [])
+        select([], "frozen")
     with pytest.raises(UserError, match="selection rule"):
-        select("best", table(FULL))
+        select(table(FULL), "best")
     everything = {(m, s) for m in (4, 16, 64) for s in FULL}
     for rule in RULES:
         with pytest.raises(UserError, match="guard"):
-            select(rule, table(FULL, everything))
+            select(table(FULL, everything), rule)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_on_the_papers_own_grids_both_rules_choose_another_setting_than_the_pape
         for row in paper.table(grid).records()
     ]
     for rule in ("frozen", "sharpest"):
-        chosen = select(rule, rows)
-        assert {str(pick.point) for pick in chosen.picks} == {"(0.85, float64)"}
-        assert sum(pick.passes for pick in chosen.picks) == passing
-        assert len(chosen.picks) == 11
+        chosen = select(rows, rule)
+        assert {str(pick.point) for pick in chosen.choices} == {"(0.85, float64)"}
+        assert sum(pick.passes for pick in chosen.choices) == passing
+        assert len(chosen.choices) == 11

@@ -16,12 +16,14 @@ from test_audit import held_out
 import warm_processes
 from strop.cli.main import run
 from strop.measure.number import Number
-from strop.spec import SamplerSpec
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.interval import plain as as_json
 from strop.store import Run
+from strop.tuning.choice import Choice
+from strop.tuning.gain import Gain
 from strop.tuning.propose import JOURNAL
-from strop.tuning.result import Gain
+from strop.tuning.result import BudgetResult
 from strop.tuning.search import Tuned
 from tiny_models import command, environment, strop, wait_for
 
@@ -265,8 +267,9 @@ def test_calls_are_exact_at_few_outputs_and_settings_are_told_apart_by_steps(
 def test_an_interval_that_is_not_there_is_not_told(ends: tuple[float | None, ...]) -> None:
     chosen = Tuned(SamplerSpec(steps=2), True, 8, (), (), (), ())
     fresh, plain, times = (Interval(value, *ends) for value in (3, 6, 2))
-    gain = Gain("M = 2", chosen, 2, fresh, plain, times, (), True, 2)
-    told, row = gain.sentence("the standard", Number.of("perplexity")), gain.row()
+    choice = Choice("M = 2", 2, OperatingPoint.of(chosen.sampler))
+    found = BudgetResult(chosen, Gain(choice, fresh, plain, times, True, (), 2, 2.0))
+    told, row = found.sentence("the standard", Number.of("perplexity")), found.row()
     there = ends[0] is not None
     assert "inf" not in told
     assert "inf" not in json.dumps(as_json(row)).lower()

@@ -153,9 +153,10 @@ class Measured:
             (p for p in self.parts if p.record is record and wanted in (None, p.metric)), None
         )
 
-    def value(self, number: Number) -> Interval | None:
+    def value(self, number: Number, wanted: MetricSpec | None = None) -> Interval | None:
         """One of its numbers; None where it was not measured or has no interval."""
-        found = next((one for one in self.scores if one.record is number.record), None)
+        mine = (one for one in self.scores if one.record is number.record)
+        found = next((one for one in mine if wanted in (None, one.metric)), None)
         return None if found is None else found.interval(number.aggregate.column.name)
 
     def statistic(self, number: Number, wanted: MetricSpec | None = None) -> Statistic:

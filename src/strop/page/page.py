@@ -26,7 +26,6 @@ from strop.page.tables import (
     OutputColumn,
     corner_tables,
     facts,
-    gains_table,
     output_columns,
     pool_table,
 )
@@ -167,7 +166,7 @@ def _answer(audit: Audit) -> dict[str, Any]:
     return {
         "sentences": list(said.get("answer", ())) or ["The audit chose nothing."],
         "refusals": dict(said.get("refusals", {})),
-        "gains": gains_table(audit) if said.get("gains") else None,
+        "gains": audit.result.more.get("gains"),
         "more": [table for name, table in audit.result.more.items() if name != "gains"],
         "notes": audit.result.notes,
         "yaml": audit.yaml,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from strop.measure.frame import SMALL, Measured
-from strop.measure.guard import MARKS
 from strop.measure.metric import metrics
-from strop.page.data import Audit, Group, Report, Shown
+from strop.page.data import Group, Report, Shown
 from strop.page.text import listed
 from strop.spec import MetricSpec
 from strop.stats.interval import Interval
@@ -189,45 +188,3 @@ def _named(column: Column, name: str, key: str | None = None) -> Column:
     label = column.label or column.name.replace("_", " ")
     label = f"{label} ({name})" if name else label
     return replace(column, name=key or column.name, label=label)
-
-
-# ---------------------------------------------------------------------------- audit
-
-
-def gains_table(audit: Audit) -> Table:
-    """What every rule's choices are worth on fresh outputs; marked where those fail the guard."""
-    rows = [_gain(one) for one in audit.result.facts.get("gains", ())]
-    entropy = Column("entropy", digits=3, help=ENTROPY_HELP)
-    columns = (
-        Column("rule", help="How the sampler was chosen."),
-        STEPS,
-        POINT,
-        Column("gain", "gain", digits=3, mark="mark", help=GAIN_HELP),
-        Column("evaluator", help="The language model that read the fresh outputs."),
-        entropy,
-        Column("said", "what it is", help="A gain is a recommendation only above the guard."),
-    )
-    return Table("Gain of every rule's choice on fresh outputs", columns, rows)
-
-
-GAIN_HELP = "Perplexity of the standard sampler over that of the choice; 95% interval."
-ENTROPY_HELP = "Mean entropy of the fresh outputs; 95% interval."
-
-
-def _gain(one: Mapping[str, Any]) -> dict[str, Any]:
-    verdict = (one.get("guard") or {}).get("verdict")
-    if one.get("gain") is None:
-        said = "the standard sampler itself"
-    elif verdict in MARKS:
-        words = {"below": "below the guard", "undecided": "too near the guard to tell"}
-        said = f"no recommendation: {words[verdict]}"
-    elif one.get("recommended"):
-        # Where there was no guard, nothing kept the choice from being the sharpest on offer.
-        said = "recommended" if verdict is not None else "chosen without a guard"
-    else:
-        said = "not recommended" if one.get("shown") else "no gain shown"
-    return {
-        **{key: one.get(key) for key in ("rule", "steps", "point", "evaluator", "gain", "entropy")},
-        "mark": MARKS.get(verdict or "", ""),
-        "said": said,
-    }

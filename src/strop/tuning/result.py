@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.measure.number import Number
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.stats.interval import Interval
 from strop.table import Column, Table
+from strop.tuning.choice import hashed
+from strop.tuning.gain import Gain
 from strop.tuning.search import Tuned
 from strop.verbs.points import standard
 from strop.verbs.study import Ask, Result
@@ -22,89 +21,53 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """What the choice of one budget is worth on outputs that it was not chosen on."""
+class BudgetResult:
+    """A search at one budget, and what its choice is worth."""
 
-    budget: str
-    """In words: `M = 16`, or `16 calls`."""
-    chosen: Tuned
-    outputs: int
-    fresh: Interval
-    """The choice's objective."""
-    plain: Interval
-    """That of the standard sampler."""
-    gain: Interval | None
-    """Of ratios: standard over choice; else choice minus standard. None: they are the same."""
-    limits: tuple[tuple[str, Interval, bool | None], ...]
-    """Every limit on the fresh outputs: its words, the value, whether it holds for sure."""
-    ratio: bool
-    calls: float
+    search: Tuned
+    gain: Gain
 
     @property
-    def shown(self) -> bool:
-        """Whether the interval excludes that nothing was gained."""
-        none = 1.0 if self.ratio else 0.0
-        return self.gain is not None and self.gain.excludes(none)
+    def budget(self) -> str:
+        """In words."""
+        return self.gain.choice.budget
 
     @property
-    def recommended(self) -> bool:
-        """Whether every limit holds for sure, when searched and on fresh outputs."""
-        return self.chosen.holds and all(holds for _, _, holds in self.limits)
-
-    def mind(self) -> list[str]:
-        """What a reader must know of it."""
-        told = [] if self.chosen.holds else ["no setting held every limit for sure"]
-        told += [
-            f"fresh outputs {'break' if holds is False else 'do not surely hold'} {words}"
-            for words, _, holds in self.limits
-            if not holds
-        ]
-        told = [f"{one}: no recommendation" for one in told[:1]] + told[1:]
-        if self.gain is not None and not self.gain.bounded:
-            told.append("too few outputs for an interval of the gain")
-        elif self.gain is not None and not self.shown:
-            told.append("the interval includes no gain")
-        told += ["it is the standard sampler"] if self.gain is None else []
-        return [*told, *self.chosen.edges]
+    def setting(self) -> str:
+        """The choice in words."""
+        return _setting(self.gain.choice.sampler, self.search)
 
     def row(self) -> dict[str, Any]:
         """One line of the table."""
-        spec, gain = self.chosen.sampler, self.gain
+        limits = self.gain.limits
         return {
             "budget": self.budget,
-            "steps": spec.steps,
-            "point": _setting(spec, self.chosen),
-            "sampler": spec.model_dump(mode="json"),
-            "objective": self.fresh,
-            "standard": self.plain,
-            "gain": gain,
-            "limits": {words: {"found": found, "holds": h} for words, found, h in self.limits},
-            "held": all(holds for _, _, holds in self.limits),
-            "outputs": self.outputs,
-            "calls": self.calls,
-            "spent": self.chosen.spent,
-            "settings": len(self.chosen.tried),
-            "shown": self.shown,
-            "recommended": self.recommended,
-            "mind": "; ".join(self.mind()),
+            **self.gain.row(),
+            "point": self.setting,
+            "limits": {one.words: {"found": one.value, "holds": one.holds} for one in limits},
+            "held": all(one.holds for one in limits),
+            "spent": self.search.spent,
+            "settings": len(self.search.tried),
         }
 
     def sentence(self, plain: str, goal: Number) -> str:
         """What a reader wants to know first."""
-        words = f"{self.budget}: {_setting(self.chosen.sampler, self.chosen)}"
-        if self.gain is None:
+        words, gain = f"{self.budget}: {self.setting}", self.gain.gain
+        if gain is None:
             words += ", the standard sampler itself"
-        elif self.ratio:
-            words += f", {self.gain:.3g} times less {goal.heading} than {plain}"
+        elif self.gain.ratio:
+            words += f", {gain:.3g} times less {goal.heading} than {plain}"
         else:
-            words += f", {goal.heading} {self.gain:+.3g} against {plain}"
-        words += f" on {self.outputs} fresh outputs"
-        words += f"; searched with {self.chosen.spent} outputs of {len(self.chosen.tried)} settings"
-        told = self.mind()
-        return words + (". " + "; ".join(told) + "." if told else ".")
+            words += f", {goal.heading} {gain:+.3g} against {plain}"
+        words += f" on {self.gain.outputs} fresh outputs"
+        words += f"; searched with {self.search.spent} outputs of {len(self.search.tried)} settings"
+        notes = self.gain.mind()
+        return words + (". " + "; ".join(notes) + "." if notes else ".")
 
 
-def as_result(ask: Ask, model: Model, guard: Guard, goal: Number, gains: Sequence[Gain]) -> Result:
+def as_result(
+    ask: Ask, model: Model, guard: Guard, goal: Number, found: Sequence[BudgetResult]
+) -> Result:
     """As typed tables and facts."""
     plain = str(standard(model.spec.family))
     over = "gain" if goal.log else "difference"
@@ -121,7 +84,7 @@ def as_result(ask: Ask, model: Model, guard: Guard, goal: Number, gains: Sequenc
         Column("mind"),
     )
     title = f"{ask.sources[0]}: the choice, on {ask['fresh_n']} fresh outputs, with 95% intervals"
-    table = Table(title, columns, [one.row() for one in gains])
+    table = Table(title, columns, [one.row() for one in found])
     tried = Table(
         "What was tried, the best first",
         (
@@ -132,9 +95,9 @@ def as_result(ask: Ask, model: Model, guard: Guard, goal: Number, gains: Sequenc
             Column("limits"),
             Column("state"),
         ),
-        [row for gain in gains for row in _tried(gain)],
+        [row for one in found for row in _tried(one)],
     )
-    limits = list(dict.fromkeys(str(one) for gain in gains for one in gain.chosen.limits))
+    limits = list(dict.fromkeys(str(limit) for one in found for limit in one.search.limits))
     facts = {
         "checkpoint": ask.sources[0],
         "family": model.spec.family,
@@ -143,10 +106,10 @@ def as_result(ask: Ask, model: Model, guard: Guard, goal: Number, gains: Sequenc
         "best": ask["best"] or goal.best,
         "limits": limits,
         "guard": {"threshold": guard.threshold, "source": guard.source},
-        "answer": [one.sentence(plain, goal) for one in gains],
-        "paths": {gain.budget: _path(gain.chosen) for gain in gains},
+        "answer": [one.sentence(plain, goal) for one in found],
+        "paths": {one.budget: _path(one.search) for one in found},
     }
-    notes = [*dict.fromkeys(one for gain in gains for one in gain.chosen.told)]
+    notes = [*dict.fromkeys(note for one in found for note in one.search.told)]
     notes.append("limits: " + (", ".join(limits) or "none"))
     if ask["guard"] and guard.threshold is None:
         notes.append(f"without a usable guard ({guard.source}) sharpness had no bound")
@@ -155,22 +118,22 @@ def as_result(ask: Ask, model: Model, guard: Guard, goal: Number, gains: Sequenc
     return Result(ask.said(), table, {"tried": tried}, facts, tuple(notes))
 
 
-def _tried(gain: Gain) -> list[dict[str, Any]]:
-    names = [str(one) for one in gain.chosen.limits]
+def _tried(found: BudgetResult) -> list[dict[str, Any]]:
+    names = [str(one) for one in found.search.limits]
     return [
         {
-            "budget": gain.budget,
-            "point": _setting(one.sampler, gain.chosen),
+            "budget": found.budget,
+            "point": _setting(one.sampler, found.search),
             "sampler": one.sampler.model_dump(mode="json"),
             "outputs": one.outputs,
             "objective": one.objective,
             "limits": "; ".join(
-                f"{name.partition('=')[0].rstrip('<>')} {found.value:.3f}"
-                for name, found in zip(names, one.limits, strict=True)
+                f"{name.partition('=')[0].rstrip('<>')} {value.value:.3f}"
+                for name, value in zip(names, one.limits, strict=True)
             ),
             "state": one.state + (f" ({one.why})" if one.why else ""),
         }
-        for one in gain.chosen.tried
+        for one in found.search.tried
     ]
 
 
@@ -182,40 +145,18 @@ def _path(chosen: Tuned) -> list[list[Any]]:
 
 def selected(one: Tuned) -> dict[str, Any]:
     """For the record of choices, with a hash."""
-    document = {
-        "sampler": one.sampler.model_dump(mode="json"),
-        "holds": one.holds,
-        "limits": [str(limit) for limit in one.limits],
-        "settings": len(one.tried),
-        "outputs": one.spent,
-    }
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return {"sha256": hashlib.sha256(text.encode()).hexdigest(), **document}
+    return hashed(
+        {
+            "sampler": one.sampler.model_dump(mode="json"),
+            "holds": one.holds,
+            "limits": [str(limit) for limit in one.limits],
+            "settings": len(one.tried),
+            "outputs": one.spent,
+        }
+    )
 
 
 def _setting(spec: SamplerSpec, chosen: Tuned) -> str:
     """A setting in words, with its steps where these were searched too."""
     several = len({one.sampler.steps for one in chosen.tried}) > 1
     return str(OperatingPoint.of(spec)) + (f", {spec.steps} steps" if several else "")
-
-
-def as_yaml(gains: Sequence[Gain]) -> bytes:
-    """The choices as `strop sample --spec` reads them."""
-    import yaml
-
-    lines = [
-        "# The samplers that `strop tune` chose, one per budget.",
-        "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN",
-    ]
-    lines += [
-        f"# Not a recommendation at {gain.budget}: {gain.mind()[0]}."
-        for gain in gains
-        if not gain.recommended
-    ]
-    specs = {
-        gain.chosen.sampler.id: {"steps": gain.chosen.sampler.steps}
-        | gain.chosen.sampler.model_dump(mode="json", exclude_defaults=True)
-        for gain in gains
-    }
-    body = yaml.safe_dump({"samplers": list(specs.values())}, sort_keys=False)
-    return ("\n".join(lines) + "\n" + body).encode()

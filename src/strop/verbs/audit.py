@@ -12,7 +12,6 @@ The standard is the family's own sampler and finish at temperature 1, in float64
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError, unknown_name
+from strop.measure.guard import MARKS
+from strop.measure.metric import PERPLEXITY
+from strop.measure.number import Number
 from strop.records import FAMILIES, SAMPLERS, reads_as
 from strop.spec import SEED_LIMIT, MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
+from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
+from strop.tuning.gain import Gain, gain, spec_file
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, OWN, PUBLIC, Item
 from strop.verbs.paper_table import RowByRow
@@ -38,84 +42,36 @@ from strop.verbs.points import (
     score,
     standard,
 )
-from strop.verbs.select import RULES, Candidate, Pick, Selection, select
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.measure.causal import Evaluator
-    from strop.measure.frame import Measured
-    from strop.stats.interval import Interval
+    from strop.measure.frame import Frame, Measured
 
 STEPS = (4, 16, 64, 256, 1024)
 RATES = (1.0, 0.9, 0.85)
 """The temperatures of the four corners, and one that is sharper still."""
 
-DOUBTS = {"below": "below the entropy guard", "undecided": "not clearly above the entropy guard"}
-"""Why a choice is no recommendation."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a choice is worth on outputs that it was not chosen on."""
-
-    rule: str
-    pick: Pick
-    evaluator: str
-    fresh: Measured
-    """The chosen sampler's fresh outputs."""
-    ratio: Interval | None
-    """Perplexity of the standard sampler over that of the choice; None if they are the same."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether the interval excludes a ratio of one."""
-        return self.ratio is not None and self.ratio.excludes(1)
-
-    @property
-    def recommended(self) -> bool:
-        """Whether its fresh outputs are above the guard too, or there is none to be above."""
-        return self.fresh.verdict in ("above", None)
-
-    def row(self) -> dict[str, Any]:
-        """One line of the table of gains."""
-        ratio, entropy, point = self.ratio, self.fresh.entropy, self.pick.point
-        guard = self.fresh.guard.document(entropy)
-        notes = list(self.pick.at_edge)
-        notes += [] if self.pick.passes else ["not above the guard in the table"]
-        if not self.recommended:
-            notes.insert(0, f"fresh outputs {DOUBTS[guard['verdict']]}: no recommendation")
-        notes += ["the interval includes 1"] if ratio is not None and not self.shown else []
-        notes += ["it is the standard sampler"] if ratio is None else []
-        return {
-            "rule": self.rule,
-            "steps": self.pick.steps,
-            "point": str(point),
-            "sampler": point.fields(),
-            "temperature": point.sampler.temperature,
-            "precision": point.sampler.precision,
-            "evaluator": self.evaluator,
-            "outputs": self.fresh.outputs,
-            "gain": ratio,
-            "shown": self.shown,
-            "entropy": entropy,
-            "guard": guard,
-            "verdict": guard["verdict"],
-            "mark": self.fresh.mark,
-            "recommended": self.recommended,
-            "mind": "; ".join(notes),
-        }
+SIDES = {True: "above", False: "below", None: "undecided"}
+"""Of the entropy guard, by whether fresh outputs hold it."""
 
 
 GAIN_COLUMNS = (
-    Column("rule"),
-    Column("steps", "M"),
-    Column("point", "setting"),
-    Column("gain", "gain on fresh outputs", digits=3, mark="mark"),
-    Column("entropy", digits=3, bare=True),
-    Column("verdict", "guard"),
-    Column("evaluator"),
-    Column("mind"),
+    Column("rule", help="How the sampler was chosen."),
+    Column("steps", "M", help="Configured updates."),
+    Column("point", "setting", help="Temperature, precision of the draw, what else differs."),
+    Column(
+        "gain",
+        "gain on fresh outputs",
+        digits=3,
+        mark="mark",
+        help="Perplexity of the standard sampler over that of the choice; 95% interval.",
+    ),
+    Column("entropy", digits=3, bare=True, help="Mean entropy of the fresh outputs."),
+    Column("verdict", "guard", help="A gain is a recommendation only above the entropy guard."),
+    Column("evaluator", help="The language model that read the fresh outputs."),
+    Column("mind", help="What speaks against it, and where a wider grid might choose otherwise."),
 )
 
 
@@ -131,7 +87,9 @@ class Audit:
     selections: Mapping[str, Selection]
     """By rule; a rule that cannot choose is absent and has a line in `refusals`."""
     refusals: Mapping[str, str]
-    gains: Sequence[Gain]
+    gains: Mapping[str, Sequence[Gain]]
+    """By rule."""
+    fresh: Sequence[Measured]
     told: tuple[str, ...] = ()
     """What was left out of the axes."""
 
@@ -163,14 +121,14 @@ class Audit:
             return [f"The rule {rule} cannot choose: {why}" for rule, why in self.refusals.items()]
         told = []
         for rule, chosen in self.selections.items():
-            mine = [gain for gain in self.gains if gain.rule == rule]
-            names = " / ".join(dict.fromkeys(str(pick.point) for pick in chosen.picks))
+            gains = self.gains[rule]
+            names = " / ".join(dict.fromkeys(str(one.point) for one in chosen.choices))
             words = f"The rule {rule} chose {names} from {chosen.candidates} settings"
-            if not mine:
+            if not gains:
                 told.append(f"{words}; its gain was not measured on fresh outputs.")
                 continue
-            good = [g.ratio.value for g in mine if g.recommended and g.shown and g.ratio]
-            doubtful = [str(g.pick.steps) for g in mine if not g.recommended]
+            good = [g.gain.value for g in gains if g.recommended and g.shown and g.gain]
+            doubtful = [str(g.choice.steps) for g in gains if not g.recommended]
             if good:
                 words += (
                     f": {min(good):.2f} to {max(good):.2f} times less perplexing on fresh outputs"
@@ -205,7 +163,7 @@ class Audit:
             ratios,
             Pivot(("steps",), ("point",), "ratio"),
         )
-        gains = [gain.row() for gain in self.gains]
+        gains = [self._gain(rule, one) for rule, some in self.gains.items() for one in some]
         more = {"ratios": over} if ratios else {}
         if gains:
             more["gains"] = Table(f"Gain over {self.standard}", GAIN_COLUMNS, gains)
@@ -220,22 +178,33 @@ class Audit:
             "span": ask["span"],
             "guard": {"threshold": guard.threshold, "source": guard.source},
             "cells": [self._document(one) for one in self.cells],
-            "ratios": ratios,
-            "selections": {
-                rule: {"sha256": one.sha256, **one.document()}
-                for rule, one in self.selections.items()
-            },
+            "selections": {rule: hashed(one.document()) for rule, one in self.selections.items()},
             "refusals": dict(self.refusals),
-            "gains": gains,
         }
         notes = (
             f"standard: {self.standard}; the public code of {self.family} draws in "
             f"{public_precision(self.family) or 'a precision that is not known'}",
             *self.told,
-            *guard_notes([*self.cells, *(gain.fresh for gain in self.gains)]),
+            *guard_notes([*self.cells, *self.fresh]),
             *(f"the rule `{rule}` cannot choose: {why}" for rule, why in self.refusals.items()),
         )
         return Result(ask.said(), table, more, facts, notes)
+
+    def _gain(self, rule: str, found: Gain) -> dict[str, Any]:
+        """One line of the table of gains."""
+        choice = found.choice
+        row = next(
+            one for one in self.fresh if (one.steps, one.point) == (choice.steps, choice.point)
+        )
+        verdict = SIDES[found.limits[0].holds] if found.limits else "no guard"
+        return {
+            "rule": rule,
+            "evaluator": found.evaluator,
+            **found.row(),
+            "entropy": row.entropy,
+            "verdict": verdict,
+            "mark": MARKS.get(verdict, ""),
+        }
 
     def _document(self, one: Measured) -> dict[str, Any]:
         found, row = one.document(), one.row(self.metrics[0])
@@ -279,15 +248,16 @@ def _run(ask: Ask) -> Result:
     table = score(ask, model, drawn, evaluators[:1])
     selections, refusals = _choose(table)
     digest = write_selection(
-        ask.out,
-        {rule: {"sha256": one.sha256, **one.document()} for rule, one in selections.items()},
+        ask.out, {rule: hashed(one.document()) for rule, one in selections.items()}
     )
     fresh: Sequence[Measured] = ()
     if ask["fresh"] and selections:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
     prompted = ask["prompts"] is not None
     metrics = [perplexity_metric(one, ask["span"], prompted=prompted) for one in evaluators]
-    gains = _gains(model.spec.family, selections, fresh, evaluators, metrics)
+    gains = {
+        rule: _gains(model.spec.family, one, fresh, metrics) for rule, one in selections.items()
+    }
     audit = Audit(
         model.source,
         model.spec.family,
@@ -296,6 +266,7 @@ def _run(ask: Ask) -> Result:
         selections,
         refusals,
         gains,
+        fresh,
         chosen.left_out,
     )
     _write(ask.out, audit)
@@ -328,22 +299,13 @@ def _points(ask: Ask, family: str) -> Any:
     return type(found)(tuple(ordered), found.left_out)
 
 
-def _choose(table: Sequence[Measured]) -> tuple[dict[str, Selection], dict[str, str]]:
-    candidates = [
-        Candidate(
-            one.steps,
-            one.point,
-            one.perplexity().value,
-            one.entropy.value if one.entropy is not None else 0.0,
-            one.verdict in ("above", None),
-        )
-        for one in table
-    ]
+def _choose(table: Frame) -> tuple[dict[str, Selection], dict[str, str]]:
+    """What every rule chooses, and why some cannot."""
     selections: dict[str, Selection] = {}
     refusals: dict[str, str] = {}
     for rule in RULES:
         try:
-            selections[rule] = select(rule, candidates)
+            selections[rule] = choose(table, rule)
         except UserError as error:
             refusals[rule] = " ".join(filter(None, [error.what, error.where, error.got]))
     return selections, refusals
@@ -361,7 +323,7 @@ def _fresh(
     from strop.store.layout import FRESH
 
     causal = SAMPLERS[standard(model.spec.family).sampler.name].causal
-    wanted = {(pick.steps, pick.point) for one in selections.values() for pick in one.picks}
+    wanted = {(one.steps, one.point) for some in selections.values() for one in some.choices}
     wanted |= {(m, standard(model.spec.family)) for m, _ in wanted}
     again = sorted(wanted, key=lambda cell: (cell[0], cell[1].order))
     n = [counts[m][1] if m in counts else max(c for _, c in counts.values()) for m, _ in again]
@@ -372,47 +334,26 @@ def _fresh(
 
 
 def _gains(
-    family: str,
-    selections: Mapping[str, Selection],
-    fresh: Sequence[Measured],
-    evaluators: Sequence[Evaluator],
-    metrics: Sequence[MetricSpec],
+    family: str, selection: Selection, fresh: Sequence[Measured], metrics: Sequence[MetricSpec]
 ) -> list[Gain]:
-    from strop.measure.frame import perplexity_ratio
-
-    cells = {(one.steps, one.point): one for one in fresh}
-    gains = []
-    for rule, one in selections.items():
-        for pick in one.picks if cells else ():
-            plain, mine = cells[pick.steps, standard(family)], cells[pick.steps, pick.point]
-            for who, metric in zip(evaluators, metrics, strict=True):
-                ratio = None if mine is plain else perplexity_ratio(plain, mine, metric)
-                gains.append(Gain(rule, pick, who.spec.name, mine, ratio))
-    return gains
+    """By budget and evaluator."""
+    rows = {(row.steps, row.point): row for row in fresh}
+    goal = Number.of(PERPLEXITY.name)
+    return [
+        gain(
+            one,
+            rows[one.steps, one.point],
+            rows[one.steps, standard(family)],
+            goal,
+            metric=metric,
+            resampled=True,
+        )
+        for one in (selection.choices if rows else ())
+        for metric in metrics
+    ]
 
 
 # ---------------------------------------------------------------- writing it
-
-
-def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
-    """Write choices with their hashes before anything is judged; earlier ones stay on record."""
-    from strop.disk import write
-    from strop.store.documents import as_json, damaged, parsed
-    from strop.store.layout import SELECTION
-
-    digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
-    path = out / SELECTION
-    before: list[Any] = []
-    try:
-        old = parsed(path)
-        before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
-    except FileNotFoundError:
-        """Nothing was chosen before."""
-    except (ValueError, KeyError, TypeError) as error:
-        fix = f"restore {path}, or delete it: only the record of earlier choices is lost"
-        raise damaged(path, repr(error), fix) from None
-    write(path, as_json({"sha256": digest, "selections": now, "earlier": before}))
-    return digest
 
 
 def _write(out: Path, audit: Audit) -> None:
@@ -422,30 +363,8 @@ def _write(out: Path, audit: Audit) -> None:
     for rule in RULES:
         (out / f"sampler-{rule}.yaml").unlink(missing_ok=True)  # of an earlier choice
     for rule, one in audit.selections.items():
-        write(out / f"sampler-{rule}.yaml", _yaml(one, audit.gains))
-
-
-def _yaml(selection: Selection, gains: Sequence[Gain]) -> bytes:
-    import yaml
-
-    doubtful = {g.pick.steps: g for g in gains if g.rule == selection.rule and not g.recommended}
-    lines = [
-        f"# The samplers that the rule `{selection.rule}` chose, one per budget, from "
-        f"{selection.cells} cells.",
-        "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN",
-    ]
-    for steps, gain in doubtful.items():
-        lines.append(
-            f"# Not a recommendation at steps: {steps}: its fresh outputs are "
-            f"{DOUBTS[gain.fresh.verdict or '']}."
-        )
-    specs = [
-        # The budget always, also where it is the default: it is what tells the entries apart.
-        {"steps": pick.steps}
-        | pick.point.at(pick.steps).model_dump(mode="json", exclude_defaults=True)
-        for pick in selection.picks
-    ]
-    return ("\n".join(lines) + "\n" + yaml.safe_dump({"samplers": specs}, sort_keys=False)).encode()
+        told = f"The samplers that the rule `{rule}` chose, one per budget, from {one.cells} cells."
+        write(out / f"sampler-{rule}.yaml", spec_file(told, one.choices, audit.gains[rule]))
 
 
 # ---------------------------------------------------------------- the paper's tables

@@ -20,15 +20,14 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.measure.metric import CALLS, GEQ, SECONDS
 from strop.measure.number import Number
-from strop.spec import SEED_LIMIT, SamplerSpec
-from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.resample import Statistic
+from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
 from strop.store import Folder
 from strop.tasks import TASKS
+from strop.tuning.choice import Choice, write_selection
 from strop.tuning.figure import draw as draw_figure
+from strop.tuning.gain import gain, spec_file
 from strop.tuning.race import Rules
-from strop.tuning.result import Gain, as_result, as_yaml, selected
+from strop.tuning.result import BudgetResult, as_result, selected
 from strop.tuning.scorers import check_judge, judge_scorer, task_side
 from strop.tuning.search import (
     BUDGET,
@@ -43,7 +42,6 @@ from strop.tuning.search import (
 )
 from strop.tuning.space import parse
 from strop.verbs import parameters
-from strop.verbs.audit import write_selection
 from strop.verbs.points import GROUP, budgets, canvases_of_ask, load, scorers, standard
 from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.version import __version__
@@ -53,11 +51,7 @@ if TYPE_CHECKING:
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
     from strop.prompts import Canvases
-    from strop.store import Cell
 
-__all__ = ["STUDY", "Gain"]
-
-LEVEL = 0.95
 YAML = "sampler-tuned.yaml"
 MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
 """Steps that are tried for a budget of network calls, as multiples of it: a step may need none."""
@@ -146,9 +140,11 @@ def _run(ask: Ask) -> Result:
     chosen = _search(ask, model, canvases, guard, by)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    gains = _gains(ask, model, canvases, by, chosen, digest, start)
-    write(ask.out / YAML, as_yaml(gains))
-    return as_result(ask, model, guard, Number.of(_objective(ask)), gains)
+    found = _found(ask, model, canvases, by, chosen, digest, start)
+    gains = [one.gain for one in found]
+    told = "The samplers that `strop tune` chose, one per budget."
+    write(ask.out / YAML, spec_file(told, [one.choice for one in gains], gains))
+    return as_result(ask, model, guard, Number.of(_objective(ask)), found)
 
 
 def _objective(ask: Ask) -> str:
@@ -250,7 +246,7 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
 # ---------------------------------------------------------------- fresh outputs
 
 
-def _gains(
+def _found(
     ask: Ask,
     model: Model,
     canvases: Canvases | None,
@@ -258,11 +254,12 @@ def _gains(
     chosen: Mapping[str, tuple[SamplerSpec, Tuned]],
     digest: str,
     start: int,
-) -> list[Gain]:
+) -> list[BudgetResult]:
     """The standard sampler and every choice, drawn again under the next seed.
 
     With a task the problems that were searched on, those below `start`, do not count.
     """
+    from strop.measure.cells import measure
     from strop.store.layout import FRESH
 
     span = (start, start + ask["fresh_n"])
@@ -279,51 +276,19 @@ def _gains(
     both = [spec for plain, one in chosen.values() for spec in (plain, one.sampler)]
     specs = list(dict.fromkeys(both))
     cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
-    return [
-        _gain(ask, by, words, one, (cells[plain], cells[one.sampler]), span)
-        for words, (plain, one) in chosen.items()
-    ]
+    goal, found = Number.of(_objective(ask)), []
+    for budget, (plain, one) in chosen.items():
+        names = dict.fromkeys([goal.name, *(limit.name for limit in one.limits), CALLS.name])
+        pair = [cells[plain], cells[one.sampler]]
+        standard_row, row = measure(pair, list(names), by, outputs=span)
+        found.append(BudgetResult(one, gain(_choice(budget, one), row, standard_row, goal)))
+    return found
 
 
-def _gain(
-    ask: Ask,
-    by: Scorers,
-    words: str,
-    chosen: Tuned,
-    cells: tuple[Cell, Cell],
-    span: tuple[int, int],
-) -> Gain:
-    from strop.measure.cells import measure
-
-    goal = Number.of(_objective(ask))
-    names = dict.fromkeys([goal.name, *(one.name for one in chosen.limits), CALLS.name])
-    standard_row, row = measure(cells, list(names), by, outputs=span)
-    plain, mine = standard_row.statistic(goal), row.statistic(goal)
-    limits = []
-    for one in chosen.limits:
-        found = jackknife(row.statistic(Number.of(one.name)), LEVEL)
-        limits.append((str(one), found, one.side_of(found)))
-    gain = None
-    if cells[0].id != cells[1].id:
-        gain = (
-            jackknife(plain, LEVEL, mine, log=True) if goal.log else jackknife(mine, LEVEL, plain)
-        )
-    return Gain(
-        words,
-        chosen,
-        row.outputs,
-        _value(mine, goal),
-        _value(plain, goal),
-        gain.exp() if gain is not None and goal.log else gain,
-        tuple(limits),
-        goal.log,
-        row.statistic(Number.of(CALLS.name)).value,
-    )
-
-
-def _value(found: Statistic, goal: Number) -> Interval:
-    """With the interval of its logarithm, where that is what is compared."""
-    return jackknife(found, LEVEL, log=True).exp() if goal.log else jackknife(found, LEVEL)
+def _choice(budget: str, one: Tuned) -> Choice:
+    """What a search chose."""
+    point = OperatingPoint.of(one.sampler)
+    return Choice(budget, one.sampler.steps, point, one.holds, one.holds, one.edges, one.limits)
 
 
 # ---------------------------------------------------------------- writing it

@@ -1,13 +1,13 @@
-"""Which sampler to deploy: named rules over a table of measured cells.
+"""Which sampler to deploy: named rules over a frame, and the record of what was chosen.
 
     frozen       one setting for all budgets: the lowest perplexity (geometric mean over the
                  budgets) among the settings that pass the entropy guard at more than half of them
     sharpest     the paper's rule: the lowest mean entropy among the same settings
     per-budget   for each budget, the lowest perplexity among the settings that pass the guard there
 
-A cell passes if it is `above` the guard, or if there is none. A rule only sees the table it is
+A cell passes if it is `above` the guard, or if there is none. A rule only sees the frame it is
 given. Choosing the best of many noisy numbers flatters the choice, so the gain is reported on fresh
-outputs, and the selection is written and hashed before that.
+outputs (`strop.tuning.gain`), and the choice is written and hashed before that.
 """
 
 from __future__ import annotations
@@ -15,15 +15,43 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError, unknown_name
-from strop.spec import OperatingPoint
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.tuning.race import Limit
+
+if TYPE_CHECKING:
+    from strop.measure.frame import Measured
 
 Rule = Literal["frozen", "sharpest", "per-budget"]
 RULES: tuple[Rule, ...] = ("frozen", "sharpest", "per-budget")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The setting of one budget, and what was known of it before any fresh output."""
+
+    budget: str
+    """In words: `M = 16`, or `16 calls`."""
+    steps: int
+    point: OperatingPoint
+    holds: bool = True
+    """Whether whoever chose had something to choose: else it is the least bad setting."""
+    passes: bool = True
+    """Whether it was inside every limit at this budget; a frozen setting may fail at some."""
+    edges: tuple[str, ...] = ()
+    """Where a wider grid or space might choose otherwise."""
+    limits: tuple[Limit, ...] = ()
+    """What its fresh outputs must hold, too."""
+
+    @property
+    def sampler(self) -> SamplerSpec:
+        """With its steps."""
+        return self.point.at(self.steps)
 
 
 @dataclass(frozen=True)
@@ -39,23 +67,11 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Pick:
-    """The chosen setting of one budget."""
-
-    steps: int
-    point: OperatingPoint
-    passes: bool
-    """Whether this very cell passes the guard; a frozen setting may fail at some budgets."""
-    at_edge: tuple[str, ...]
-    """Why a wider grid might choose otherwise; empty inside the grid."""
-
-
-@dataclass(frozen=True)
 class Selection:
     """A rule's answer, with what it was chosen from."""
 
     rule: Rule
-    picks: tuple[Pick, ...]
+    choices: tuple[Choice, ...]
     """One per budget, by steps."""
     candidates: int
     """Settings that were looked at, per budget."""
@@ -68,32 +84,43 @@ class Selection:
             "rule": self.rule,
             "picks": [
                 {
-                    "steps": pick.steps,
-                    "point": str(pick.point),
-                    "sampler": pick.point.fields(),
-                    "passes": pick.passes,
-                    "at_edge": list(pick.at_edge),
+                    "steps": one.steps,
+                    "point": str(one.point),
+                    "sampler": one.point.fields(),
+                    "passes": one.passes,
+                    "at_edge": list(one.edges),
                 }
-                for pick in self.picks
+                for one in self.choices
             ],
             "candidates": self.candidates,
             "cells": self.cells,
         }
 
-    @property
-    def sha256(self) -> str:
-        """Of the document's canonical JSON."""
-        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+
+def choose(frame: Sequence[Measured], rule: str) -> Selection:
+    """Apply a rule to the rows of a frame, which are held against one guard."""
+    candidates = [
+        Candidate(
+            row.steps,
+            row.point,
+            row.perplexity().value,
+            row.entropy.value if row.entropy is not None else 0.0,
+            row.verdict in ("above", None),
+        )
+        for row in frame
+    ]
+    threshold = frame[0].guard.threshold if frame else None
+    limits = () if threshold is None else (Limit("entropy", ">=", threshold),)
+    return select(candidates, rule, limits)
 
 
-def select(rule: str, table: Sequence[Candidate]) -> Selection:
+def select(table: Sequence[Candidate], rule: str, limits: tuple[Limit, ...] = ()) -> Selection:
     """Apply a rule to a full table: every setting measured at every budget."""
     if rule not in RULES:
         raise unknown_name("selection rule", rule, RULES)
-    cells = {(one.steps, one.point): one for one in table}
-    budgets = sorted({one.steps for one in table})
-    settings = sorted({one.point for one in table}, key=lambda point: point.order)
+    cells = {(cell.steps, cell.point): cell for cell in table}
+    budgets = sorted({cell.steps for cell in table})
+    settings = sorted({cell.point for cell in table}, key=lambda point: point.order)
     missing = [f"{s} at {m}" for m in budgets for s in settings if (m, s) not in cells]
     if not cells or missing:
         raise UserError(
@@ -105,10 +132,18 @@ def select(rule: str, table: Sequence[Candidate]) -> Selection:
         chosen = {m: _best(cells, m, settings) for m in budgets}
     else:
         chosen = dict.fromkeys(budgets, _frozen(cells, budgets, settings, _LEVELS[rule]))
-    picks = tuple(
-        Pick(m, chosen[m], cells[m, chosen[m]].passes, _edges(chosen[m], settings)) for m in budgets
+    choices = tuple(
+        Choice(
+            f"M = {m}",
+            m,
+            chosen[m],
+            passes=cells[m, chosen[m]].passes,
+            edges=_edges(chosen[m], settings),
+            limits=limits,
+        )
+        for m in budgets
     )
-    return Selection(rule, picks, len(settings), len(cells))  # type: ignore[arg-type]
+    return Selection(rule, choices, len(settings), len(cells))  # type: ignore[arg-type]
 
 
 _LEVELS: dict[str, Callable[[Candidate], float]] = {
@@ -141,9 +176,7 @@ def _frozen(
     return min(allowed, key=lambda s: sum(level(cells[m, s]) for m in budgets))
 
 
-def _best(
-    cells: dict[tuple[int, OperatingPoint], Candidate], steps: int, settings: list[OperatingPoint]
-) -> OperatingPoint:
+def _best(cells: Cells, steps: int, settings: list[OperatingPoint]) -> OperatingPoint:
     allowed = [s for s in settings if cells[steps, s].passes]
     if not allowed:
         raise UserError(
@@ -174,3 +207,33 @@ def _edges(chosen: OperatingPoint, settings: Sequence[OperatingPoint]) -> tuple[
         if value == same[-1]:
             told.append(f"{value:g} is the highest {where}")
     return tuple(told)
+
+
+# ---------------------------------------------------------------- the record of choices
+
+
+def hashed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice as it is written, with the hash of its canonical JSON."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return {"sha256": hashlib.sha256(text.encode()).hexdigest(), **document}
+
+
+def write_selection(out: Path, now: Mapping[str, Mapping[str, Any]]) -> str:
+    """Write choices with their hashes before anything is judged; earlier ones stay on record."""
+    from strop.disk import write
+    from strop.store.documents import as_json, damaged, parsed
+    from strop.store.layout import SELECTION
+
+    digest = hashlib.sha256("".join(one["sha256"] for one in now.values()).encode()).hexdigest()
+    path = out / SELECTION
+    before: list[Any] = []
+    try:
+        old = parsed(path)
+        before = old["earlier"] + ([old["selections"]] if old["sha256"] != digest else [])
+    except FileNotFoundError:
+        """Nothing was chosen before."""
+    except (ValueError, KeyError, TypeError) as error:
+        fix = f"restore {path}, or delete it: only the record of earlier choices is lost"
+        raise damaged(path, repr(error), fix) from None
+    write(path, as_json({"sha256": digest, "selections": now, "earlier": before}))
+    return digest
