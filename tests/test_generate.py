@@ -12,8 +12,9 @@ import torch
 import strop
 from strop import Pool, SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import Denoiser
-from strop.draw import cell_spec, sample_cells
+from strop.draw import sample_cells
 from strop.pool import Output
+from strop.spec import CellSpec, GeneratorSpec
 from strop.store import Cell, Run
 
 PRECISIONS = ["float64", "float32"]
@@ -183,8 +184,9 @@ def test_a_directory_without_a_tokenizer_gives_no_texts(
 def test_dense_batches_are_part_of_the_identity(denoiser: Denoiser) -> None:
     spec = SamplerSpec(steps=4, implementation="dense")
 
-    def cell(n: int, batch_size: int) -> Any:
-        return cell_spec(denoiser, spec, n=n, seed=0, batch_size=batch_size, length=8)
+    def cell(n: int, batch_size: int, spec: SamplerSpec = spec) -> CellSpec:
+        generator = GeneratorSpec.of(denoiser.spec, spec, 8)
+        return CellSpec.of(generator, 0, n=n, batch_size=batch_size)
 
     assert cell(8, 4).id == cell(12, 4).id, "whole batches may be added"
     assert cell(8, 4).id != cell(8, 2).id
@@ -192,10 +194,7 @@ def test_dense_batches_are_part_of_the_identity(denoiser: Denoiser) -> None:
     assert cell(7, 4).id != cell(11, 4).id
     assert cell(3, 4).id == cell(3, 100).id, "a batch is never larger than n"
     fast = SamplerSpec(steps=4)
-    one, other = (
-        cell_spec(denoiser, fast, n=n, seed=0, batch_size=b, length=8) for n, b in ((7, 4), (9, 2))
-    )
-    assert one.id == other.id
+    assert cell(7, 4, fast).id == cell(9, 2, fast).id
 
 
 def test_dense_grows_by_whole_batches_only(denoiser: Denoiser, tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from strop import SamplerSpec, TabularDenoiser
-from strop.draw import cell_spec
 from strop.errors import UserError
 from strop.measure.score import score_outputs
 from strop.pool import Output
-from strop.spec import MetricSpec
+from strop.spec import CellSpec, GeneratorSpec, MetricSpec
 from strop.store import Cell, Run
 from strop.store.layout import OUTPUTS, PARTS
 
@@ -21,9 +20,8 @@ from strop.store.layout import OUTPUTS, PARTS
 @pytest.fixture
 def cell(tmp_path: Path) -> Cell:
     law = np.random.default_rng(3).random((5, 5, 5)) + 0.05
-    spec = cell_spec(
-        TabularDenoiser(law / law.sum()), SamplerSpec(), n=1, seed=0, batch_size=1, length=3
-    )
+    checkpoint = TabularDenoiser(law / law.sum()).spec
+    spec = CellSpec.of(GeneratorSpec.of(checkpoint, SamplerSpec(), 3), 0, n=1, batch_size=1)
     return Run.prepare(tmp_path / "run", {"n": 0}, [spec]).cell(spec.id)
 
 

@@ -27,12 +27,9 @@ from strop.records import default_sampler
 from strop.samplers import check_model
 from strop.spec import (
     OUTPUT_LIMIT,
-    SAMPLERS,
     SEED_LIMIT,
     CellSpec,
-    DenseBatch,
     GeneratorSpec,
-    PromptSpec,
     SamplerSpec,
 )
 from strop.store import Cell, Run
@@ -40,7 +37,6 @@ from strop.store import Cell, Run
 __all__ = [
     "UNSAID",
     "Progress",
-    "cell_spec",
     "outputs_of",
     "sample",
     "sample_cells",
@@ -155,7 +151,7 @@ def sample_cells(
     length = usable_length(denoiser, length) if canvases is None else canvases.length
     for spec in specs:
         check_model(denoiser, spec)
-    specs = [_with_steps(spec, length) for spec in specs]
+    specs = [spec.for_length(length) for spec in specs]
     positions = length if canvases is None else canvases.positions
     auto = batch_size == AUTO
     usual = largest_batch if auto else default_batch
@@ -163,8 +159,8 @@ def sample_cells(
     sizes = [given or usual(denoiser, spec, positions) for spec in specs]
     prompts = None if canvases is None else canvases.spec
     cells = [
-        cell_spec(
-            denoiser, spec, n=count, seed=seed, batch_size=size, length=length, prompts=prompts
+        CellSpec.of(
+            GeneratorSpec.of(denoiser.spec, spec, length, prompts), seed, n=count, batch_size=size
         )
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
@@ -235,27 +231,6 @@ def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -
     refuse_missing(run.path, missing)
 
 
-def cell_spec(
-    denoiser: Model,
-    sampler: SamplerSpec,
-    *,
-    n: int,
-    seed: int,
-    batch_size: int,
-    length: int,
-    prompts: PromptSpec | None = None,
-) -> CellSpec:
-    """What determines the outputs; the batch belongs to it only where it shares random numbers."""
-    batch = None
-    if sampler.implementation == "dense":
-        size = min(batch_size, n)
-        batch = DenseBatch(size=size, ragged_total=n if n % size else None)
-    generator = GeneratorSpec(
-        checkpoint=denoiser.spec, sampler=sampler, length=length, prompts=prompts
-    )
-    return CellSpec.of(generator, seed, batch)
-
-
 def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
     """The number of outputs of each cell."""
     if not isinstance(n, (list, tuple)):
@@ -268,13 +243,6 @@ def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:
             expected="one number for all, or one per sampler",
         )
     return n
-
-
-def _with_steps(spec: SamplerSpec, length: int) -> SamplerSpec:
-    """A causal sampler has a step per token, so its steps are known once the length is."""
-    if SAMPLERS[spec.name].causal and spec.steps == 0:
-        return spec.model_copy(update={"steps": length})
-    return spec
 
 
 def _not_a(name: str, value: Any, expected: str) -> UserError:

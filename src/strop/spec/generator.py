@@ -62,6 +62,22 @@ class GeneratorSpec(Spec):
     prompts: PromptSpec | None = None
     """What the outputs answer; None without a condition."""
 
+    @classmethod
+    def of(
+        cls,
+        checkpoint: CheckpointSpec,
+        sampler: SamplerSpec,
+        length: int,
+        prompts: PromptSpec | None = None,
+    ) -> Self:
+        """With the steps of a causal sampler filled in."""
+        return cls(
+            checkpoint=checkpoint,
+            sampler=sampler.for_length(length),
+            length=length,
+            prompts=prompts,
+        )
+
     @model_serializer(mode="wrap")
     def _without_no_prompts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Ids of generators without prompts are older than this field.
@@ -145,9 +161,15 @@ class CellSpec(Spec):
     is the same law with other outputs. `of` fills it in."""
 
     @classmethod
-    def of(cls, generator: GeneratorSpec, seed: int, batch: DenseBatch | None = None) -> Self:
-        """The cell that is drawn now: from the stream that the sampler's record names."""
-        sampler = generator.sampler
+    def of(cls, generator: GeneratorSpec, seed: int, *, n: int, batch_size: int) -> Self:
+        """The cell that is drawn now: from the stream that the sampler's record names.
+
+        The number of outputs and the batch belong to it only where a batch shares random numbers.
+        """
+        sampler, batch = generator.sampler, None
+        if sampler.implementation == "dense":
+            size = min(batch_size, n)
+            batch = DenseBatch(size=size, ragged_total=n if n % size else None)
         stream = SAMPLERS[sampler.name].stream(sampler.implementation, sampler.precision)
         return cls(generator=generator, seed=seed, batch=batch, stream=stream)
 

@@ -75,6 +75,12 @@ class SamplerSpec(Spec):
     version: str | None = None
     """Of a sampler that another package or a script brings: as its record says, filled in."""
 
+    def for_length(self, length: int) -> Self:
+        """A causal sampler has a step per token: its steps are known once the length is."""
+        if SAMPLERS[self.name].causal and self.steps == 0:
+            return self.model_copy(update={"steps": length})
+        return self
+
     @model_serializer(mode="wrap")
     def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = left_out(dump(self), "settings", "version")

@@ -335,10 +335,8 @@ def plain_generator(model: Model, length: int | None, canvases: Canvases | None)
 
     size = usable_length(model, length) if canvases is None else canvases.length
     sampler = SamplerSpec(name=default_sampler(model.spec.family))
-    if SAMPLERS[sampler.name].causal:  # a step per token
-        sampler = sampler.model_copy(update={"steps": size})
     prompts = None if canvases is None else canvases.spec
-    return GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=size, prompts=prompts)
+    return GeneratorSpec.of(model.spec, sampler, size, prompts)
 
 
 def _loads(evaluator: Any) -> bool:

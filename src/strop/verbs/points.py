@@ -259,10 +259,8 @@ def _finished(
     wanted = {}
     counts = [n] * len(samplers) if isinstance(n, int) else n
     for sampler, count in zip(samplers, counts, strict=True):
-        if SAMPLERS[sampler.name].causal and sampler.steps == 0:
-            sampler = sampler.model_copy(update={"steps": length})
-        generator = GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=length)
-        wanted[CellSpec.of(generator, seed).id] = count
+        generator = GeneratorSpec.of(model.spec, sampler, length)
+        wanted[CellSpec.of(generator, seed, n=count, batch_size=count).id] = count
     run = Run.open(out)
     asked = run.wanted()
     if set(asked) != set(wanted) or any(asked[name] < count for name, count in wanted.items()):
