@@ -12,7 +12,7 @@ from strop import verbs
 from strop.denoisers import load_model
 from strop.errors import UserError
 from strop.tasks import TASKS
-from strop.tasks.asking import candidate_of
+from strop.tasks.asking import entrant_of
 from strop.tasks.cell_grades import Grader
 from strop.verbs.cache import CacheCell
 from strop.verbs.graded import accuracies, right_answers
@@ -33,7 +33,7 @@ def test_outputs_are_graded_with_and_without_the_cache(llada: Path, tmp_path: Pa
 def test_right_answers_are_told_from_wrong_ones(llada: Path) -> None:
     model: Any = load_model(llada, device="cpu")
     task = TASKS["sums"]
-    grader = Grader(task, candidate_of(model, "x", None, None), None)
+    grader = Grader(task, entrant_of(model, "x", None, None), None)
     items = task.all_items()
     ids = np.zeros((3, task.length), np.int64)  # zero is the end of a text
     for row, text in enumerate((items[0].reference, items[0].reference, items[2].reference)):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from made_runs import cell_spec, made_cell, output
 from strop.spec import CheckpointSpec
-from strop.tasks import Candidate, Filter, Item, Task, Verdict
+from strop.tasks import Entrant, Filter, Item, Task, Verdict
 from strop.tasks.cell_grades import Grader, grade_cell, task_metric
 from strop.tasks.task import OUTCOMES
 
@@ -42,7 +42,7 @@ TASK = Task(
     stop=("###", "@@"),
     length=LENGTH,
 )
-CANDIDATE = Candidate(
+ENTRANT = Entrant(
     "a",
     "a",
     CheckpointSpec(family="llada", sha256="0" * 64, shape={"vocab_size": 12, "length": 64}),
@@ -51,7 +51,7 @@ CANDIDATE = Candidate(
     ("<end>", "<turn>"),
     (END, TURN),
 )
-GRADER = Grader(TASK, CANDIDATE, None)
+GRADER = Grader(TASK, ENTRANT, None)
 IDS = np.full((1, LENGTH), 1)
 
 
@@ -92,7 +92,7 @@ def test_a_lost_verdict_is_left_out_and_the_others_stay_with_their_numbers() -> 
 
 
 def test_what_counts_of_a_response_ends_with_the_first_end() -> None:
-    right = ["1<end>2", "1<turn>2<end>", "1<end>2<turn>", "1###2", "1 as 2###", "1###2@@", "1"]
+    right = ["1<end>2", "1<turn>2<end>", "1<end>2<turn>", "1###2", "1@@2###", "1###2@@", "1"]
     wrong = ["2<end>1", "2<turn>1<end>", "2###1", "2", "1 <end>"]
     found = graded([1] * 12, [*right, *wrong])
     assert found["passed_first"].tolist() == [1] * 7 + [0] * 5
@@ -124,8 +124,8 @@ def test_a_run_that_grows_is_graded_as_one_that_did_not(tmp_path: Path) -> None:
         cell = made_cell(
             tmp_path / "run", spec, [output(i, [1] * LENGTH, text=texts[i]) for i in part]
         )
-        grade_cell(cell, TASK, CANDIDATE, None)
-        kept = cell.score(task_metric(TASK, CANDIDATE, None))
+        grade_cell(cell, TASK, ENTRANT, None)
+        kept = cell.score(task_metric(TASK, ENTRANT, None))
         assert kept is not None
         assert kept.index.tolist() == list(range(part.stop))
         expected = [i != 6 for i in range(part.stop)]
@@ -133,12 +133,12 @@ def test_a_run_that_grows_is_graded_as_one_that_did_not(tmp_path: Path) -> None:
 
 
 def test_verdicts_depend_on_the_task_and_on_what_ends_a_response() -> None:
-    plain = task_metric(TASK, CANDIDATE, None)
+    plain = task_metric(TASK, ENTRANT, None)
     assert plain.settings["ends"] == "<end> <turn>"
     others = [
-        task_metric(TASK, replace(CANDIDATE, ends=("<end>",)), None),
-        task_metric(TASK, replace(CANDIDATE, ends=()), None),
-        task_metric(replace(TASK, version="2"), CANDIDATE, None),
-        task_metric(replace(TASK, stop=()), CANDIDATE, None),
+        task_metric(TASK, replace(ENTRANT, ends=("<end>",)), None),
+        task_metric(TASK, replace(ENTRANT, ends=()), None),
+        task_metric(replace(TASK, version="2"), ENTRANT, None),
+        task_metric(replace(TASK, stop=()), ENTRANT, None),
     ]
     assert len({plain.id, *(one.id for one in others)}) == 5

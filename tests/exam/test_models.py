@@ -16,7 +16,7 @@ from strop.errors import UserError
 from strop.prompts import ChatTemplate
 from strop.spec import CheckpointSpec
 from strop.tasks import TASKS, results, run_task, score_task
-from strop.tasks.asking import candidate_of, decided
+from strop.tasks.asking import decided, entrant_of
 
 AR = "embedded:sums-ar"
 sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")
@@ -86,17 +86,17 @@ class TestChat:
         self, named: Any, name: str, chat: bool
     ) -> None:
         model = named(name)
-        candidate = candidate_of(model, name, None, None)
-        assert candidate.chat == chat
-        assert ("chat template" in decided(candidate)) == chat
-        assert candidate_of(model, name, not chat, None).chat != chat
+        entrant = entrant_of(model, name, None, None)
+        assert entrant.chat == chat
+        assert ("chat template" in decided(entrant)) == chat
+        assert entrant_of(model, name, not chat, None).chat != chat
 
     def test_thinking_is_off_where_there_is_a_switch(self) -> None:
         assert ChatTemplate(TEMPLATE).render("two") == "<u>two</u><no>"
 
     def test_problems_are_messages(self, named: Any, tmp_path: Path) -> None:
         found = run_task("sums", named("chatty"), tmp_path / "run", temperatures=(0,), limit=1)
-        cell = found.settings[0].sittings[0].cell
+        cell = found.settings[0].grades[0].cell
         kept = cell.prompts()
         assert kept is not None
         text = (kept.pieces_of(0) or [""])[0]
@@ -104,10 +104,10 @@ class TestChat:
 
 
 def test_no_template_means_plain_text_and_the_ends_are_told() -> None:
-    candidate = candidate_of(load_model(AR, device="cpu"), AR, None, None)
-    assert (candidate.chat, candidate.bos) == (False, "tokenizer")
-    assert candidate.ends == ("<|endoftext|>",)
-    assert "ends at <|endoftext|>" in decided(candidate)
+    entrant = entrant_of(load_model(AR, device="cpu"), AR, None, None)
+    assert (entrant.chat, entrant.bos) == (False, "tokenizer")
+    assert entrant.ends == ("<|endoftext|>",)
+    assert "ends at <|endoftext|>" in decided(entrant)
 
 
 class Parrot:
@@ -157,7 +157,7 @@ def test_programs_are_run_in_the_sandbox(tmp_path: Path, monkeypatch: pytest.Mon
     row = results(tmp_path / "run").settings[0]
     assert row.accuracy("program").value == pytest.approx(1 / 3)
     assert row.truncated == 0
-    [score] = [s for s in row.sittings[0].cell.scores().values() if s.metric.name == "task"]
+    [score] = [s for s in row.grades[0].cell.scores().values() if s.metric.name == "task"]
     assert score.metric.settings["sandbox"] == "bubblewrap"
     # Verdicts that are there are read without a sandbox; new ones are not given.
     monkeypatch.setenv("PATH", str(tmp_path))

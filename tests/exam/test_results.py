@@ -14,10 +14,11 @@ from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import Run
-from strop.tasks import TASKS, Candidate, Exam, Filter, Item, Task, Verdict, paired
+from strop.tasks import TASKS, Entrant, Filter, Item, Task, TaskRun, Verdict, paired
 from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Results
-from strop.tasks.tables import checkpoint_table, document, draw, notes, setting_table
+from strop.tasks.tables import checkpoint_table, document, draw, notes, setting_table, write_result
+from strop.verbs.study import Result
 
 RIGHT, WRONG, NONE, EMPTY, LOST = "yes", "no", "?", "", "lost"
 TEXTS = (EMPTY, RIGHT, WRONG, NONE, LOST)
@@ -55,14 +56,14 @@ def task() -> Iterator[Task]:
     TASKS.forget(one.name)
 
 
-def _candidate(label: str) -> Candidate:
+def _entrant(label: str) -> Entrant:
     shape: dict[str, int | float | bool] = {"vocab_size": 10, "mask_id": 8, "length": 64}
     spec = CheckpointSpec(family="llada", sha256=f"{len(label):064x}", shape=shape)
-    return Candidate(label, label, spec, False, "tokenizer", ("<end>",), (END,))
+    return Entrant(label, label, spec, False, "tokenizer", ("<end>",), (END,))
 
 
-def _sat(
-    exam: Exam, candidate: Candidate, temperature: float, texts: Sequence[Sequence[str]]
+def _answer(
+    task_run: TaskRun, entrant: Entrant, temperature: float, texts: Sequence[Sequence[str]]
 ) -> None:
     """Responses [seeds][problems] of a checkpoint, as a sampler would have left them."""
     prompts = tuple(Canvas(f"p/{i}", (i, *[None] * LENGTH)) for i in range(PROBLEMS))
@@ -70,16 +71,16 @@ def _sat(
     sampler = SamplerSpec(name="llada", steps=LENGTH, temperature=temperature)
     for seed, row in enumerate(texts):
         generator = GeneratorSpec(
-            checkpoint=candidate.checkpoint, sampler=sampler, length=LENGTH, prompts=canvases.spec
+            checkpoint=entrant.checkpoint, sampler=sampler, length=LENGTH, prompts=canvases.spec
         )
         spec = CellSpec(generator=generator, seed=seed)
-        asked = {"checkpoint": candidate.source, "n": len(row), "seed": 0}
-        run = Run.prepare(exam.path / candidate.label, asked, [spec], grow=True)
+        asked = {"checkpoint": entrant.source, "n": len(row), "seed": 0}
+        run = Run.prepare(task_run.path / entrant.label, asked, [spec], grow=True)
         run.keep_prompts(canvases, [None] * PROBLEMS)
         cell = run.cell(spec.id)
         cell.add(_output(i, text, temperature) for i, text in enumerate(row))
         cell.merge()
-        grade_cell(cell, exam.task, candidate, None)
+        grade_cell(cell, task_run.task, entrant, None)
 
 
 def _output(index: int, text: str, temperature: float) -> Output:
@@ -92,15 +93,15 @@ def _output(index: int, text: str, temperature: float) -> Output:
 
 @pytest.fixture
 def found(task: Task, tmp_path: Path) -> Results:
-    exam = Exam.make(tmp_path / "run", task, LENGTH, force=False)
+    task_run = TaskRun.make(tmp_path / "run", task, LENGTH, force=False)
     for label, cold in (("a", [RIGHT, RIGHT, RIGHT, WRONG]), ("bb", [WRONG, NONE, EMPTY, RIGHT])):
-        exam, candidate = exam.enter(_candidate(label))
-        _sat(exam, candidate, 0, [cold])
+        task_run, entrant = task_run.enter(_entrant(label))
+        _answer(task_run, entrant, 0, [cold])
         if label == "a":
             seeds = [[RIGHT, WRONG, WRONG, WRONG], [RIGHT, RIGHT, NONE, EMPTY], [RIGHT] * 4]
-            _sat(exam, candidate, 1, seeds)
-            _sat(exam, candidate, 2, [[LOST, RIGHT, WRONG, RIGHT]])
-    return Results.of(exam)
+            _answer(task_run, entrant, 1, seeds)
+            _answer(task_run, entrant, 2, [[LOST, RIGHT, WRONG, RIGHT]])
+    return Results.of(task_run)
 
 
 def test_accuracy_seed_mean_and_standard_error(found: Results) -> None:
@@ -153,10 +154,10 @@ def test_outcomes_are_counted_apart(found: Results) -> None:
 
 def test_a_lost_verdict_is_asked_for_again(found: Results, task: Task) -> None:
     hot = found.settings[2]
-    cell = hot.sittings[0].cell
+    cell = hot.grades[0].cell
     calm = Task(**{**vars(task), "check": lambda *_: Verdict("passed")})
-    grade_cell(cell, calm, hot.candidate, None)
-    again = Results.of(found.exam).settings[2]
+    grade_cell(cell, calm, hot.entrant, None)
+    again = Results.of(found.run).settings[2]
     assert again.ungraded == 0
     assert again.by_problem("first").tolist() == [1, 1, 0, 1]  # the other verdicts stay
 
@@ -206,8 +207,8 @@ def test_the_figure_shows_every_row_of_both_filters(found: Results) -> None:
 def test_problems_that_not_all_seeds_have_answered_do_not_count(found: Results) -> None:
     cold = found.settings[0]
     assert notes(found)[-1].startswith("1 responses have no verdict")
-    _sat(found.exam, cold.candidate, 2, [[RIGHT] * 4, [WRONG, RIGHT]])
-    again = Results.of(found.exam)
+    _answer(found.run, cold.entrant, 2, [[RIGHT] * 4, [WRONG, RIGHT]])
+    again = Results.of(found.run)
     assert again.settings[2].index.tolist() == [1]
     assert any("only those of all seeds" in one for one in notes(again))
 
@@ -217,3 +218,46 @@ def test_other_checkpoints_are_told(found: Results) -> None:
 
     with pytest.raises(UserError, match="no graded responses of 'nobody'"):
         found.greedy("nobody")
+
+
+def test_the_result_holds_what_the_tables_say(found: Results) -> None:
+    write_result(found)
+    told = json.loads((found.run.path / "result.json").read_text())
+    result, between = Result.read(told), checkpoint_table(found)
+    assert between is not None
+    assert told["study"] == "task run"
+    assert result.table.rows == [dict(row) for row in setting_table(found).rows]
+    assert result.more["between"].rows == [dict(row) for row in between.rows]
+    assert result.notes == tuple(notes(found))
+    assert result.asked == {
+        "checkpoints": ["a", "bb"],
+        "task": "yes-or-no",
+        "fingerprint": found.task.fingerprint,
+        "length": LENGTH,
+    }
+    lines = (found.run.path / "table.csv").read_text().splitlines()
+    assert len(lines) == 1 + len(found.settings)
+
+
+def test_the_page_shows_the_result_and_counts_nothing_itself(found: Results) -> None:
+    from strop.page import gather
+
+    assert gather([found.run.path]).studies == ()
+    write_result(found)
+    file = found.run.path / "result.json"
+    told = json.loads(file.read_text())
+    told["rows"][0]["accuracy_first"] |= {"value": 0.125, "low": 0.0, "high": 0.25}
+    file.write_text(json.dumps(told))
+    [part] = gather([found.run.path]).studies
+    assert part.name == "task-yes-or-no"
+    assert part.result.table.rows[0]["accuracy_first"].value == 0.125
+    assert part.record is not None
+    assert part.record.title == "Accuracy against temperature"
+    assert part.record.draw is not None
+    assert part.record.draw(part.result).axes
+
+
+def test_a_run_that_is_started_anew_has_no_result(found: Results) -> None:
+    write_result(found)
+    TaskRun.make(found.run.path, found.task, LENGTH, force=True)
+    assert not any((found.run.path / name).exists() for name in ("result.json", "table.csv"))

@@ -17,7 +17,7 @@ from strop.assets import MODELS
 from strop.errors import UserError
 from strop.registry import register, resolve
 from strop.store import Run
-from strop.tasks import TASKS, Box, Exam, Filter, Item, Verdict, results, run_task, score_task
+from strop.tasks import TASKS, Box, Filter, Item, TaskRun, Verdict, results, run_task, score_task
 from strop.tasks.run_folder import label_of
 from tiny_models import command, environment, wait_for
 
@@ -27,7 +27,7 @@ AR = "embedded:sums-ar"
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three problems, greedy and at temperature 1 under two seeds."""
-    out = tmp_path_factory.mktemp("exam") / "sums"
+    out = tmp_path_factory.mktemp("task_run") / "sums"
     run_task("sums", AR, out, temperatures=(0, 1), seeds=2, limit=3)
     return out
 
@@ -221,7 +221,7 @@ class TestRefusals:
         with pytest.raises(UserError, match="holds files but no task run"):
             run_task("sums", AR, tmp_path, limit=1)
         with pytest.raises(UserError, match="no task run"):
-            Exam.open(tmp_path)
+            TaskRun.open(tmp_path)
 
     @pytest.mark.parametrize("asked", [{}, {"task": "sums", "checkpoints": [3]}])
     def test_a_damaged_mark(self, small: Path, tmp_path: Path, asked: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ def _call(capsys: pytest.CaptureFixture[str], *argv: object) -> tuple[int, str, 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("exam") / "sums"
+    out = tmp_path_factory.mktemp("task_run") / "sums"
     asked = ["task", "run", "sums", AR, "--temperature", "0,1", "--seeds", "2", "--limit", "2"]
     assert run([*asked, "-o", str(out), "--json"]) == 0
     return out

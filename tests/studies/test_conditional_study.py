@@ -23,7 +23,7 @@ from strop.errors import UserError
 from strop.groupeval import Series, judge_spec, list_series
 from strop.groupeval.session import answer_series, pending
 from strop.store import Run
-from strop.tasks import TASKS, Answered, Exam, Results, run_task
+from strop.tasks import TASKS, Answered, Results, TaskRun, run_task
 from strop.tasks.humaneval import HUMANEVAL
 from strop.tasks.sums import answer_of
 from strop.tasks.sums_task import SUMS
@@ -120,7 +120,7 @@ def test_two_checkpoints_of_one_run(runs: Path, call: Called) -> None:
     assert code == 0
     [row] = document["rows"]
     assert (row["judge"], row["task"], row["judged"]) == ("offline-v1/counts", "sums", 8)
-    found = Results.of(Exam.open(runs / "both"))
+    found = Results.of(TaskRun.open(runs / "both"))
     rates = [found.greedy(label).accuracy("last").value for label in ("sums-ar", "worse")]
     assert row["success"] == rates
     pairs = document["tables"]["pairs"]["rows"][0]

@@ -15,7 +15,7 @@ from strop.errors import UserError
 from strop.figures import write_figure
 from strop.stats.interval import Interval
 from strop.table import Table
-from strop.tasks import Exam, Results
+from strop.tasks import Results, TaskRun
 from strop.verbs import paper
 from strop.verbs.entrants import DIFFUSION, MODES, PROTOCOLS, protocol
 from strop.verbs.study import Result
@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rows_are_those_of_the_exam(run: Path) -> None:
     document = json.loads((run / "out/result.json").read_text())
-    found = Results.of(Exam.open(run / "out/tasks/sums"))
+    found = Results.of(TaskRun.open(run / "out/tasks/sums"))
     rows = {(row["model"], row["temperature"]): row for row in document["rows"]}
     assert set(rows) == {(m, t) for m in ("random", "sums-ar") for t in (0.0, 1.0)}
     for one in found.settings:

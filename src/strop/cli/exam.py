@@ -160,9 +160,9 @@ def score(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Grade what has no verdict yet, and print what RUN found; no model is loaded."""
-    from strop.tasks.run_folder import Exam
+    from strop.tasks.run_folder import TaskRun
 
-    if Exam.open(run).task.sandboxed and unsafe_run:
+    if TaskRun.open(run).task.sandboxed and unsafe_run:
         output.note(UNSAFE)
     from strop.tasks import score_task
 
@@ -174,7 +174,7 @@ def score(
 def _tell(found: Results, against: int | None, as_json: bool) -> None:
     from strop.tasks.tables import checkpoint_table, document, notes, setting_table, write_picture
 
-    place = found.exam.path
+    place = found.run.path
     if not found.settings:
         raise UserError(
             "The task run holds no responses.",

@@ -15,15 +15,16 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.measure.frame import Measured, read_run
-from strop.page.data import Audit, Group, Provenance, Report, Shown, StudyPart
+from strop.page.data import Audit, Group, Look, Provenance, Report, Shown, StudyPart
 from strop.page.judged import judged_series
-from strop.page.tasks import exam_part
 from strop.page.text import listed, place
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import damaged
 from strop.store.layout import RESULT
 from strop.store.tables import CHANGED, token_ids
+from strop.tasks.run_folder import OWNER
+from strop.tasks.tables import draw as draw_accuracies
 from strop.verbs.study import STUDIES, Result
 
 SAMPLER = "sampler-"
@@ -41,7 +42,6 @@ class _Found:
 
     runs: list[Run] = field(default_factory=list)
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
-    exams: list[Path] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
 
 
@@ -54,7 +54,6 @@ def gather(
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, map(_search, found.runs)))
-    parts += tuple(exam_part(path) for path in found.exams)
     names = list(dict.fromkeys(group.name for group, _ in groups))
     names += [] if names else [part.name for part in parts]
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
@@ -102,8 +101,6 @@ def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
         return False
     elif mark.holds_cells:
         found.runs.append(Run.open(path))
-    elif mark.kind == "task":
-        found.exams.append(path)
     elif mark.kind == "groupeval":
         found.judged.append(str(path))
     elif (document := study_result(path)) is not None:
@@ -213,8 +210,13 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
-    name = str(document["study"])
-    return StudyPart(name, path, _result(path, document), STUDIES.get(name))
+    name, result = str(document["study"]), _result(path, document)
+    if name == OWNER:
+        return StudyPart(f"task-{result.asked['task']}", path, result, TASK_RUN)
+    return StudyPart(name, path, result, STUDIES.get(name))
+
+
+TASK_RUN = Look("Accuracy against temperature", lambda result: draw_accuracies(result.table))
 
 
 def _search(run: Run) -> StudyPart | None:

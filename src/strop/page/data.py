@@ -6,10 +6,11 @@ read them. Every part may be empty, and the page then says which command adds it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strop.measure.frame import Measured
 from strop.measure.guard import Guard
@@ -18,6 +19,9 @@ from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
 from strop.table import Table
 from strop.verbs.study import Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +94,23 @@ class Group:
         return list(dict.fromkeys(one.measured.guard for one in self.cells))
 
 
+@dataclass(frozen=True)
+class Look:
+    """How results of one kind are shown, where they are no study's."""
+
+    title: str
+    draw: Callable[[Result], Figure]
+    beside_cells: None = None
+
+
 @dataclass(frozen=True, eq=False)
 class StudyPart:
-    """What a study found."""
+    """What a study, or a task run, found."""
 
     name: str
     path: Path
     result: Result
-    record: Study | None
+    record: Study | Look | None
     """None for a study that is not installed here: its tables stand alone."""
 
 

@@ -17,8 +17,8 @@ from strop.tasks.sandbox import Box, Limits, find_box
 from strop.tasks.task import TASKS, Filter, Item, Task, Verdict
 
 if TYPE_CHECKING:
-    from strop.tasks.outcome import Answered, Results, Setting, Sitting, paired, results
-    from strop.tasks.run_folder import Candidate, Exam
+    from strop.tasks.outcome import Answered, Results, SeedGrades, TaskSetting, paired, results
+    from strop.tasks.run_folder import Entrant, TaskRun
     from strop.tasks.running import TEMPERATURES, run_task, score_task
 
 __all__ = [
@@ -26,17 +26,17 @@ __all__ = [
     "TEMPERATURES",
     "Answered",
     "Box",
-    "Candidate",
-    "Exam",
+    "Entrant",
     "Filter",
     "Graded",
     "Item",
     "Limits",
     "Report",
     "Results",
-    "Setting",
-    "Sitting",
+    "SeedGrades",
     "Task",
+    "TaskRun",
+    "TaskSetting",
     "Verdict",
     "check_task",
     "find_box",
@@ -54,11 +54,11 @@ __getattr__ = loader(
     {
         "TEMPERATURES": "strop.tasks.running",
         "Answered": "strop.tasks.outcome",
-        "Candidate": "strop.tasks.run_folder",
-        "Exam": "strop.tasks.run_folder",
+        "Entrant": "strop.tasks.run_folder",
+        "TaskRun": "strop.tasks.run_folder",
         "Results": "strop.tasks.outcome",
-        "Setting": "strop.tasks.outcome",
-        "Sitting": "strop.tasks.outcome",
+        "TaskSetting": "strop.tasks.outcome",
+        "SeedGrades": "strop.tasks.outcome",
         "paired": "strop.tasks.outcome",
         "results": "strop.tasks.outcome",
         "run_task": "strop.tasks.running",

@@ -16,7 +16,7 @@ from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
 from strop.records import FAMILIES, Precision, default_sampler
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.tasks import Task
-from strop.tasks.run_folder import Candidate, label_of
+from strop.tasks.run_folder import Entrant, label_of
 
 BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")
 
@@ -62,13 +62,13 @@ class Sampling:
         ]
 
 
-def candidate_of(model: Model, source: str, chat: bool | None, bos: str | None) -> Candidate:
+def entrant_of(model: Model, source: str, chat: bool | None, bos: str | None) -> Entrant:
     """A model as it is going to be asked; what was not said is decided here."""
     directory = None if model.codec is None else model.codec.directory
     templated = _has_template(directory) and not BASE.search(label_of(source))
     always = model.spec.family == "dream" and model.codec is not None and model.codec.bos_id
     ends = end_ids(model)
-    return Candidate(
+    return Entrant(
         label=label_of(source),
         source=model.source,
         checkpoint=model.spec,
@@ -79,24 +79,24 @@ def candidate_of(model: Model, source: str, chat: bool | None, bos: str | None) 
     )
 
 
-def decided(candidate: Candidate) -> str:
+def decided(entrant: Entrant) -> str:
     """What was decided, in one line."""
     how = "as messages in its chat template, thinking off where it has such a switch"
-    if not candidate.chat:
+    if not entrant.chat:
         opened = {"always": ", after its beginning-of-text token", "never": ""}
-        how = "as plain text" + opened.get(candidate.bos, "")
-    ends = " or ".join(candidate.ends) or "nothing but the length"
-    return f"{candidate.label}: problems {how}; a response ends at {ends}"
+        how = "as plain text" + opened.get(entrant.bos, "")
+    ends = " or ".join(entrant.ends) or "nothing but the length"
+    return f"{entrant.label}: problems {how}; a response ends at {ends}"
 
 
-def canvases_of_task(model: Model, candidate: Candidate, task: Task, length: int) -> Canvases:
+def canvases_of_task(model: Model, entrant: Entrant, task: Task, length: int) -> Canvases:
     """All problems of a task before one model; a larger limit is a longer look at the same ones."""
     chat = None
-    if candidate.chat:
+    if entrant.chat:
         directory = None if model.codec is None else model.codec.directory
         chat = ChatTemplate.beside(directory)
     rows = [{"prompt": one.prompt, "id": one.id} for one in task.all_items()]
-    bos: Any = candidate.bos
+    bos: Any = entrant.bos
     template = Template(chat=chat, bos=bos, marks=False)
     try:
         return resolve(PromptSet.of(rows), reader_of(model), template, length)

@@ -14,17 +14,17 @@ from strop.progress import Progress
 from strop.spec import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all
-from strop.tasks.run_folder import Candidate
+from strop.tasks.run_folder import Entrant
 from strop.tasks.task import OUTCOMES
 
 BATCH = 32
 """Programs that are waited for together."""
 
 
-def task_metric(task: Task, candidate: Candidate, box: Box | None) -> MetricSpec:
+def task_metric(task: Task, entrant: Entrant, box: Box | None) -> MetricSpec:
     """What verdicts depend on besides the responses."""
     settings = {"task": task.name, "fingerprint": task.fingerprint}
-    settings |= {"ends": " ".join(candidate.ends)} if candidate.ends else {}
+    settings |= {"ends": " ".join(entrant.ends)} if entrant.ends else {}
     settings |= {"sandbox": box.level} if task.sandboxed and box is not None else {}
     return MetricSpec(name=TASK.name, settings=dict(settings))
 
@@ -32,7 +32,7 @@ def task_metric(task: Task, candidate: Candidate, box: Box | None) -> MetricSpec
 def grade_cell(
     cell: Cell,
     task: Task,
-    candidate: Candidate,
+    entrant: Entrant,
     box: Box | None,
     progress: Progress | None = None,
     note: Callable[[str], None] = lambda _: None,
@@ -41,10 +41,10 @@ def grade_cell(
 
     Where the task's own code failed on some, `note` hears how often, and the first reason.
     """
-    grader = Grader(task, candidate, box)
+    grader = Grader(task, entrant, box)
     score_outputs(
         cell,
-        task_metric(task, candidate, box),
+        task_metric(task, entrant, box),
         lambda some: grader.columns(some.index, some.texts, some.ids),
         batch=BATCH if task.sandboxed else None,
         progress=progress,
@@ -53,7 +53,7 @@ def grade_cell(
     if grader.failures:
         note(
             f"warning: the task's own code failed on {len(grader.failures)} responses of "
-            f"{candidate.label}, which count as invalid; the first: {grader.failures[0]}"
+            f"{entrant.label}, which count as invalid; the first: {grader.failures[0]}"
         )
 
 
@@ -62,7 +62,7 @@ class Grader:
     """What turns responses to a task into columns of verdicts."""
 
     task: Task
-    candidate: Candidate
+    entrant: Entrant
     box: Box | None
     failures: list[str] = field(default_factory=list)
     """Where the task's own code failed on a response: the problem and the reason."""
@@ -73,7 +73,7 @@ class Grader:
         """Of responses number `index`: verdicts, ends and tokens, and which have them (`index`)."""
         task, items = self.task, self.task.all_items()
         pairs = [
-            (items[number % len(items)], self.candidate.cut(text))
+            (items[number % len(items)], self.entrant.cut(text))
             for number, text in zip(index.tolist(), texts, strict=True)
         ]
         verdicts = {place: one.verdicts for place, one in grade_all(task, pairs, self.box)}
@@ -93,7 +93,7 @@ class Grader:
             found = [OUTCOMES.index(verdicts[place][name].outcome) for place in kept]
             columns[f"{PASSED}{name}"] = np.array([code == 0 for code in found], np.int64)
             columns[f"{OUTCOME}{name}"] = np.array(found, np.int64)
-        ended, tokens = _ends(ids, self.candidate.end_ids)
+        ended, tokens = _ends(ids, self.entrant.end_ids)
         stopped = [any(mark in text for mark in task.stop) for text in texts]
         columns[ENDED] = (ended | np.array(stopped, bool))[kept].astype(np.int64)
         columns[WRITTEN] = tokens[kept]

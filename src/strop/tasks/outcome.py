@@ -24,15 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.measure.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
+from strop.measure.frame import Part, read_cell
+from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
 from strop.rng import derive_seed
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.paired import Resampled
 from strop.stats.resample import bootstrap, clustered, mean
-from strop.store import Cell, ScoreTable
+from strop.store import Cell
 from strop.tasks import Item, Task
-from strop.tasks.run_folder import Candidate, Exam
+from strop.tasks.run_folder import Entrant, TaskRun
 from strop.tasks.task import OUTCOMES
 
 Floats = NDArray[np.float64]
@@ -58,19 +59,25 @@ class Answered:
 
 
 @dataclass(frozen=True, eq=False)
-class Sitting:
+class SeedGrades:
     """One checkpoint under one setting and one seed: what was graded of it."""
 
     task: Task
-    candidate: Candidate
+    entrant: Entrant
     cell: Cell
-    seed: int
     index: NDArray[np.int64]
     """The problems, by number, ascending."""
     columns: Mapping[str, NDArray]
     """Per problem: verdicts by filter, calls, seconds, tokens, whether the response ends."""
     ungraded: int
     """Responses without a verdict: not graded yet, or lost."""
+    walled: bool = True
+    """Whether programs ran in a sandbox, where there were any."""
+
+    @property
+    def seed(self) -> int:
+        """Of the cell."""
+        return self.cell.spec.seed
 
     def passed(self, name: str) -> Floats:
         """Per problem, 1 where the answer of a filter is right."""
@@ -87,7 +94,7 @@ class Sitting:
         by_filter = {one.name: self.outcomes(one.name) for one in self.task.filters}
         found = []
         for place, number in enumerate(self.index.tolist()):
-            item, response = items[number], self.candidate.cut(texts[number])
+            item, response = items[number], self.entrant.cut(texts[number])
             answers = self.task.answers(item, response)
             outcomes = {name: told[place] for name, told in by_filter.items()}
             found.append(Answered(item, self.task.cut(response), answers, outcomes))
@@ -95,18 +102,18 @@ class Sitting:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """One checkpoint under one setting: a sitting per seed."""
+class TaskSetting:
+    """One checkpoint under one setting, with what was graded under every seed."""
 
-    candidate: Candidate
+    entrant: Entrant
     sampler: SamplerSpec
-    sittings: tuple[Sitting, ...]
+    grades: tuple[SeedGrades, ...]
     """By seed."""
 
     @property
     def label(self) -> str:
         """The checkpoint's."""
-        return self.candidate.label
+        return self.entrant.label
 
     @property
     def temperature(self) -> float:
@@ -116,24 +123,24 @@ class Setting:
     @property
     def seeds(self) -> tuple[int, ...]:
         """Those that were drawn."""
-        return tuple(one.seed for one in self.sittings)
+        return tuple(one.seed for one in self.grades)
 
     @cached_property
     def index(self) -> NDArray[np.int64]:
         """The problems that were graded under every seed."""
-        found = self.sittings[0].index
-        for one in self.sittings[1:]:
+        found = self.grades[0].index
+        for one in self.grades[1:]:
             found = np.intersect1d(found, one.index)
         return found
 
     @property
     def ungraded(self) -> int:
         """Responses without a verdict, over all seeds."""
-        return sum(one.ungraded for one in self.sittings)
+        return sum(one.ungraded for one in self.grades)
 
     def answered(self, seed: int = 0) -> list[Answered]:
         """Responses, answers and verdicts of one seed."""
-        for one in self.sittings:
+        for one in self.grades:
             if one.seed == seed:
                 return one.answered()
         raise UserError(
@@ -145,7 +152,7 @@ class Setting:
         return np.stack(
             [
                 np.asarray(one.columns[name], float)[np.isin(one.index, self.index)]
-                for one in self.sittings
+                for one in self.grades
             ]
         )
 
@@ -179,12 +186,12 @@ class Setting:
     @property
     def calls(self) -> float:
         """Network calls per response."""
-        return float(self._table("nfe").mean())
+        return float(self._table(CALLS.name).mean())
 
     @property
     def seconds(self) -> float:
         """Per response, as the machine and the batches had it."""
-        return float(self._table("seconds").mean())
+        return float(self._table(SECONDS.name).mean())
 
     @property
     def tokens(self) -> float:
@@ -209,41 +216,41 @@ class Setting:
 class Results:
     """All of a task run."""
 
-    exam: Exam
-    settings: tuple[Setting, ...]
+    run: TaskRun
+    settings: tuple[TaskSetting, ...]
     """By checkpoint in the order of the run, sampler and temperature; those with verdicts."""
 
     @classmethod
-    def of(cls, exam: Exam) -> Results:
+    def of(cls, task_run: TaskRun) -> Results:
         """Read what is graded."""
-        found: list[Setting] = []
-        for candidate in exam.candidates:
-            mine: dict[str, dict[int, Sitting]] = {}
-            for cell in exam.cells(candidate.label):
-                one = _sitting(exam, candidate, cell)
+        found: list[TaskSetting] = []
+        for entrant in task_run.entrants:
+            mine: dict[str, dict[int, SeedGrades]] = {}
+            for cell in task_run.cells(entrant.label):
+                one = grades_of(task_run, entrant, cell)
                 if one is None:
                     continue
-                seats = mine.setdefault(cell.spec.generator.canonical(), {})
+                seeds = mine.setdefault(cell.spec.generator.canonical(), {})
                 # Dense cells of other batches have the same setting: the longest one counts.
-                if one.seed not in seats or len(seats[one.seed].index) < len(one.index):
-                    seats[one.seed] = one
-            for seats in mine.values():
-                sittings = tuple(seats[seed] for seed in sorted(seats))
-                found.append(Setting(candidate, _sampler(sittings[0]), sittings))
-        places = {one.label: place for place, one in enumerate(exam.candidates)}
+                if one.seed not in seeds or len(seeds[one.seed].index) < len(one.index):
+                    seeds[one.seed] = one
+            for seeds in mine.values():
+                grades = tuple(seeds[seed] for seed in sorted(seeds))
+                found.append(TaskSetting(entrant, grades[0].cell.spec.generator.sampler, grades))
+        places = {one.label: place for place, one in enumerate(task_run.entrants)}
         found = [one for one in found if len(one.index)]
         found.sort(key=lambda one: (places[one.label], _kind(one), one.temperature))
-        return cls(exam, tuple(found))
+        return cls(task_run, tuple(found))
 
     @property
     def task(self) -> Task:
         """The task."""
-        return self.exam.task
+        return self.run.task
 
     @property
     def items(self) -> Sequence[Item]:
         """All problems of the task; a run with a limit answers the first of them."""
-        return self.exam.task.all_items()
+        return self.run.task.all_items()
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -255,24 +262,24 @@ class Results:
         """The checkpoints."""
         return tuple(dict.fromkeys(one.label for one in self.settings))
 
-    def of_label(self, label: str) -> list[Setting]:
+    def of_label(self, label: str) -> list[TaskSetting]:
         """The settings of one checkpoint."""
         found = [one for one in self.settings if one.label == label]
         if not found:
             raise UserError(
                 f"The task run has no graded responses of {label!r}.",
-                where=self.exam.path,
+                where=self.run.path,
                 expected="one of " + ", ".join(self.labels),
             )
         return found
 
-    def greedy(self, label: str) -> Setting:
+    def greedy(self, label: str) -> TaskSetting:
         """A checkpoint's setting at temperature 0; of several samplers the first."""
         found = [one for one in self.of_label(label) if one.temperature == 0]
         if not found:
             raise UserError(
                 f"The task run has no greedy responses of {label!r}.",
-                where=self.exam.path,
+                where=self.run.path,
                 fix="add them: run the task at temperature 0, too",
             )
         return found[0]
@@ -280,10 +287,10 @@ class Results:
 
 def results(run: str | os.PathLike[str]) -> Results:
     """What a task run holds, as far as it is graded."""
-    return Results.of(Exam.open(run))
+    return Results.of(TaskRun.open(run))
 
 
-def paired(one: Setting, other: Setting, name: str) -> Interval | None:
+def paired(one: TaskSetting, other: TaskSetting, name: str) -> Interval | None:
     """Accuracy of `one` minus that of `other` over the problems that both have answered.
 
     The interval resamples problems, each with all its responses on both sides.
@@ -298,45 +305,41 @@ def paired(one: Setting, other: Setting, name: str) -> Interval | None:
     return Resampled(sides, seed=SEED).interval(0, minus=1)
 
 
-def ungraded(exam: Exam, candidate: Candidate, cell: Cell) -> int:
+def ungraded(task_run: TaskRun, entrant: Entrant, cell: Cell) -> int:
     """How many responses of a cell have no verdict."""
-    found = _sitting(exam, candidate, cell)
+    found = grades_of(task_run, entrant, cell)
     return len(cell.indices()) if found is None else found.ungraded
 
 
-def _sitting(exam: Exam, candidate: Candidate, cell: Cell) -> Sitting | None:
-    """What a cell holds; None where nothing of it is graded."""
-    score = _verdicts(exam, cell)
-    if score is None:
-        return None
-    table = cell.table()
-    outputs = table["index"].to_numpy()
-    there = np.isin(score.index, outputs)
-    index = score.index[there]
-    rows = np.searchsorted(outputs, index)
-    columns = {name: values[there] for name, values in score.columns.items()}
-    columns |= {name: table[name].to_numpy()[rows] for name in ("nfe", "seconds")}
-    missing = len(outputs) - len(index)
-    return Sitting(exam.task, candidate, cell, cell.spec.seed, index, columns, missing)
+def grades_of(task_run: TaskRun, entrant: Entrant, cell: Cell) -> SeedGrades | None:
+    """What was graded of a cell by today's rules; None where nothing was.
 
-
-def _verdicts(exam: Exam, cell: Cell) -> ScoreTable | None:
-    """The verdicts by today's rules; of several, those from behind a wall, then the most."""
-    mine = [
-        one
-        for one in cell.scores().values()
-        if one.metric.name == TASK.name
-        and one.metric.settings.get("fingerprint") == exam.task.fingerprint
-        and len(one)
+    Of several verdicts those from behind a wall count, then the most.
+    """
+    row = read_cell(cell, wanted=dict.fromkeys((TASK.name, CALLS.name, SECONDS.name), ()))
+    verdicts = [
+        part
+        for part in row.parts
+        if part.record is TASK
+        and part.metric.settings.get("fingerprint") == task_run.task.fingerprint
     ]
-    mine.sort(key=lambda one: (one.metric.settings.get("sandbox") == "none", -len(one)))
-    return mine[0] if mine else None
+    verdicts.sort(key=lambda part: (not _walled(part), -len(part.index)))
+    if not verdicts:
+        return None
+    chosen = verdicts[0]
+    columns = dict(chosen.columns)
+    for record in (CALLS, SECONDS):
+        cost = row.part(record)
+        assert cost is not None  # every output has one
+        columns[record.name] = cost.columns[record.name][np.isin(cost.index, chosen.index)]
+    missing = row.outputs - len(chosen.index)
+    return SeedGrades(task_run.task, entrant, cell, chosen.index, columns, missing, _walled(chosen))
 
 
-def _sampler(sitting: Sitting) -> SamplerSpec:
-    return sitting.cell.spec.generator.sampler
+def _walled(part: Part) -> bool:
+    return part.metric.settings.get("sandbox") != "none"
 
 
-def _kind(setting: Setting) -> str:
+def _kind(setting: TaskSetting) -> str:
     """A setting without its temperature."""
     return setting.sampler.model_copy(update={"temperature": 1.0}).canonical()

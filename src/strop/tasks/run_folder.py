@@ -2,6 +2,7 @@
 
 RUN/strop.json       which task, how long responses are, and who answers it how
 RUN/<label>/         an ordinary run: a cell per setting and seed; output i answers problem i
+RUN/result.json      every number of the tables; RUN/table.csv has the first of them
 RUN/accuracy.png     the figure, also as SVG
 """
 
@@ -21,7 +22,7 @@ from strop.store import KINDS, Cell, Folder, Run, read_mark
 from strop.store.differences import told_apart
 from strop.store.documents import Damaged, damaged
 from strop.store.folder import remove
-from strop.store.layout import MARK
+from strop.store.layout import MARK, RESULT, TABLE
 from strop.tasks import TASKS, Task
 
 FIGURE = "accuracy"
@@ -29,7 +30,7 @@ OWNER = "task run"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Entrant:
     """A checkpoint, and how the problems are put to it."""
 
     label: str
@@ -56,37 +57,37 @@ class Candidate:
         return {**asdict(self), "checkpoint": self.checkpoint.model_dump(mode="json")}
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Candidate:
+    def read(cls, document: Mapping[str, Any]) -> Entrant:
         """What `document` wrote."""
         lists = {name: tuple(document[name]) for name in ("ends", "end_ids")}
         return cls(**{**document, **lists, "checkpoint": CheckpointSpec(**document["checkpoint"])})
 
 
 @dataclass(frozen=True)
-class Exam:
+class TaskRun:
     """A task run on disk."""
 
     path: Path
     task: Task
     length: int
     """Tokens of a response."""
-    candidates: tuple[Candidate, ...] = ()
+    entrants: tuple[Entrant, ...] = ()
 
     @classmethod
-    def make(cls, path: str | os.PathLike[str], task: Task, length: int, *, force: bool) -> Exam:
+    def make(cls, path: str | os.PathLike[str], task: Task, length: int, *, force: bool) -> TaskRun:
         """A new directory, or one that was made for the same task and length."""
-        exam = cls(Path(path), task, length)
+        task_run = cls(Path(path), task, length)
         folder = Folder(path, "task", OWNER)
         with folder.held(force=force) as mark:
             if mark is not None and not force:
-                return cls.open(path)._same(exam)
+                return cls.open(path)._same(task_run)
             if force:
-                exam._clear(folder)
-            exam._write()
-        return exam
+                task_run._clear(folder)
+            task_run._write()
+        return task_run
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Exam:
+    def open(cls, path: str | os.PathLike[str]) -> TaskRun:
         """A task run that exists."""
         mark = read_mark(path)
         if mark is None or mark.kind != "task":
@@ -99,7 +100,7 @@ class Exam:
             )
         place = Path(path) / MARK
         try:
-            candidates = tuple(map(Candidate.read, mark.asked["checkpoints"]))
+            entrants = tuple(map(Entrant.read, mark.asked["checkpoints"]))
             made, length = str(mark.asked["fingerprint"]), int(mark.asked["length"])
             named = str(mark.asked["task"])
         except (KeyError, TypeError, ValueError, UserError) as error:
@@ -113,31 +114,31 @@ class Exam:
                 expected="the same problems, filters and rules",
                 fix="choose another `out`, or start this one anew with `force`",
             )
-        return cls(Path(path), task, length, candidates)
+        return cls(Path(path), task, length, entrants)
 
-    def run(self, label: str) -> Run:
+    def run_of(self, label: str) -> Run:
         """The run directory of a checkpoint."""
         return Run(self.path / label)
 
     def cells(self, label: str) -> list[Cell]:
         """The cells of a checkpoint that hold responses of this task."""
-        return self.run(label).cells()
+        return self.run_of(label).cells()
 
-    def enter(self, new: Candidate) -> tuple[Exam, Candidate]:
+    def enter(self, new: Entrant) -> tuple[TaskRun, Entrant]:
         """Take a checkpoint in, under a label of its own; one that is in keeps its label."""
         with locked(self.path):
-            exam = Exam.open(self.path)
-            for one in exam.candidates:
+            task_run = TaskRun.open(self.path)
+            for one in task_run.entrants:
                 if one.checkpoint == new.checkpoint:
                     if replace(new, label=one.label, source=one.source) != one:
                         raise _put_otherwise(self.path, one, new)
-                    return exam, one
-            new = replace(new, label=_unique(new.label, [one.label for one in exam.candidates]))
-            exam = replace(exam, candidates=(*exam.candidates, new))
-            exam._write()
-        return exam, new
+                    return task_run, one
+            new = replace(new, label=_unique(new.label, [one.label for one in task_run.entrants]))
+            task_run = replace(task_run, entrants=(*task_run.entrants, new))
+            task_run._write()
+        return task_run, new
 
-    def _same(self, asked: Exam) -> Exam:
+    def _same(self, asked: TaskRun) -> TaskRun:
         """This one, if it is what is asked for."""
         was, now = (f"{one.task.name}, {one.length} tokens" for one in (self, asked))
         if was != now:
@@ -156,7 +157,7 @@ class Exam:
             "task": self.task.name,
             "fingerprint": self.task.fingerprint,
             "length": self.length,
-            "checkpoints": [one.document() for one in self.candidates],
+            "checkpoints": [one.document() for one in self.entrants],
         }
         Folder(self.path, "task", OWNER).write(asked)
 
@@ -167,8 +168,8 @@ class Exam:
                 if _is_ours(place):
                     with locked(place):  # nobody's file is half gone
                         remove(place)
-            for kind in ("png", "svg"):
-                (self.path / f"{FIGURE}.{kind}").unlink(missing_ok=True)
+            for name in (RESULT, TABLE, f"{FIGURE}.png", f"{FIGURE}.svg"):
+                (self.path / name).unlink(missing_ok=True)
         folder.clear()
 
 
@@ -193,7 +194,7 @@ def _unique(label: str, taken: list[str]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _put_otherwise(path: Path, was: Candidate, now: Candidate) -> UserError:
+def _put_otherwise(path: Path, was: Entrant, now: Entrant) -> UserError:
     asked = [{k: getattr(one, k) for k in ("chat", "bos", "ends", "end_ids")} for one in (was, now)]
     return UserError(
         f"The problems were put to {was.label} in another way.",

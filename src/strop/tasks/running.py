@@ -21,10 +21,11 @@ from strop.samplers import check_model
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
-from strop.tasks.asking import Sampling, candidate_of, canvases_of_task, decided
+from strop.tasks.asking import Sampling, canvases_of_task, decided, entrant_of
 from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Results, ungraded
-from strop.tasks.run_folder import OWNER, Exam
+from strop.tasks.run_folder import OWNER, TaskRun
+from strop.tasks.tables import write_result
 
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """The paper's."""
@@ -90,7 +91,7 @@ def run_task(
     box = ready(record, unsafe_run=unsafe_run)
     _check_sources(sources, revision)
     length = record.length if length is None else whole_number("length", length, 1, OUTPUT_LIMIT)
-    exam = Exam.make(out, record, length, force=force)
+    task_run = TaskRun.make(out, record, length, force=force)
     for source in sources:
         model = source
         if not isinstance(model, Model):
@@ -102,20 +103,20 @@ def run_task(
                 load=load or {},
             )
         named = model.source if isinstance(source, Model) else os.fspath(source)
-        candidate = candidate_of(model, named, chat, bos)
-        canvases = canvases_of_task(model, candidate, record, length)
+        entrant = entrant_of(model, named, chat, bos)
+        canvases = canvases_of_task(model, entrant, record, length)
         specs = asked.sampling.of(model, length)
         for spec in specs:
             check_model(model, spec)
         # Only now: what cannot be asked must not stand in the run.
-        exam, candidate = exam.enter(candidate)
-        note(decided(candidate))
-        place = Folder(exam.path / candidate.label, "run", OWNER)
+        task_run, entrant = task_run.enter(entrant)
+        note(decided(entrant))
+        place = Folder(task_run.path / entrant.label, "run", OWNER)
         for cells in _drawn(model, canvases, specs, place, asked):
             for cell in cells:
-                grade_cell(cell, record, candidate, box, progress, note)
+                grade_cell(cell, record, entrant, box, progress, note)
         del model  # before the next one is loaded
-    return Results.of(exam)
+    return _finished(task_run)
 
 
 def score_task(
@@ -126,18 +127,25 @@ def score_task(
     note: Callable[[str], None] = lambda _: None,
 ) -> Results:
     """Grade what has no verdict yet; needs no model, and no sandbox if there is nothing to do."""
-    exam = Exam.open(run)
+    task_run = TaskRun.open(run)
     waiting = [
-        (candidate, cell)
-        for candidate in exam.candidates
-        for cell in exam.cells(candidate.label)
-        if ungraded(exam, candidate, cell)
+        (entrant, cell)
+        for entrant in task_run.entrants
+        for cell in task_run.cells(entrant.label)
+        if ungraded(task_run, entrant, cell)
     ]
     if waiting:
-        box = ready(exam.task, unsafe_run=unsafe_run)
-        for candidate, cell in waiting:
-            grade_cell(cell, exam.task, candidate, box, progress, note)
-    return Results.of(exam)
+        box = ready(task_run.task, unsafe_run=unsafe_run)
+        for entrant, cell in waiting:
+            grade_cell(cell, task_run.task, entrant, box, progress, note)
+    return _finished(task_run)
+
+
+def _finished(task_run: TaskRun) -> Results:
+    """What a run holds, once it is written down."""
+    found = Results.of(task_run)
+    write_result(found)
+    return found
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from strop.spec import OperatingPoint
 from strop.stats.interval import plain
+from strop.store import StudyFolder
 from strop.table import Column, Table
-from strop.tasks.outcome import Results, Setting, paired
-from strop.tasks.run_folder import FIGURE
+from strop.tasks.outcome import Results, TaskSetting, paired
+from strop.tasks.run_folder import FIGURE, OWNER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,7 @@ def setting_table(found: Results, against: int | None = None) -> Table:
         other = found.settings[against - 1] if against else _coldest(found, one)
         rows.append({"number": number, **_row(found, one), **_against(found, one, other)})
     several = any(len(names) > 1 for names in kinds.values())
-    title = f"{found.task.name}: {_problems(rows)}, response of {found.exam.length} tokens"
+    title = f"{found.task.name}: {_problems(rows)}, response of {found.run.length} tokens"
     return Table(title, tuple(_columns(found, rows, several=several)), rows)
 
 
@@ -104,11 +105,11 @@ def _share(name: str, label: str, *, help: str = "", signed: bool = False) -> Co
     return Column(name, label, digits=3, percent=True, help=help, signed=signed)
 
 
-def _row(found: Results, one: Setting) -> dict[str, Any]:
+def _row(found: Results, one: TaskSetting) -> dict[str, Any]:
     first = found.filters[0]
     row: dict[str, Any] = {
         "checkpoint": one.label,
-        "source": one.candidate.source,
+        "source": one.entrant.source,
         "sampler": _sampler(one),
         "steps": one.sampler.steps,
         "temperature": one.temperature,
@@ -128,7 +129,7 @@ def _row(found: Results, one: Setting) -> dict[str, Any]:
     return row | {"seconds": one.seconds, "truncated": one.truncated}
 
 
-def _against(found: Results, one: Setting, other: Setting | None) -> dict[str, Any]:
+def _against(found: Results, one: TaskSetting, other: TaskSetting | None) -> dict[str, Any]:
     difference = None
     if other is not None and other is not one:
         difference = paired(one, other, found.filters[0])
@@ -137,13 +138,13 @@ def _against(found: Results, one: Setting, other: Setting | None) -> dict[str, A
     return {"difference": difference, "against": found.settings.index(other) + 1}
 
 
-def _coldest(found: Results, one: Setting) -> Setting:
+def _coldest(found: Results, one: TaskSetting) -> TaskSetting:
     """The same checkpoint and sampler at the lowest temperature."""
     mine = [s for s in found.settings if (s.label, _sampler(s)) == (one.label, _sampler(one))]
     return min(mine, key=lambda setting: setting.temperature)
 
 
-def _sampler(one: Setting) -> str:
+def _sampler(one: TaskSetting) -> str:
     """A setting without its temperature, in words."""
     point = OperatingPoint.of(one.sampler.model_copy(update={"temperature": 1.0}))
     inner = str(point).replace("(1, ", "(", 1)
@@ -164,13 +165,10 @@ def notes(found: Results) -> list[str]:
         "tokens per call: up to the end token, over the network calls of the whole response",
     ]
     if found.task.sandboxed and any(
-        one.metric.settings.get("sandbox") == "none"
-        for setting in found.settings
-        for sitting in setting.sittings
-        for one in sitting.cell.scores().values()
+        not grades.walled for setting in found.settings for grades in setting.grades
     ):
         told.append("some programs ran without a sandbox")
-    if any(len(s.index) > len(one.index) for one in found.settings for s in one.sittings):
+    if any(len(s.index) > len(one.index) for one in found.settings for s in one.grades):
         told.append("some seeds have answered more problems: only those of all seeds count")
     lost = sum(one.ungraded for one in found.settings)
     if lost:
@@ -182,15 +180,38 @@ def document(found: Results, against: int | None = None) -> dict[str, Any]:
     """For JSON: every number of the tables, and more."""
     between = checkpoint_table(found) if found.settings else None
     return {
-        "run": str(found.exam.path),
+        "run": str(found.run.path),
         "task": found.task.name,
         "fingerprint": found.task.fingerprint,
-        "length": found.exam.length,
+        "length": found.run.length,
         "filters": list(found.filters),
-        "checkpoints": [one.document() for one in found.exam.candidates],
+        "checkpoints": [one.document() for one in found.run.entrants],
         "settings": plain(setting_table(found, against).rows),
         "differences": [] if between is None else plain(between.rows),
     }
+
+
+def write_result(found: Results) -> None:
+    """Write `result.json` and `table.csv` into the run, in the form of every other verb."""
+    if not found.settings:
+        return
+    table, between = setting_table(found), checkpoint_table(found)
+    folder = StudyFolder(found.run.path, "task", OWNER)
+    asked = {
+        "checkpoints": [one.source for one in found.run.entrants],
+        "task": found.task.name,
+        "fingerprint": found.task.fingerprint,
+        "length": found.run.length,
+    }
+    result = {
+        "asked": asked,
+        "filters": list(found.filters),
+        **table.document(),
+        "tables": {} if between is None else {"between": between.document()},
+        "notes": notes(found),
+        "missing": None,
+    }
+    folder.finish(result, table.csv())
 
 
 # ---------------------------------------------------------------- the figure
@@ -200,7 +221,7 @@ def write_picture(found: Results) -> list[Path]:
     """Draw accuracy against temperature into the run, as PNG and SVG."""
     from strop.figures import write_figure
 
-    files = [found.exam.path / f"{FIGURE}.{kind}" for kind in ("png", "svg")]
+    files = [found.run.path / f"{FIGURE}.{kind}" for kind in ("png", "svg")]
     write_figure(lambda: draw(setting_table(found)), files)
     return files
 

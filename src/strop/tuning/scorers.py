@@ -44,17 +44,17 @@ def task_side(
 ) -> TaskSide:
     """The problems as the model reads them, and who grades its responses."""
     from strop.tasks import TASKS, ready
-    from strop.tasks.asking import candidate_of, canvases_of_task
+    from strop.tasks.asking import canvases_of_task, entrant_of
     from strop.tasks.cell_grades import grade_cell, task_metric
 
     task = TASKS.find(name, where="`task`")
-    candidate = candidate_of(model, model.source, None, None)
+    entrant = entrant_of(model, model.source, None, None)
     box = ready(task)
-    canvases = canvases_of_task(model, candidate, task, task.length if length is None else length)
+    canvases = canvases_of_task(model, entrant, task, task.length if length is None else length)
 
     def score(cell: Cell) -> MetricSpec:
-        grade_cell(cell, task, candidate, box, progress)
-        return task_metric(task, candidate, box)
+        grade_cell(cell, task, entrant, box, progress)
+        return task_metric(task, entrant, box)
 
     return TaskSide(canvases, score, len(task.all_items()))
 

@@ -75,7 +75,7 @@ def paired(one: Answers, other: Answers) -> tuple[Answers, Answers]:
 
 def sides_of_runs(sources: Sequence[str], filter: str | None) -> tuple[Answers, Answers] | None:
     """Both sides from task runs; None where the sources are two checkpoints."""
-    from strop.tasks import Exam, Results
+    from strop.tasks import Results, TaskRun
 
     places = [_place(one) for one in sources]
     runs = [one for one in places if one is not None]
@@ -94,11 +94,11 @@ def sides_of_runs(sources: Sequence[str], filter: str | None) -> tuple[Answers, 
         )
     found = []
     for path, label in runs:
-        exam = Exam.open(path)
-        labels = [one.label for one in exam.candidates]
+        task_run = TaskRun.open(path)
+        labels = [one.label for one in task_run.entrants]
         if label is not None and label not in labels:
             raise unknown_name("checkpoint", label, labels, where=str(path))
-        results = Results.of(exam)
+        results = Results.of(task_run)
         found += [(results, one) for one in ([label] if label else labels)]
     if len(found) != 2:
         raise UserError(
@@ -125,9 +125,9 @@ def _place(source: str) -> tuple[Path, str | None] | None:
     if colon and _is_task_run(path):
         return Path(path), label
     if Path(source).is_dir() and not (Path(source) / "config.json").exists():
-        from strop.tasks import Exam
+        from strop.tasks import TaskRun
 
-        Exam.open(source)  # says what a run is
+        TaskRun.open(source)  # says what a run is
     return None
 
 
@@ -140,7 +140,7 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
     """What one checkpoint of a task run answered greedily; refused where some of it is missing."""
     from strop.store import Run
 
-    task, path = results.task, results.exam.path
+    task, path = results.task, results.run.path
     if filter is not None and filter not in results.filters:
         raise unknown_name("filter", filter, results.filters, where="`filter`")
     name = filter or results.filters[0]
@@ -158,17 +158,17 @@ def answers_of(results: Results, label: str, filter: str | None = None) -> Answe
             got=", ".join(one.sampler.name for one in greedy),
             fix="run the one that is meant into a directory of its own",
         )
-    sitting = greedy[0].sittings[0]
-    wanted = Run.open(results.exam.run(label).path).wanted()[sitting.cell.id]
-    if len(sitting.index) < wanted:
+    grades = greedy[0].grades[0]
+    wanted = Run.open(results.run.run_of(label).path).wanted()[grades.cell.id]
+    if len(grades.index) < wanted:
         raise Incomplete(
-            f"{wanted - len(sitting.index)} of {wanted} greedy answers of {label} are missing.",
+            f"{wanted - len(grades.index)} of {wanted} greedy answers of {label} are missing.",
             where=path,
-            got=f"{sitting.ungraded} without a verdict, "
-            f"{wanted - len(sitting.index) - sitting.ungraded} not drawn",
+            got=f"{grades.ungraded} without a verdict, "
+            f"{wanted - len(grades.index) - grades.ungraded} not drawn",
             fix=f"strop task score {path}, or the command that made the run",
         )
-    found = sitting.answered()
+    found = grades.answered()
     lacking = sum(one.answers[name] is None for one in found)
     told = f"{lacking} answers of {label} have no program in them: judged as they came"
     return Answers(

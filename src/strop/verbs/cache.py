@@ -147,7 +147,7 @@ def _prompts(
     if grader is not None:
         from strop.tasks.asking import canvases_of_task
 
-        problems = canvases_of_task(model, grader.candidate, grader.task, length).prompts
+        problems = canvases_of_task(model, grader.entrant, grader.task, length).prompts
         return tuple(tuple(t for t in one.given if t is not None) for one in problems)
     from strop.assets import HELD_OUT
     from strop.prompts import PromptSet, Reader, resolve

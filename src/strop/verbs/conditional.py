@@ -21,7 +21,7 @@ from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
-from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, SITTING, sit
+from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
 from strop.verbs.paper import Item
 from strop.verbs.paper_table import beside
 from strop.verbs.points import judge_texts
@@ -60,7 +60,7 @@ def _pairs_of(ask: Ask) -> dict[str, tuple[Answers, Answers]]:
     if sides is not None:
         return {sides[0].task: paired(*sides)}
     tasks = ask["task"] or PAPER_TASKS
-    found = sit(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1)
+    found = answer_tasks(ask, tasks, dict.fromkeys(tasks, (0.0,)), seeds=1)
     pairs = {}
     for task, one in found.items():
         first, second = (answers_of(one.results, label, ask["filter"]) for label in one.labels)
@@ -325,7 +325,7 @@ STUDY = Study(
         ),
         Parameter("filter", "How the answer is found.", shown="the task's first"),
         parameters.SEED,
-        *SITTING,
+        *TASK_PARAMETERS,
     ),
     run=_run,
     check=_check,

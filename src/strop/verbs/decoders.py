@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.denoisers import Model
-    from strop.tasks import Setting
+    from strop.tasks import TaskSetting
 
 STEPS = "steps"
 SHARES = (1.0, 0.5, 1 / 3, 0.25, 1 / 6, 1 / 12)
@@ -192,7 +192,7 @@ def _answer(
     )
 
 
-def _setting(found: Iterable[Setting], place: _Place) -> Setting:
+def _setting(found: Iterable[TaskSetting], place: _Place) -> TaskSetting:
     """What was answered at one place."""
     for one in found:
         spec = one.sampler
@@ -218,7 +218,7 @@ def _told(place: _Place) -> dict[str, Any]:
     return known | {"said": _said(place), "sampler": place.curve.sampler, **place.settings}
 
 
-def _numbers(one: Setting, first: Setting, name: str) -> dict[str, Any]:
+def _numbers(one: TaskSetting, first: TaskSetting, name: str) -> dict[str, Any]:
     from strop.tasks import paired
 
     return {

@@ -62,7 +62,7 @@ MODES = {
 
 
 @dataclass(frozen=True)
-class Sat:
+class TaskResults:
     """What one task's run holds, and whose it is."""
 
     results: Results
@@ -70,9 +70,9 @@ class Sat:
     """The checkpoints that were asked for, as the user named them; a run may hold more."""
 
 
-def sit(
+def answer_tasks(
     ask: Ask, tasks: Sequence[str], temperatures: Mapping[str, Sequence[float]], seeds: int
-) -> dict[str, Sat]:
+) -> dict[str, TaskResults]:
     """Let every checkpoint answer every task; each is loaded once."""
     from strop.tasks import run_task
 
@@ -101,7 +101,7 @@ def sit(
                     )
                     labels[task][_label(found[task], model)] = source
             del model
-    return {task: Sat(found[task], labels[task]) for task in tasks}
+    return {task: TaskResults(found[task], labels[task]) for task in tasks}
 
 
 def _ready(ask: Ask, tasks: Sequence[str]) -> None:
@@ -123,7 +123,7 @@ def _folder(ask: Ask, task: str) -> Path:
 
 
 def _label(results: Results, model: Model) -> str:
-    return next(c.label for c in results.exam.candidates if c.checkpoint == model.spec)
+    return next(c.label for c in results.run.entrants if c.checkpoint == model.spec)
 
 
 def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     return {"precision": "float32", **sampler}
 
 
-SITTING = (
+TASK_PARAMETERS = (
     Parameter(
         "protocol",
         "Of the diffusion models: one token per call, or Fast-dLLM's threshold, or its cache too.",

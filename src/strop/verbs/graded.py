@@ -37,12 +37,12 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
     if ask["task"] is None:
         return None
     from strop.tasks import TASKS, ready
-    from strop.tasks.asking import candidate_of, decided
+    from strop.tasks.asking import decided, entrant_of
     from strop.tasks.cell_grades import Grader
 
-    task, candidate = TASKS[ask["task"]], candidate_of(model, ask.sources[0], None, None)
-    ask.note(decided(candidate))
-    return Grader(task, candidate, ready(task))
+    task, entrant = TASKS[ask["task"]], entrant_of(model, ask.sources[0], None, None)
+    ask.note(decided(entrant))
+    return Grader(task, entrant, ready(task))
 
 
 def right_answers(grader: Grader, model: Denoiser, ids: NDArray) -> NDArray[np.float64]:

@@ -15,7 +15,15 @@ from strop.assets import EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper
-from strop.verbs.entrants import CAUSAL, DIFFUSION, FOLDER, MODES, PAPER_TASKS, SITTING, sit
+from strop.verbs.entrants import (
+    CAUSAL,
+    DIFFUSION,
+    FOLDER,
+    MODES,
+    PAPER_TASKS,
+    TASK_PARAMETERS,
+    answer_tasks,
+)
 from strop.verbs.paper import Item
 from strop.verbs.paper_table import beside
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
@@ -23,7 +31,7 @@ from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.tasks import Setting
+    from strop.tasks import TaskSetting
 
 NAME = "tasks"
 TITLES = {"gsm8k": "GSM8K", "humaneval": "HumanEval", "sums": "Sums"}
@@ -67,7 +75,7 @@ COLUMNS = (
 def _run(ask: Ask) -> Result:
     other = ask["task_temperature"] or {}
     temperatures = {task: tuple(other.get(task, ask["temperature"])) for task in ask["task"]}
-    found = sit(ask, ask["task"], temperatures, ask["seeds"])
+    found = answer_tasks(ask, ask["task"], temperatures, ask["seeds"])
     rows = [
         {**row, "source": one.labels[setting.label]}
         for task, one in found.items()
@@ -84,7 +92,7 @@ def _run(ask: Ask) -> Result:
     return Result(ask.said(), table, facts=facts, notes=tuple(notes))
 
 
-def _rows(task: str, setting: Setting, filters: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(task: str, setting: TaskSetting, filters: Sequence[str]) -> list[dict[str, Any]]:
     shared = {
         "problems": len(setting.index),
         "seeds": len(setting.seeds),
@@ -255,7 +263,7 @@ STUDY = Study(
             kind="axes",
         ),
         Parameter("seeds", "Runs at every temperature above 0.", 3, "int", least=1),
-        *SITTING,
+        *TASK_PARAMETERS,
     ),
     run=_run,
     check=_check,
