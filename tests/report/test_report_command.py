@@ -21,6 +21,7 @@ from strop.measure.metric import METRICS, Aggregate, Metric
 from strop.page import gather
 from strop.page.tables import output_columns
 from strop.spec import EvaluatorSpec, MetricSpec
+from strop.stats.interval import Interval
 from strop.stats.resample import mean
 from strop.store import Folder, Run, StudyFolder
 from strop.table import Column
@@ -389,6 +390,21 @@ def test_the_offline_judge_is_known_as_one(call: Called, checkpoint: Path, tmp_p
     assert planned[0] == 0, planned[2]
     done = call("groupeval", "judge", judged, "--offline", "--features", "ngrams")
     assert done[0] == 0, done[2]
+    (series,) = gather([path]).series
+    assert series.table.rows == []
+    assert f"strop groupeval score {judged}@" in series.table.title
+    assert call("groupeval", "score", judged, "--replicates", 50)[0] == 0
+    [kept] = judged.glob("series/*/result.json")
+    scores = json.loads(kept.read_text())
+    next(iter(scores["cells"].values()))["ged"] = 7.125
+    kept.write_text(json.dumps(scores))
+    (series,) = gather([path]).series
+    assert series.table.rows[0]["ged"] == 7.125, "what the result holds"
+    assert isinstance(series.table.rows[0]["geq"], Interval)
+    next(iter(scores["cells"].values()))["n_groups"] -= 1  # as if more was judged since
+    kept.write_text(json.dumps(scores))
+    assert gather([path]).series[0].table.rows == []
+    assert call("groupeval", "score", judged, "--replicates", 50)[0] == 0
     (series,) = gather([path]).series
     assert series.offline
     assert [row["name"] for row in series.table.rows] == [

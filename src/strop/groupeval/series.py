@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strop.disk import disk, write
+from strop.disk import disk, reading, write
 from strop.errors import UserError
 from strop.groupeval.cost import SENT, SETTLED
 from strop.groupeval.directory import (
@@ -42,9 +42,9 @@ from strop.groupeval.verdict import (
     verdicts_of,
 )
 from strop.spec import JudgeSpec
-from strop.stats.interval import plain
+from strop.stats.interval import plain, revived
 from strop.store import FORMAT
-from strop.store.documents import as_json
+from strop.store.documents import as_json, read_json
 from strop.store.layout import RESULT
 from strop.version import __version__
 
@@ -291,6 +291,13 @@ class Series:
     def write_result(self, document: dict[str, Any]) -> None:
         """Keep scores beside the journal that they follow from."""
         write(self.path / RESULT, as_json(plain(document)))
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The scores that were kept last; None where nobody has scored."""
+        path = self.path / RESULT
+        with reading(path):
+            there = path.is_file()
+        return revived(read_json(path, "cells", dict)) if there else None
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -1,11 +1,12 @@
-"""What GroupEval found, judge by judge.
+"""What GroupEval found, judge by judge: the scores that `strop groupeval score` kept.
 
-A GroupEval directory is scored anew from its journal, which costs no call.
+A file of judgments has no place for scores, so it is scored here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,24 +31,36 @@ def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[Se
 
     `cells` are the report's, recognised by the names that GroupEval may give them.
     """
-    from strop.groupeval import load_judgments, score
+    from strop.groupeval import list_series, load_judgments, score
 
     for source in sources:
-        for name in _series_names(source):
-            judgments = load_judgments(name)
-            found = score(judgments)["cells"]
-            rows = [_row(one, numbers, cells) for one, numbers in found.items()]
-            offline = judgments.judge is not None and judgments.judge.kind == "offline"
-            judge = _label(judgments, name)
-            yield Series(judge, offline, Table(f"Judged by {judge}", COLUMNS, rows))
+        if not Path(source).is_dir():
+            judgments = load_judgments(source)
+            yield _series(source, judgments, score(judgments)["cells"], cells)
+            continue
+        for series in list_series(source):
+            name = f"{source}@{series.id}"
+            judgments, kept = load_judgments(name), series.read_result()
+            numbers = {} if kept is None else kept["cells"]
+            judged = sum(one["n_groups"] for one in numbers.values())
+            is_current = kept is not None and judged == len(judgments.verdicts)
+            yield _series(name, judgments, numbers if is_current else None, cells)
 
 
-def _series_names(source: str) -> list[str]:
-    if not Path(source).is_dir():
-        return [source]
-    from strop.groupeval import list_series
-
-    return [f"{source}@{series.id}" for series in list_series(source)]
+def _series(
+    name: str,
+    judgments: Judgments,
+    numbers: Mapping[str, Any] | None,
+    cells: Sequence[Shown],
+) -> Series:
+    """A judge's table; without numbers, its title says how to get them."""
+    judge = _label(judgments, name)
+    offline = judgments.judge is not None and judgments.judge.kind == "offline"
+    title = f"Judged by {judge}"
+    if numbers is None:
+        title += f": not scored since; strop groupeval score {shlex.quote(name)} adds it"
+    rows = [_row(one, found, cells) for one, found in (numbers or {}).items()]
+    return Series(judge, offline, Table(title, COLUMNS, rows))
 
 
 def _label(judgments: Judgments, name: str) -> str:
