@@ -17,7 +17,7 @@ from strop.measure.frame import Measured, Part, Score
 from strop.measure.guard import MARKS, Guard
 from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
 from strop.measure.rows import PoolRows
-from strop.page.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
+from strop.page.data import AuditPart, CellGroup, JudgedSeries, Provenance, Report, Shown, StudyPart
 from strop.page.judged import COLUMNS
 from strop.spec import (
     CellSpec,
@@ -274,11 +274,11 @@ def report(
     facts = (("checkpoint", "embedded:tales"), ("weights sha256", "ab" * 32), ("torch", "2.13"))
     return Report(
         title="Audit of embedded:tales",
-        groups=(Group("embedded:tales", GUARD.length, 0, cells),),
-        audits=(Audit(audit_result(), {"frozen": YAML, "per-budget": YAML}),),
+        groups=(CellGroup("embedded:tales", GUARD.length, 0, cells),),
+        audits=(AuditPart(audit_result(), {"frozen": YAML, "per-budget": YAML}),),
         studies=(StudyPart("stopwatch", Path("runs/stopwatch"), study_result(), STUDY),),
         series=tuple(
-            Series(judge, "offline" in judge, Table(f"Judged by {judge}", COLUMNS, judged))
+            JudgedSeries(judge, "offline" in judge, Table(f"Judged by {judge}", COLUMNS, judged))
             for judge in judges
         ),
         provenance=(Provenance("runs/synthetic", facts),),

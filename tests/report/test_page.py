@@ -28,7 +28,7 @@ from synthetic import (
 from strop.errors import UserError
 from strop.measure.guard import MARKS
 from strop.page import render, write
-from strop.page.data import Audit, Group, Report, Shown, StudyPart
+from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart
 from strop.page.figures import MOST_LINES, drawings
 from strop.page.judged import recognised
 from strop.page.svg import VARIABLES, as_file, inline
@@ -59,7 +59,7 @@ def test_numbers(value: float | None, digits: int, told: str) -> None:
 
 
 def one_group(*cells: Shown, name: str = "model") -> Report:
-    return Report(title="test", groups=(Group(name, GUARD.length, 0, cells),))
+    return Report(title="test", groups=(CellGroup(name, GUARD.length, 0, cells),))
 
 
 def plain(html: str) -> str:
@@ -207,7 +207,7 @@ def test_the_samplers_stand_folded_below_the_gains() -> None:
 
 def test_an_audit_document_survives_its_file() -> None:
     read = Result.read(json.loads(json.dumps(audit_result().document())))
-    again = replace(report(), audits=(Audit(read, {}),))
+    again = replace(report(), audits=(AuditPart(read, {}),))
     assert "Use (0.9, float32) at M = 4" in render(again).html
 
 

@@ -13,7 +13,7 @@ from synthetic import CORNERS, STUDY, interval, measured, report, shown
 
 from strop.measure.guard import MARKS
 from strop.page import render, write
-from strop.page.data import Group, Report, StudyPart
+from strop.page.data import CellGroup, Report, StudyPart
 from strop.page.page import MOST_BYTES
 from strop.page.tables import output_columns
 from strop.table import Column, Table
@@ -237,7 +237,7 @@ def test_hostile_outputs_and_names_stay_text(browser: object, tmp_path: Path) ->
     base = replace(
         base,
         title=HOSTILE[0] + "$\\frac{$",
-        groups=(Group(name, 120, 0, cells),),
+        groups=(CellGroup(name, 120, 0, cells),),
         series=tuple(
             replace(one, name=name, table=replace(one.table, title=name, rows=odd_rows))
             for one in base.series

@@ -15,7 +15,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.measure.frame import Measured, read_run
-from strop.page.data import Audit, Group, Look, Provenance, Report, Shown, StudyPart
+from strop.page.data import AuditPart, CellGroup, Look, Provenance, Report, Shown, StudyPart
 from strop.page.judged import judged_series
 from strop.page.text import listed, place
 from strop.spec import MetricSpec
@@ -138,7 +138,7 @@ def _nothing(path: Path, mark: Mark | None) -> UserError:
 # ---------------------------------------------------------------------------- cells
 
 
-def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[Group, Run]]:
+def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[CellGroup, Run]]:
     """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
     members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
     for run in runs:
@@ -162,7 +162,7 @@ def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[Group, Run]]:
 
 def _group(
     key: tuple[str, int, int], members: Sequence[tuple[Measured, Cell, Run]], outputs: int
-) -> tuple[Group, Run]:
+) -> tuple[CellGroup, Run]:
     _, length, seed = key
     run, generator = members[0][2], members[0][0].spec.generator
     name = place(str(run.asked.get("checkpoint") or generator.checkpoint.family))
@@ -174,7 +174,7 @@ def _group(
         number = seen[measured.steps, label]
         told = label if number == 1 else f"{label} #{number}"
         shown.append(_shown(measured, cell, told, outputs))
-    return Group(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
+    return CellGroup(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
 
 
 def _shown(measured: Measured, cell: Cell, label: str, outputs: int) -> Shown:
@@ -225,14 +225,16 @@ def _search(run: Run) -> StudyPart | None:
     return None if document is None else _study(run.path, document)
 
 
-def _audit(run: Run) -> Audit | None:
+def _audit(run: Run) -> AuditPart | None:
     document = _document(run, "audit")
     if document is None:
         return None
     result = _result(run.path, document)
     rules = result.facts.get("selections", {})
     files = {p.stem.removeprefix(SAMPLER): p for p in sorted(run.path.glob(f"{SAMPLER}*.yaml"))}
-    return Audit(result, {rule: files[rule].read_text("utf-8") for rule in rules if rule in files})
+    return AuditPart(
+        result, {rule: files[rule].read_text("utf-8") for rule in rules if rule in files}
+    )
 
 
 def _document(run: Run, kind: str) -> dict[str, Any] | None:

@@ -50,7 +50,7 @@ class Shown:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class CellGroup:
     """One checkpoint at one length under one seed: the cells that may share a table."""
 
     name: str
@@ -115,7 +115,7 @@ class StudyPart:
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class AuditPart:
     """What an audit found, and the samplers that it wrote, by rule."""
 
     result: Result
@@ -123,7 +123,7 @@ class Audit:
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class JudgedSeries:
     """All that one judge said. Judges differ, so no table holds two of them."""
 
     name: str
@@ -144,10 +144,10 @@ class Report:
     """All that the page shows."""
 
     title: str
-    groups: tuple[Group, ...] = ()
-    audits: tuple[Audit, ...] = ()
+    groups: tuple[CellGroup, ...] = ()
+    audits: tuple[AuditPart, ...] = ()
     studies: tuple[StudyPart, ...] = ()
-    series: tuple[Series, ...] = ()
+    series: tuple[JudgedSeries, ...] = ()
     provenance: tuple[Provenance, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     """Part -> the command that adds it: `score`, `audit`, `study`, `groupeval`."""

@@ -31,7 +31,7 @@ from strop.figures import (
     tidy,
 )
 from strop.measure.guard import MARKS
-from strop.page.data import Group, Report, Shown, StudyPart
+from strop.page.data import CellGroup, Report, Shown, StudyPart
 from strop.page.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
 from strop.page.tables import value_of
 from strop.page.text import short
@@ -96,7 +96,7 @@ def study_drawings(i: int, part: StudyPart, report: Report) -> tuple[list[Drawin
 # ---------------------------------------------------------------------------- cells
 
 
-def _of_group(i: int, group: Group, first: MetricSpec | None, name: str) -> Iterable[Drawing]:
+def _of_group(i: int, group: CellGroup, first: MetricSpec | None, name: str) -> Iterable[Drawing]:
     lines, part = _Lines(group), f"group-{i}"
     note, guard = lines.note(), lines.guard
     several = len(group.steps) > 1  # a causal model has one budget: nothing to draw against
@@ -118,7 +118,7 @@ def _of_group(i: int, group: Group, first: MetricSpec | None, name: str) -> Iter
 class _Lines:
     """What the figures of a group draw, and how each sampler looks in all of them."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: CellGroup) -> None:
         self.group = group
         self.cells = {name: [c for c in group.ordered if c.label == name] for name in group.labels}
         if len(self.cells) > MOST_LINES:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strop.page.data import Series, Shown
+from strop.page.data import JudgedSeries, Shown
 from strop.table import Column, Table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 
-def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[Series]:
+def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[JudgedSeries]:
     """Every series of some GroupEval directories and files of judgments.
 
     `cells` are the report's, recognised by the names that GroupEval may give them.
@@ -52,7 +52,7 @@ def _series(
     judgments: Judgments,
     numbers: Mapping[str, Any] | None,
     cells: Sequence[Shown],
-) -> Series:
+) -> JudgedSeries:
     """A judge's table; without numbers, its title says how to get them."""
     judge = _label(judgments, name)
     offline = judgments.judge is not None and judgments.judge.kind == "offline"
@@ -60,7 +60,7 @@ def _series(
     if numbers is None:
         title += f": not scored since; strop groupeval score {shlex.quote(name)} adds it"
     rows = [_row(one, found, cells) for one, found in (numbers or {}).items()]
-    return Series(judge, offline, Table(title, COLUMNS, rows))
+    return JudgedSeries(judge, offline, Table(title, COLUMNS, rows))
 
 
 def _label(judgments: Judgments, name: str) -> str:

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from strop.measure.guard import MARKS
-from strop.page.data import Audit, Report, Shown
+from strop.page.data import AuditPart, Report, Shown
 from strop.page.figures import drawings, study_drawings
 from strop.page.svg import Drawing, as_file, inline, mended
 from strop.page.tables import (
@@ -161,7 +161,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
     return [("corners", "Corners"), *named, *last]
 
 
-def _answer(audit: Audit) -> dict[str, Any]:
+def _answer(audit: AuditPart) -> dict[str, Any]:
     said = audit.result.facts
     return {
         "sentences": list(said.get("answer", ())) or ["The audit chose nothing."],

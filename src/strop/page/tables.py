@@ -10,7 +10,7 @@ import numpy as np
 
 from strop.measure.frame import SMALL, Measured
 from strop.measure.metric import metrics
-from strop.page.data import Group, Report, Shown
+from strop.page.data import CellGroup, Report, Shown
 from strop.page.text import listed
 from strop.spec import MetricSpec
 from strop.stats.interval import Interval
@@ -25,7 +25,7 @@ POINT = Column("point", "sampler", help="Temperature, precision of the draw, wha
 # ---------------------------------------------------------------------------- corners
 
 
-def corner_tables(report: Report, group: Group) -> list[Table]:
+def corner_tables(report: Report, group: CellGroup) -> list[Table]:
     """One per perplexity that some cell of the group has; without any, one of entropies."""
     have = [score.metric for cell in group.cells for score in cell.measured.perplexities]
     mine = {spec: name for spec, name in report.perplexities.items() if spec in have}
@@ -34,7 +34,7 @@ def corner_tables(report: Report, group: Group) -> list[Table]:
     return [corner_table(group, one, f"Perplexity under {name}") for one, name in mine.items()]
 
 
-def corner_table(group: Group, wanted: MetricSpec | None, title: str) -> Table:
+def corner_table(group: CellGroup, wanted: MetricSpec | None, title: str) -> Table:
     """Budgets by operating points: a perplexity (None: the entropy) of every cell."""
     rows = []
     for steps in group.steps:
@@ -51,7 +51,7 @@ def corner_table(group: Group, wanted: MetricSpec | None, title: str) -> Table:
 
 
 def _corner(
-    group: Group,
+    group: CellGroup,
     steps: int,
     label: str,
     cell: Shown | None,
@@ -94,7 +94,7 @@ def _lowest(cells: Iterable[Measured], wanted: MetricSpec | None) -> Measured | 
     return min(passing)[2] if len(passing) > 1 else None
 
 
-def facts(group: Group) -> list[str]:
+def facts(group: CellGroup) -> list[str]:
     """What holds for all of a group's numbers, in sentences."""
     counts = sorted({cell.measured.outputs for cell in group.cells})
     outputs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
@@ -147,7 +147,7 @@ def output_columns(report: Report) -> list[OutputColumn]:
     return [*found, *([OutputColumn(calls, None)] if report.cells else [])]
 
 
-def pool_table(report: Report, group: Group) -> Table:
+def pool_table(report: Report, group: CellGroup) -> Table:
     """Every number of every pool, as the records of the metrics have them."""
     columns, rows = [STEPS, POINT, Column("outputs")], [_pool_row(one) for one in group.ordered]
     for record in metrics():
