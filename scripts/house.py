@@ -41,10 +41,10 @@ MOST = 8
 LIMITS = {
     f"functions over {LONG} lines": 7,
     f"functions over {MANY} parameters": 10,
-    "public class names defined more than once": 37,
+    "public class names defined more than once": 31,
     "longest chain of imports": 24,
     "the same without imports in functions": 20,
-    "lines of __all__ in plain modules": 40,
+    "lines of __all__ in plain modules": 39,
 }
 """What `--check` allows. Lower one when its figure has fallen."""
 

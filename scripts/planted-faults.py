@@ -214,9 +214,16 @@ FAULTS = (
     ),
     Fault(
         "limits are held against the standard sampler's outputs",
-        "verbs/tune.py",
-        "jackknife(row.statistic(Number.of(one.name)), LEVEL)",
-        "jackknife(standard_row.statistic(Number.of(one.name)), LEVEL)",
+        "tuning/gain.py",
+        "_value(fresh, Number.of(limit.name)",
+        "_value(standard, Number.of(limit.name)",
+        ("tests/studies/test_gain.py",),
+    ),
+    Fault(
+        "a gain is the choice over the standard sampler",
+        "tuning/gain.py",
+        "perplexity_ratio(standard, fresh, metric)",
+        "perplexity_ratio(fresh, standard, metric)",
         ("tests/studies/test_gain.py",),
     ),
     Fault(
