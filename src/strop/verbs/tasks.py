@@ -24,7 +24,7 @@ from strop.verbs.entrants import (
     TASK_PARAMETERS,
     answer_tasks,
 )
-from strop.verbs.paper import Item
+from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
@@ -278,7 +278,7 @@ STUDY = Study(
         "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
     ),
     items=(
-        Item(
+        PaperItem(
             "large-models",
             ("large-models",),
             "LLaDA and Dream on GSM8K and HumanEval over temperatures",
@@ -288,7 +288,7 @@ STUDY = Study(
             {"LLaDA-8B-Instruct": EMBEDDED + "sums", "Dream-v0-Base-7B": EMBEDDED + "sums-ar"},
             roles=tuple(DIFFUSION),
         ),
-        Item(
+        PaperItem(
             "large-models-control",
             ("large-models-control",),
             "the same for four causal models, HumanEval up to temperature 1",
