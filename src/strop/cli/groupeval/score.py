@@ -90,8 +90,11 @@ def _keep(judged: str, judgments: Judgments, result: dict[str, Any], portable: s
         write(Path(portable), text(judgments.verdicts).encode())
         output.note(f"wrote {len(judgments.verdicts)} judgments to {portable}")
     if judgments.from_plan and judgments.source == judged:  # all cells of a run
+        series = open_series(judged)
+        if (warning := series.other_models()) is not None:
+            output.note(f"warning: {warning}")
         try:
-            open_series(judged).write_result(result)
+            series.write_result(result)
         except UserError as error:  # a run that may only be read is scored all the same
             output.note(f"note: the result is not kept in the run: {error.what}")
 
