@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
@@ -150,6 +151,7 @@ def sample_cells(
     engine = Engine.of(engine)
     engine.refuse_force(force)
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
+    bounded_outputs(counts)
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
     length = usable_length(denoiser, length) if canvases is None else canvases.length
@@ -160,6 +162,8 @@ def sample_cells(
     auto = batch_size == AUTO
     usual = largest_batch if auto else default_batch
     given = None if batch_size == AUTO else batch_size
+    if given is not None:
+        bounded_batch(given, positions)
     sizes = [given or usual(denoiser, spec, positions) for spec in specs]
     prompts = None if canvases is None else canvases.spec
     cells = [

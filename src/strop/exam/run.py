@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from strop.bounds import MOST_LENGTH, bounded_outputs
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
 from strop.draw import sample_cells
@@ -85,11 +86,12 @@ def run_task(
         progress,
         engine,
     )
+    bounded_outputs([asked.seeds * asked.limit * len(asked.sampling.temperatures)])
     if bos not in (None, "tokenizer", "always", "never"):
         raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
     box = ready(record, unsafe_run=unsafe_run)
     _check_sources(sources, revision)
-    length = record.length if length is None else whole_number("length", length, 1, OUTPUT_LIMIT)
+    length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
     exam = Exam.make(out, record, length, force=force)
     for source in sources:
         model = source

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strop.bounds import MOST_REPLICATES, bounded
 from strop.cli import output
 from strop.cli.examples import examples
 from strop.errors import UserError
@@ -49,6 +50,7 @@ def score(
     Reads judgments only: scoring again costs nothing.
     """
     output.positive("--replicates", replicates)
+    bounded("--replicates", replicates, MOST_REPLICATES, "10,000 are the default")
     from strop.cli.groupeval.progress import counter
     from strop.groupeval.bootstrap import score as evaluate
     from strop.groupeval.judgments import load_judgments
