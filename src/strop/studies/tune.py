@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,6 +27,7 @@ from strop.store import Folder
 from strop.studies import parameters
 from strop.studies.audit import write_selection
 from strop.studies.measure import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.studies.same import fingerprints
 from strop.studies.scorers import check_judge, judge_scorer, task_side
 from strop.studies.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.studies.tune_figure import draw as draw_figure
@@ -46,7 +46,6 @@ from strop.studies.tuned import (
 from strop.tasks import TASKS
 from strop.tuning.race import Rules
 from strop.tuning.space import parse
-from strop.version import __version__
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -332,19 +331,9 @@ def _value(found: Statistic, goal: Number) -> Interval:
 def _command(ask: Ask) -> dict[str, Any]:
     """What was asked, as far as the answer depends on it, without loading anything."""
     values = {k: v for k, v in ask.values.items() if k not in ASIDE}
-    files = (ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"])
-    stamps = [one for place in files if place is not None for one in _stamps(Path(place))]
-    asked = {"values": values, "sources": ask.sources, "smoke": ask.smoke, "stamps": stamps}
-    asked["strop"] = __version__
-    return json.loads(json.dumps(asked, default=str))
-
-
-def _stamps(place: Path) -> list[list[Any]]:
-    """What tells whether files that an answer depends on have changed."""
-    if not place.exists():
-        return []
-    files = sorted(place.rglob("*")) if place.is_dir() else [place]
-    return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
+    places = [ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"]]
+    words = {"values": values, "sources": ask.sources, "smoke": ask.smoke}
+    return fingerprints(words, places=places, task=ask["task"])
 
 
 STUDY = Study(
