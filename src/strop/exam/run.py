@@ -21,9 +21,10 @@ from strop.exam.grading import grade_cell
 from strop.exam.sittings import Results, ungraded
 from strop.progress import Progress
 from strop.prompts import Canvases
-from strop.records import Precision
+from strop.records import SAMPLERS, Precision
 from strop.samplers import check_model
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
 
@@ -86,6 +87,7 @@ def run_task(
         progress,
         engine,
     )
+    _check_sampling(asked.sampling)
     bounded_outputs([asked.seeds * asked.limit * len(asked.sampling.temperatures)])
     if bos not in (None, "tokenizer", "always", "never"):
         raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
@@ -214,6 +216,14 @@ def _temperatures(given: Sequence[float]) -> tuple[float, ...]:
     if not given:
         raise UserError("There is no temperature.", where="`temperatures`", expected="at least one")
     return tuple(dict.fromkeys(float(one) for one in given))
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    """What is no sampler or no number of steps, also where only causal models are asked."""
+    if sampling.sampler is not None:
+        SAMPLERS.find(sampling.sampler, "`sampler`")
+    for steps in sampling.steps or ():
+        whole_number("steps", steps, 1, MOST_STEPS + 1)
 
 
 def _limited(task: Task, limit: int | None) -> int:
