@@ -28,7 +28,7 @@ from strop.denoisers.discriminator import Discriminator
 from strop.denoisers.dit import DiT
 from strop.denoisers.duo import DUO
 from strop.denoisers.sedd import SEDD
-from strop.metrics.memory import PeakMemory
+from strop.instruments.memory import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.spec import CheckpointSpec, Implementation, SamplerSpec
 

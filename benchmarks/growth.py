@@ -84,7 +84,7 @@ FREE = MetricSpec(name="perplexity", evaluator=EVALUATOR, span="first-document",
 
 def free_scores(cell: Cell) -> None:
     """A perplexity from an evaluator that costs nothing."""
-    from strop.metrics.score import score_outputs
+    from strop.measure.score import score_outputs
 
     def measure(some):
         size = np.array([len(text) for text in some.texts])
@@ -95,7 +95,7 @@ def free_scores(cell: Cell) -> None:
 
 
 def score(cell: Cell) -> None:
-    from strop.metrics.score import score_records
+    from strop.measure.score import score_records
 
     score_records(cell)
     free_scores(cell)
@@ -106,13 +106,13 @@ def read(cell: Cell) -> None:
 
 
 def measure(cell: Cell) -> None:
-    from strop.metrics.frame import read_cell
+    from strop.measure.frame import read_cell
 
     read_cell(cell)
 
 
 def page(cell: Cell) -> None:
-    from strop.report import gather, render, write
+    from strop.page import gather, render, write
 
     write(render(gather([cell.path.parents[1]])), cell.path.parents[2] / "page.html")
 
@@ -138,7 +138,7 @@ def step(name: str, run: Path, count: int) -> dict[str, float]:
     """One step in this process."""
     import pyarrow.parquet  # noqa: F401  # its own memory is not the step's
 
-    import strop.metrics.frame  # noqa: F401
+    import strop.measure.frame  # noqa: F401
 
     cell = made(run, 1)[0]
     if name == "write":
@@ -192,8 +192,8 @@ def store(sizes: list[int], most_whole: int) -> bool:
 
 def report(cells: int, count: int) -> None:
     """A page of many cells: its size, and how long a browser takes until it can be read."""
-    from strop.metrics.score import score_records
-    from strop.report import gather, render, write
+    from strop.measure.score import score_records
+    from strop.page import gather, render, write
 
     with TemporaryDirectory() as place:
         run, file = Path(place) / "run", Path(place) / "page.html"

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from sampling import alternate
-from strop.metrics.causal import Evaluator
-from strop.metrics.memory import PeakMemory
-from strop.metrics.perplexity import score_readings
-from strop.metrics.recipe import EvaluatorRecipe
-from strop.metrics.spans import Reading
+from strop.instruments.memory import PeakMemory
+from strop.measure.causal import Evaluator
+from strop.measure.perplexity import score_readings
+from strop.measure.recipe import EvaluatorRecipe
+from strop.measure.spans import Reading
 from strop.spec import EvaluatorSpec
 
 MEMORY_AT_LEAST = 8.0

@@ -38,16 +38,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.metrics.aggregates import pooled
-from strop.metrics.guard import guard_of
+from strop.measure.aggregates import pooled
+from strop.measure.guard import guard_of
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.store import Run
-from strop.studies import run as run_study
 from strop.tuning.propose import search
 from strop.tuning.race import Drawn, Limit, Race, Rules
 from strop.tuning.space import Space
+from strop.verbs import run as run_study
 
 STEPS, EACH, NEAR = 16, 128, 0.03
 SPACE = ("temperature=0.8:1.1:0.05", "precision=float64,float32")

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.comparing import DIFFERENT, KINDS, Level, Sample, Side, compare, copies
-from strop.metrics.entropy import entropy
-from strop.studies.collapse import best_pair
-from strop.studies.measure import TEMPERATURES
+from strop.measure.entropy import entropy
 from strop.theory.chain import Chain
 from strop.theory.unmask import unmask
+from strop.verbs.collapse import best_pair
+from strop.verbs.points import TEMPERATURES
 
 VALUES, LENGTH = 48, 128
 REPLICATES = 2000

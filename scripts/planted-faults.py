@@ -76,7 +76,7 @@ FAULTS = (
     # metrics and statistics
     Fault(
         "entropy counts a token too few",
-        "metrics/entropy.py",
+        "measure/entropy.py",
         "share = counts / length",
         "share = counts / (length - 1)",
         ("tests/metrics/test_pool_metrics.py::test_entropy_by_hand",),
@@ -97,14 +97,14 @@ FAULTS = (
     ),
     Fault(
         "macro perplexity counts outputs without a token",
-        "metrics/aggregates.py",
+        "measure/aggregates.py",
         "np.stack([mean, some.astype(float)], 1)",
         "np.stack([mean, np.ones(len(some))], 1)",
         ("tests/metrics/test_perplexity.py::test_macro_gives_every_output_one_voice",),
     ),
     Fault(
         "a guard that was kept for another length is used",
-        "metrics/guard.py",
+        "measure/guard.py",
         'if run is None or kept is None or kept.get("length") != generator.length:',
         "if run is None or kept is None:",
         ("tests/metrics/test_guard.py",),
@@ -184,7 +184,7 @@ FAULTS = (
     ),
     Fault(
         "problems are taken by place in the batch",
-        "exam/grading.py",
+        "tasks/cell_grades.py",
         "for number, text in zip(index.tolist(), texts, strict=True)",
         "for number, text in enumerate(texts)",
         ("tests/exam/test_grading.py",),
@@ -213,7 +213,7 @@ FAULTS = (
     ),
     Fault(
         "a pool is not cut to the outputs that were asked for",
-        "studies/compare_sides.py",
+        "comparing/outputs.py",
         'cell.table().slice(0, self._ask["n"])',
         "cell.table()",
         ("tests/studies/test_points.py::test_a_pool_is_cut_to_as_many_as_were_asked_for",),
@@ -228,7 +228,7 @@ FAULTS = (
     ),
     Fault(
         "limits are held against the standard sampler's outputs",
-        "studies/tune.py",
+        "verbs/tune.py",
         "jackknife(row.statistic(Number.of(one.name)), LEVEL)",
         "jackknife(standard_row.statistic(Number.of(one.name)), LEVEL)",
         ("tests/studies/test_gain.py",),

@@ -48,7 +48,7 @@ def test_a_mistyped_number_is_told_at_once(
 
 
 def test_a_task_adds_up_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from strop.exam.run import run_task
+    from strop.tasks.running import run_task
 
     with pytest.raises(UserError, match="too much"):
         run_task("sums", ["nowhere/no-checkpoint"], seeds=10**9, out=tmp_path / "run")

@@ -368,7 +368,7 @@ def fenced(text: str, kind: str = "") -> str:
         ("Say `strop study cost --smoke`.", "Missing option '-o'"),
         ("`strop sample ... --stepz`", "no flag --stepz"),
         ("`strop sample` takes `--stepz 4`.", "has --stepz"),
-        ("`strop.metrics.nothing`", "no attribute 'nothing'"),
+        ("`strop.measure.nothing`", "no attribute 'nothing'"),
         ('`strop.train("mdlm-tiny", output="x")`', "argument: 'out'"),
         ("`tests/nothing.py`", "no file tests/nothing.py"),
         ("[x](nothing.md)", "no file nothing.md"),

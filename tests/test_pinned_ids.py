@@ -37,10 +37,10 @@ SOURCE = Path(strop.__file__).parent
 
 def values() -> dict[str, Spec]:
     """One value of every kind, with fields that are not at their defaults."""
-    from strop.metrics.posterior_cells import LossCell
-    from strop.studies.cache import CacheCell
-    from strop.studies.cost import CostCell
+    from strop.instruments.posterior_cells import LossCell
     from strop.training.spec import DataSpec, HeldOut, ModelSpec, SourceSpec, TrainSpec
+    from strop.verbs.cache import CacheCell
+    from strop.verbs.cost import CostCell
 
     checkpoint = CheckpointSpec(family="mdlm", sha256="0" * 64, shape={"n_blocks": 2})
     sampler = SamplerSpec(name="remdm-cap", steps=8, eta=0.02, temperature=0.9)

@@ -18,11 +18,11 @@ import warm_processes
 from packages import install
 from strop import registry
 from strop.errors import UserError
-from strop.metrics import Metric, metrics
-from strop.metrics.metric import METRICS
+from strop.measure import Metric, metrics
+from strop.measure.metric import METRICS
 from strop.registry import Registry
 from strop.spec import MetricSpec
-from strop.studies.study import STUDIES
+from strop.verbs.study import STUDIES
 
 SOURCE = Path(strop.__file__).resolve().parent
 FRUIT = "from test_registry import Fruit\n"
@@ -60,7 +60,7 @@ def plug(path: Path, package: str, source: str, **points: str) -> None:
     install(path, package, FRUIT + source, {"strop.fruits": points})
 
 
-def only(found: list[registry.Problem]) -> registry.Problem:
+def only(found: list[registry.BrokenPlugin]) -> registry.BrokenPlugin:
     assert len(found) == 1, found
     return found[0]
 
@@ -313,7 +313,7 @@ def test_a_public_name_is_not_a_module_s(package: str) -> None:
 # ---------------------------------------------------------------- what commands do with them
 
 STUDY = """
-from strop.studies import Column, Parameter, Result, Sources, Study, Table
+from strop.verbs import Column, Parameter, Result, Sources, Study, Table
 
 def run(ask):
     rows = [{"word": word, "letters": len(word) * ask["times"]} for word in ask.sources]
@@ -330,7 +330,7 @@ LETTERS = Study(
 )
 """
 CROOKED = """
-from strop.studies import Study
+from strop.verbs import Study
 CROOKED = Study("crooked", "x", "x", sources=None, parameters=(), run=None, version="1")
 """
 
@@ -348,7 +348,7 @@ def installed(tmp_path: Path) -> Path:
     broken = loud + "raise SystemExit(5)\n"
     everywhere = {f"strop.{group}": {"broken": "broken:BROKEN"} for group in groups}
     install(place, "broken", broken, everywhere)
-    taken = "from dataclasses import replace\nfrom strop.metrics.metric import ENTROPY\n"
+    taken = "from dataclasses import replace\nfrom strop.measure.metric import ENTROPY\n"
     taken += "MINE = replace(ENTROPY, version='1')\n"
     install(place, "taken", taken, {"strop.metrics": {"entropy": "taken:MINE"}})
     return place
@@ -408,7 +408,7 @@ def test_the_doctor_tells_what_was_found(installed: Path) -> None:
         assert told[f"strop.{group}", "broken"]
     ended = strop_with(installed, "doctor")
     assert "letter-study" in ended.stdout
-    assert "not usable: strop.studies broken of broken: SystemExit: 5" in ended.stdout
+    assert "not usable: strop.verbs broken of broken: SystemExit: 5" in ended.stdout
 
 
 def test_scores_are_measured_in_spite_of_broken_packages(
@@ -420,7 +420,7 @@ def test_scores_are_measured_in_spite_of_broken_packages(
     assert "loaded" not in ended.stderr.replace("loaded broken", "")
     words = ("score", run, "--evaluator", "none", "--json")
     right = json.loads(strop_with(installed, *words).stdout)["cells"]
-    source = "from strop.metrics import Metric\n"
+    source = "from strop.measure import Metric\n"
     source += "FAULTY = Metric('faulty', (), measure=lambda texts, ids: 1 / 0, version='1')\n"
     install(installed, "faulty", source, {"strop.metrics": {"faulty": "faulty:FAULTY"}})
     ended = strop_with(installed, *words)
@@ -433,7 +433,7 @@ def test_scores_are_measured_in_spite_of_broken_packages(
 
 
 def test_a_metric_of_a_script_fails_where_its_author_sees_it() -> None:
-    from strop.metrics.metric import leave_out_broken
+    from strop.measure.metric import leave_out_broken
 
     record = Metric("made-up", (), version="1")
     strop.register(record)
@@ -446,10 +446,10 @@ def test_a_metric_of_a_script_fails_where_its_author_sees_it() -> None:
 
 
 def test_importing_the_package_loads_nothing(installed: Path) -> None:
-    code = "import sys, strop, strop.metrics, strop.studies, strop.report\n"
+    code = "import sys, strop, strop.measure, strop.verbs, strop.page\n"
     code += "heavy = ('torch', 'pydantic', 'numpy', 'importlib.metadata', 'letter_study')\n"
     code += "print([name for name in heavy if name in sys.modules])\n"
-    code += "strop.register\nfrom strop.studies.study import STUDIES\nSTUDIES['cost']\n"
+    code += "strop.register\nfrom strop.verbs.study import STUDIES\nSTUDIES['cost']\n"
     code += "print('letter_study' in sys.modules, 'torch' in sys.modules)\n"
     path = os.pathsep.join([str(SOURCE.parent), str(installed)])
     ended = subprocess.run(

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from strop.cli.main import run as strop
-from strop.exam.folder import Candidate, label_of
 from strop.spec import CheckpointSpec
 from strop.store.documents import load_yaml
+from strop.tasks.run_folder import Candidate, label_of
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from strop import SamplerSpec, TabularDenoiser
 from strop.draw import cell_spec
 from strop.errors import UserError
-from strop.metrics.score import score_outputs
+from strop.measure.score import score_outputs
 from strop.pool import Output
 from strop.spec import MetricSpec
 from strop.store import Cell, Run
@@ -96,7 +96,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = fill(cell, 4, 40)
-    monkeypatch.setattr("strop.metrics.score_sink.ROWS", 4)
+    monkeypatch.setattr("strop.measure.score_sink.ROWS", 4)
     metric, sizes = MetricSpec(name="twice"), []
 
     def measure(some):

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
     from strop.draw import sample
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
-    from strop.exam import run_task, score_task
     from strop.pool import Pool
     from strop.registry import register
     from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
     from strop.store import Run
+    from strop.tasks import run_task, score_task
     from strop.training.loop import train
     from strop.training.spec import TrainSpec
 

@@ -20,8 +20,8 @@ from strop.checkpoints import foreign
 from strop.checkpoints.foreign import load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.metrics import embeddings
-from strop.metrics.evaluator import load_evaluator
+from strop.measure import embeddings
+from strop.measure.evaluator import load_evaluator
 from strop.training import pack
 
 SOURCE = Path(strop.__file__).parent

@@ -14,12 +14,12 @@ import pytest
 from drills import SEARCH, alive, outcome, searched
 
 import strop
-from strop import studies
+from strop import verbs
 from strop.cli.main import run as run_command
 from strop.engine import Engine
 from strop.engine.devices import Processes
 from strop.engine.workers import keep_workers
-from strop.metrics import posterior_cells
+from strop.instruments import posterior_cells
 from strop.progress import Silent
 from strop.spec import CellSpec
 
@@ -80,7 +80,7 @@ def test_an_interrupted_search_leaves_no_process(
 ) -> None:
     pytest.importorskip("optuna")
     with pytest.raises(KeyboardInterrupt):
-        studies.run(
+        verbs.run(
             "tune",
             out=tmp_path / "run",
             sources=[str(model)],

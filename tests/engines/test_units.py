@@ -12,7 +12,7 @@ from strop import bounds
 from strop.engine import Engine, Shard, cut, spelled
 from strop.engine.plan import Elsewhere, refuse_missing
 from strop.errors import UserError
-from strop.studies.study import studies
+from strop.verbs.study import studies
 
 
 def test_units_are_numbered_over_all_cells() -> None:

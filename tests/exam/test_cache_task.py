@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strop import studies
+from strop import verbs
 from strop.denoisers import load_model
 from strop.errors import UserError
-from strop.exam.asking import candidate_of
-from strop.exam.grading import Grader
-from strop.studies.cache import CacheCell
-from strop.studies.graded import accuracies, right_answers
 from strop.tasks import TASKS
+from strop.tasks.asking import candidate_of
+from strop.tasks.cell_grades import Grader
+from strop.verbs.cache import CacheCell
+from strop.verbs.graded import accuracies, right_answers
 
 
 def test_outputs_are_graded_with_and_without_the_cache(llada: Path, tmp_path: Path) -> None:
     asked = {"sources": [str(llada)], "n": 2, "temperature": (0.0,), "axis": {"block_length": (8,)}}
-    found = studies.run("cache", out=tmp_path / "cache", task="sums", **asked)
+    found = verbs.run("cache", out=tmp_path / "cache", task="sums", **asked)
     rows = {row["cache"]: row for row in found.table.rows}
     assert list(rows) == ["none", "prefix", "dual", "none, another seed"]
     assert all(row["accuracy"].value == 0 for row in rows.values())  # nobody trained it
@@ -69,4 +69,4 @@ def test_ids_of_cells_without_a_task_are_as_they_were() -> None:
 )
 def test_refused(given: dict[str, Any], told: str, llada: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=told):
-        studies.run("cache", out=tmp_path / "cache", **{"sources": [str(llada)], **given})
+        verbs.run("cache", out=tmp_path / "cache", **{"sources": [str(llada)], **given})

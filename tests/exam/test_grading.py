@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_runs import cell_spec, made_cell, output
-from strop.exam import Candidate
-from strop.exam.grading import Grader, grade_cell, task_metric
 from strop.spec import CheckpointSpec
-from strop.tasks import Filter, Item, Task, Verdict
+from strop.tasks import Candidate, Filter, Item, Task, Verdict
+from strop.tasks.cell_grades import Grader, grade_cell, task_metric
 from strop.tasks.task import OUTCOMES
 
 PROBLEMS, LENGTH, END, TURN = 5, 6, 9, 10
@@ -93,7 +92,7 @@ def test_a_lost_verdict_is_left_out_and_the_others_stay_with_their_numbers() -> 
 
 
 def test_what_counts_of_a_response_ends_with_the_first_end() -> None:
-    right = ["1<end>2", "1<turn>2<end>", "1<end>2<turn>", "1###2", "1@@2###", "1###2@@", "1"]
+    right = ["1<end>2", "1<turn>2<end>", "1<end>2<turn>", "1###2", "1 as 2###", "1###2@@", "1"]
     wrong = ["2<end>1", "2<turn>1<end>", "2###1", "2", "1 <end>"]
     found = graded([1] * 12, [*right, *wrong])
     assert found["passed_first"].tolist() == [1] * 7 + [0] * 5

@@ -13,11 +13,10 @@ from strop.assets import MODELS
 from strop.denoisers import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.exam import results, run_task, score_task
-from strop.exam.asking import candidate_of, decided
 from strop.prompts import ChatTemplate
 from strop.spec import CheckpointSpec
-from strop.tasks import TASKS
+from strop.tasks import TASKS, results, run_task, score_task
+from strop.tasks.asking import candidate_of, decided
 
 AR = "embedded:sums-ar"
 sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")

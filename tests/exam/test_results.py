@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strop.exam import Candidate, Exam, paired
-from strop.exam.grading import grade_cell
-from strop.exam.sittings import Results
-from strop.exam.tables import checkpoint_table, document, draw, notes, setting_table
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import Run
-from strop.tasks import TASKS, Filter, Item, Task, Verdict
+from strop.tasks import TASKS, Candidate, Exam, Filter, Item, Task, Verdict, paired
+from strop.tasks.cell_grades import grade_cell
+from strop.tasks.outcome import Results
+from strop.tasks.tables import checkpoint_table, document, draw, notes, setting_table
 
 RIGHT, WRONG, NONE, EMPTY, LOST = "yes", "no", "?", "", "lost"
 TEXTS = (EMPTY, RIGHT, WRONG, NONE, LOST)

@@ -15,11 +15,10 @@ import pytest
 import warm_processes
 from strop.assets import MODELS
 from strop.errors import UserError
-from strop.exam import Exam, results, run_task, score_task
-from strop.exam.folder import label_of
 from strop.registry import register, resolve
 from strop.store import Run
-from strop.tasks import TASKS, Box, Filter, Item, Verdict
+from strop.tasks import TASKS, Box, Exam, Filter, Item, Verdict, results, run_task, score_task
+from strop.tasks.run_folder import label_of
 from tiny_models import command, environment, wait_for
 
 AR = "embedded:sums-ar"
@@ -50,7 +49,7 @@ def test_output_i_answers_problem_i(small: Path) -> None:
 
 
 def test_the_run_of_a_checkpoint_is_an_ordinary_run_with_an_accuracy(small: Path) -> None:
-    from strop.metrics.frame import read_run
+    from strop.measure.frame import read_run
 
     [greedy, *_] = read_run(Run.open(small / "sums-ar"))
     score = greedy.of("task")

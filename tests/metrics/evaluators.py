@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import strop
-from strop.metrics.causal import Evaluator
-from strop.metrics.spans import Passage
+from strop.measure.causal import Evaluator
+from strop.measure.spans import Passage
 
 GPT2 = Path(strop.__file__).parent / "assets" / "gpt2"
 END = "<|endoftext|>"

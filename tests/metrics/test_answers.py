@@ -14,13 +14,13 @@ import strop
 from strop import SamplerSpec
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.metrics.entropy import entropy
-from strop.metrics.evaluator import load_evaluator
-from strop.metrics.frame import read_cell
-from strop.metrics.perplexity import perplexity_columns, perplexity_metric, score_perplexity
-from strop.metrics.repetition import distinct, pool_repetition, repetition
-from strop.metrics.score import score_records
-from strop.metrics.spans import Part, Passage
+from strop.measure.entropy import entropy
+from strop.measure.evaluator import load_evaluator
+from strop.measure.frame import read_cell
+from strop.measure.perplexity import perplexity_columns, perplexity_metric, score_perplexity
+from strop.measure.repetition import distinct, pool_repetition, repetition
+from strop.measure.score import score_records
+from strop.measure.spans import Part, Passage
 from strop.store import Run
 
 

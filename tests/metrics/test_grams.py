@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from strop.metrics.grams import Grams, count
-from strop.metrics.rows import PoolRows
+from strop.measure.grams import Grams, count
+from strop.measure.rows import PoolRows
 
 
 def slow(ids: np.ndarray, sizes: tuple[int, ...], n: int) -> Grams:

@@ -10,8 +10,8 @@ import pytest
 
 from made_runs import cell_spec
 from strop.errors import UserError
-from strop.metrics.entropy import entropy
-from strop.metrics.guard import (
+from strop.measure.entropy import entropy
+from strop.measure.guard import (
     Guard,
     clean_tokens,
     default_guard,
@@ -19,7 +19,7 @@ from strop.metrics.guard import (
     guard_of,
     held_out_guard,
 )
-from strop.metrics.heldout import read_texts
+from strop.measure.heldout import read_texts
 from strop.spec import GeneratorSpec
 from strop.stats.interval import Interval
 from strop.store import Run

@@ -10,9 +10,9 @@ import pytest
 
 from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
-from strop.metrics.measure import Scorers, measure
-from strop.metrics.metric import CALLS, ENTROPY, GEQ, PERPLEXITY, SECONDS, VENDI
-from strop.metrics.number import Number
+from strop.measure.cells import Scorers, measure
+from strop.measure.metric import CALLS, ENTROPY, GEQ, PERPLEXITY, SECONDS, VENDI
+from strop.measure.number import Number
 from strop.spec import MetricSpec
 from strop.store import Cell
 

@@ -11,12 +11,12 @@ import torch
 from evaluators import END, END_ID, HAND_MADE, outputs_of, write_gpt2
 
 from strop.errors import UserError
-from strop.metrics import perplexity as module
-from strop.metrics.aggregates import statistics
-from strop.metrics.causal import Evaluator
-from strop.metrics.evaluator import load_evaluator
-from strop.metrics.perplexity import perplexity_columns, perplexity_metric
-from strop.metrics.spans import POLICIES, clean_up
+from strop.measure import perplexity as module
+from strop.measure.aggregates import statistics
+from strop.measure.causal import Evaluator
+from strop.measure.evaluator import load_evaluator
+from strop.measure.perplexity import perplexity_columns, perplexity_metric
+from strop.measure.spans import POLICIES, clean_up
 
 LENGTH = 40
 CONTEXT = 32
@@ -183,7 +183,7 @@ def test_the_head_in_slices_is_the_head(
     texts = list(HAND_MADE.values())
     assert evaluator.sliced
     whole = columns_of(evaluator, "full-stream", texts)["nll"]
-    monkeypatch.setattr("strop.metrics.causal.HEAD_ENTRIES", 3 * 50257)
+    monkeypatch.setattr("strop.measure.causal.HEAD_ENTRIES", 3 * 50257)
     np.testing.assert_allclose(columns_of(evaluator, "full-stream", texts)["nll"], whole, rtol=1e-6)
     at_once = Evaluator(**{**vars(evaluator), "sliced": False})
     np.testing.assert_allclose(columns_of(at_once, "full-stream", texts)["nll"], whole, rtol=1e-6)
@@ -202,7 +202,7 @@ def test_clean_up_is_a_setting_with_an_effect(evaluator: Evaluator) -> None:
 
 def test_own_ids_are_scored_as_they_are(evaluator: Evaluator) -> None:
     """The letters of a word one by one are another token sequence than the word."""
-    from strop.metrics.spans import Passage
+    from strop.measure.spans import Passage
 
     letters = np.array([evaluator.encode([c])[0][0] for c in "mat"])
     metric = perplexity_metric(evaluator, "full-stream", retokenise=False)

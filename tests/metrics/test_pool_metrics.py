@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from strop.errors import UserError
-from strop.metrics.entropy import entropy
-from strop.metrics.guard import guard, held_out_guard
-from strop.metrics.heldout import read_texts
-from strop.metrics.repetition import distinct, ngrams, pool_repetition, repetition
-from strop.metrics.vendi import vendi_score
+from strop.measure.entropy import entropy
+from strop.measure.guard import guard, held_out_guard
+from strop.measure.heldout import read_texts
+from strop.measure.repetition import distinct, ngrams, pool_repetition, repetition
+from strop.measure.vendi import vendi_score
 
 # Entropy and its guard
 

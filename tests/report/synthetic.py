@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from strop.metrics.frame import Measured, Part, Score
-from strop.metrics.guard import Guard
-from strop.metrics.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
-from strop.metrics.rows import PoolRows
-from strop.report.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
-from strop.report.judged import COLUMNS
+from strop.measure.frame import Measured, Part, Score
+from strop.measure.guard import Guard
+from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
+from strop.measure.rows import PoolRows
+from strop.page.data import Audit, Group, Provenance, Report, Series, Shown, StudyPart
+from strop.page.judged import COLUMNS
 from strop.spec import (
     CellSpec,
     CheckpointSpec,
@@ -29,8 +29,8 @@ from strop.spec import (
     SamplerSpec,
 )
 from strop.stats.interval import Interval
-from strop.studies.study import Result, Sources, Study
 from strop.table import Column, Pivot, Table
+from strop.verbs.study import Result, Sources, Study
 
 CORNERS = tuple(
     OperatingPoint.of(SamplerSpec(steps=1, temperature=tau, precision=precision))

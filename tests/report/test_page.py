@@ -26,17 +26,17 @@ from synthetic import (
 )
 
 from strop.errors import UserError
-from strop.metrics.guard import MARKS
-from strop.report import render, write
-from strop.report.data import Audit, Group, Report, Shown, StudyPart
-from strop.report.figures import MOST_LINES, drawings
-from strop.report.judged import recognised
-from strop.report.svg import VARIABLES, as_file, inline
-from strop.report.tables import corner_table, facts, gains_table, output_columns, pool_table
-from strop.report.text import place, replaced
+from strop.measure.guard import MARKS
+from strop.page import render, write
+from strop.page.data import Audit, Group, Report, Shown, StudyPart
+from strop.page.figures import MOST_LINES, drawings
+from strop.page.judged import recognised
+from strop.page.svg import VARIABLES, as_file, inline
+from strop.page.tables import corner_table, facts, gains_table, output_columns, pool_table
+from strop.page.text import place, replaced
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.studies.study import Result
 from strop.table import Column, Table, number
+from strop.verbs.study import Result
 
 STANDARD = CORNERS[0]
 

@@ -11,13 +11,13 @@ from chromium import LAPTOP, PHONE, Watched, chromium
 from matplotlib.figure import Figure
 from synthetic import CORNERS, STUDY, interval, measured, report, shown
 
-from strop.metrics.guard import MARKS
-from strop.report import render, write
-from strop.report.data import Group, Report, StudyPart
-from strop.report.page import MOST_BYTES
-from strop.report.tables import output_columns
-from strop.studies.study import Result
+from strop.measure.guard import MARKS
+from strop.page import render, write
+from strop.page.data import Group, Report, StudyPart
+from strop.page.page import MOST_BYTES
+from strop.page.tables import output_columns
 from strop.table import Column, Table
+from strop.verbs.study import Result
 
 pytestmark = pytest.mark.browser
 

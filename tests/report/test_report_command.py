@@ -16,15 +16,15 @@ from synthetic import STUDY, YAML, audit_result, study_result
 
 import strop
 from strop.cli.main import run
-from strop.metrics.guard import MARKS
-from strop.metrics.metric import METRICS, Aggregate, Metric
-from strop.report import gather
-from strop.report.tables import output_columns
+from strop.measure.guard import MARKS
+from strop.measure.metric import METRICS, Aggregate, Metric
+from strop.page import gather
+from strop.page.tables import output_columns
 from strop.spec import EvaluatorSpec, MetricSpec
 from strop.stats.resample import mean
 from strop.store import Folder, Run, StudyFolder
-from strop.studies.study import STUDIES, Result
 from strop.table import Column
+from strop.verbs.study import STUDIES, Result
 
 Called = Callable[..., tuple[int, str, str]]
 
@@ -335,7 +335,7 @@ def test_an_audited_run_starts_with_the_answer(call: Called, made: Path, tmp_pat
 
 
 GUARD_OF_GPT2 = """
-from strop.metrics.guard import default_guard
+from strop.measure.guard import default_guard
 from strop.spec import CheckpointSpec, GeneratorSpec, SamplerSpec
 shape = {"vocab_size": 50258, "mask_id": 50257}
 checkpoint = CheckpointSpec(family="mdlm", sha256="c" * 64, shape=shape)

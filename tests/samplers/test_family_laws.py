@@ -332,7 +332,7 @@ def test_draws_that_break_a_bound_are_told(
 ) -> None:
     """The fast float32 forms count such draws as the others do; the count must not get lost."""
     from strop.samplers.machinery.lattice import Lattice
-    from strop.studies.families import small_checkpoints
+    from strop.verbs.families import small_checkpoints
 
     real = Lattice.settle
 

@@ -16,7 +16,7 @@ from strop.denoisers.network import product_dtype
 from strop.records import FAMILIES
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import reveal_grid
-from strop.studies.cost import with_noise
+from strop.verbs.cost import with_noise
 
 LAW = np.random.default_rng(3).random((5, 5, 5)) + 0.05
 DENSE = SamplerSpec(steps=4, implementation="dense", precision="float32")

@@ -13,7 +13,7 @@ from strop import SamplerSpec
 from strop.assets import CHECKPOINT, EVALUATOR
 from strop.pool import Pool
 from strop.records import SAMPLERS
-from strop.studies.families import small_checkpoints
+from strop.verbs.families import small_checkpoints
 
 STEPS, LENGTH, N = 6, 12, 5
 LONELY = ("fast-dllm-dream",)  # its public code takes one sequence at a time

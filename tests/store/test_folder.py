@@ -18,11 +18,11 @@ import pytest
 from strop.cli.listing import find
 from strop.disk import locked
 from strop.errors import UserError
-from strop.exam.folder import Candidate, Exam
 from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import KINDS, Folder, Run, StudyFolder, read_mark, study_result
 from strop.tasks import TASKS
+from strop.tasks.run_folder import Candidate, Exam
 
 ASKED = {"n": 3, "seed": 1}
 CHECKPOINT = CheckpointSpec(family="tabular", sha256="0" * 64, shape={"length": 2})

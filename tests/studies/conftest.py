@@ -10,7 +10,7 @@ import pytest
 from called import Called
 
 from strop.cli.main import run
-from strop.studies.families import small_checkpoints
+from strop.verbs.families import small_checkpoints
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import yaml
 from called import Called
 
 from strop.cli.main import run
-from strop.metrics import Interval
-from strop.metrics.guard import Guard
+from strop.measure import Interval
+from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Run
-from strop.studies import audit as module
+from strop.verbs import audit as module
 
 SHORT = ("--steps", "2", "-n", "8", "--fresh-n", "8", "--length", "16")
 
@@ -151,7 +151,7 @@ def _entropy(repeats: int) -> float:
 
 
 def test_a_threshold_of_five_belongs_to_gpt2_tokens() -> None:
-    from strop.metrics.guard import default_guard
+    from strop.measure.guard import default_guard
     from strop.spec import CheckpointSpec, GeneratorSpec
 
     def generator(size: int, length: int = 1024) -> GeneratorSpec:

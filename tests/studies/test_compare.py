@@ -14,10 +14,10 @@ from called import Called
 
 import warm_processes
 from strop.cli.main import run
+from strop.comparing.outputs import named
 from strop.errors import UserError
 from strop.spec import SamplerSpec
 from strop.store import Run
-from strop.studies.compare_sides import named
 from tiny_models import environment, wait_for
 
 SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,1.4", "--budget", 16)
@@ -56,8 +56,8 @@ def test_the_same_checkpoint_at_a_lower_temperature_is_only_sharper(sharper: Pat
 
 
 def test_its_page_shows_the_verdict_the_frontiers_and_what_was_spent(sharper: Path) -> None:
-    from strop.report.collect import gather
-    from strop.report.page import render
+    from strop.page.collect import gather
+    from strop.page.page import render
 
     page = render(gather([sharper]))
     assert document(sharper)["answer"][0] in page.html
@@ -102,7 +102,7 @@ def test_two_checkpoints_are_loaded_once_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import strop.denoisers
-    import strop.studies
+    import strop.verbs
 
     loaded: list[str] = []
     load_model = strop.denoisers.load_model
@@ -112,7 +112,7 @@ def test_two_checkpoints_are_loaded_once_each(
         return load_model(source, **settings)
 
     monkeypatch.setattr(strop.denoisers, "load_model", counted)
-    strop.studies.run(  # without a length, which is the shorter one's
+    strop.verbs.run(  # without a length, which is the shorter one's
         "compare",
         sources=(TINY, EARLY),
         out=tmp_path / "run",
@@ -271,7 +271,7 @@ def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) 
 
 
 def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:
-    from strop.studies.compare_looks import kept_lists
+    from strop.comparing.looks import kept_lists
 
     for content in ("{", "[]", '{"a": "b"}', '{"a": 1}'):
         (tmp_path / "looks.json").write_text(content)

@@ -20,17 +20,16 @@ from scripted_server import Action, serving
 
 import strop
 from strop.errors import UserError
-from strop.exam import Answered, Exam, Results, run_task
 from strop.groupeval import Series, judge_spec, list_series
 from strop.groupeval.session import answer_series, pending
 from strop.store import Run
-from strop.studies.answers import Answers, _text, paired
-from strop.studies.conditional import judged, told_by
-from strop.studies.sitting import DIFFUSION
-from strop.tasks import TASKS
+from strop.tasks import TASKS, Answered, Exam, Results, run_task
 from strop.tasks.humaneval import HUMANEVAL
 from strop.tasks.sums import answer_of
 from strop.tasks.sums_task import SUMS
+from strop.verbs.answers import Answers, _text, paired
+from strop.verbs.conditional import judged, told_by
+from strop.verbs.entrants import DIFFUSION
 
 DATA = re.compile(r'^\{"(?:task|id)": .*\}$', re.MULTILINE)
 

@@ -7,16 +7,16 @@ import json
 import pytest
 import torch
 
-from strop import studies
+from strop import verbs
 from strop.cli.main import run
 from strop.denoisers import load_denoiser, load_model
 from strop.errors import UserError
-from strop.metrics import cost
-from strop.metrics.cost import measure_apart, measure_cost
-from strop.metrics.memory import PeakMemory
+from strop.instruments import cost
+from strop.instruments.cost import measure_apart, measure_cost
+from strop.instruments.memory import PeakMemory
 from strop.spec import SamplerSpec
 from strop.stats.interval import Interval
-from strop.studies.cost import compare
+from strop.verbs.cost import compare
 
 
 def test_batches_calls_and_warmup(checkpoint):
@@ -152,7 +152,7 @@ def test_wrong_flags(wrong, checkpoint, tmp_path, capsys):
 
 def test_missing_checkpoint(tmp_path):
     with pytest.raises(UserError):
-        studies.run("cost", sources=[str(tmp_path / "none")], out=tmp_path / "out")
+        verbs.run("cost", sources=[str(tmp_path / "none")], out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_missing_checkpoint(tmp_path):
 )
 def test_every_family_has_a_cost(families, here, tmp_path, family, forms, calls):
     settings = {"steps": (2,), "batch_size": 1, "batches": 1, "warmup": 0, "length": 8}
-    found = studies.run("cost", sources=[families[family]], out=tmp_path / "out", **settings)
+    found = verbs.run("cost", sources=[families[family]], out=tmp_path / "out", **settings)
     assert {row["implementation"] for row in found.table.rows} == forms
     assert len(here) == 2 * calls
     # DUO has no fast float32 form: its sharpened setting stays in float64, and that is said.
@@ -170,10 +170,10 @@ def test_every_family_has_a_cost(families, here, tmp_path, family, forms, calls)
 
 
 def test_the_papers_memory_stands_beside_the_measured(checkpoint, here, tmp_path):
-    from strop.studies import paper
+    from strop.verbs import paper
 
     settings = {"steps": (1, 1024), "batch_size": 1, "batches": 1, "warmup": 0}
-    found = studies.run("cost", sources=[str(checkpoint)], out=tmp_path / "out", **settings)
+    found = verbs.run("cost", sources=[str(checkpoint)], out=tmp_path / "out", **settings)
     table = paper.items()["cost"][1].beside(found, None, {})
     rows = {(r["setting"], r["steps"], r["implementation"]): r for r in table.rows}
     one = rows["sharpened", 1024, "dense"]

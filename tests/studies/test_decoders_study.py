@@ -9,8 +9,8 @@ import pytest
 
 from strop.errors import UserError
 from strop.spec import SamplerSpec
-from strop.studies import decoders, run
-from strop.studies.decoders import CURVES, STEPS
+from strop.verbs import decoders, run
+from strop.verbs.decoders import CURVES, STEPS
 
 FEW = ("most confident first", "threshold", "the same, dual cache")
 

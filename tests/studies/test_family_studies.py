@@ -13,13 +13,13 @@ import torch
 from called import Called
 
 import strop
-from strop import studies
+from strop import verbs
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.store import Run
-from strop.studies import exact_output, paper
-from strop.studies.exact_output import Place
-from strop.studies.families import MODELS, named_sources, small_checkpoints
+from strop.verbs import exact_output, paper
+from strop.verbs.exact_output import Place
+from strop.verbs.families import MODELS, named_sources, small_checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +160,7 @@ def test_didi_grids_side_by_side(call: Called, tmp_path: Path) -> None:
 def held(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The pools of the comparison under two evaluators that ship."""
     out = tmp_path_factory.mktemp("exact") / "study"
-    result = studies.run(
+    result = verbs.run(
         "exact-output",
         out=out,
         pools=compared,

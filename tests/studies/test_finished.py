@@ -15,9 +15,9 @@ import pytest
 
 from strop import assets, remembered
 from strop.checkpoints import hub
-from strop.metrics.metric import METRICS, Metric
-from strop.remembered import Memory, contents, files_at
-from strop.studies.same import fingerprints
+from strop.measure.metric import METRICS, Metric
+from strop.store.remembered import FileMemory, contents, files_at
+from strop.verbs.same import fingerprints
 from tiny_models import environment
 
 CALL = """
@@ -66,8 +66,8 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def memory(place: Path, **settings: str) -> Memory:
-    return Memory(files_at(place), settings)
+def memory(place: Path, **settings: str) -> FileMemory:
+    return FileMemory(files_at(place), settings)
 
 
 def test_an_identity_is_forgotten_when_a_file_changes(copy: Path) -> None:
@@ -150,7 +150,7 @@ def test_nothing_is_kept_of_files_that_may_still_change(copy: Path) -> None:
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:
-    from strop.metrics.known import Late, known_evaluator
+    from strop.measure.known import Late, known_evaluator
 
     known_evaluator(str(copy))
     assert isinstance(known_evaluator(str(copy)), Late)

@@ -11,17 +11,17 @@ import pytest
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.errors import UserError
-from strop.metrics.entropy import entropy
-from strop.metrics.measure import Scorers, measure
-from strop.metrics.number import Number
+from strop.measure.cells import Scorers, measure
+from strop.measure.entropy import entropy
+from strop.measure.number import Number
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.store import Cell
-from strop.studies.study import Ask
-from strop.studies.tune import STUDY, _gain, _unseen
-from strop.studies.tuned import Tuned
 from strop.tuning.race import Limit
+from strop.tuning.search import Tuned
+from strop.verbs.study import Ask
+from strop.verbs.tune import STUDY, _gain, _unseen
 
 LENGTH, N = 8, 12
 SPAN = (4, 10)
@@ -158,7 +158,7 @@ def test_the_fresh_problems_are_none_that_were_searched_on(problems: int, enough
     ],
 )
 def test_a_gain_is_shown_if_its_interval_excludes_none(ratio, gain, shown) -> None:
-    from strop.studies.tune_result import Gain
+    from strop.tuning.result import Gain
 
     chosen = Tuned(cell_spec(LENGTH).generator.sampler, True, 0, (), (), (), ())
     one = Interval(1.0, 0.9, 1.1)

@@ -16,8 +16,8 @@ from strop.figures import write_figure
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import Planned
 from strop.groupeval.verdict import Verdict
-from strop.studies import paper
-from strop.studies.groupeval import (
+from strop.verbs import paper
+from strop.verbs.groupeval import (
     STUDY,
     contrast,
     cross_generator,

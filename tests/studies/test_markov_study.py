@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strop.cli.main import run
-from strop.metrics.pairs import (
+from strop.instruments.pairs import (
     conditional_entropy,
     crossing,
     jackknife,
@@ -16,8 +16,8 @@ from strop.metrics.pairs import (
     pair_kl,
     vertex,
 )
-from strop.studies.markov import run_markov_study
 from strop.theory.chain import random_chain
+from strop.verbs.markov import run_markov_study
 
 
 def test_exact_outputs_have_no_pair_error():

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from strop.errors import UserError
-from strop.studies.paper import PaperTable, ids, table, tables
+from strop.verbs.paper import PaperTable, ids, table, tables
 
 ROWS = {
     "headline": 4 * 4,

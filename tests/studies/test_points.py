@@ -11,13 +11,13 @@ import pytest
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
 from strop.comparing import copies
+from strop.comparing.outputs import Named, Outputs, pool_cell, seed_of
 from strop.errors import UserError
-from strop.metrics.embeddings import available
-from strop.metrics.entropy import entropy
-from strop.metrics.measure import Scorers
-from strop.studies.compare import STUDY
-from strop.studies.compare_sides import Named, Outputs, pool_cell, seed_of
-from strop.studies.study import Ask
+from strop.measure.cells import Scorers
+from strop.measure.embeddings import available
+from strop.measure.entropy import entropy
+from strop.verbs.compare import STUDY
+from strop.verbs.study import Ask
 
 LENGTH, HELD = 8, 12
 IDS = np.random.default_rng(0).integers(0, 9, (HELD, LENGTH))
@@ -79,8 +79,8 @@ def test_too_few_outputs_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not available(), reason="the embedder is not installed")
 def test_embeddings_are_of_the_same_outputs(pool: Path) -> None:
-    from strop.metrics.embeddings import vendi_metric
-    from strop.metrics.vendi import vendi_score
+    from strop.measure.embeddings import vendi_metric
+    from strop.measure.vendi import vendi_score
 
     vectors = np.random.default_rng(1).normal(size=(HELD, 5)).astype(np.float32)
     pool_cell(str(pool)).add_scores(vendi_metric(), {"embedding": vectors})

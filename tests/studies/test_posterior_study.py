@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strop import studies
+from strop import verbs
 from strop.cli.main import run
 from strop.denoisers import load_denoiser
 from strop.errors import UserError
-from strop.metrics import posterior_cells
-from strop.metrics.heldout import read_rows
-from strop.studies.posterior import short_names
+from strop.instruments import posterior_cells
+from strop.measure.heldout import read_rows
+from strop.verbs.posterior import short_names
 from tiny_models import write_checkpoint
 
 TAUS = "0.9,1.0,1.1"
@@ -38,7 +38,7 @@ def wider(tmp_path_factory) -> Path:
 def study(rows: Path, out: Path, *checkpoints: Path, **changes) -> dict:
     settings = {"steps": (2, 8), "temperature": (0.9, 1.0, 1.1), "levels": 4, "profile_n": 6}
     sources = [str(c) for c in checkpoints]
-    result = studies.run(
+    result = verbs.run(
         "posterior", sources=sources, out=out, held_out=rows, **{**settings, **changes}
     )
     return result.document()
@@ -75,7 +75,7 @@ def test_command(checkpoint, wider, rows, tmp_path, capsys):
 
 def test_numbers_are_those_of_the_contexts(checkpoint, rows, tmp_path):
     """Means from the public pieces, without the study's tables and bootstrap."""
-    from strop.metrics.posterior import deployed_contexts, measure
+    from strop.instruments.posterior import deployed_contexts, measure
 
     result = study(rows, tmp_path / "a", checkpoint, draws=2)
     denoiser = load_denoiser(str(checkpoint))

@@ -6,8 +6,8 @@ import pytest
 
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.studies import paper
-from strop.studies.select import RULES, Candidate, select
+from strop.verbs import paper
+from strop.verbs.select import RULES, Candidate, select
 
 
 def point(temperature: float, precision: str = "float64", **more: object) -> OperatingPoint:

@@ -18,15 +18,15 @@ import pytest
 from called import Called
 
 import strop
-from strop import metrics, studies
+from strop import measure, verbs
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.metrics.metric import METRICS
+from strop.measure.metric import METRICS
 from strop.stats.interval import Interval
-from strop.studies import paper
-from strop.studies.collapse import CEILING, best_pair
-from strop.studies.study import STUDIES
 from strop.table import Column, Table
+from strop.verbs import paper
+from strop.verbs.collapse import CEILING, best_pair
+from strop.verbs.study import STUDIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -35,29 +35,29 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture
-def toy() -> Iterator[studies.Study]:
+def toy() -> Iterator[verbs.Study]:
     """A study that counts letters, as a user would add it."""
 
-    def measure(ask: studies.Ask) -> studies.Result:
+    def measure(ask: verbs.Ask) -> verbs.Result:
         rows = [
             {"word": word, "letters": len(word) * ask["factor"]} for word in (*ask.sources, "strop")
         ]
         columns = (Column("word"), Column("letters", "number of letters", unit="letters"))
-        return studies.Result(ask.said(), Table("Letters", columns, rows), notes=("counted",))
+        return verbs.Result(ask.said(), Table("Letters", columns, rows), notes=("counted",))
 
-    def draw(result: studies.Result) -> Any:
+    def draw(result: verbs.Result) -> Any:
         from strop.figures import panels
 
         figure, [axes] = panels(1, 2.0)
         axes.plot([row["letters"] for row in result.table.rows])
         return figure
 
-    record = studies.Study(
+    record = verbs.Study(
         name="letters",
         title="How long are words?",
         about="Count letters.",
-        sources=studies.Sources(("WORD...",), "Some words."),
-        parameters=(studies.Parameter("factor", "Times what.", 1, "int", least=1),),
+        sources=verbs.Sources(("WORD...",), "Some words."),
+        parameters=(verbs.Parameter("factor", "Times what.", 1, "int", least=1),),
         run=measure,
         draw=draw,
         version="1",
@@ -68,14 +68,14 @@ def toy() -> Iterator[studies.Study]:
 
 
 @pytest.fixture
-def vowels() -> Iterator[metrics.Metric]:
+def vowels() -> Iterator[measure.Metric]:
     """A metric of the text, as a user would add it."""
-    record = metrics.Metric(
+    record = measure.Metric(
         "vowels",
         (
-            metrics.Aggregate(
+            measure.Aggregate(
                 Column("vowels", "share of vowels", digits=3, help="Of the characters."),
-                lambda columns, _: metrics.mean(columns["vowels"]),
+                lambda columns, _: measure.mean(columns["vowels"]),
             ),
         ),
         measure=lambda texts, _: {"vowels": np.array([_vowels(text) for text in texts])},
@@ -93,7 +93,7 @@ def _vowels(text: str) -> float:
 
 
 def test_a_study_costs_one_record(
-    toy: studies.Study, call: Called, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    toy: verbs.Study, call: Called, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "letters"
     code, document, err = call("study", "letters", "cat", "mouse", "--factor", 2, "-o", out)
@@ -113,7 +113,7 @@ def test_a_study_costs_one_record(
     assert code == 1
     assert "--factor" in json.dumps(document)
     stored = json.loads((out / "result.json").read_text())
-    again = studies.Result.read({k: v for k, v in stored.items() if k not in ("format", "study")})
+    again = verbs.Result.read({k: v for k, v in stored.items() if k not in ("format", "study")})
     assert again.table == Table("Letters", toy.run(toy.ask(out)).table.columns, stored["rows"])
     # The report shows it unasked.
     page = tmp_path / "page.html"
@@ -126,7 +126,7 @@ def test_a_study_costs_one_record(
 
 
 def test_a_metric_costs_one_record(
-    vowels: metrics.Metric, checkpoint: Path, call: Called, tmp_path: Path
+    vowels: measure.Metric, checkpoint: Path, call: Called, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     assert call("sample", checkpoint, "--steps", 2, "-n", 4, "-o", out)[0] == 0
@@ -144,14 +144,14 @@ def test_a_metric_costs_one_record(
     assert "share of vowels" in page.read_text()
 
 
-def test_two_records_cannot_share_a_name(toy: studies.Study, vowels: metrics.Metric) -> None:
+def test_two_records_cannot_share_a_name(toy: verbs.Study, vowels: measure.Metric) -> None:
     for record in (toy, vowels):
         with pytest.raises(UserError, match="already"):
             strop.register(replace(record, version="2"))
 
 
 def test_numbers_of_another_version_are_not_taken_for_this_one_s(
-    vowels: metrics.Metric, checkpoint: Path, call: Called, tmp_path: Path
+    vowels: measure.Metric, checkpoint: Path, call: Called, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     assert call("sample", checkpoint, "--steps", 2, "-n", 4, "-o", out)[0] == 0
@@ -193,7 +193,7 @@ def test_every_study_stands_in_the_docs_and_has_examples_that_parse() -> None:
     from strop.cli.main import build
 
     page = (DOCS / "studies.md").read_text()
-    for name, record in studies.studies().items():
+    for name, record in verbs.studies().items():
         assert f"`strop study {name}`" in page or record.kind != "study", name
         assert record.examples, name
         for example in record.examples:
@@ -205,7 +205,7 @@ def test_every_study_stands_in_the_docs_and_has_examples_that_parse() -> None:
 
 
 def test_the_registry_loads_no_torch() -> None:
-    code = "import sys; from strop.studies import studies; studies()\n"
+    code = "import sys; from strop.verbs import studies; studies()\n"
     code += "print([m for m in ('torch', 'scipy', 'matplotlib', 'pyarrow') if m in sys.modules])"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
@@ -396,9 +396,9 @@ def test_reproducing_says_what_is_missing(call: Called, tmp_path: Path) -> None:
 
 def test_a_posterior_figure_with_default_names_has_room(tmp_path: Path) -> None:
     """The legend is inside the figure, and no panel is a strip."""
-    from strop.studies.posterior import STUDY
+    from strop.verbs.posterior import STUDY
 
-    result = studies.run("posterior", out=tmp_path / "p", steps=(2, 8), n=8, levels=4, profile_n=4)
+    result = verbs.run("posterior", out=tmp_path / "p", steps=(2, 8), n=8, levels=4, profile_n=4)
     assert STUDY.draw is not None
     figure = STUDY.draw(result)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -416,7 +416,7 @@ def test_a_posterior_figure_with_default_names_has_room(tmp_path: Path) -> None:
 
 def test_no_library_message_names_a_flag() -> None:
     """Studies and reports name fields; the command line turns them into its own flags."""
-    root = Path(studies.__file__).parents[1]
+    root = Path(verbs.__file__).parents[1]
     for folder in ("studies", "metrics"):
         for file in sorted((root / folder).glob("*.py")):
             for line in file.read_text().splitlines():

@@ -12,14 +12,14 @@ from small_tasks import CAUSAL, random_llada
 
 from strop.assets.known import known_models
 from strop.errors import UserError
-from strop.exam import Exam, Results
 from strop.figures import write_figure
 from strop.stats.interval import Interval
-from strop.studies import paper
-from strop.studies.sitting import DIFFUSION, MODES, PROTOCOLS, protocol
-from strop.studies.study import Result
-from strop.studies.tasks import STUDY, curves
 from strop.table import Table
+from strop.tasks import Exam, Results
+from strop.verbs import paper
+from strop.verbs.entrants import DIFFUSION, MODES, PROTOCOLS, protocol
+from strop.verbs.study import Result
+from strop.verbs.tasks import STUDY, curves
 
 ASKED = ("--task", "sums", "--temperature", "0,1", "--seeds", 2, "--limit", 4)
 
@@ -32,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ask = STUDY.ask(
         place / "out", sources, task=("sums",), temperature=(0.0, 1.0), seeds=2, limit=4
     )
-    from strop.studies.study import carry_out
+    from strop.verbs.study import carry_out
 
     carry_out(ask)
     return place

@@ -15,14 +15,14 @@ from test_audit import held_out
 
 import warm_processes
 from strop.cli.main import run
-from strop.metrics.number import Number
+from strop.measure.number import Number
 from strop.spec import SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.interval import plain as as_json
 from strop.store import Run
-from strop.studies.tune_result import Gain
-from strop.studies.tuned import Tuned
 from strop.tuning.propose import JOURNAL
+from strop.tuning.result import Gain
+from strop.tuning.search import Tuned
 from tiny_models import command, environment, strop, wait_for
 
 pytest.importorskip("optuna")

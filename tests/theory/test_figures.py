@@ -66,7 +66,7 @@ def test_help_loads_nothing_heavy(heavy):
 def test_theory_never_loads_torch():
     code = (
         "import sys\nimport strop.theory.verify, strop.theory.document, strop.theory.chain\n"
-        "import strop.theory.mpath_study, strop.theory.schedule_study, strop.theory.figures\n"
+        "import strop.theory.mpath_quality, strop.theory.schedule_gains, strop.theory.figures\n"
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

@@ -261,7 +261,7 @@ def test_wrong_flags(args, strop):
     ],
 )
 def test_markov_flags_are_checked_before_torch_is_loaded(flags, told, strop, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "strop.studies.markov", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "strop.verbs.markov", None)  # importing it would fail
     code, _, err = strop("theory", "markov", *flags, "-o", str(tmp_path / "out"))
     assert code == 1
     assert told in err

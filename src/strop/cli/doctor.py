@@ -23,8 +23,8 @@ BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelo
 KINDS = (
     "strop.records.sampler",
     "strop.records.family",
-    "strop.metrics.metric",
-    "strop.studies.study",
+    "strop.measure.metric",
+    "strop.verbs.study",
     "strop.groupeval.judges",
     "strop.tasks.task",
 )

@@ -11,7 +11,7 @@ import typer
 
 from strop.engine import Engine
 from strop.engine.workers import keep_workers
-from strop.studies.parameters import ENGINE
+from strop.verbs.parameters import ENGINE
 
 
 def with_engine(command: Callable[..., None]) -> Callable[..., None]:

@@ -27,7 +27,7 @@ from strop.engine import Engine
 from strop.errors import UserError
 
 if TYPE_CHECKING:
-    from strop.exam.sittings import Results
+    from strop.tasks.outcome import Results
 
 UNSAFE = (
     "warning: programs run without a sandbox, as you: they can read and delete your files. "
@@ -124,7 +124,7 @@ def run(
         _check_row(against, len(checkpoints) * len(temperatures) * len(budgets or [0]))
     if record.sandboxed and unsafe_run:
         output.note(UNSAFE)
-    from strop.exam import run_task
+    from strop.tasks import run_task
 
     with output.warnings_noted(), reporter() as bar:
         found = run_task(
@@ -163,11 +163,11 @@ def score(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """Grade what has no verdict yet, and print what RUN found; no model is loaded."""
-    from strop.exam.folder import Exam
+    from strop.tasks.run_folder import Exam
 
     if Exam.open(run).task.sandboxed and unsafe_run:
         output.note(UNSAFE)
-    from strop.exam import score_task
+    from strop.tasks import score_task
 
     with output.warnings_noted(), reporter() as bar:
         found = score_task(run, unsafe_run=unsafe_run, progress=bar, note=output.note)
@@ -185,7 +185,7 @@ def _check_row(against: int | None, rows: int) -> None:
 
 
 def _tell(found: Results, against: int | None, as_json: bool) -> None:
-    from strop.exam.tables import checkpoint_table, document, notes, setting_table, write_picture
+    from strop.tasks.tables import checkpoint_table, document, notes, setting_table, write_picture
 
     place = found.exam.path
     if not found.settings:

@@ -94,7 +94,7 @@ def check(
 ) -> None:
     """Load SOURCE, name its family, compare its shapes and draw two short outputs."""
     chosen = checked_weights(weights)
-    from strop.check import check_model
+    from strop.draw.check import check_model
 
     with output.warnings_noted():
         found = check_model(source, revision=revision, weights=chosen, family=family, device=device)

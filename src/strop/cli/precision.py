@@ -51,7 +51,7 @@ def precision(
     for m in counts:
         SamplerSpec(steps=m, temperature=temperature, top_p=top_p)
     from strop.denoisers import load_denoiser
-    from strop.metrics.precision import describe
+    from strop.instruments.precision import describe
 
     with output.warnings_noted():
         denoiser = load_denoiser(checkpoint, device=device, dtype=dtype)

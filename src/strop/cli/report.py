@@ -45,8 +45,8 @@ def report(
             "--outputs is out of range.", where="--outputs", got=outputs, expected="0 or more"
         )
     path = _place(out)
-    from strop.report import gather, render, write
-    from strop.report.tables import corner_tables
+    from strop.page import gather, render, write
+    from strop.page.tables import corner_tables
 
     with output.warnings_noted():
         data = gather(runs, title=title, outputs=outputs)

@@ -13,8 +13,8 @@ from strop.cli.progress import reporter
 from strop.cli.study import SMOKE, print_table
 from strop.cli.values import listed
 from strop.errors import UserError
-from strop.studies.parameters import ENGINE
-from strop.studies.study import SMOKE_NOTE, quoted
+from strop.verbs.parameters import ENGINE
+from strop.verbs.study import SMOKE_NOTE, quoted
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +58,7 @@ def reproduce(
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """List the paper's tables and figures, or run one and print paper and measured side by side."""
-    from strop.studies import paper
+    from strop.verbs import paper
 
     if id is None:
         _list(as_json)
@@ -96,7 +96,7 @@ def reproduce(
 
 def _lists(id: str, n: int | None, evaluator: str | None) -> dict[str, Any]:
     """Numbers of outputs and evaluators: some studies take several."""
-    from strop.studies import paper
+    from strop.verbs import paper
 
     given: dict[str, Any] = {"n": n, "evaluator": evaluator}
     known = paper.items()
@@ -109,7 +109,7 @@ def _lists(id: str, n: int | None, evaluator: str | None) -> dict[str, Any]:
 
 
 def _list(as_json: bool) -> None:
-    from strop.studies import paper
+    from strop.verbs import paper
 
     rows = [
         {

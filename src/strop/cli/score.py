@@ -20,8 +20,8 @@ from strop.errors import UserError, unknown_name
 from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:
-    from strop.metrics.causal import Evaluator
-    from strop.metrics.frame import Measured, Score
+    from strop.measure.causal import Evaluator
+    from strop.measure.frame import Measured, Score
     from strop.store import Cell
     from strop.table import Column
 
@@ -98,9 +98,9 @@ def score(
         alone |= {"--engine": engine.parallel, "--shard": engine.shard is not None}
         _outside(run, names, policies, clean_up, alone, device, dtype, as_json)
         return
-    from strop.metrics.guard import guard_of
-    from strop.metrics.heldout import check_file
-    from strop.metrics.measure import Scorers, measure
+    from strop.measure.cells import Scorers, measure
+    from strop.measure.guard import guard_of
+    from strop.measure.heldout import check_file
     from strop.store import Run
 
     if held_out is not None:
@@ -159,7 +159,7 @@ def _policies(text: str) -> list[SpanPolicy]:
 
 
 def _loaded(name: str, device: str, dtype: str) -> Evaluator:
-    from strop.metrics.known import Late, known_evaluator
+    from strop.measure.known import Late, known_evaluator
 
     with output.warnings_noted():
         evaluator = known_evaluator(name, device=device, dtype=dtype)
@@ -178,7 +178,7 @@ def _loader(name: str, device: str, dtype: str) -> Callable[[], Evaluator]:
 
 
 def _embeds(vendi: str, names: list[str]) -> bool:
-    from strop.metrics.embeddings import available
+    from strop.measure.embeddings import available
 
     return vendi == "on" or (vendi == "auto" and bool(names) and available())
 
@@ -200,7 +200,7 @@ def _outside(
     if not names:
         raise UserError("Texts are scored in an evaluator's tokens.", where="--evaluator", got=NONE)
     from strop.groupeval.inputs import read_inputs
-    from strop.metrics.outside import check_policies, score_texts
+    from strop.measure.outside import check_policies, score_texts
 
     check_policies(policies)
 
@@ -256,7 +256,7 @@ def _print(found: Sequence[Measured], wanted: list[str]) -> None:
         rows.append(row)
     output.table(header, rows)
     output.say("perplexity: token-pooled; [..]: 95% bootstrap over outputs (10,000 replicates)")
-    from strop.studies.measure import guard_notes
+    from strop.verbs.points import guard_notes
 
     for words in guard_notes(found):
         output.say(words)

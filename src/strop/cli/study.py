@@ -16,7 +16,7 @@ from strop.cli.flags import in_flags
 from strop.cli.progress import reporter
 from strop.cli.values import axes, counts, listed
 from strop.registry import one_line
-from strop.studies.study import SAME, STUDIES, Ask, Parameter, Result, Study, carry_out, quoted
+from strop.verbs.study import SAME, STUDIES, Ask, Parameter, Result, Study, carry_out, quoted
 
 if TYPE_CHECKING:
     from strop.table import Table

@@ -129,7 +129,7 @@ def study(
     as_json: Json = False,
 ) -> None:
     """280 random targets with the exact denoiser: the best inverse temperature of each."""
-    from strop.theory.study import run_study
+    from strop.theory.random_targets import run_study
 
     result = run_study(seed, grid_law).summary()
     _show(result, as_json, title="280 random targets")
@@ -190,7 +190,7 @@ def markov(
     whole_number("n", outputs, 2, OUTPUT_LIMIT)
     whole_number("seed", seed, 0, SEED_LIMIT)
     counts = _steps(steps) if steps else None
-    from strop.studies.markov import STEPS, run_markov_study, save
+    from strop.verbs.markov import STEPS, run_markov_study, save
 
     try:
         out.mkdir(parents=True, exist_ok=True)

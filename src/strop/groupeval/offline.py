@@ -34,7 +34,7 @@ from strop.spec import JudgeSpec
 
 NAME = "offline-v1"
 FEATURES = ("auto", "minilm", "ngrams")
-EMBEDDINGS = "strop.metrics.embeddings"
+EMBEDDINGS = "strop.measure.embeddings"
 """By name: metrics lie beside this package, and only these features need what they need."""
 GRAM = 4
 """Characters per n-gram."""

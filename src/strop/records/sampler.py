@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strop.errors import UserError
+from strop.records.setting import Setting
 from strop.registry import Reference, Registry
-from strop.settings import Setting
 
 Finish = Literal["greedy", "draw", "none"]
 Implementation = Literal["fast", "dense"]

@@ -18,7 +18,7 @@ from strop.errors import UserError
 from strop.spec.value import Spec, shown
 
 SpanPolicy = Literal["first-document", "full-stream", "public-code"]
-"""Which tokens of an output count; `strop.metrics.spans` states each."""
+"""Which tokens of an output count; `strop.measure.spans` states each."""
 
 
 class EvaluatorSpec(Spec):

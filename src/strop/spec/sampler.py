@@ -26,7 +26,7 @@ from strop.records import (
     Sampler,
     default_sampler,
 )
-from strop.settings import Value, filled
+from strop.records.setting import Value, filled
 from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
 
 EPSILON = 1e-5

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, panels, tidy
 from strop.theory.examples import example
 from strop.theory.pair import pair
+from strop.theory.random_targets import run_study
 from strop.theory.sampler import path_log_law
-from strop.theory.study import run_study
 from strop.theory.target import Array
 from strop.theory.temperature import best_temperature
 

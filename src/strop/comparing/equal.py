@@ -1,0 +1,143 @@
+"""What both sides of a comparison have alike, and what they have not.
+
+With `equal` steps both sides make M updates. With network calls or seconds the side that needs
+fewer of them for M updates gets more updates, until it needs what the other does, as near as the
+tried multiples come. What was found is kept in the run: seconds are never measured twice alike.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from strop.comparing.looks import kept_lists
+from strop.comparing.outputs import Named, Outputs, is_causal
+from strop.spec import MOST_STEPS
+from strop.verbs.study import Ask
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.spec import SamplerSpec
+
+TRIED = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+"""Multiples of the steps."""
+OUTPUTS = 8
+"""From which costs are measured."""
+NEAR = {"calls": 0.05, "seconds": 0.1}
+"""Shares within which costs count as equal."""
+LONGER = 0.1
+"""A share by which outputs may be longer than others without a word."""
+COLUMN = {"calls": "nfe", "seconds": "seconds"}
+
+
+def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -> Ask:
+    """With the length that both sides have, where nothing else is said.
+
+    That is the shorter one of two checkpoints, and a pool's own if the checkpoint can write it.
+    """
+    from strop.comparing.outputs import pool_cell
+    from strop.denoisers.base import usable_length
+
+    pools = [pool_cell(one.source).spec.generator.length for one in sides if one.kind == "pool"]
+    if ask["length"] is not None or not models or len(models) + len(pools) < 2:
+        return ask
+    own = [one.length if pools else usable_length(one, None) for one in models.values()]
+    return replace(ask, values={**ask.values, "length": min([*pools, *own])})
+
+
+def equal_steps(ask: Ask, sides: Sequence[Outputs], number: int) -> list[int]:
+    """How many updates each side makes at a budget."""
+    what = ask["equal"]
+    fixed = [not one.named.tunable or is_causal(one) for one in sides]
+    if what == "steps" or any(fixed):
+        return [number, number]
+    kept = _Kept(ask)
+    key = json.dumps([what, number, *(one.spec(number).id for one in sides)])
+    if key not in kept.known:
+        kept.keep(key, _fitted(ask, sides, number, what))
+    return kept.known[key]
+
+
+def _fitted(ask: Ask, sides: Sequence[Outputs], number: int, what: str) -> list[int]:
+    cost = [_cost(ask, one, one.spec(number), what) for one in sides]
+    steps = [number, number]
+    cheaper = 0 if cost[0] < cost[1] else 1
+    target, side = max(cost), sides[cheaper]
+    tried = {number: cost[cheaper]}
+    for times in TRIED:
+        many = min(round(number * times), MOST_STEPS)
+        if max(tried.values()) >= target * (1 - NEAR[what]):
+            break
+        tried[many] = _cost(ask, side, side.spec(many), what)
+    steps[cheaper] = min(tried, key=lambda many: (abs(tried[many] - target), many))
+    return steps
+
+
+def _cost(ask: Ask, side: Outputs, spec: SamplerSpec, what: str) -> float:
+    cell = side.cell(spec, OUTPUTS, ask["seed"])
+    return float(cell.table()[COLUMN[what]].to_numpy()[:OUTPUTS].mean())
+
+
+class _Kept:
+    """The numbers of updates that were found, in RUN/runs/equal.json."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._path = ask.out / "runs" / "equal.json"
+        self.known = kept_lists(self._path)
+
+    def keep(self, key: str, steps: list[int]) -> None:
+        from strop.disk import write
+        from strop.store.documents import as_json
+
+        self.known[key] = steps
+        write(self._path, as_json(self.known))
+
+
+def unequal(ask: Ask, sides: Sequence[Outputs], measured: Mapping[int, Sequence[Any]]) -> list[str]:
+    """What is not the same on both sides, in words."""
+    told = []
+    for number, both in measured.items():
+        steps = [one.steps for one in both]
+        if steps[0] != steps[1]:
+            told.append(f"M = {number}: not equal: {steps[0]} updates of A, {steps[1]} of B")
+        for layer in ("published", "tuned"):
+            points = [getattr(one, layer) for one in both]
+            if None in points:
+                continue
+            for what, near in NEAR.items():
+                told += _told(f"M = {number}, {layer}", what, points, near)
+    there = [letter for letter, one in zip("AB", sides, strict=True) if not one.named.tunable]
+    if len(there) == 1:
+        told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
+    elif there:
+        told.append("both sides are pools that are there: neither is tuned")
+    told += _lengths([one.published for one in next(iter(measured.values()))])
+    samples = {one.frontier[0].sample.n for both in measured.values() for one in both}
+    if len(samples) > 1:
+        told.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
+    if ask["equal"] == "steps" and any(is_causal(one) for one in sides):
+        told.append("not equal: a causal model makes one update per token, whatever M is")
+    return told
+
+
+def _lengths(points: Sequence[Any]) -> list[str]:
+    """Where outputs of one side are longer: entropy grows with length."""
+    sizes = [float(one.sample.tokens.mean()) for one in points]
+    if abs(sizes[0] - sizes[1]) <= LONGER * max(sizes):
+        return []
+    return [
+        f"not equal: scored tokens per output, A {sizes[0]:.1f}, B {sizes[1]:.1f}; longer outputs "
+        "have more entropy at the same sharpness"
+    ]
+
+
+def _told(where: str, what: str, points: Sequence[Any], near: float) -> list[str]:
+    costs = [getattr(one, what) for one in points]
+    if None in costs:
+        return [f"{where}: what outputs cost in {what} is not known of both sides"]
+    if abs(costs[0] - costs[1]) <= near * max(costs):
+        return []
+    words = "network calls" if what == "calls" else "seconds"
+    return [f"{where}: not equal: {words} per output, A {costs[0]:.3g}, B {costs[1]:.3g}"]

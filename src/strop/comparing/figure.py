@@ -1,0 +1,81 @@
+"""The figure of a comparison: both frontiers, budget by budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strop.verbs.study import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LIGHT = "#ececec"
+
+
+def draw(result: Result) -> Figure:
+    """Perplexity against entropy; rings: as published, stars: tuned, grey: the common range."""
+    from strop.figures import BLUE, GREY, ORANGE, log_y, panels, tidy
+
+    rows = list(result.more["frontier"].rows)
+    budgets = list(dict.fromkeys(row["budget"] for row in rows))
+    figure, axes = panels(len(budgets), 0.5 + 2.2 * len(budgets))
+    guard = result.facts["guard"]["threshold"]
+    for panel, number in zip(axes, budgets, strict=True):
+        equal = result.facts["equal"][str(number)]
+        if equal is not None:
+            panel.axvspan(equal["low"], equal["high"], color=LIGHT, lw=0)
+        here = [row["entropy"] for row in rows if row["budget"] == number]
+        if guard is not None and min(here) - 0.1 < guard < max(here) + 0.1:
+            panel.axvline(guard, color=GREY, lw=0.8, ls=":")
+        for side, colour in (("A", BLUE), ("B", ORANGE)):
+            mine = [r for r in rows if (r["budget"], r["side"]) == (number, side)]
+            _frontier(panel, mine, colour, side)
+        verdict = result.facts["verdicts"][str(number)]["kind"]
+        panel.set(ylabel="perplexity", title=f"M = {number:,}: A against B, {verdict}")
+        log_y(panel)
+        tidy(panel)
+    axes[-1].set(xlabel="entropy of an output (nats)")
+    figure.legend(*_legend(), loc="outside lower center", ncol=3, fontsize=6.5)
+    return figure
+
+
+def _frontier(panel: Any, mine: list[Any], colour: str, side: str) -> None:
+    line = sorted((r for r in mine if "frontier" in r["part"]), key=lambda row: row["entropy"])
+    # B is wider and lies below, so that frontiers that coincide are both seen.
+    look = {"lw": 1.2, "ms": 3.0, "zorder": 3} if side == "A" else {"lw": 3, "ms": 6, "alpha": 0.6}
+    panel.plot(
+        [row["entropy"] for row in line],
+        [row["perplexity"] for row in line],
+        color=colour,
+        marker="o",
+        **look,
+    )
+    for part, marker, size in (("published", "o", 60), ("tuned", "*", 70)):
+        some = [row for row in mine if part in row["part"]]
+        panel.scatter(
+            [row["entropy"] for row in some],
+            [row["perplexity"] for row in some],
+            s=size,
+            marker=marker,
+            fc="none" if part == "published" else colour,
+            ec=colour,
+            lw=1,
+            zorder=4,
+        )
+
+
+def _legend() -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    from strop.figures import BLUE, ORANGE
+
+    ring: dict[str, Any] = {"color": "black", "ls": "", "mfc": "none"}
+    handles = [
+        Line2D([], [], color=BLUE, marker="o", ms=3, lw=1.2),
+        Line2D([], [], color=ORANGE, marker="o", ms=5, lw=3, alpha=0.6),
+        Patch(color=LIGHT),
+        Line2D([], [], marker="o", ms=6, **ring),
+        Line2D([], [], color="black", ls="", marker="*", ms=7),
+    ]
+    return handles, ["A", "B", "common range", "as published", "tuned"]

@@ -1,0 +1,105 @@
+"""GEQ and GED of two sides at one entropy.
+
+Each side is drawn at the temperature at which its frontier has the middle entropy of the common
+range, and both pools are judged in groups of eight. The offline judge counts; others read the same
+groups later (`strop groupeval judge RUN/groupeval/... --base-url URL`), and the next call of the
+same comparison includes them. GED has no interval: a side is less diverse by it where it is more
+than a tenth below the other's and the ranges over weights are apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from strop.comparing.diversity import TENTH, Diversity, State
+from strop.verbs.points import GROUP
+from strop.verbs.study import Ask
+
+if TYPE_CHECKING:
+    from strop.comparing.outputs import Outputs, Point
+    from strop.verbs.compare import Measured
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one judge says of both sides at one entropy."""
+
+    diversity: Diversity | None
+    """By GED, where both sides have one."""
+    rows: tuple[dict[str, Any], ...]
+    """A line per side."""
+
+
+def judged(
+    ask: Ask, number: int, sides: Sequence[Outputs], measured: Sequence[Measured], entropy: float
+) -> list[Judged]:
+    """Every judge's word on both sides; none where they are one and the same cell."""
+    from strop.groupeval.bootstrap import score
+    from strop.verbs.points import judge_texts
+
+    points = [_matched(*one, entropy) for one in zip(sides, measured, strict=True)]
+    least = min(len(one.texts) for one in points) // GROUP * GROUP
+    texts = [list(one.texts)[:least] for one in points]
+    # Named by what they hold, in one order: swapping the sides changes no group.
+    names = [hashlib.sha256(json.dumps(some).encode()).hexdigest()[:12] for some in texts]
+    if names[0] == names[1] or not least:
+        return []
+    planned = dict(sorted(zip(names, texts, strict=True)))
+    folder = ask.out / "groupeval" / "-".join(planned)
+    found = []
+    for judge, judgments in judge_texts(planned, folder, seed=ask["seed"]).items():
+        cells = [score(judgments)["cells"][name] for name in names]
+        rows = [
+            _row(number, judge, letter, point, cell, point in one.points())
+            for letter, point, cell, one in zip("AB", points, cells, measured, strict=True)
+        ]
+        found.append(Judged(_by_ged(judge, *cells), tuple(rows)))
+    return found
+
+
+def _row(
+    number: int, judge: str, letter: str, point: Point, cell: dict[str, Any], shown: bool
+) -> dict[str, Any]:
+    return {
+        "steps": number,
+        "judge": judge,
+        "side": letter,
+        "setting": point.setting,
+        "entropy": float(point.sample.entropy.mean()),
+        "geq": cell["geq"],
+        "ged": cell["ged"],
+        "drawn": 0 if shown else point.sample.n,
+    }
+
+
+def _by_ged(judge: str, a: dict[str, Any], b: dict[str, Any]) -> Diversity | None:
+    if a["ged"] is None or b["ged"] is None:
+        return None
+    return Diversity(f"GED {judge}", a["ged"], b["ged"], _state(a, b), _state(b, a))
+
+
+def _state(mine: dict[str, Any], other: dict[str, Any]) -> State:
+    if mine["ged"] >= (1 - TENTH) * other["ged"]:
+        return "not less"
+    ranges = mine["ged_weight_sensitivity"], other["ged_weight_sensitivity"]
+    apart = None not in ranges and ranges[0][1] < ranges[1][0]
+    return "less" if apart else "undecided"
+
+
+def _matched(side: Outputs, one: Measured, entropy: float) -> Point:
+    """The side's outputs at the temperature that has the entropy; of a pool, the pool."""
+    if not side.named.tunable:
+        return one.published
+    levels = [float(point.sample.entropy.mean()) for point in one.frontier]
+    order = np.argsort(levels)
+    taus = np.array([point.temperature for point in one.frontier], float)
+    tau = round(float(np.interp(entropy, np.array(levels)[order], taus[order])), 3)
+    base = one.base
+    assert base is not None
+    return side.at(base.model_copy(update={"temperature": tau}))

@@ -1,0 +1,406 @@
+"""The sides of a comparison: what was named, and its outputs as the rules want them.
+
+A side is a checkpoint with a sampler, whose settings may be searched; or a pool that is there: a
+cell of a run (`RUN` or `RUN@CELL`), or texts of anybody's. A YAML file says the same:
+
+    checkpoint: runs/mine          # or pool: RUN@CELL, or texts: FILE
+    sampler: {name: remdm-cap, eta: 0.02, temperature: 0.9}
+    space: [temperature=0.7:1.1:0.05, "eta=0.005:0.1:log"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.comparing import Sample, copies
+from strop.errors import UserError
+from strop.measure.entropy import entropy
+from strop.measure.metric import VENDI
+from strop.records import SAMPLERS, default_sampler
+from strop.rng import derive_seed
+from strop.spec import SamplerSpec
+from strop.store import Folder
+from strop.tuning.space import parse
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.measure.cells import Scorers
+    from strop.store import Cell
+    from strop.verbs.study import Ask
+
+Kind = Literal["checkpoint", "pool", "texts"]
+KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")
+SPACE = ("temperature=0.7:1.1:0.05",)
+"""What is searched where nothing else is said."""
+CELL = "@"
+FEWEST = 8
+"""Outputs of a side: fewer have no interval to speak of."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A side as somebody named it."""
+
+    kind: Kind
+    source: str
+    sampler: Mapping[str, Any]
+    """Its published settings, as far as they are not the family's own."""
+    space: tuple[str, ...]
+    where: str = "`a`, `b`"
+    """What messages name: a flag, or a file."""
+
+    @property
+    def tunable(self) -> bool:
+        """Whether other outputs can be drawn."""
+        return self.kind == "checkpoint"
+
+
+def named(given: str, settings: Sequence[str], space: Sequence[str], flag: str) -> Named:
+    """From an argument and its flags; a YAML file may say all of it."""
+    said: dict[str, Any] = {}
+    filed = Path(given).suffix.lower() in (".yaml", ".yml")
+    if filed:
+        said = _file(Path(given))
+    kind: Kind | None = next((one for one in KINDS if one in said), None)
+    source = str(said[kind]) if kind is not None else given
+    where = given if filed else f"`{flag}`"
+    sampler = {**said.get("sampler", {}), **_settings(settings, flag)}
+    axes = tuple(space) or tuple(map(str, said.get("space", ())))
+    found = Named(kind or _kind(source), source, sampler, axes or SPACE, where)
+    if not found.tunable and (sampler or axes):
+        raise UserError(
+            "A pool that is there has no sampler to set or to tune.",
+            where=f"`{flag}`",
+            got=source,
+            fix="name the checkpoint instead, or leave the settings out",
+        )
+    with told_at(f"`{flag}_space`" if space else where):
+        names = [one.name for one in parse(axes)]
+    if "steps" in (*sampler, *names):
+        raise UserError(
+            "Steps are the budget, which both sides have alike.",
+            where=where if "steps" in sampler else f"`{flag}_space`",
+            got="steps",
+            fix="leave it out, and say `steps`",
+        )
+    return found
+
+
+@contextmanager
+def told_at(where: str) -> Iterator[None]:
+    """Messages on a side's settings name the side, not flags that mean something else here."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(
+            error.what.replace("SamplerSpec.", ""),
+            where=where,
+            got=error.got,
+            expected=error.expected,
+            fix=error.fix,
+        ) from None
+
+
+def _settings(texts: Sequence[str], flag: str) -> dict[str, Any]:
+    with told_at(f"`{flag}`"):
+        axes = parse(texts)
+    found = {}
+    for axis in axes:
+        if len(axis.values) != 1:
+            raise UserError(
+                "A published setting has one value.",
+                where=f"`{flag}`",
+                got=str(axis),
+                expected=f"such as {axis.name}=0.9; what may vary goes to `{flag}_space`",
+            )
+        found[axis.name] = axis.values[0]
+    return found
+
+
+def _file(path: Path) -> dict[str, Any]:
+    import yaml
+
+    from strop.disk import reading
+    from strop.store.documents import load_yaml
+
+    try:
+        with reading(path):
+            said = load_yaml(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError("There is no such file of a side.", where=path) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        told = str(error).splitlines()[0]
+        raise UserError("The file of a side is not YAML.", where=path, got=told) from None
+    known = {*KINDS, "sampler", "space"}
+    kinds = [one for one in KINDS if isinstance(said, dict) and one in said]
+    if not isinstance(said, dict) or len(kinds) != 1 or set(said) - known:
+        raise UserError(
+            "The file does not describe one side.",
+            where=path,
+            got=", ".join(map(str, said)) if isinstance(said, dict) else type(said).__name__,
+            expected="one of checkpoint, pool and texts; with a checkpoint also sampler and space",
+        )
+    space, sampler = said.get("space", []), said.get("sampler", {})
+    named = isinstance(said[kinds[0]], str)
+    if not isinstance(space, list) or not isinstance(sampler, dict) or not named:
+        raise UserError(
+            "The file does not describe one side.",
+            where=path,
+            got=", ".join(f"{key}: {value}" for key, value in said.items()),
+            expected="checkpoint: NAME, sampler: {temperature: 0.9}, space: [temperature=0.7:1.1]",
+        )
+    return said
+
+
+def _kind(source: str) -> Kind:
+    from strop.groupeval.inputs import READERS, holds_texts
+    from strop.store import KINDS, read_mark
+
+    path = Path(source.rpartition(CELL)[0] or source)
+    mark = read_mark(path)
+    if mark is not None and mark.holds_cells:
+        return "pool"
+    if mark is not None and mark.kind != "training":  # whose checkpoints are named
+        raise UserError(
+            f"The directory is that of a {KINDS[mark.kind].words}, not a run.",
+            where=source,
+            expected="a checkpoint, RUN@CELL, texts, or a YAML file of a side",
+            fix="name one of the runs inside it",
+        )
+    if Path(source).suffix.lower() in READERS and not Path(source).exists():
+        raise UserError("There is no such file.", where=source)
+    return "texts" if holds_texts(Path(source)) else "checkpoint"
+
+
+# ---------------------------------------------------------------- its outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One setting of a side, measured."""
+
+    setting: str
+    temperature: float | None
+    sample: Sample
+    texts: Sequence[str]
+    calls: float | None
+    """Network calls per output."""
+    seconds: float | None
+    """Per output, as they were drawn."""
+    vendi: float | None = None
+
+    def row(self, side: str, steps: int | None) -> dict[str, Any]:
+        """One line of the table of frontiers."""
+        level, spread = self.sample.levels(np.ones((1, self.sample.n)))
+        return {
+            "side": side,
+            "steps": steps,
+            "setting": self.setting,
+            "temperature": self.temperature,
+            "outputs": self.sample.n,
+            "perplexity": float(np.exp(level[0])),
+            "entropy": float(spread[0]),
+            "vendi": self.vendi,
+            "calls": self.calls,
+            "seconds": self.seconds,
+        }
+
+
+def seed_of(seed: int, temperature: float) -> int:
+    """Every temperature is drawn by numbers of its own.
+
+    Both sides share them, so that equal settings are one cell; the search has others. A frontier
+    whose points shared numbers would be wrong everywhere in the same direction.
+    """
+    return derive_seed(seed, "compare", round(1e6 * temperature))
+
+
+class Outputs:
+    """Draws, scores and reads the outputs of one side."""
+
+    def __init__(
+        self, ask: Ask, side: Named, model: Model | None, by: Scorers, evaluator_tokens: bool
+    ) -> None:
+        self._ask, self.named, self.model, self._by = ask, side, model, by
+        self.evaluator_tokens = evaluator_tokens
+        self._known: dict[Any, Point] = {}
+
+    @property
+    def run(self) -> Folder:
+        """Where the cells of the checkpoint lie; sides of one checkpoint share them."""
+        assert self.model is not None
+        place = self._ask.out / "runs" / self.model.spec.sha256[:16]
+        return Folder(place, "run", self._ask.study.name)
+
+    def spec(self, steps: int, **fields: Any) -> SamplerSpec:
+        """The published sampler at a budget, with some fields changed."""
+        assert self.model is not None
+        said = {**self.named.sampler, **fields}
+        name = str(said.pop("name", default_sampler(self.model.spec.family)))
+        with told_at(self.named.where):
+            return sampler_spec(self.model.spec.family, name, steps, said)
+
+    def at(self, spec: SamplerSpec) -> Point:
+        """The point of one setting; drawn if it is not there."""
+        if spec not in self._known:
+            cell = self.cell(spec, self._ask["n"], seed_of(self._ask["seed"], spec.temperature))
+            self._known[spec] = self._point(cell, spec.temperature)
+        return self._known[spec]
+
+    def cell(self, spec: SamplerSpec, n: int, seed: int) -> Cell:
+        """So many outputs of a setting."""
+        from strop.tuning.search import Bench
+
+        assert self.model is not None
+        bench = Bench(
+            self.model,
+            self.run,
+            self._by,
+            seed=seed,
+            length=self._ask["length"],
+            progress=self._ask.progress,
+        )
+        [cell] = bench.cells([(spec, n)])
+        return cell
+
+    def fixed(self) -> Point:
+        """The only point of a pool that is there."""
+        if None not in self._known:
+            self._known[None] = self._texts() if self.named.kind == "texts" else self._pool()
+        return self._known[None]
+
+    def _pool(self) -> Point:
+        cell = pool_cell(self.named.source)
+        self._enough(len(cell.table()))
+        return self._point(cell, None)
+
+    def _enough(self, outputs: int) -> None:
+        """Resamples of a handful of outputs look more certain than they are."""
+        if outputs < FEWEST:
+            raise UserError(
+                "The pool has too few outputs for an interval.",
+                where=self.named.source,
+                got=outputs,
+                expected=f"at least {FEWEST}",
+            )
+
+    def _point(self, cell: Cell, temperature: float | None) -> Point:
+        from strop.measure.cells import measure
+        from strop.measure.number import Number
+        from strop.store.tables import token_ids
+
+        table = cell.table().slice(0, self._ask["n"])
+        wanted = ["perplexity", "calls", "seconds", *(["vendi"] if wants_vendi(self._ask) else [])]
+        [row] = measure([cell], wanted, self._by, outputs=(0, len(table)))
+        vectors = row.part(VENDI)
+        return self._made(
+            str(row.point),
+            row.point.sampler.temperature if temperature is None else temperature,
+            row.statistic(Number.of("perplexity")).columns,
+            token_ids(table, cell.spec),
+            table["text"].to_pylist(),
+            None if vectors is None else vectors.columns["embedding"],
+            row.calls,
+            row.seconds,
+        )
+
+    def _texts(self) -> Point:
+        from strop.groupeval.inputs import read_inputs
+        from strop.measure.aggregates import pooled
+        from strop.measure.embeddings import embed
+        from strop.measure.outside import score_texts
+
+        [source] = read_inputs([self.named.source])
+        texts = list(source.texts)[: self._ask["n"]]
+        self._enough(len(texts))
+        evaluator = self._ask.evaluator
+        scores = score_texts(
+            texts, evaluator, [self._ask["span"]], progress=self._ask.progress, name=source.name
+        )
+        vectors = embed(texts, device=self._ask["device"]) if wants_vendi(self._ask) else None
+        columns = pooled(scores[0].columns).columns
+        nothing = np.zeros((len(texts), 0), np.int64)
+        return self._made(source.name, None, columns, nothing, texts, vectors, None, None)
+
+    def _made(
+        self,
+        setting: str,
+        temperature: float | None,
+        level: NDArray[np.float64],
+        ids: NDArray[np.int64],
+        texts: Sequence[str],
+        vectors: NDArray | None,
+        calls: float | None,
+        seconds: float | None,
+    ) -> Point:
+        if self.evaluator_tokens:
+            ids = _padded(self._ask.evaluator.encode(list(texts)))
+        alike: dict[str, NDArray] = {"copies": copies(ids)}
+        vendi = None
+        if vectors is not None:
+            from strop.measure.vendi import vendi_score
+
+            unit = np.asarray(vectors, float)
+            unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+            alike["embeddings"] = np.clip(unit @ unit.T, 0, 1) ** 2
+            vendi = vendi_score(unit)
+        sample = Sample(level[:, 0], level[:, 1], entropy(ids), alike)
+        return Point(setting, temperature, sample, texts, calls, seconds, vendi)
+
+
+def sampler_spec(family: str, name: str, steps: int, fields: Mapping[str, Any]) -> SamplerSpec:
+    """A setting of a sampler that fits the family, at a budget."""
+    from strop.verbs.points import fitting
+
+    facts = fitting(family, name, where="`a`, `b`")
+    fixed: dict[str, Any] = {} if facts.fast else {"implementation": "dense"}
+    if not facts.causal:
+        fixed["steps"] = steps
+    return SamplerSpec(**{"name": name, **fixed, **fields})
+
+
+def is_causal(side: Outputs) -> bool:
+    """Whether it writes one token after the other, so that it has one budget."""
+    if side.model is None:
+        return False
+    return SAMPLERS[default_sampler(side.model.spec.family)].causal
+
+
+def pool_cell(source: str) -> Cell:
+    """The cell of `RUN` or `RUN@CELL`."""
+    from strop.store import Run
+
+    place, mark, name = source.rpartition(CELL)
+    if mark and not Path(source).exists():
+        return Run.open(place).cell(name)
+    cells = Run.open(source).cells()
+    if len(cells) != 1:
+        raise UserError(
+            "The run has several cells; a side is one.",
+            where=source,
+            expected=f"{source}{CELL}CELL, one of " + ", ".join(cell.id for cell in cells[:4]),
+            fix=f"strop show {source}",
+        )
+    return cells[0]
+
+
+def wants_vendi(ask: Ask) -> bool:
+    """Whether outputs are embedded."""
+    from strop.measure.embeddings import available
+
+    return ask["vendi"] == "on" or (ask["vendi"] == "auto" and available())
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Token ids of different lengths, -1 behind the shorter ones."""
+    out = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
+    for row, ids in zip(out, rows, strict=True):
+        row[: len(ids)] = ids
+    return out

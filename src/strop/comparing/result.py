@@ -1,0 +1,310 @@
+"""What a comparison found, as tables and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from strop.comparing import Comparison, Level, Side, overall
+from strop.comparing.equal import unequal
+from strop.comparing.frontier import PARTS
+from strop.comparing.outputs import Outputs, Point
+from strop.comparing.words import sentence
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import mean
+from strop.table import Column, Table
+from strop.tuning.race import Limit
+from strop.verbs.study import Ask, Result
+
+if TYPE_CHECKING:
+    from strop.measure.guard import Guard
+    from strop.spec import SamplerSpec
+    from strop.tuning.search import Tuned
+
+LETTERS = ("A", "B")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One side at one budget."""
+
+    steps: int
+    published: Point
+    tuned: Point | None
+    frontier: tuple[Point, ...]
+    search: Tuned | None = None
+    base: SamplerSpec | None = None
+    """The sampler whose temperature traces the frontier; None of a pool that is there."""
+
+    @property
+    def updates(self) -> int | None:
+        """None of a pool, and of a causal model, which makes one per token."""
+        return None if self.base is None else self.base.steps or None
+
+    def side(self) -> Side:
+        """As the rules want it."""
+        return Side(
+            [one.sample for one in self.frontier],
+            self.published.sample,
+            None if self.tuned is None else self.tuned.sample,
+        )
+
+    def points(self) -> list[Point]:
+        """Every setting once, the frontier in order of temperature."""
+        found = [self.published, *([] if self.tuned is None else [self.tuned]), *self.frontier]
+        return list(dict.fromkeys(found))
+
+    def part(self, point: Point) -> str:
+        """What a setting is shown as."""
+        parts = {"published": point is self.published, "tuned": point is self.tuned}
+        parts["frontier"] = point in self.frontier
+        return ", ".join(name for name, mine in parts.items() if mine)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Both sides at one budget, and what follows."""
+
+    both: Sequence[Measured]
+    found: Comparison
+    judged: tuple[dict[str, Any], ...] = ()
+
+
+M = Column("steps", "M")
+LAYER_COLUMNS = (
+    M,
+    Column("layer"),
+    Column("a", "perplexity of A"),
+    Column("b", "of B"),
+    Column("ratio", "A over B"),
+    Column("entropy_a", "entropy of A", digits=3),
+    Column("entropy_b", "of B", digits=3),
+    Column("sharper", "A minus B, nats", digits=3, signed=True),
+)
+FRONTIER_COLUMNS = (
+    Column("side"),
+    M,
+    Column("setting"),
+    Column("part", "shown as"),
+    Column("outputs", "n"),
+    Column("perplexity"),
+    Column("entropy", digits=3),
+    Column("vendi", "Vendi", digits=3),
+    Column("calls", "network calls", digits=3),
+    Column("seconds", "seconds", digits=2),
+)
+DIVERSITY_COLUMNS = (
+    M,
+    Column("measure"),
+    Column("a", "A", digits=3),
+    Column("b", "B", digits=3),
+    Column("state_a", "A is"),
+    Column("state_b", "B is"),
+)
+SPENT_COLUMNS = (
+    M,
+    Column("side"),
+    Column("published", "as published"),
+    Column("tuned"),
+    Column("updates"),
+    Column("searched", "outputs searched"),
+    Column("settings", "settings tried"),
+    Column("shown", "outputs shown"),
+    Column("calls", "network calls per output", digits=3),
+    Column("seconds", "seconds per output", digits=2),
+)
+JUDGED_COLUMNS = (
+    M,
+    Column("judge"),
+    Column("side"),
+    Column("setting"),
+    Column("entropy", digits=3),
+    Column("geq", "GEQ", digits=3),
+    Column("ged", "GED", digits=3),
+)
+
+
+def result(
+    ask: Ask,
+    sides: Sequence[Outputs],
+    guard: Guard,
+    level: Level,
+    found: Mapping[int, Budget],
+    told: Sequence[str],
+) -> Result:
+    """Typed tables, one honest sentence per budget, and what a reader must know."""
+    verdicts = {number: one.found.verdict for number, one in found.items()}
+    every = overall(verdicts)
+    names = [_name(one) for one in sides]
+    facts = {
+        "answer": _answer(found),
+        "verdict": asdict(every),
+        "verdicts": {str(number): asdict(one) for number, one in verdicts.items()},
+        "sides": names,
+        "margin": ask["margin"],
+        "level": {**asdict(level), "same": level.same, "different": level.different},
+        "equal": {
+            str(number): None if one.found.equal is None else dict(vars(one.found.equal))
+            for number, one in found.items()
+        },
+        "guard": {"threshold": guard.threshold, "source": guard.source},
+    }
+    measured = {number: one.both for number, one in found.items()}
+    notes = [
+        *(f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=True)),
+        *told,
+        *unequal(ask, sides, measured),
+        *_search_notes(measured, guard),
+        *_same_cells(measured),
+        f"look {level.look} at this question, {level.budgets} budget(s): intervals that must lie "
+        f"inside the margin are of {100 * level.same:.4g}%, those that must exclude equality of "
+        f"{100 * level.different:.4g}%",
+        f"entropy guard H >= {guard.threshold:.3f} ({guard.source}): at equal sharpness nothing is "
+        "compared below it"
+        if guard.threshold is not None
+        else str(guard),
+    ]
+    return Result(ask.said(), _layers(found), _more(found), facts, tuple(notes))
+
+
+def _answer(found: Mapping[int, Budget]) -> list[str]:
+    if len(found) == 1:
+        [only] = found.values()
+        return [sentence(only.found)]
+    every = overall({number: one.found.verdict for number, one in found.items()})
+    words = f"Over all budgets: {every.kind} ({every.why})."
+    return [words, *(f"M = {number}: {sentence(one.found)}" for number, one in found.items())]
+
+
+def _layers(found: Mapping[int, Budget]) -> Table:
+    rows = [row for number, one in found.items() for row in _layer_rows(number, one.found)]
+    title = (
+        "Perplexity of A over that of B; at equal sharpness the entropies are the ends of the "
+        "range that both frontiers have"
+    )
+    return Table(title, LAYER_COLUMNS, rows)
+
+
+def _more(found: Mapping[int, Budget]) -> dict[str, Table]:
+    frontier = [
+        {**point.row(letter, one.updates), "budget": number, "part": one.part(point)}
+        for number, budget in found.items()
+        for letter, one in zip(LETTERS, budget.both, strict=True)
+        for point in one.points()
+    ]
+    diverse = [
+        {"steps": number, **asdict(state)}
+        for number, one in found.items()
+        for state in one.found.diversity
+    ]
+    judged = [row for one in found.values() for row in one.judged]
+    spent = [row for number, one in found.items() for row in _spent(number, one)]
+    tables = {
+        "frontier": Table("Every setting, on fresh outputs", FRONTIER_COLUMNS, frontier),
+        "diversity": Table(
+            "Diversity at equal sharpness: how alike two outputs are; of GED, more is better",
+            DIVERSITY_COLUMNS,
+            diverse,
+        ),
+        "judged": Table("Judged at one entropy", JUDGED_COLUMNS, judged),
+        "spent": Table("What was spent", SPENT_COLUMNS, spent),
+    }
+    return {name: table for name, table in tables.items() if table.rows}
+
+
+def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
+    rows = []
+    for name, layer in (("as published", found.published), ("tuned", found.tuned)):
+        if layer is not None:
+            rows.append(
+                {
+                    "steps": number,
+                    "layer": name,
+                    "a": layer.perplexity[0],
+                    "b": layer.perplexity[1],
+                    "ratio": layer.gap.exp(),
+                    "entropy_a": layer.entropy[0],
+                    "entropy_b": layer.entropy[1],
+                    "sharper": layer.sharper,
+                }
+            )
+    equal = found.equal
+    if equal is None:
+        return rows
+    shown = [("at equal sharpness", equal.mean)]
+    if len(equal.parts) > 1:
+        shown += [(f"... {name} half", part) for name, part in zip(PARTS, equal.parts, strict=True)]
+    ends = {"entropy_a": equal.low, "entropy_b": equal.high}
+    return rows + [
+        {"steps": number, "layer": name, "ratio": gap.exp(), **ends} for name, gap in shown
+    ]
+
+
+# ---------------------------------------------------------------- what a reader must know
+
+
+def _name(side: Outputs) -> str:
+    if not side.named.tunable:
+        return f"{side.named.source} (a pool that is there: it cannot be tuned)"
+    fields = ", ".join(f"{k}={v}" for k, v in side.named.sampler.items())
+    return f"{side.named.source} with " + (fields or "its family's own sampler")
+
+
+def _search_notes(measured: Mapping[int, Sequence[Measured]], guard: Guard) -> list[str]:
+    notes = []
+    for number, both in measured.items():
+        for letter, one in zip(LETTERS, both, strict=True):
+            if one.search is None or one.tuned is None:
+                continue
+            words = (
+                f"{letter} tuned at M = {number}: {one.tuned.setting}, searched with "
+                f"{one.search.spent} outputs of {len(one.search.tried)} settings"
+            )
+            words += "" if one.search.holds else "; no setting surely held the guard"
+            words += _held(one.tuned, guard)
+            notes.append("; ".join([words, *one.search.edges, *one.search.told]))
+    return notes
+
+
+def _held(point: Point, guard: Guard) -> str:
+    """What fresh outputs of the tuned setting say of the guard, where they do not hold it."""
+    if guard.threshold is None:
+        return ""
+    limit = Limit("entropy", ">=", guard.threshold)
+    holds = limit.side_of(jackknife(mean(point.sample.entropy)))
+    if holds:
+        return ""
+    return f"; its fresh outputs {'break' if holds is False else 'do not surely hold'} the guard"
+
+
+def _same_cells(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
+    """Frontiers of one generator are equal by construction."""
+    return [
+        f"M = {number}: both frontiers are those of one generator, the same outputs: at equal "
+        "sharpness the sides are equal by construction"
+        for number, both in measured.items()
+        if both[0].base is not None
+        and [one.sample.nll.tobytes() for one in both[0].frontier]
+        == [one.sample.nll.tobytes() for one in both[1].frontier]
+    ]
+
+
+def _spent(number: int, budget: Budget) -> list[dict[str, Any]]:
+    """Per side: the outputs of the search and those that are shown; costs as published."""
+    judged = {row["side"]: row["drawn"] for row in budget.judged}
+    return [
+        {
+            "steps": number,
+            "side": letter,
+            "published": one.published.setting,
+            "tuned": None if one.tuned is None else one.tuned.setting,
+            "updates": one.updates,
+            "searched": 0 if one.search is None else one.search.spent,
+            "settings": 0 if one.search is None else len(one.search.tried),
+            "shown": sum(point.sample.n for point in one.points()) + judged.get(letter, 0),
+            "calls": one.published.calls,
+            "seconds": one.published.seconds,
+        }
+        for letter, one in zip(LETTERS, budget.both, strict=True)
+    ]

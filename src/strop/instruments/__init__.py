@@ -1,0 +1,1 @@
+"""What studies measure besides outputs: held-out losses, cost, memory, caches, precision."""

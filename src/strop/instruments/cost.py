@@ -1,0 +1,130 @@
+"""What a sampler costs: seconds, network calls and peak memory, batch by batch.
+
+`python -m strop.instruments.cost JSON` measures one cell in a process of its own and prints the numbers
+as JSON; peak memory on the CPU is only meaningful there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from strop.denoisers import load_denoiser
+from strop.denoisers.base import Denoiser, usable_length
+from strop.errors import StropError, UserError
+from strop.instruments.memory import PeakMemory
+from strop.pool import Output
+from strop.samplers import dense_batch, fast
+from strop.spec import SamplerSpec
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One sampler on one device: totals of every measured batch, and the peak over all of them."""
+
+    seconds: list[float]
+    """Wall clock, per batch."""
+    cpu_seconds: list[float]
+    """Processor time of this process, all threads, per batch."""
+    calls: list[float]
+    """Network calls per sequence, the mean of each batch."""
+    weights_bytes: int
+    """Of the network's parameters; none for an exact denoiser."""
+    extra_bytes: int | None
+    """Peak on top of the weights, warm-up included; None where it cannot be measured."""
+    memory: str
+    """How the peak was taken."""
+    threads: int
+
+
+def measure_cost(
+    denoiser: Denoiser,
+    spec: SamplerSpec,
+    *,
+    batch: int = 8,
+    batches: int = 3,
+    warmup: int = 1,
+    length: int | None = None,
+    seed: int = 0,
+) -> Cost:
+    """Draw `warmup` + `batches` batches; the first ones are not timed."""
+    length = usable_length(denoiser, length)
+    peak = PeakMemory(denoiser.device)
+    rows: list[tuple[float, float, float]] = []
+    for number in range(warmup + batches):
+        wall, cpu = time.perf_counter(), time.process_time()
+        done = _draw(denoiser, spec, batch, number * batch, length, seed)
+        if denoiser.device.type == "cuda":
+            torch.cuda.synchronize(denoiser.device)
+        calls = sum(one.nfe for one in done) / len(done)
+        rows.append((time.perf_counter() - wall, time.process_time() - cpu, calls))
+    seconds, cpu_seconds, calls = (list(column) for column in zip(*rows[warmup:], strict=True))
+    network = getattr(denoiser, "network", None)
+    return Cost(
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        calls=calls,
+        weights_bytes=0
+        if network is None
+        else sum(p.numel() * p.element_size() for p in network.parameters()),
+        extra_bytes=peak.extra(),
+        memory=peak.method,
+        threads=torch.get_num_threads(),
+    )
+
+
+def _draw(
+    denoiser: Denoiser, spec: SamplerSpec, batch: int, first: int, length: int, seed: int
+) -> list[Output]:
+    if spec.implementation == "dense":
+        return dense_batch(denoiser, spec, seed=seed, first=first, count=batch, length=length)
+    outputs = range(first, first + batch)
+    return list(fast(denoiser, spec, seed=seed, outputs=outputs, slots=batch, length=length))
+
+
+def measure_apart(
+    source: str, spec: SamplerSpec, *, device: str = "auto", dtype: str = "auto", **settings: Any
+) -> Cost:
+    """`measure_cost` on a checkpoint in a new process, which ends with all of its memory."""
+    task = {
+        "source": source,
+        "device": device,
+        "dtype": dtype,
+        "spec": spec.model_dump(mode="json"),
+        "settings": settings,
+    }
+    command = [sys.executable, "-m", "strop.instruments.cost", json.dumps(task)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        lines = answer.stderr.strip().splitlines()
+        # The system ends a process that takes too much memory without a word.
+        killed = f"ended by signal {-answer.returncode}: not enough memory?"
+        raise UserError(
+            "A sampler's cost cannot be measured.",
+            where=f"M = {spec.steps}, {spec.implementation}, {spec.precision}",
+            got=lines[-1][:300] if lines and answer.returncode > 0 else killed,
+            fix="use a smaller `batch_size`, or use a smaller `length`",
+        )
+    return Cost(**json.loads(answer.stdout))
+
+
+def _main(text: str) -> int:
+    task = json.loads(text)
+    try:
+        denoiser = load_denoiser(task["source"], device=task["device"], dtype=task["dtype"])
+        cost = measure_cost(denoiser, SamplerSpec(**task["spec"]), **task["settings"])
+    except StropError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(asdict(cost)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1]))

@@ -1,0 +1,85 @@
+"""Numbers about denoisers and pools; a metric of pools is one record (`Metric`).
+
+The names load on first use: importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strop.lazy import loader
+
+if TYPE_CHECKING:
+    from strop.measure.causal import Evaluator
+    from strop.measure.evaluator import load_evaluator
+    from strop.measure.frame import (
+        Measured,
+        Score,
+        perplexity_ratio,
+        read_cell,
+        read_run,
+    )
+    from strop.measure.guard import Guard
+    from strop.measure.metric import Aggregate, Metric, metrics
+    from strop.measure.outside import score_texts
+    from strop.measure.perplexity import score_perplexity
+    from strop.measure.score import score_cell, score_embeddings, score_records
+    from strop.spec import MetricSpec
+    from strop.stats.interval import Interval
+    from strop.stats.resample import Statistic, intervals, mean, ratio
+    from strop.table import Column
+
+__all__ = [
+    "Aggregate",
+    "Column",
+    "Evaluator",
+    "Guard",
+    "Interval",
+    "Measured",
+    "Metric",
+    "MetricSpec",
+    "Score",
+    "Statistic",
+    "intervals",
+    "load_evaluator",
+    "mean",
+    "metrics",
+    "perplexity_ratio",
+    "ratio",
+    "read_cell",
+    "read_run",
+    "score_cell",
+    "score_embeddings",
+    "score_perplexity",
+    "score_records",
+    "score_texts",
+]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "Aggregate": "strop.measure.metric",
+        "Column": "strop.table",
+        "Evaluator": "strop.measure.causal",
+        "Guard": "strop.measure.guard",
+        "Interval": "strop.stats.interval",
+        "Measured": "strop.measure.frame",
+        "Metric": "strop.measure.metric",
+        "MetricSpec": "strop.spec",
+        "Score": "strop.measure.frame",
+        "Statistic": "strop.stats.resample",
+        "intervals": "strop.stats.resample",
+        "load_evaluator": "strop.measure.evaluator",
+        "mean": "strop.stats.resample",
+        "metrics": "strop.measure.metric",
+        "perplexity_ratio": "strop.measure.frame",
+        "ratio": "strop.stats.resample",
+        "read_cell": "strop.measure.frame",
+        "read_run": "strop.measure.frame",
+        "score_cell": "strop.measure.score",
+        "score_embeddings": "strop.measure.score",
+        "score_perplexity": "strop.measure.perplexity",
+        "score_records": "strop.measure.score",
+        "score_texts": "strop.measure.outside",
+    },
+)

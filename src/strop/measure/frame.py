@@ -1,0 +1,437 @@
+"""Measured cells side by side: a `Frame`, whose rows are cells and whose values are intervals.
+
+One type for `strop score`, the audit, searches, comparisons, every study and the report. A row
+keeps what every output scored, so that ratios and differences of rows are resampled together, also
+when their files have gone. Intervals are computed when somebody asks for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.measure.aggregates import pooled
+from strop.measure.grams import NGRAM
+from strop.measure.guard import MARKS, Guard, Verdict, guard_of
+from strop.measure.metric import (
+    CALLS,
+    ENTROPY,
+    PERPLEXITY,
+    SECONDS,
+    Columns,
+    Metric,
+    leave_out_broken,
+    metrics,
+)
+from strop.measure.number import Number, no_interval
+from strop.measure.rows import PoolRows
+from strop.spec import CellSpec, MetricSpec, OperatingPoint
+from strop.stats.interval import Interval, plain
+from strop.stats.resample import Statistic, interval_of, ratio, sums_of
+from strop.store import Cell, Run, ScoreTable
+from strop.store.tables import token_ids
+
+SMALL = 32
+"""Outputs below which bootstrap intervals are too short: about 91% instead of 95% at 8."""
+
+Value = Interval | float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """One metric of one cell."""
+
+    metric: MetricSpec
+    record: Metric
+    index: NDArray[np.int64]
+    """Which outputs have it."""
+    columns: Columns
+    values: Mapping[str, Value]
+    """The pool's numbers by name; with an interval where outputs can be resampled."""
+
+    def interval(self, name: str) -> Interval | None:
+        """One of the numbers, if it has an interval."""
+        found = self.values.get(name)
+        return found if isinstance(found, Interval) else None
+
+    @property
+    def unscored(self) -> int:
+        """Outputs without a single scored token: nothing in the sums."""
+        return int((self.columns["tokens"] == 0).sum()) if "tokens" in self.columns else 0
+
+    def document(self) -> Any:
+        """For JSON: the number itself where there is one of the metric's name, else all by name."""
+        values = plain(self.values)
+        return next(iter(values.values())) if len(values) == 1 else values
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One generator under one seed, with everything that was measured on it."""
+
+    spec: CellSpec
+    path: Path
+    outputs: int
+    given: Guard | None
+    """None: that of the run."""
+    parts: tuple[Part, ...]
+    """In the order of the records; several of a metric that depends on an evaluator."""
+
+    @cached_property
+    def guard(self) -> Guard:
+        """What its entropy is held against."""
+        if self.given is not None:
+            return self.given
+        return guard_of(self.spec.generator, Run(self.path.parents[1]))
+
+    @cached_property
+    def scores(self) -> tuple[Score, ...]:
+        """With intervals, all on the same resamples."""
+        return tuple(_finished(self.parts))
+
+    @property
+    def id(self) -> str:
+        """Of the cell."""
+        return self.spec.id
+
+    @property
+    def steps(self) -> int:
+        """Configured updates."""
+        return self.spec.generator.sampler.steps
+
+    @cached_property
+    def point(self) -> OperatingPoint:
+        """Where the sampler operates, its steps aside."""
+        return OperatingPoint.of(self.spec.generator.sampler)
+
+    def of(self, name: str) -> Score | None:
+        """The only or first score of a metric."""
+        return next((score for score in self.scores if score.record.name == name), None)
+
+    @property
+    def entropy(self) -> Interval | None:
+        """Mean unigram entropy of an output."""
+        found = self.of(ENTROPY.name)
+        return None if found is None else found.interval(ENTROPY.name)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """On which side of the guard it lies; None where there is none."""
+        return self.guard.verdict(self.entropy)
+
+    @property
+    def mark(self) -> str:
+        """What stands behind its numbers."""
+        return MARKS.get(self.verdict or "", "")
+
+    @property
+    def perplexities(self) -> list[Score]:
+        """One per evaluator and span policy."""
+        return [score for score in self.scores if score.record is PERPLEXITY]
+
+    def perplexity(self, wanted: MetricSpec | None = None) -> Interval:
+        """Token-pooled perplexity with its interval."""
+        found = self._perplexity(wanted).interval("pooled")
+        if found is None:
+            raise UserError(
+                "No token of this cell could be scored.",
+                where=self.path,
+                fix="look at its outputs: strop show RUN",
+            )
+        return found
+
+    def part(self, record: Metric, wanted: MetricSpec | None = None) -> Part | None:
+        """What was measured by a record; of several evaluators the first, unless one is named."""
+        return next(
+            (p for p in self.parts if p.record is record and wanted in (None, p.metric)), None
+        )
+
+    def value(self, number: Number) -> Interval | None:
+        """One of its numbers; None where it was not measured or has no interval."""
+        found = next((one for one in self.scores if one.record is number.record), None)
+        return None if found is None else found.interval(number.aggregate.column.name)
+
+    def statistic(self, number: Number, wanted: MetricSpec | None = None) -> Statistic:
+        """One of its numbers as something that can be resampled: of every output, or refused."""
+        part = self.part(number.record, wanted)
+        outputs = 0 if part is None else len(part.index)
+        if part is None or outputs < self.outputs:
+            raise UserError(
+                f"Not every output has a score for {number.record.name}.",
+                where=self.path,
+                got=f"{outputs} of {self.outputs} outputs",
+                fix="score it on the way: name its evaluator, judge or task",
+            )
+        found = part.raw[number.aggregate.column.name]
+        if not isinstance(found, Statistic):
+            raise no_interval(number.name, "`objective`")
+        return found
+
+    @property
+    def calls(self) -> float | None:
+        """Network calls per output."""
+        return self._cost(CALLS)
+
+    @property
+    def seconds(self) -> float | None:
+        """Per output, as the run's machine and batches had it."""
+        return self._cost(SECONDS)
+
+    def _cost(self, record: Metric) -> float | None:
+        part = self.part(record)
+        return None if part is None else float(part.columns[record.name].mean())
+
+    def _perplexity(self, wanted: MetricSpec | None) -> Score:
+        for score in self.perplexities:
+            if wanted is None or score.metric == wanted:
+                return score
+        raise UserError("The cell's scores were removed.", where=self.path)
+
+    def row(self, wanted: MetricSpec | None = None) -> dict[str, Any]:
+        """One line of a study's table: budget, operating point, perplexity, entropy, verdict."""
+        level, entropy = self.perplexity(wanted), self.entropy
+        return {
+            "steps": self.steps,
+            **self.point.fields(),
+            "point": str(self.point),
+            "outputs": self.outputs,
+            "perplexity": level,
+            "entropy": None if entropy is None else entropy.value,
+            "guard": self.verdict,
+            "mark": self.mark,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """For JSON: everything that is known of it."""
+        sampler, entropy = self.spec.generator.sampler, self.entropy
+        found: dict[str, Any] = {
+            "cell": self.id,
+            "sampler": sampler.model_dump(mode="json"),
+            "seed": self.spec.seed,
+            "length": self.spec.generator.length,
+            "outputs": self.outputs,
+            "guard": self.guard.document(entropy),
+            "below_guard": self.verdict == "below",
+            "ngram": NGRAM,
+            "perplexity": [_perplexity_document(score) for score in self.perplexities],
+        }
+        for record in metrics():
+            if record is not PERPLEXITY:
+                score = self.of(record.name)
+                key = record.name.replace("-", "_")
+                found[key] = None if score is None else score.document()
+        return found
+
+
+def _perplexity_document(score: Score) -> dict[str, Any]:
+    return {
+        "metric": score.metric.id,
+        "spec": score.metric.model_dump(mode="json"),
+        "outputs": len(score.index),
+        "unscored": score.unscored,
+        "tokens": int(score.columns["tokens"].sum()),
+        **score.document(),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Frame(Sequence[Measured]):
+    """Rows over cells."""
+
+    rows: tuple[Measured, ...]
+    asked: Mapping[str, Sequence[MetricSpec]] = field(default_factory=dict)
+    """By record, the metrics that were scored for it; several where evaluators are."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Measured: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Frame: ...
+
+    def __getitem__(self, place: int | slice) -> Measured | Frame:
+        return Frame(self.rows[place], self.asked) if isinstance(place, slice) else self.rows[place]
+
+    def at(self, steps: int, point: OperatingPoint) -> Measured:
+        """The row of one sampler at one budget."""
+        return next(one for one in self.rows if (one.steps, one.point) == (steps, point))
+
+
+def read_run(run: Run, held_out: Path | None = None) -> Frame:
+    """Whatever was scored on the cells of a run, under one guard: of the texts given, or its own.
+
+    What follows from ids and texts alone and was not scored yet is computed here.
+    """
+    cells = run.cells()
+    if not cells:
+        return Frame(())
+    guard = guard_of(cells[0].spec.generator, run, held_out=held_out)
+    return Frame(tuple(read_cell(cell, guard) for cell in cells))
+
+
+def read_cell(
+    cell: Cell,
+    guard: Guard | None = None,
+    wanted: Mapping[str, Sequence[MetricSpec]] | None = None,
+    outputs: tuple[int, int] | None = None,
+) -> Measured:
+    """One row: all that is known of a cell, or of some of its outputs the metrics that are wanted.
+
+    `wanted` has, by record, the metrics to read; a record without any takes what is stored. The
+    guard is the run's unless another is given.
+    """
+    if outputs is None:
+        table = cell.table(["nfe", "seconds"])
+        rows = PoolRows.of_cell(cell, _beside(table))
+    else:
+        table = cell.table().slice(outputs[0], outputs[1] - outputs[0])
+        ids, texts = token_ids(table, cell.spec), table["text"].to_pylist()
+        rows = PoolRows.of(ids, texts, _beside(table))
+        if len(table) < outputs[1] - outputs[0]:
+            raise UserError(
+                "The cell has fewer outputs than are to be measured.",
+                where=cell.path,
+                got=f"{len(table)} of {outputs[1] - outputs[0]} outputs",
+                fix="run the command that made it again; it draws what is missing",
+            )
+    index = table["index"].to_numpy()
+    parts = _parts(cell, index, rows, wanted) if len(index) else []
+    return Measured(cell.spec, cell.path, len(index), guard, tuple(parts))
+
+
+def _beside(table: Any) -> dict[str, NDArray]:
+    return {name: table[name].to_numpy() for name in ("nfe", "seconds")}
+
+
+def _parts(
+    cell: Cell,
+    index: NDArray[np.int64],
+    rows: PoolRows,
+    wanted: Mapping[str, Sequence[MetricSpec]] | None,
+) -> list[Part]:
+    found = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
+    parts: list[Part] = []
+    for record in metrics():
+        if wanted is not None and record.name not in wanted:
+            continue
+        named = () if wanted is None else wanted[record.name]
+        stored = [
+            one
+            for one in found
+            if len(one) and (one.metric in named if named else _of(one.metric, record))
+        ]
+        with leave_out_broken(record):
+            if record.of_pool is not None:
+                parts.append(Part.of(record, record.spec, index, record.of_pool(rows), rows))
+            elif stored:
+                tables = (_common(one, index) for one in stored)
+                parts += [Part.of(record, *one, rows) for one in tables if len(one[1])]
+            elif record.measure is not None and (columns := _measured(record, rows)) is not None:
+                parts.append(Part.of(record, record.spec, index, columns, rows))
+    return parts
+
+
+def _common(
+    stored: ScoreTable, index: NDArray[np.int64]
+) -> tuple[MetricSpec, NDArray[np.int64], Columns]:
+    """The stored scores of some outputs."""
+    mine = np.isin(stored.index, index)
+    columns = {name: values[mine] for name, values in stored.columns.items()}
+    return stored.metric, stored.index[mine], columns
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A metric of some outputs before its intervals are known."""
+
+    record: Metric
+    metric: MetricSpec
+    index: NDArray[np.int64]
+    """Which outputs have it."""
+    columns: Columns
+    raw: Mapping[str, Statistic | float | None]
+    """The pool's numbers by name."""
+
+    @classmethod
+    def of(
+        cls,
+        record: Metric,
+        metric: MetricSpec,
+        index: NDArray[np.int64],
+        columns: Columns,
+        rows: PoolRows,
+    ) -> Part:
+        """With the pool's numbers, which follow from the columns and the outputs."""
+        raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
+        return cls(record, metric, index, columns, raw)
+
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        """Those that can be resampled."""
+        return {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
+
+    def score(self, sums: Mapping[str, NDArray[np.float64]]) -> Score:
+        """With intervals, from sums over resamples."""
+        values = {
+            name: interval_of(one, sums[name]) if isinstance(one, Statistic) else one
+            for name, one in self.raw.items()
+        }
+        return Score(self.metric, self.record, self.index, self.columns, values)
+
+
+def _finished(parts: Sequence[Part]) -> Iterable[Score]:
+    """With intervals, all on the same resamples, which are drawn once."""
+    sums = iter(sums_of([one for part in parts for one in part.statistics.values()]))
+    for part in parts:
+        mine = {name: next(sums) for name in part.statistics}
+        with leave_out_broken(part.record):
+            yield part.score(mine)
+
+
+def _measured(record: Metric, rows: PoolRows) -> Columns | None:
+    """A metric that nobody scored, from what is at hand; None where it needs texts."""
+    parts: list[Columns] = []
+    for texts, ids in rows.rows():
+        if record.measure is None or (record.needs_text and None in texts):
+            return None
+        parts.append(record.measure([text or "" for text in texts], ids))
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+
+
+def _of(spec: MetricSpec, record: Metric) -> bool:
+    """Whether numbers were measured by a record: by this version of it."""
+    return (spec.name, spec.version) == (record.name, record.version)
+
+
+def score_of(
+    record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, rows: PoolRows
+) -> Score:
+    """The pool's numbers of one metric, with intervals where outputs can be resampled."""
+    [found] = _finished([Part.of(record, spec, index, columns, rows)])
+    return found
+
+
+def perplexity_ratio(
+    above: Measured, below: Measured, wanted: MetricSpec | None = None, *, seed: int = 0
+) -> Interval:
+    """Perplexity of one cell over that of another, outputs resampled independently."""
+    pair = (one.part(PERPLEXITY, wanted) for one in (above, below))
+    statistics = [pooled(part.columns) for part in pair if part is not None]
+    if len(statistics) < 2:
+        raise UserError("The cell's scores were removed.", where=f"{above.path}, {below.path}")
+    found = ratio(statistics[0], statistics[1], seed=seed)
+    if found is None:
+        raise UserError(
+            "The ratio of two perplexities is not defined: one of them has no scored token.",
+            where=f"{above.path}, {below.path}",
+        )
+    return found

@@ -1,0 +1,201 @@
+"""The entropy guard: below it a low perplexity is no merit, because outputs repeat themselves.
+
+A cell is `above` or `below` the guard when the whole 95% interval of its mean entropy lies on that
+side, else `undecided`. The threshold is, in this order,
+
+1. the tenth percentile of the entropy of single held-out texts that the user brought, in the
+   checkpoint's own tokens and cut to the generator's length; it is kept in the run directory, so
+   that whoever reads the run later uses the same;
+2. the paper's 5 nats, for 1,024 tokens of GPT-2's vocabulary;
+3. the same percentile of the texts that ship, for the embedded vocabulary and for GPT-2's;
+4. nothing: on any other vocabulary these numbers are wrong; and after prompts, which may well ask
+   for an answer of one word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop import assets
+from strop.errors import UserError
+from strop.measure.entropy import entropy
+from strop.measure.heldout import Vocabulary, read_rows, read_texts
+from strop.spec import GeneratorSpec
+from strop.stats.interval import Interval
+from strop.store import Run
+
+Verdict = Literal["above", "below", "undecided"]
+MARKS = {"below": "†", "undecided": "‡"}
+"""What stands behind a number of a cell that is not above the guard, wherever it is shown."""
+
+PAPER_LENGTH, PAPER_THRESHOLD = 1024, 5.0
+GPT2_TOKENS = 50257
+SHARE = 0.1
+FEWEST = 20
+"""Held-out texts below which a tenth percentile says too little."""
+MOST = 2048
+"""Held-out texts that are read."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The mean entropy that a cell should reach."""
+
+    length: int
+    threshold: float | None
+    """None where there is nothing to compare with."""
+    source: str
+    """Where the threshold comes from, in words."""
+
+    def verdict(self, found: Interval | None) -> Verdict | None:
+        """On which side a mean entropy lies; None without a guard or without entropy."""
+        if self.threshold is None or found is None:
+            return None
+        if found.ends[0] >= self.threshold:
+            return "above"
+        return "below" if found.below(self.threshold) else "undecided"
+
+    def document(self, found: Interval | None) -> dict[str, Any]:
+        """For JSON, with the verdict on one cell."""
+        return {
+            "threshold": self.threshold,
+            "source": self.source,
+            "verdict": self.verdict(found),
+        }
+
+    def __str__(self) -> str:
+        """One line for people."""
+        if self.threshold is None:
+            return f"no entropy guard: {self.source}"
+        return (
+            f"{MARKS['below']} below the entropy guard H >= {self.threshold:.3f} ({self.source}), "
+            f"{MARKS['undecided']} undecided: the 95% interval of the mean entropy reaches it"
+        )
+
+
+def guard(
+    length: int,
+    held_out: NDArray[np.integer] | None = None,
+    *,
+    source: str = "held-out texts",
+) -> Guard:
+    """From token ids of single texts [n, L]; without enough of them there is none."""
+    if held_out is None or len(held_out) < FEWEST or held_out.shape[1] < length:
+        why = f"no {FEWEST} held-out texts of {length} tokens in the generator's vocabulary"
+        return Guard(length, None, why)
+    values = entropy(held_out[:, :length])
+    told = f"tenth percentile of {len(values)} {source} of {length} tokens"
+    return Guard(length, float(np.quantile(values, SHARE)), told)
+
+
+def default_guard(generator: GeneratorSpec) -> Guard:
+    """What holds where nobody brought held-out texts."""
+    length, tokens = generator.length, clean_tokens(generator)
+    if generator.prompts is not None:
+        return Guard(length, None, "the outputs answer prompts, and the texts we know answer none")
+    gpt2 = tokens in (GPT2_TOKENS, GPT2_TOKENS + 1)
+    if gpt2 and length == PAPER_LENGTH:
+        return Guard(length, PAPER_THRESHOLD, "the paper's H >= 5 at 1,024 GPT-2 tokens")
+    shipped = read_texts()
+    if shipped is not None and tokens == shipped.vocab_size:
+        return guard(length, shipped.ids, source=shipped.source)
+    if shipped is not None and gpt2:
+        if find_spec("tokenizers") is None:
+            return Guard(length, None, "GPT-2's tokenizer is not installed here (tokenizers)")
+        return guard(length, _as_gpt2(shipped.texts, length), source=shipped.source)
+    return guard(length)
+
+
+def held_out_guard(path: Path, length: int, vocabulary: Vocabulary) -> Guard:
+    """From the user's own texts, tokenised by the checkpoint; it overrides every other."""
+    if vocabulary.vocab_size < 1:
+        return Guard(length, None, "the checkpoint does not say how large its vocabulary is")
+    rows = read_rows(path, vocabulary, length=length, most=MOST, least=0)
+    if len(rows.ids) < FEWEST:
+        short = f"{len(rows.ids)} of {len(rows.ids) + rows.short} texts of {path.name}"
+        return Guard(length, None, f"{short} have {length} tokens, where {FEWEST} are needed")
+    return guard(length, rows.ids, source=f"texts of {path.name}")
+
+
+def clean_tokens(generator: GeneratorSpec) -> int:
+    """The size of a generator's vocabulary; a mask, where it has one, follows the last token."""
+    shape = generator.checkpoint.shape
+    size = int(shape.get("vocab_size", 0))
+    return size - 1 if int(shape.get("mask_id", size)) < size else size
+
+
+def guard_of(
+    generator: GeneratorSpec,
+    run: Run | None = None,
+    *,
+    held_out: Path | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> Guard:
+    """The guard of a generator's outputs: of given texts, of its run, or the default.
+
+    What is made of given texts is kept in the run. `vocabulary` reads them; without one, the
+    tokenizer that the run's checkpoint has beside its weights.
+    """
+    if held_out is not None:
+        if vocabulary is None:
+            source = "" if run is None else str(run.asked.get("checkpoint") or "")
+            vocabulary = _Reader.of(source, generator)
+        found = held_out_guard(held_out, generator.length, vocabulary)
+        if run is not None:
+            run.keep_guard(asdict(found))
+        return found
+    kept = None if run is None else run.guard()
+    if run is None or kept is None or kept.get("length") != generator.length:
+        return default_guard(generator)
+    try:
+        threshold = kept["threshold"]
+        value = None if threshold is None else float(threshold)
+        return Guard(generator.length, value, str(kept["source"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            "The run's guard cannot be read.",
+            where=run.path,
+            got=f"no {error}",
+            fix="give the held-out texts again",
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """How a checkpoint reads text, without its weights."""
+
+    vocab_size: int
+    mask_id: int | None
+    codec: Any
+
+    @classmethod
+    def of(cls, source: str, generator: GeneratorSpec) -> _Reader:
+        """The tokenizer beside the weights, if they are on this machine, else GPT-2's or none."""
+        from strop.denoisers.tokenizer import TextCodec
+
+        shape = generator.checkpoint.shape
+        size = int(shape.get("vocab_size", 0))
+        mask = shape.get("mask_id")
+        embedded = source.startswith(assets.EMBEDDED)
+        place = assets.embedded_path(source) if embedded else Path(source)
+        folder = place if place.is_dir() else place.parent
+        names = ("tokenizer.json", "vocab.json")
+        there = source and any((folder / name).is_file() for name in names)
+        gpt2 = size if clean_tokens(generator) in (GPT2_TOKENS, GPT2_TOKENS + 1) else -1
+        codec = TextCodec.beside(folder if there else None, size, gpt2)
+        return cls(size, None if mask is None else int(mask), codec)
+
+
+def _as_gpt2(texts: list[str], length: int) -> NDArray[np.int64]:
+    """Texts in GPT-2's tokens, those that are long enough, cut to the length."""
+    from strop.denoisers.tokenizer import TextCodec
+
+    rows = [one[:length] for one in TextCodec.gpt2().encode_all(texts)]
+    kept = [one for one in rows if len(one) == length]
+    return np.array(kept, np.int64).reshape(len(kept), length)

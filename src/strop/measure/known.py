@@ -1,0 +1,121 @@
+"""Models and evaluators by their identity, loaded only when something has to be computed.
+
+A finished run asks for nothing but names. Files that were read before, and have not changed since,
+have theirs in `strop.store.remembered`; a hub's repository is always asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from strop import assets
+from strop.errors import UserError
+from strop.spec import CheckpointSpec, EvaluatorSpec
+from strop.store.remembered import FileMemory, files_at
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.measure.causal import Evaluator
+
+USUAL = {"device": ("auto", "cpu"), "dtype": ("auto", "float32")}
+"""What decides nothing about an identity; anything else is looked at by loading."""
+
+
+class Late:
+    """A model or evaluator of which the identity is known; everything else loads it."""
+
+    def __init__(self, spec: Any, source: str, load: Callable[[], Any], **facts: Any) -> None:
+        self.spec, self.source, self._load = spec, source, load
+        self.facts = facts
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The thing itself."""
+        found = self._load()
+        if found.spec != self.spec:
+            raise UserError(
+                "The model's files changed while they were used.",
+                where=self.source,
+                fix="run the same command again",
+            )
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.loaded, name)
+
+
+def known_evaluator(name: str, *, device: str = "auto", dtype: str = "auto") -> Evaluator:
+    """As `load_evaluator`, at once where its identity is known."""
+
+    def load() -> Evaluator:
+        from strop.measure.evaluator import load_evaluator
+
+        return load_evaluator(name, device=device, dtype=dtype)
+
+    memory = _memory("evaluator", name, device, dtype)
+    found = None if memory is None else memory.recall()
+    if found is not None:
+        spec = _spec(EvaluatorSpec, found)
+        if spec is not None:
+            return cast("Evaluator", Late(spec, str(found.get("source", name)), load))
+    evaluator = load()
+    if memory is not None:
+        memory.keep({"spec": evaluator.spec.model_dump(mode="json"), "source": evaluator.source})
+    return evaluator
+
+
+def check_evaluator_name(name: str) -> None:
+    """Refuse a name that no evaluator has; of one that is known nothing is looked at."""
+    memory = _memory("evaluator", name, *(usual[0] for usual in USUAL.values()))
+    if memory is None or memory.recall() is None:
+        from strop.measure.evaluator import check_name
+
+        check_name(name)
+
+
+def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Model:
+    """As `load_model`, at once where its identity is known."""
+
+    def load() -> Model:
+        from strop.denoisers import load_model
+
+        return load_model(source, device=device, dtype=dtype)
+
+    memory = _memory("model", source, device, dtype)
+    found = None if memory is None else memory.recall()
+    if found is not None and type(found.get("length")) is int:
+        spec = _spec(CheckpointSpec, found)
+        if spec is not None:
+            return cast("Model", Late(spec, source, load, length=found["length"]))
+    model = load()
+    if memory is not None:
+        from strop.denoisers.base import usable_length
+
+        length = usable_length(model, None)
+        memory.keep({"spec": model.spec.model_dump(mode="json"), "length": length})
+    return model
+
+
+def _memory(kind: str, name: str, device: str, dtype: str) -> FileMemory | None:
+    """What may be known of files on this machine."""
+    if device not in USUAL["device"] or dtype not in USUAL["dtype"]:
+        return None
+    embedded = name.startswith(assets.EMBEDDED)
+    place = assets.embedded_path(name) if embedded else Path(name).expanduser()
+    try:
+        settings = {"kind": kind, "name": name, "place": str(place.resolve())}
+        return FileMemory(files_at(place), settings) if place.exists() else None
+    except OSError:  # the loader has words for it
+        return None
+
+
+def _spec(kind: type[Any], found: dict[str, Any]) -> Any:
+    try:
+        return kind(**found["spec"])
+    except (UserError, KeyError, TypeError):
+        return None

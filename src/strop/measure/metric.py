@@ -1,0 +1,281 @@
+"""What a metric is: one record, read by `strop score`, by summaries, studies and the report.
+
+A record says what is stored per output (`measure`), which numbers of the pool follow from it
+(`aggregates`), and what a reader is told of one output (`output`). Adding a metric is adding a
+record: `strop.register(Metric(...))`, or an entry point of the group `strop.measure`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import StropError
+from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
+from strop.measure.entropy import entropy
+from strop.measure.grams import NGRAM, SIZES
+from strop.measure.repetition import repetition
+from strop.measure.rows import PoolRows
+from strop.measure.vendi import vendi_score
+from strop.registry import Registry, one_line
+from strop.spec import MetricSpec
+from strop.stats.resample import Statistic, mean
+from strop.table import Column
+
+Columns = Mapping[str, NDArray]
+"""What is stored: a number per output [n], or a vector per output [n, d]."""
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One number of a pool."""
+
+    column: Column
+    """Its name in JSON, its heading, its digits."""
+    of: Callable[[Columns, PoolRows], Statistic | float | None]
+    """From what is stored, and from the outputs. A `Statistic` gets a bootstrap interval."""
+    shown: bool = True
+    """Whether tables show it unasked."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    aggregates: tuple[Aggregate, ...]
+    measure: Callable[[Sequence[str], Ids], Columns] | None = None
+    """From some outputs' texts and ids to columns; None where a network of its own is needed."""
+    output: Column | None = None
+    """What is told of a single output."""
+    of_output: Callable[[Columns], NDArray[np.float64]] | None = None
+    """Its value for every output; by default the column of the metric's name."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the numbers depend on besides the outputs; part of the metric's identity."""
+    needs_text: bool = False
+    of_pool: Callable[[PoolRows], Columns] | None = None
+    """In place of `measure` where an output's value depends on the others: from all of them, anew
+    every time, and never stored."""
+    version: str | None = None
+    """Of a metric of your own: another one where it computes something else. None is built in."""
+    resampled: bool = True
+    """Whether its numbers are means or ratios over outputs, which have intervals."""
+
+    @property
+    def spec(self) -> MetricSpec:
+        """Its identity, where no evaluator belongs to it."""
+        return MetricSpec(name=self.name, settings=dict(self.settings), version=self.version)
+
+    def values(self, columns: Columns) -> NDArray[np.float64]:
+        """What is told of every output; nan where there is nothing to tell."""
+        found = columns[self.name] if self.of_output is None else self.of_output(columns)
+        return np.asarray(found, float)
+
+
+def _per_output(columns: Columns) -> NDArray[np.float64]:
+    nll, tokens = columns["nll"], columns["tokens"]
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return np.where(tokens > 0, np.exp(nll / tokens), np.nan)
+
+
+def _average(column: Column) -> Aggregate:
+    """The mean over outputs of the column that bears the metric's name."""
+    return Aggregate(column, lambda columns, _: mean(columns[column.name]))
+
+
+def _distinct(n: int) -> Aggregate:
+    # No interval: a resample repeats outputs and is less diverse by construction.
+    words = f"Different {n}-grams over all {n}-grams of the pool."
+    column = Column(str(n), f"distinct-{n}", digits=3, help=words)
+    return Aggregate(column, lambda _, rows: rows.grams.distinct[n], shown=n == 2)
+
+
+def _vendi(columns: Columns, rows: PoolRows) -> float | None:
+    vectors = columns["embedding"]
+    return vendi_score(vectors) if len(vectors) == len(rows) > 0 else None
+
+
+ENTROPY = Metric(
+    "entropy",
+    (_average(Column("entropy", help="Mean unigram entropy of an output, in nats.", digits=4)),),
+    measure=lambda _, ids: {"entropy": entropy(ids)},
+    output=Column("entropy", help="Unigram entropy of the output, in nats.", digits=3),
+)
+REPETITION = Metric(
+    "repetition",
+    (
+        _average(
+            Column(
+                "repetition",
+                f"repeated {NGRAM}-grams",
+                help=f"Share of tokens in {NGRAM}-grams that their output repeats.",
+                digits=3,
+                percent=True,
+            )
+        ),
+    ),
+    measure=lambda _, ids: {"repetition": repetition(ids)},
+    output=Column(
+        "repetition",
+        "repeated",
+        help=f"Share of tokens in {NGRAM}-grams that the output repeats.",
+        digits=2,
+    ),
+    settings={"ngram": NGRAM},
+)
+SHARED = Metric(
+    "pool-repetition",
+    (
+        # An interval over outputs given the pool: it does not know how a larger pool would look.
+        _average(
+            Column(
+                "pool_repetition",
+                "across pool",
+                help=f"Share of tokens in {NGRAM}-grams that another output has too.",
+                digits=3,
+                percent=True,
+            )
+        ),
+    ),
+    of_pool=lambda rows: {"pool_repetition": rows.grams.shared},
+)
+DISTINCT = Metric("distinct", tuple(map(_distinct, SIZES)), of_pool=lambda _: {}, resampled=False)
+PERPLEXITY = Metric(
+    "perplexity",
+    (
+        Aggregate(
+            Column("pooled", "perplexity", help="exp(nats over tokens), all outputs together."),
+            lambda columns, _: pooled(columns),
+        ),
+        Aggregate(
+            Column("macro", "macro perplexity", help="exp of the mean over outputs of their mean."),
+            lambda columns, _: macro(columns),
+            shown=False,
+        ),
+        Aggregate(
+            Column("bits_per_byte", "bits per byte"),
+            lambda columns, _: bits_per_byte(columns),
+            shown=False,
+        ),
+        Aggregate(
+            Column("kept", "bytes read", help="The share of the outputs' bytes that counts."),
+            lambda columns, _: kept(columns),
+            shown=False,
+        ),
+    ),
+    output=Column("perplexity", help="Perplexity of the output.", digits=3),
+    of_output=_per_output,
+    needs_text=True,
+)
+VENDI = Metric(
+    "vendi",
+    (
+        Aggregate(
+            Column(
+                "vendi",
+                "Vendi",
+                help="How many different outputs the pool is worth, by embeddings.",
+            ),
+            _vendi,
+        ),
+    ),
+    needs_text=True,
+    resampled=False,
+)
+PASSED, OUTCOME = "passed_", "outcome_"
+"""How a task's columns begin; the filter's name follows."""
+WRITTEN, ENDED = "written", "ended"
+"""Its other columns: tokens up to the end of the response, its end token included, and whether it
+ends at all."""
+
+
+def _accuracy(columns: Columns) -> NDArray[np.float64]:
+    """By the task's first filter, which is the one to compare by."""
+    return np.asarray(next(v for k, v in columns.items() if k.startswith(PASSED)), float)
+
+
+TASK = Metric(
+    "task",
+    (
+        Aggregate(
+            Column(
+                "accuracy", help="Share of the responses that are right.", digits=3, percent=True
+            ),
+            lambda columns, _: mean(_accuracy(columns)),
+        ),
+    ),
+    output=Column("right", help="Whether the response is right.", digits=1),
+    of_output=_accuracy,
+)
+
+GEQ = Metric(
+    "geq",
+    (
+        Aggregate(
+            Column("geq", "GEQ", help="Mean quality of an output by a judge, 0 to 10.", digits=3),
+            lambda columns, _: mean(columns["geq"]),
+        ),
+    ),
+    needs_text=True,
+)
+
+
+def _cost(name: str, column: str, label: str, *, exact: bool) -> Metric:
+    """What outputs cost, as the run wrote it down beside them."""
+    # Calls are counted: equal counts are a sampler's way, at however few outputs.
+    aggregate = Aggregate(
+        Column(name, label, help=f"{label.capitalize()}.", digits=3),
+        lambda columns, _: mean(columns[name], exact=exact),
+        shown=False,
+    )
+    return Metric(name, (aggregate,), of_pool=lambda rows: {name: rows.beside[column]})
+
+
+CALLS = _cost("calls", "nfe", "network calls per output", exact=True)
+SECONDS = _cost("seconds", "seconds", "seconds per output", exact=False)
+
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    Metric,
+    "strop.metrics",
+    lambda: (
+        PERPLEXITY,
+        ENTROPY,
+        REPETITION,
+        SHARED,
+        DISTINCT,
+        VENDI,
+        TASK,
+        GEQ,
+        CALLS,
+        SECONDS,
+    ),
+)
+"""By name: those above, a script's, those of other packages."""
+
+
+def metrics() -> tuple[Metric, ...]:
+    """All that are known, in the order in which tables show them."""
+    return tuple(METRICS.values())
+
+
+@contextmanager
+def leave_out_broken(record: Metric) -> Iterator[None]:
+    """Do without a metric of another package that fails, and say so; others fail as they do."""
+    try:
+        yield
+    except StropError:
+        raise
+    except Exception as error:
+        if METRICS.plugins().get(record.name) is not record:
+            raise
+        METRICS.leave_out(record.name, one_line(error))
+        told = f"the metric {record.name!r} is left out: {one_line(error)}"
+        warnings.warn(told, UserWarning, stacklevel=3)

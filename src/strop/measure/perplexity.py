@@ -1,0 +1,277 @@
+"""Generative perplexity: how surprised a causal language model is by an output.
+
+Per output the sum of negative log-probabilities (nats), the tokens it is over, and bytes; from
+these the aggregates. A reading longer than the context is read in windows that overlap by half
+(`sliding`): each token is scored once, with at least half a context before it. Batches change the
+speed and nothing else; no output is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.engine import LOCAL, Engine
+from strop.errors import UserError, unknown_name
+from strop.measure.answers import answer_spans, check_policy
+from strop.measure.recipe import EvaluatorRecipe
+from strop.measure.score import Outputs, ScoreWorker, score_all
+from strop.measure.score_sink import Scoring
+from strop.measure.spans import POLICIES, Part, Passage, Reading, Span, spans
+from strop.progress import Progress
+from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
+from strop.store import Cell
+from strop.store.prompts import KeptPrompts
+
+if TYPE_CHECKING:
+    from strop.measure.causal import Evaluator
+
+BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
+"""Tokens that go through the network at a time, by device: enough to keep it busy, and no more,
+because the network's own activations grow with them."""
+
+OUTPUT_TOKENS = 8192
+"""Tokens of outputs that are scored between two looks at the clock: eight outputs of 1,024."""
+
+
+def perplexity_metric(
+    evaluator: Evaluator,
+    span: SpanPolicy,
+    *,
+    retokenise: bool = True,
+    clean_up: bool | None = None,
+    prompted: bool = False,
+) -> MetricSpec:
+    """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so.
+
+    `prompted`: of outputs that answer prompts, which are context (`strop.measure.answers`).
+    """
+    clean = (span == "public-code" and retokenise) if clean_up is None else clean_up
+    if span not in POLICIES:
+        raise unknown_name("span policy", span, POLICIES, where="`span`")
+    return MetricSpec(
+        name="perplexity",
+        evaluator=evaluator.spec,
+        span=span,
+        settings={
+            "retokenise": retokenise,
+            "clean_up": clean,
+            "long": POLICIES[span].long,
+            **({"context": "prompt"} if prompted else {}),
+        },
+    )
+
+
+def perplexity_columns(
+    evaluator: Evaluator, metric: MetricSpec, outputs: Sequence[Passage], length: int
+) -> dict[str, NDArray]:
+    """Per output: nll, tokens, bytes, kept_bytes, source_bytes; for `public-code` three more.
+
+    Those are the evaluator's tokens `read`, and the `filler_nll` and `filler_tokens` that count
+    where a longer output is in the pool.
+    """
+    if metric.evaluator != evaluator.spec or metric.span is None:
+        raise UserError(
+            "The metric is not one of this evaluator.", got=metric.name, where=evaluator.source
+        )
+    how = {
+        "retokenise": bool(metric.settings["retokenise"]),
+        "clean": bool(metric.settings["clean_up"]),
+    }
+    if "context" in metric.settings:
+        found = answer_spans(outputs, metric.span, evaluator, **how)
+    else:
+        found = spans(outputs, metric.span, evaluator, length=length, **how)
+    readings = [(i, reading) for i, span in enumerate(found) for reading in span.readings]
+    scored = score_readings(evaluator, [reading for _, reading in readings])
+    columns = _columns(found, metric.span)
+    for (i, reading), log_probs in zip(readings, scored, strict=True):
+        body = slice(0, -1) if reading.filler else slice(None)
+        columns["nll"][i] -= log_probs[body].sum()
+        columns["tokens"][i] += int(reading.scored[body].sum())
+        if reading.filler:
+            columns["filler_nll"][i] -= log_probs[-1]
+            columns["filler_tokens"][i] += 1
+    return columns
+
+
+def _columns(found: Sequence[Span], policy: SpanPolicy) -> dict[str, NDArray]:
+    n = len(found)
+    columns: dict[str, NDArray] = {
+        "nll": np.zeros(n),
+        "tokens": np.zeros(n, np.int64),
+        "bytes": np.array([span.bytes for span in found], np.int64),
+        "kept_bytes": np.array([span.kept_bytes for span in found], np.int64),
+        "source_bytes": np.array([span.source_bytes for span in found], np.int64),
+    }
+    if policy == "public-code":
+        sizes = [sum(len(r.ids) - r.filler for r in span.readings) for span in found]
+        columns |= {
+            "read": np.array(sizes, np.int64),
+            "filler_nll": np.zeros(n),
+            "filler_tokens": np.zeros(n, np.int64),
+        }
+    return columns
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A part of a reading that fits the context."""
+
+    reading: int
+    start: int
+    ids: NDArray[np.int64]
+    scored: NDArray[np.bool_]
+
+
+def score_readings(evaluator: Evaluator, readings: Sequence[Reading]) -> list[NDArray[np.float64]]:
+    """Log-probabilities of every token of every reading, zero where it is not scored."""
+    out = [np.zeros(len(reading.ids)) for reading in readings]
+    windows = [
+        window
+        for number, reading in enumerate(readings)
+        for window in _windows(number, reading, evaluator.context)
+    ]
+    for batch in _batches(windows, BATCH_TOKENS[evaluator.device.type]):
+        log_probs = evaluator.log_probs([w.ids for w in batch], [w.scored for w in batch])
+        for window, values in zip(batch, log_probs, strict=True):
+            out[window.reading][window.start : window.start + len(values)] += values
+    return out
+
+
+def _windows(number: int, reading: Reading, context: int) -> Iterator[_Window]:
+    size = len(reading.ids)
+    start, done = 0, 0
+    while done < size:
+        stop = min(start + context, size)
+        fresh = reading.scored[start:stop].copy()
+        fresh[: done - start] = False  # what the window before has scored
+        if fresh.any():
+            yield _Window(number, start, reading.ids[start:stop], fresh)
+        done, start = stop, start + max(1, context // 2)
+
+
+def _batches(windows: list[_Window], tokens: int) -> Iterator[list[_Window]]:
+    """Windows of like length together, longest first, a bounded number of tokens at a time."""
+    batch: list[_Window] = []
+    for window in sorted(windows, key=lambda w: -len(w.ids)):
+        if batch and (len(batch) + 1) * len(batch[0].ids) > tokens:
+            yield batch
+            batch = []
+        batch.append(window)
+    if batch:
+        yield batch
+
+
+def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
+    """Outputs with what they answer."""
+    for i, index in enumerate(some.index.tolist()):
+        text, ids = some.texts[i], some.ids[i][some.ids[i] >= 0]
+        if prompts is None:
+            yield Passage(text, ids)
+            continue
+        own = iter([text] if some.pieces is None else some.pieces[i])
+        stretches, rest, parts = prompts.canvases.prompt_of(index).stretches, ids, []
+        for piece, part in zip(prompts.pieces_of(index) or (), stretches, strict=True):
+            if isinstance(piece, int):
+                parts.append(Part(next(own), rest[:piece], scored=True))
+                rest = rest[piece:]
+            else:
+                parts.append(Part(piece, np.array(part, np.int64), scored=False))
+        yield Passage(text, ids, tuple(parts))
+
+
+@dataclass(frozen=True)
+class PerplexityJob:
+    """What a worker needs to score cells: the evaluator's name, and what outputs answer."""
+
+    recipe: EvaluatorRecipe
+    wanted: _Wanted
+
+    @property
+    def needs(self) -> tuple[EvaluatorRecipe, EvaluatorSpec]:
+        """The evaluator, whatever it scores."""
+        spec = self.wanted.metrics[0].evaluator
+        assert spec is not None
+        return self.recipe, spec
+
+    def check(self) -> None:
+        """The evaluator can be read here, and is the same."""
+        from strop.measure.evaluator import check_evaluator
+
+        check_evaluator(*self.needs)
+
+    def load(self, device: str) -> Evaluator:
+        """The evaluator, on a device."""
+        from strop.measure.evaluator import load_evaluator
+
+        how = self.recipe
+        return load_evaluator(how.name, revision=how.revision, device=device, dtype=how.dtype)
+
+    def open(self, loaded: Evaluator) -> ScoreWorker:
+        """With the evaluator."""
+        return self.wanted.by(loaded)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The metric of every cell, and what it needs besides the evaluator."""
+
+    metrics: tuple[MetricSpec, ...]
+    """Of one evaluator."""
+    prompts: tuple[KeptPrompts | None, ...]
+    lengths: tuple[int, ...]
+
+    def by(self, evaluator: Evaluator) -> ScoreWorker:
+        """Measured by an evaluator, which may load when it is first asked."""
+
+        def measure(number: int, some: Outputs) -> dict[str, NDArray]:
+            passages = list(_passages(some, self.prompts[number]))
+            return perplexity_columns(
+                evaluator, self.metrics[number], passages, self.lengths[number]
+            )
+
+        return ScoreWorker(measure)
+
+
+def score_perplexity(
+    cells: Cell | Sequence[Cell],
+    evaluator: Evaluator,
+    span: SpanPolicy,
+    *,
+    retokenise: bool = True,
+    clean_up: bool | None = None,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+    engine: Engine = LOCAL,
+) -> MetricSpec:
+    """Score cells on disk; what is there already is not scored again. Returns the metric.
+
+    All cells answer prompts, or none does.
+    """
+    cells = [cells] if isinstance(cells, Cell) else cells
+    prompts = tuple(cell.prompts() for cell in cells)
+    if any(one is not None for one in prompts):
+        check_policy(span)
+    settings = {"retokenise": retokenise, "clean_up": clean_up}
+    metrics = tuple(
+        perplexity_metric(evaluator, span, prompted=one is not None, **settings) for one in prompts
+    )
+    lengths = tuple(cell.spec.generator.length for cell in cells)
+    wanted = _Wanted(metrics, prompts, lengths)
+    score_all(
+        [
+            Scoring(cell, metric, batch_size or max(1, OUTPUT_TOKENS // length))
+            for cell, metric, length in zip(cells, metrics, lengths, strict=True)
+        ],
+        lambda: wanted.by(evaluator),
+        lambda: PerplexityJob(evaluator.recipe, wanted),
+        progress=progress,
+        what=f"{evaluator.spec.name} {span}",
+        engine=engine,
+    )
+    return metrics[0]

@@ -1,0 +1,274 @@
+"""Which tokens of an output count: three policies by name.
+
+An output's text is documents with `<|endoftext|>` between them. A policy turns it into readings:
+token sequences that the evaluator reads with nothing before them, and marks what is scored.
+
+The rule they share: the first token of a reading has no context and is never scored, unless the
+evaluator's own tokenizer puts something before every text (Llama's `<s>`; GPT-2: nothing). Bytes
+are UTF-8 bytes of text, without boundaries and without the text of an unscored first token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError, unknown_name
+from strop.spec import SpanPolicy
+
+if TYPE_CHECKING:
+    from strop.measure.causal import Evaluator
+
+END_OF_TEXT = "<|endoftext|>"
+"""How the end of a document reads in the text of an output."""
+
+PUBLIC_CHUNK, LLAMA2_CHUNK = 1024, 4096
+"""What the public code reads at once, whatever the evaluator could."""
+
+CLEANED = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)
+"""What transformers 4 did to decoded text by default, in this order."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a policy promises, for people."""
+
+    summary: str
+    first_token: str
+    end_of_text: str
+    bytes: str
+    long: str
+    """What happens to a reading that is longer than the evaluator's context."""
+
+
+POLICIES: dict[SpanPolicy, Policy] = {
+    "first-document": Policy(
+        summary="everything after the first end-of-text that is not at the very start is left out",
+        first_token="scored if an end-of-text stands before it, which is then its context",
+        end_of_text="the one that closes the document is scored; a leading one is context",
+        bytes="the first document's",
+        long="sliding",
+    ),
+    "full-stream": Policy(
+        summary="split at every end-of-text, each document read by itself, tokens pooled",
+        first_token="of a document, not scored",
+        end_of_text="not scored",
+        bytes="all documents', each without its first token's",
+        long="sliding",
+    ),
+    "public-code": Policy(
+        summary="as the public code does: the whole text, cut to the generator's length",
+        first_token="not scored",
+        end_of_text="the first one of a chunk is scored and no other; the text after it is scored. "
+        "An output without any that is shorter than the pool's longest is scored on one more, the "
+        "public code's first filler",
+        bytes="the whole text's, as far as it is read",
+        long="split",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a text: given by a prompt, or of the response."""
+
+    text: str
+    ids: NDArray[np.int64]
+    scored: bool
+
+
+@dataclass(frozen=True)
+class Passage:
+    """An output to be scored."""
+
+    text: str
+    ids: NDArray[np.int64]
+    """The generator's, for entropy and where nothing is retokenised."""
+    parts: tuple[Part, ...] = ()
+    """What it answers and the response itself, from left to right; none without a prompt."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the evaluator reads in one go."""
+
+    ids: NDArray[np.int64]
+    scored: NDArray[np.bool_]
+    filler: bool = False
+    """Whether the last id is the public code's first filler, which counts only in some pools."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What of one output is read, and how much of it."""
+
+    readings: list[Reading]
+    bytes: int
+    """Of the scored text: the denominator of bits per byte."""
+    kept_bytes: int
+    """Of the text that is read."""
+    source_bytes: int
+    """Of the whole output, boundaries left out."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """What stands between end markers."""
+
+    text: str
+    ids: list[int]
+
+
+def spans(
+    outputs: Sequence[Passage],
+    policy: SpanPolicy,
+    evaluator: Evaluator,
+    *,
+    length: int,
+    retokenise: bool = True,
+    clean: bool = False,
+) -> list[Span]:
+    """The spans of outputs of a generator of the given length under a policy."""
+    if policy not in POLICIES:
+        raise unknown_name("span policy", policy, POLICIES, where="`span`")
+    if not retokenise:
+        if clean:
+            raise UserError(
+                "Text cannot be cleaned up where the generator's own ids are scored.",
+                where="`clean_up`",
+                fix="leave out `clean_up`, or leave out `own_ids`",
+            )
+        check_same_tokens(outputs, evaluator)
+    texts = [clean_up(one.text) if clean else one.text for one in outputs]
+    if policy == "public-code":
+        ids = evaluator.encode_as_called(texts) if retokenise else [o.ids for o in outputs]
+        return [
+            _public(text, list(one), evaluator, length)
+            for text, one in zip(texts, ids, strict=True)
+        ]
+    rule: Callable[[list[Document], Evaluator], Span]
+    rule = _first_document if policy == "first-document" else _full_stream
+    if retokenise:
+        split = [text.split(END_OF_TEXT) for text in texts]
+        flat = iter(evaluator.encode([piece for pieces in split for piece in pieces]))
+        return [rule([Document(p, next(flat)) for p in pieces], evaluator) for pieces in split]
+    return [rule(split_ids(one.ids, evaluator), evaluator) for one in outputs]
+
+
+def clean_up(text: str) -> str:
+    """Remove the spaces that transformers 4 removed from decoded text."""
+    for old, new in CLEANED:
+        text = text.replace(old, new)
+    return text
+
+
+def _first_document(documents: list[Document], evaluator: Evaluator) -> Span:
+    end = [] if evaluator.end_of_text is None else [evaluator.end_of_text]
+    leading = len(documents) > 1 and not documents[0].ids
+    document = documents[1] if leading else documents[0]
+    closed = len(documents) > (2 if leading else 1)
+    ids = (end if leading else []) + document.ids + (end if closed else [])
+    reading = _reading(ids, evaluator)
+    headless = bool(document.ids) and not evaluator.spec.prefix and not (leading and end)
+    kept = size(document.text)
+    lost = first_piece(document, evaluator) if headless else 0
+    return Span([reading], kept - lost, kept, sum(size(d.text) for d in documents))
+
+
+def _full_stream(documents: list[Document], evaluator: Evaluator) -> Span:
+    filled = [d for d in documents if d.ids]
+    kept = sum(size(d.text) for d in filled)
+    headless = not evaluator.spec.prefix
+    lost = sum(first_piece(d, evaluator) for d in filled) if headless else 0
+    return Span([_reading(d.ids, evaluator) for d in filled], kept - lost, kept, kept)
+
+
+def _reading(ids: list[int], evaluator: Evaluator) -> Reading:
+    """Everything is scored but what the tokenizer put before it, or else the first token."""
+    prefix = list(evaluator.spec.prefix)
+    scored = np.ones(len(prefix) + len(ids), bool)
+    scored[: max(len(prefix), 1)] = False
+    return Reading(np.array(prefix + ids, np.int64), scored)
+
+
+def _public(text: str, ids: list[int], evaluator: Evaluator, length: int) -> Span:
+    whole = "".join(text.split(END_OF_TEXT))
+    end = evaluator.tokenizer.eos_token_id
+    cut = ids[:length]
+    read = whole if len(cut) == len(ids) else evaluator.decode(cut).replace(END_OF_TEXT, "")
+    widest = LLAMA2_CHUNK if "llama2" in evaluator.spec.name else PUBLIC_CHUNK
+    chunk = min(widest, evaluator.context)
+    readings = [_public_chunk(cut[i : i + chunk], chunk, end) for i in range(0, len(cut), chunk)]
+    heads = [cut[i] for i in range(0, len(cut), chunk)]
+    lost = sum(_piece_size(one, evaluator) for one in heads if one != end)
+    kept = size(read)
+    return Span(readings, max(kept - lost, 0), kept, size(whole))
+
+
+def _public_chunk(ids: list[int], chunk: int, end: int | None) -> Reading:
+    array = np.array(ids, np.int64)
+    ends = array == (-1 if end is None else end)
+    scored = ~ends | (ends & (np.cumsum(ends) == 1))
+    scored[0] = False
+    if ends.any() or len(ids) == chunk or end is None:
+        return Reading(array, scored)
+    return Reading(np.append(array, end), np.append(scored, True), filler=True)
+
+
+def split_ids(ids: NDArray[np.int64], evaluator: Evaluator) -> list[Document]:
+    """Ids cut at end markers."""
+    documents: list[list[int]] = [[]]
+    for token in ids.tolist():
+        if token == evaluator.end_of_text:
+            documents.append([])
+        else:
+            documents[-1].append(token)
+    return [Document(evaluator.decode(one), one) for one in documents]
+
+
+def check_same_tokens(outputs: Sequence[Passage], evaluator: Evaluator) -> None:
+    """The generator's ids mean something to the evaluator only if they spell the same text."""
+    for one in outputs:
+        known = len(one.ids) == 0 or int(one.ids.max()) < len(evaluator.tokenizer)
+        if not known or evaluator.decode(one.ids.tolist()) != one.text:
+            raise UserError(
+                "The generator's ids are not the evaluator's: they spell another text.",
+                where="`own_ids`",
+                got=f"an output that reads {one.text[:40]!r}",
+                expected="a generator and an evaluator with one tokenizer, and no leftover masks",
+                fix="leave out `own_ids`: the text is then tokenised for the evaluator",
+            )
+
+
+def first_piece(document: Document, evaluator: Evaluator) -> int:
+    """Bytes of the text that a document's first token stands for.
+
+    A character whose bytes are spread over several tokens belongs to its last one: no bytes here.
+    """
+    piece = evaluator.decode(document.ids[:1])
+    return size(piece) if document.text.startswith(piece) else 0
+
+
+def _piece_size(token: int, evaluator: Evaluator) -> int:
+    piece = evaluator.decode([token])
+    return 0 if "\N{REPLACEMENT CHARACTER}" in piece else size(piece)
+
+
+def size(text: str) -> int:
+    """In UTF-8 bytes."""
+    return len(text.encode("utf-8", errors="surrogatepass"))

@@ -1,0 +1,321 @@
+"""From what a user names on the command line to a report.
+
+A directory whose mark says what it is (`strop.store.folder`), or a file of judgments (`.jsonl`).
+What lies one level inside a run, a study or a task run belongs to it and is found by itself.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from strop.errors import UserError
+from strop.measure.frame import Measured, read_run
+from strop.page.data import Audit, Group, Provenance, Report, Shown, StudyPart
+from strop.page.judged import judged_series
+from strop.page.tasks import exam_part
+from strop.page.text import listed, place
+from strop.spec import MetricSpec
+from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
+from strop.store.documents import damaged
+from strop.store.layout import RESULT
+from strop.store.tables import CHANGED, token_ids
+from strop.verbs.study import STUDIES, Result
+
+SAMPLER = "sampler-"
+"""How the audit's files of chosen samplers begin; the rule's name follows."""
+TIMES = ("started", "ended", "when")
+MOST_OUTPUTS = 1024
+"""Of each cell, whose texts a page may hold unless it is told otherwise."""
+COUNTS = ("session", "seconds", "outputs", "first", "last", "indices")
+"""Of a session's facts, those that are told as one span of time, and those that are left out."""
+
+
+@dataclass
+class _Found:
+    """The user's paths by kind."""
+
+    runs: list[Run] = field(default_factory=list)
+    studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
+    exams: list[Path] = field(default_factory=list)
+    judged: list[str] = field(default_factory=list)
+
+
+def gather(
+    sources: Sequence[str | Path], *, title: str | None = None, outputs: int | None = None
+) -> Report:
+    """Read everything that the sources hold, and the texts of the first outputs of every cell."""
+    found = _sort(sources)
+    groups = _groups(found.runs, MOST_OUTPUTS if outputs is None else outputs)
+    cells = [(cell, run) for group, run in groups for cell in group.cells]
+    parts = tuple(_study(path, document) for path, document in found.studies)
+    parts += tuple(filter(None, map(_search, found.runs)))
+    parts += tuple(exam_part(path) for path in found.exams)
+    names = list(dict.fromkeys(group.name for group, _ in groups))
+    names += [] if names else [part.name for part in parts]
+    metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
+    told = [one for one in metrics if one.evaluator is not None or one.settings]
+    asked = [run.asked for run in found.runs] + [dict(part.result.asked) for part in parts]
+    return Report(
+        title=title or " and ".join(names[:3]) or "GroupEval",
+        groups=tuple(group for group, _ in groups),
+        audits=tuple(filter(None, map(_audit, found.runs))),
+        studies=parts,
+        series=tuple(judged_series(found.judged, [cell for cell, _ in cells])),
+        provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
+        commands=_commands(found.runs),
+        private=_private([*asked, [run.path for run in found.runs], found.judged]),
+    )
+
+
+def _sort(sources: Sequence[str | Path]) -> _Found:
+    found, seen = _Found(), set[Path]()
+    for path in map(Path, sources):
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        mark = read_mark(path)
+        taken = [_take(path, mark, found)]
+        if mark is not None and mark.kind not in ("groupeval", "training"):
+            for inner in (one for one in _inside(path, mark) if one.resolve() not in seen):
+                seen.add(inner.resolve())
+                taken.append(_take(inner, read_mark(inner), found))
+        if not any(taken):
+            raise _nothing(path, mark)
+    return found
+
+
+def _inside(path: Path, mark: Mark) -> list[Path]:
+    """What belongs to a run or a study; a run within a run is somebody else's."""
+    inner = sorted(one for one in path.iterdir() if one.is_dir())
+    return [one for one in inner if not (mark.holds_cells and Run(one).mark is not None)]
+
+
+def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
+    if mark is None and path.is_file() and path.suffix == ".jsonl":
+        found.judged.append(str(path))
+    elif mark is None or mark.kind == "training":
+        return False
+    elif mark.holds_cells:
+        found.runs.append(Run.open(path))
+    elif mark.kind == "task":
+        found.exams.append(path)
+    elif mark.kind == "groupeval":
+        found.judged.append(str(path))
+    elif (document := study_result(path)) is not None:
+        found.studies.append((path, document))
+    else:
+        return False
+    return True
+
+
+def _nothing(path: Path, mark: Mark | None) -> UserError:
+    """Why nothing can be shown of a path."""
+    if mark is not None and mark.kind != "training":
+        return UserError(
+            f"The {KINDS[mark.kind].words} has not come to a result yet.",
+            where=path,
+            fix="run the command that made it again; it continues",
+        )
+    if mark is not None:
+        return UserError(
+            "This is a training run: it holds no outputs.",
+            where=path,
+            fix=f"strop sample {shlex.quote(str(path))} -o runs/first",
+        )
+    if path.is_file():
+        return UserError(
+            "This is a file; a report reads run directories.",
+            where=path,
+            expected="a directory made by `strop sample`, or a .jsonl of judgments",
+            fix="strop ls",
+        )
+    Run.open(path)  # says whether it is missing or no run
+    return UserError("There is nothing to show.", where=path)
+
+
+# ---------------------------------------------------------------------------- cells
+
+
+def _groups(runs: Sequence[Run], outputs: int) -> list[tuple[Group, Run]]:
+    """Every cell that holds outputs, by checkpoint, length and seed; with the first run of each."""
+    members: dict[tuple[str, int, int], dict[str, tuple[Measured, Cell, Run]]] = {}
+    for run in runs:
+        for measured, cell in zip(read_run(run), run.cells(), strict=True):
+            generator = measured.spec.generator
+            key = (generator.checkpoint.sha256, generator.length, measured.spec.seed)
+            mine = members.setdefault(key, {})
+            known = mine.get(measured.id)
+            # A cell that two runs hold is one cell: the longer one.
+            if measured.outputs and (known is None or known[0].outputs < measured.outputs):
+                mine[measured.id] = (measured, cell, run)
+    found = {key: list(mine.values()) for key, mine in members.items() if mine}
+    if runs and not found:
+        raise UserError(
+            "The run holds no outputs yet.",
+            where=", ".join(str(run.path) for run in runs),
+            fix="run the command that made it again; it draws what is missing",
+        )
+    return [_group(key, mine, outputs) for key, mine in found.items()]
+
+
+def _group(
+    key: tuple[str, int, int], members: Sequence[tuple[Measured, Cell, Run]], outputs: int
+) -> tuple[Group, Run]:
+    _, length, seed = key
+    run, generator = members[0][2], members[0][0].spec.generator
+    name = place(str(run.asked.get("checkpoint") or generator.checkpoint.family))
+    seen: Counter[tuple[int, str]] = Counter()
+    shown = []
+    for measured, cell, _ in members:
+        label = str(measured.point)
+        seen[measured.steps, label] += 1
+        number = seen[measured.steps, label]
+        told = label if number == 1 else f"{label} #{number}"
+        shown.append(_shown(measured, cell, told, outputs))
+    return Group(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
+
+
+def _shown(measured: Measured, cell: Cell, label: str, outputs: int) -> Shown:
+    columns = [name for name in cell.columns() if name != CHANGED]
+    table = next(cell.rows(columns, rows=max(1, outputs))).slice(0, outputs)
+    index, texts = table["index"].to_pylist(), table["text"].to_pylist()
+    as_ids = None in texts
+    if as_ids:
+        rows = token_ids(table, cell.spec).tolist()
+        texts = [" ".join(str(token) for token in row if token >= 0) for row in rows]
+    calls = dict(zip(index, table["nfe"].to_pylist(), strict=True))
+    return Shown(measured, label, dict(zip(index, texts, strict=True)), calls, as_ids)
+
+
+def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterable[str]:
+    short = [
+        f"{cell.plain_name}: {len(score.index)} of {cell.measured.outputs}"
+        for cell in cells
+        for score in cell.measured.perplexities
+        if len(score.index) < cell.measured.outputs
+    ]
+    if short:
+        told = f"Some outputs have no perplexity yet ({listed(short)})"
+        yield f"{told}: strop score {shlex.quote(str(run.path))} continues."
+    if any(number > 1 for number in seen.values()):
+        yield (
+            "Cells with a number (#2) have the same sampler and differ otherwise: in reveal grid, "
+            "a batch, the network's precision. Their ids are under Provenance."
+        )
+
+
+# ---------------------------------------------------------------------------- studies, audits
+
+
+def _study(path: Path, document: dict[str, Any]) -> StudyPart:
+    name = str(document["study"])
+    return StudyPart(name, path, _result(path, document), STUDIES.get(name))
+
+
+def _search(run: Run) -> StudyPart | None:
+    """What `strop tune` found on a run."""
+    document = _document(run, "search")
+    return None if document is None else _study(run.path, document)
+
+
+def _audit(run: Run) -> Audit | None:
+    document = _document(run, "audit")
+    if document is None:
+        return None
+    result = _result(run.path, document)
+    rules = result.facts.get("selections", {})
+    files = {p.stem.removeprefix(SAMPLER): p for p in sorted(run.path.glob(f"{SAMPLER}*.yaml"))}
+    return Audit(result, {rule: files[rule].read_text("utf-8") for rule in rules if rule in files})
+
+
+def _document(run: Run, kind: str) -> dict[str, Any] | None:
+    """The result of a run of a kind, if it has come to one."""
+    mark = run.mark
+    return study_result(run.path) if mark is not None and mark.kind == kind else None
+
+
+def _result(path: Path, document: dict[str, Any]) -> Result:
+    try:
+        return Result.read(document)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(path / RESULT, repr(error)) from None
+
+
+# ---------------------------------------------------------------------------- provenance
+
+
+def _origin_of_run(run: Run) -> Provenance:
+    """What was asked, which weights answered, and the machines and packages they ran on."""
+    facts = [(key, _words(value)) for key, value in run.asked.items() if key != "samplers"]
+    cells = run.cells()
+    for checkpoint in dict.fromkeys(cell.spec.generator.checkpoint for cell in cells):
+        facts.append(("weights sha256", checkpoint.sha256))
+        facts.append(("network", f"{checkpoint.family}, {checkpoint.network_dtype}"))
+    facts.append(("cells", ", ".join(cell.id for cell in cells)))
+    facts += _sessions(session for cell in cells for session in cell.sessions())
+    return Provenance(place(str(run.path)), tuple(facts))
+
+
+def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Each fact once with all its values: sessions mostly differ in their times only."""
+    values: dict[str, dict[str, None]] = {}
+    times: list[str] = []
+    for session in sessions:
+        for key, value in session.items():
+            if key in TIMES:
+                times.append(str(value))
+            elif key not in COUNTS:
+                values.setdefault(key.replace("_", " "), {})[_words(value)] = None
+    facts = [(key, "; ".join(told)) for key, told in values.items()]
+    return facts + ([("drawn", f"{min(times)} to {max(times)}")] if times else [])
+
+
+def _origin_of_metric(metric: MetricSpec) -> Provenance:
+    """Who measured, with which weights and settings."""
+    said = dict(metric.evaluator or ()) | {"span policy": metric.span} | metric.settings
+    said |= {"version of the metric": metric.version}
+    facts = [(k.replace("_", " "), _words(v)) for k, v in said.items() if v not in (None, ())]
+    who = metric.evaluator.name if metric.evaluator is not None else "no network"
+    return Provenance(f"{metric.name}, {who}", (("metric id", metric.id), *facts))
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_words, value))
+    return place(str(value))
+
+
+# ---------------------------------------------------------------------------- around them
+
+
+def _commands(runs: Sequence[Run]) -> dict[str, str]:
+    run = shlex.quote(str(runs[0].path)) if runs else "RUN"
+    asked = str(runs[0].asked.get("checkpoint") or "") if runs else ""
+    checkpoint = shlex.quote(asked) if asked else "CHECKPOINT"
+    return {
+        "audit": f"strop audit {checkpoint} -o {run}-audit",
+        "score": f"strop score {run}",
+        "study": f"strop study cost {checkpoint} -o {run}/cost",
+        "groupeval": f"strop groupeval plan {run} -o {run}/groupeval",
+    }
+
+
+def _private(values: Iterable[Any]) -> dict[str, str]:
+    """Every absolute path among some values, however deep, and its public name."""
+    found: dict[str, str] = {}
+    for value in values:
+        if isinstance(value, Mapping):
+            found |= _private(value.values())
+        elif isinstance(value, (list, tuple)):
+            found |= _private(value)
+        # The root and one name say nothing of a machine.
+        elif isinstance(value, (str, PurePath)) and len(PurePath(value).parts) > 2:
+            found[str(value)] = place(str(value))
+    return {path: name for path, name in found.items() if path != name}

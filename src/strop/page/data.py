@@ -1,0 +1,169 @@
+"""What a page shows: measured cells with their texts, results of studies, an audit, judgments.
+
+Nothing here computes. `collect.py` fills these from directories; tables, figures and the page only
+read them. Every part may be empty, and the page then says which command adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from strop.measure.frame import Measured
+from strop.measure.guard import Guard
+from strop.measure.metric import PERPLEXITY
+from strop.records import default_sampler
+from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
+from strop.table import Table
+from strop.verbs.study import Result, Study
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A measured cell with the texts of its outputs: nothing about those is trusted."""
+
+    measured: Measured
+    label: str
+    """Its operating point; no two cells of one budget in one group have the same."""
+    texts: Mapping[int, str]
+    """By the output's number."""
+    calls: Mapping[int, int] = field(default_factory=dict)
+    """Network calls, likewise."""
+    as_ids: bool = False
+    """No tokenizer was known: the texts are token ids."""
+
+    @property
+    def plain_name(self) -> str:
+        """The generator in a few words."""
+        return f"M {self.measured.steps:,} · {self.label}"
+
+    @property
+    def name(self) -> str:
+        """The same with its mark."""
+        return f"{self.plain_name} {self.measured.mark}".rstrip()
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """One checkpoint at one length under one seed: the cells that may share a table."""
+
+    name: str
+    length: int
+    seed: int
+    cells: tuple[Shown, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader must know before comparing."""
+
+    @property
+    def title(self) -> str:
+        """What tells it from other groups."""
+        return f"{self.name}, length {self.length:,}, seed {self.seed}"
+
+    @cached_property
+    def standard(self) -> OperatingPoint:
+        """What the public code of the family does: the baseline of every ratio."""
+        family = self.cells[0].measured.spec.generator.checkpoint.family
+        return OperatingPoint.of(SamplerSpec(name=default_sampler(family)))
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The columns of its table, in their order."""
+        found = sorted(self.cells, key=lambda one: (one.measured.point.order, one.label))
+        return list(dict.fromkeys(one.label for one in found))
+
+    @cached_property
+    def steps(self) -> list[int]:
+        """The budgets, ascending."""
+        return sorted({one.measured.steps for one in self.cells})
+
+    @cached_property
+    def ordered(self) -> list[Shown]:
+        """By budget, then in the order of the columns."""
+        rank = {label: i for i, label in enumerate(self.labels)}
+        return sorted(self.cells, key=lambda one: (one.measured.steps, rank[one.label]))
+
+    @property
+    def guards(self) -> list[Guard]:
+        """Mostly one; runs that were audited with other held-out texts have others."""
+        return list(dict.fromkeys(one.measured.guard for one in self.cells))
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPart:
+    """What a study found."""
+
+    name: str
+    path: Path
+    result: Result
+    record: Study | None
+    """None for a study that is not installed here: its tables stand alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What an audit found, and the samplers that it wrote, by rule."""
+
+    result: Result
+    yaml: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """All that one judge said. Judges differ, so no table holds two of them."""
+
+    name: str
+    offline: bool
+    table: Table
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where some of the numbers come from: a heading and named facts."""
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All that the page shows."""
+
+    title: str
+    groups: tuple[Group, ...] = ()
+    audits: tuple[Audit, ...] = ()
+    studies: tuple[StudyPart, ...] = ()
+    series: tuple[Series, ...] = ()
+    provenance: tuple[Provenance, ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """Part -> the command that adds it: `score`, `audit`, `study`, `groupeval`."""
+    private: Mapping[str, str] = field(default_factory=dict)
+    """Absolute paths and what the page says in their place."""
+
+    @cached_property
+    def cells(self) -> list[Shown]:
+        """Of all groups."""
+        return [cell for group in self.groups for cell in group.cells]
+
+    @cached_property
+    def metrics(self) -> dict[MetricSpec, str]:
+        """Every metric that a cell was measured by, with what tells it from its like.
+
+        Perplexities go by evaluator and span, and by the beginning of their id where even those
+        are the same; a metric without a network needs no name.
+        """
+        found = {score.metric: "" for cell in self.cells for score in cell.measured.scores}
+        for one in found:
+            if one.evaluator is not None:
+                found[one] = ", ".join(filter(None, [one.evaluator.name, one.span]))
+        told = list(found.values())
+        return {
+            one: f"{name}, {one.id[:6]}" if name and told.count(name) > 1 else name
+            for one, name in found.items()
+        }
+
+    @cached_property
+    def perplexities(self) -> dict[MetricSpec, str]:
+        """Those of `metrics` that the table of corners shows; figures show the first."""
+        return {one: name for one, name in self.metrics.items() if one.name == PERPLEXITY.name}

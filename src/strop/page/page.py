@@ -1,0 +1,282 @@
+"""A report as one HTML file that opens from disk and asks the network for nothing.
+
+Outputs are held as JSON, deflated, as base64, one block per generator: base64 has no character that
+HTML reads, so nothing an output holds can end its block.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from strop.measure.guard import MARKS
+from strop.page.data import Audit, Report, Shown
+from strop.page.figures import drawings, study_drawings
+from strop.page.svg import Drawing, as_file, inline, mended
+from strop.page.tables import (
+    OutputColumn,
+    corner_tables,
+    facts,
+    gains_table,
+    output_columns,
+    pool_table,
+)
+from strop.page.text import count, encodable, replaced, visible
+from strop.stats.interval import value_of
+from strop.table import Table
+from strop.version import __version__
+
+MOST_BYTES = 8_000_000
+"""What a page may weigh; beyond it, it holds fewer outputs and says so."""
+SOME = 16
+"""Outputs of each generator that tell how much room outputs take."""
+FIGURES = 5
+"""Significant digits of the numbers of an output: more than the page shows."""
+LONG = 40
+"""Lines of a study's table from which on it is folded."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page and the figures that go beside it."""
+
+    html: str
+    drawings: list[Drawing]
+    outputs: int
+    """Outputs of each generator that the page holds, at most."""
+
+
+def render(report: Report, outputs: int | None = None, most_bytes: int = MOST_BYTES) -> Page:
+    """The page of a report, with the first `outputs` of each generator (None: all that fit)."""
+
+    def told(text: str) -> str:
+        return visible(replaced(text, report.private))
+
+    drawn = drawings(report)
+    studies = [study_drawings(i, part, report) for i, part in enumerate(report.studies, 1)]
+    drawn += [drawing for found, _ in studies for drawing in found]
+    for drawing in drawn:
+        mended(drawing.figure, told)
+    words = _words(report, drawn, [beside for _, beside in studies], told)
+    have = max((len(cell.texts) for cell in report.cells), default=0)
+    keep = min(have, _fitting(report, most_bytes)) if outputs is None else min(outputs, have)
+    while True:
+        html = _html(report, words, keep, told)
+        size = len(html.encode())
+        if outputs is not None or keep == 0 or size <= most_bytes:
+            return Page(html, drawn, keep)
+        keep = min(keep - 1, int(keep * most_bytes / size))
+
+
+def _fitting(report: Report, most_bytes: int) -> int:
+    """How many outputs of each generator may fit: by the first few of them, and rather more."""
+    columns = output_columns(report)
+    some = [(len(pack(cell, columns, SOME)), min(SOME, len(cell.texts))) for cell in report.cells]
+    each = sum(size / max(1, number) for size, number in some)
+    return int(1.25 * most_bytes / max(1.0, each))
+
+
+def write(page: Page, path: Path) -> list[Path]:
+    """Write the page, and its figures as SVG and PNG into `figures/<name of the page>/` beside it.
+
+    Figures first: a page that is there has its figures.
+    """
+    from strop import disk
+
+    folder = path.parent / "figures" / path.stem
+    with disk.disk(folder):
+        (folder if page.drawings else path.parent).mkdir(parents=True, exist_ok=True)
+    files = []
+    for drawing in page.drawings:
+        for kind in ("svg", "png"):
+            file = folder / f"{drawing.name}.{kind}"
+            disk.write(file, as_file(drawing.figure, kind))
+            files.append(file)
+    disk.write(path, page.html.encode())
+    return [path, *files]
+
+
+# ---------------------------------------------------------------------------- what is filled in
+
+
+def _words(
+    report: Report,
+    drawn: Sequence[Drawing],
+    beside: Sequence[Table | None],
+    told: Callable[[str], str],
+) -> dict[str, Any]:
+    """Everything but the outputs, the style and the script."""
+    # Markup: the SVG was escaped when it was drawn.
+    svg = {d.name: Markup(inline(d.figure, d.name, told(d.title))) for d in drawn}
+    return {
+        "report": report,
+        "version": __version__,
+        "marks": MARKS,
+        "svg": svg,
+        "drawn": lambda part: [drawing for drawing in drawn if drawing.part == part],
+        "summary": _summary(report),
+        "sections": _sections(report),
+        "answers": [_answer(audit) for audit in report.audits],
+        "corners": [corner_tables(report, group) for group in report.groups],
+        "facts": [" ".join(facts(group)) for group in report.groups],
+        "pools": [pool_table(report, group) for group in report.groups],
+        "beside": beside,
+        "left_of": _left,
+        "long": LONG,
+        "browser_index": _every(told, _browser(report)),
+    }
+
+
+def _summary(report: Report) -> str:
+    cells = [cell.measured for cell in report.cells]
+    names = {group.name for group in report.groups}
+    words = (
+        f"{count(len(cells), 'generator')} of {count(len(names), 'checkpoint')}, "
+        f"{count(sum(cell.outputs for cell in cells), 'output')}"
+    )
+    if report.perplexities:
+        words += f"; perplexity under {' and '.join(report.perplexities.values())}"
+    words += "."
+    for verdict, said in (("below", "below the entropy guard"), ("undecided", "undecided")):
+        found = sum(cell.verdict == verdict for cell in cells)
+        words += f" {count(found, 'generator')} {said} ({MARKS[verdict]})." if found else ""
+    return words
+
+
+def _sections(report: Report) -> list[tuple[str, str]]:
+    """The page's parts after the answer: anchors and headings."""
+    parts = [(f"study-{i}", part.name) for i, part in enumerate(report.studies, 1)]
+    parts = parts or [("studies", "studies")]
+    named = [(anchor, name.replace("-", " ").capitalize()) for anchor, name in parts]
+    why = [("why", "Why")] if report.groups else []
+    last = [("groupeval", "GroupEval"), ("outputs", "Outputs"), *why, ("provenance", "Provenance")]
+    return [("corners", "Corners"), *named, *last]
+
+
+def _answer(audit: Audit) -> dict[str, Any]:
+    said = audit.result.facts
+    return {
+        "sentences": list(said.get("answer", ())) or ["The audit chose nothing."],
+        "refusals": dict(said.get("refusals", {})),
+        "gains": gains_table(audit) if said.get("gains") else None,
+        "more": [table for name, table in audit.result.more.items() if name != "gains"],
+        "notes": audit.result.notes,
+        "yaml": audit.yaml,
+    }
+
+
+def _left(table: Table) -> list[bool]:
+    """Which of a table's printed columns hold words, and stand at the left."""
+    if table.pivot is not None:
+        return [i < len(table.pivot.down) for i in range(len(table.header()))]
+    return [
+        not any(isinstance(value_of(row.get(column.name)), (int, float)) for row in table.rows)
+        for column in table.columns
+    ]
+
+
+def _every(told: Callable[[str], str], value: Any) -> Any:
+    """All texts of a document as `told` says them."""
+    if isinstance(value, str):
+        return told(value)
+    if isinstance(value, dict):
+        return {key: _every(told, one) for key, one in value.items()}
+    return [_every(told, one) for one in value] if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------------------- the browser
+
+
+def _browser(report: Report) -> dict[str, Any]:
+    """What `page.js` knows before it unpacks anything."""
+    everywhere = [(group, cell) for group in report.groups for cell in group.cells]
+    standard = [i for i, (g, c) in enumerate(everywhere) if c.measured.point == g.standard]
+    left = right = standard[0] if standard else 0
+    if everywhere:
+        # Beside it the best of its line, or what was measured last.
+        group, first = everywhere[left]
+        rows = [row for table in corner_tables(report, group) for row in table.rows]
+        best = {row["cell"] for row in rows if row.get("best")}
+        same = [
+            i
+            for i, (g, c) in enumerate(everywhere)
+            if g is group and c.measured.steps == first.measured.steps and i != left
+        ]
+        liked = [i for i in same if everywhere[i][1].measured.id in best]
+        right = [len(everywhere) - 1, *same, *liked][-1]
+    return {
+        "columns": [_column(one) for one in output_columns(report)],
+        "cells": [
+            {
+                "id": cell.measured.id,
+                "label": cell.name + (" · token ids" if cell.as_ids else ""),
+                "model": group.title,
+                "n": cell.measured.outputs,
+            }
+            for group, cell in everywhere
+        ],
+        "left": left,
+        "right": right,
+    }
+
+
+def _column(one: OutputColumn) -> dict[str, Any]:
+    column = one.column
+    return {"label": column.heading, "help": column.help, "digits": column.digits}
+
+
+def pack(cell: Shown, columns: Sequence[OutputColumn], keep: int) -> str:
+    """What `page.js` unpacks: [[index, text, [values]], ...]."""
+    values = [column.values(cell) for column in columns]
+    rows = [
+        [index, encodable(text), [_shortened(one.get(index)) for one in values]]
+        for index, text in list(cell.texts.items())[:keep]
+    ]
+    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _shortened(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{FIGURES}g}")
+
+
+# ---------------------------------------------------------------------------- templates
+
+
+def _html(report: Report, words: dict[str, Any], keep: int, told: Callable[[str], str]) -> str:
+    script = _source("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    columns = output_columns(report)
+
+    def printed(value: Any) -> Any:
+        """Applied to all that the templates print, before it is escaped."""
+        return told(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=PackageLoader("strop.report"),
+        autoescape=True,
+        finalize=printed,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html").render(
+        **words,
+        packs=[Markup(pack(cell, columns, keep)) for cell in report.cells],
+        script=Markup(script),
+        script_hash=f"sha256-{digest}",
+        style=Markup(_source("page.css")),
+    )
+
+
+def _source(name: str) -> str:
+    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")

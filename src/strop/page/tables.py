@@ -1,0 +1,233 @@
+"""The report's own tables, for the terminal and for the page, and what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from strop.measure.frame import SMALL, Measured
+from strop.measure.guard import MARKS
+from strop.measure.metric import metrics
+from strop.page.data import Audit, Group, Report, Shown
+from strop.page.text import listed
+from strop.spec import MetricSpec
+from strop.stats.interval import Interval
+from strop.table import Column, Pivot, Table
+
+BEST = "*"
+"""What marks in the terminal what is bold on the page."""
+STEPS = Column("steps", "M", help="Configured updates.")
+POINT = Column("point", "sampler", help="Temperature, precision of the draw, what else differs.")
+
+
+# ---------------------------------------------------------------------------- corners
+
+
+def corner_tables(report: Report, group: Group) -> list[Table]:
+    """One per perplexity that some cell of the group has; without any, one of entropies."""
+    have = [score.metric for cell in group.cells for score in cell.measured.perplexities]
+    mine = {spec: name for spec, name in report.perplexities.items() if spec in have}
+    if not mine:
+        return [corner_table(group, None, "Entropy in nats")]
+    return [corner_table(group, one, f"Perplexity under {name}") for one, name in mine.items()]
+
+
+def corner_table(group: Group, wanted: MetricSpec | None, title: str) -> Table:
+    """Budgets by operating points: a perplexity (None: the entropy) of every cell."""
+    rows = []
+    for steps in group.steps:
+        line = {c.label: c for c in group.cells if c.measured.steps == steps}
+        lowest = _lowest([one.measured for one in line.values()], wanted)
+        # Every column in every line: a table's columns come in the order of its rows.
+        rows += [
+            _corner(group, steps, label, line.get(label), wanted, lowest) for label in group.labels
+        ]
+    value = Column("value", "perplexity" if wanted else "entropy", mark="sign")
+    beside = ("entropy",) if wanted else ()
+    columns = (STEPS, POINT, value, Column("entropy", digits=3))
+    return Table(title, columns, rows, Pivot(("steps",), ("point",), "value", beside))
+
+
+def _corner(
+    group: Group,
+    steps: int,
+    label: str,
+    cell: Shown | None,
+    wanted: MetricSpec | None,
+    lowest: Measured | None,
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"steps": steps, "point": label, "value": None, "cell": None}
+    if cell is None:
+        return row
+    one = cell.measured
+    level, entropy = value_of(one, wanted), one.entropy
+    best = one is lowest
+    return row | {
+        "value": level,
+        **({} if entropy is None else {"entropy": entropy.value}),
+        "mark": one.mark,
+        "best": best,
+        "sign": one.mark + (BEST if best else ""),
+        "standard": one.point == group.standard,
+        "few": one.outputs if one.outputs < SMALL else None,
+        "cell": one.id,
+    }
+
+
+def value_of(cell: Measured, wanted: MetricSpec | None) -> Interval | None:
+    """A cell's perplexity under one metric, or with None its entropy; None where it has none."""
+    if wanted is None:
+        return cell.entropy
+    found = next((score for score in cell.perplexities if score.metric == wanted), None)
+    return None if found is None else found.interval("pooled")
+
+
+def _lowest(cells: Iterable[Measured], wanted: MetricSpec | None) -> Measured | None:
+    """Lowest perplexity among those not below or near the guard; one alone is no winner."""
+    passing = [
+        (found.value, i, cell)
+        for i, cell in enumerate(cells)
+        if wanted is not None and not cell.mark and (found := value_of(cell, wanted)) is not None
+    ]
+    return min(passing)[2] if len(passing) > 1 else None
+
+
+def facts(group: Group) -> list[str]:
+    """What holds for all of a group's numbers, in sentences."""
+    counts = sorted({cell.measured.outputs for cell in group.cells})
+    outputs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    told = [f"Length {group.length:,}, seed {group.seed}, {outputs} outputs per cell."]
+    few = [cell.plain_name for cell in group.cells if cell.measured.outputs < SMALL]
+    if few:
+        who = "All pools have" if len(few) == len(group.cells) else f"Pools ({listed(few)}) have"
+        told.append(
+            f"{who} fewer than {SMALL} outputs: intervals by resampling are too short there, at 8 "
+            "outputs about 91% instead of 95%."
+        )
+    for guard in group.guards:
+        if guard.threshold is None:
+            told.append(f"No entropy guard: {guard.source}.")
+        else:
+            told.append(f"Guard: entropy of at least {guard.threshold:.2f} ({guard.source}).")
+    return [*told, *group.notes]
+
+
+# ---------------------------------------------------------------------------- every metric
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """What is told of a single output, and the metric that says it; None for network calls."""
+
+    column: Column
+    metric: MetricSpec | None
+
+    def values(self, cell: Shown) -> Mapping[int, float]:
+        """By the output's number; what is no number is left out."""
+        if self.metric is None:
+            return cell.calls
+        found = next((s for s in cell.measured.scores if s.metric == self.metric), None)
+        if found is None:
+            return {}
+        told = zip(found.index.tolist(), found.record.values(found.columns).tolist(), strict=True)
+        return {index: value for index, value in told if np.isfinite(value)}
+
+
+def output_columns(report: Report) -> list[OutputColumn]:
+    """Of every metric that says something of single outputs."""
+    found = [
+        OutputColumn(_named(record.output, name), spec)
+        for record in metrics()
+        if record.output is not None
+        for spec, name in _of(report, record.name).items()
+    ]
+    calls = Column("calls", digits=4, help="Network calls that the output took part in.")
+    return [*found, *([OutputColumn(calls, None)] if report.cells else [])]
+
+
+def pool_table(report: Report, group: Group) -> Table:
+    """Every number of every pool, as the records of the metrics have them."""
+    columns, rows = [STEPS, POINT, Column("outputs")], [_pool_row(one) for one in group.ordered]
+    for record in metrics():
+        for spec, name in _of(report, record.name).items():
+            for one in (one for one in record.aggregates if one.shown):
+                key = f"{spec.id} {one.column.name}"
+                for cell, row in zip(group.ordered, rows, strict=True):
+                    mine = next((s for s in cell.measured.scores if s.metric == spec), None)
+                    found = None if mine is None else mine.values[one.column.name]
+                    if found is not None:
+                        row[key] = found
+                if any(key in row for row in rows):
+                    columns.append(_named(one.column, name, key))
+    columns.append(Column("calls", "network calls", digits=4, help="Per output."))
+    seconds = "Per output, as the run's machine and batches had it."
+    columns.append(Column("seconds", digits=3, help=seconds))
+    return Table("Every number of the pools; intervals are 95%", tuple(columns), rows)
+
+
+def _pool_row(cell: Shown) -> dict[str, Any]:
+    one = cell.measured
+    return {
+        "steps": one.steps,
+        "point": f"{cell.label} {one.mark}".rstrip(),
+        "outputs": one.outputs,
+        "calls": one.calls,
+        "seconds": one.seconds,
+    }
+
+
+def _of(report: Report, record: str) -> dict[MetricSpec, str]:
+    """The metrics of one record; named where there are several."""
+    mine = {spec: name for spec, name in report.metrics.items() if spec.name == record}
+    return mine if len(mine) > 1 else dict.fromkeys(mine, "")
+
+
+def _named(column: Column, name: str, key: str | None = None) -> Column:
+    label = column.label or column.name.replace("_", " ")
+    label = f"{label} ({name})" if name else label
+    return replace(column, name=key or column.name, label=label)
+
+
+# ---------------------------------------------------------------------------- audit
+
+
+def gains_table(audit: Audit) -> Table:
+    """What every rule's choices are worth on fresh outputs; marked where those fail the guard."""
+    rows = [_gain(one) for one in audit.result.facts.get("gains", ())]
+    entropy = Column("entropy", digits=3, help=ENTROPY_HELP)
+    columns = (
+        Column("rule", help="How the sampler was chosen."),
+        STEPS,
+        POINT,
+        Column("gain", "gain", digits=3, mark="mark", help=GAIN_HELP),
+        Column("evaluator", help="The language model that read the fresh outputs."),
+        entropy,
+        Column("said", "what it is", help="A gain is a recommendation only above the guard."),
+    )
+    return Table("Gain of every rule's choice on fresh outputs", columns, rows)
+
+
+GAIN_HELP = "Perplexity of the standard sampler over that of the choice; 95% interval."
+ENTROPY_HELP = "Mean entropy of the fresh outputs; 95% interval."
+
+
+def _gain(one: Mapping[str, Any]) -> dict[str, Any]:
+    verdict = (one.get("guard") or {}).get("verdict")
+    if one.get("gain") is None:
+        said = "the standard sampler itself"
+    elif verdict in MARKS:
+        words = {"below": "below the guard", "undecided": "too near the guard to tell"}
+        said = f"no recommendation: {words[verdict]}"
+    elif one.get("recommended"):
+        # Where there was no guard, nothing kept the choice from being the sharpest on offer.
+        said = "recommended" if verdict is not None else "chosen without a guard"
+    else:
+        said = "not recommended" if one.get("shown") else "no gain shown"
+    return {
+        **{key: one.get(key) for key in ("rule", "steps", "point", "evaluator", "gain", "entropy")},
+        "mark": MARKS.get(verdict or "", ""),
+        "said": said,
+    }

@@ -1,0 +1,233 @@
+"""Drawing the responses of checkpoints to a task's problems, and grading them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from strop.bounds import MOST_LENGTH, bounded_outputs
+from strop.checkpoints.checkpoint import locate
+from strop.denoisers import Model, load_model
+from strop.draw import sample_cells
+from strop.draw.batch_size import BatchSize
+from strop.engine import LOCAL, Engine
+from strop.engine.plan import Elsewhere
+from strop.errors import UserError, unknown_name, whole_number
+from strop.progress import Progress
+from strop.prompts import Canvases
+from strop.records import SAMPLERS, Precision
+from strop.samplers import check_model
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec.value import MOST_STEPS
+from strop.store import Cell, Folder, Run
+from strop.tasks import TASKS, Task, ready
+from strop.tasks.asking import Sampling, candidate_of, canvases_of_task, decided
+from strop.tasks.cell_grades import grade_cell
+from strop.tasks.outcome import Results, ungraded
+from strop.tasks.run_folder import OWNER, Exam
+
+TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""The paper's."""
+SEEDS = 3
+
+Source = Model | str | os.PathLike[str]
+
+
+def run_task(
+    task: str | Task,
+    checkpoints: Source | Sequence[Source],
+    out: str | os.PathLike[str],
+    *,
+    temperatures: Sequence[float] = TEMPERATURES,
+    seeds: int = SEEDS,
+    limit: int | None = None,
+    length: int | None = None,
+    sampler: str | None = None,
+    steps: Sequence[int] | None = None,
+    precision: Precision | None = None,
+    settings: Mapping[str, Any] | None = None,
+    implementation: Literal["fast", "dense"] = "fast",
+    chat: bool | None = None,
+    bos: Literal["tokenizer", "always", "never"] | None = None,
+    batch_size: BatchSize | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    revision: str | None = None,
+    load: Mapping[str, Any] | None = None,
+    unsafe_run: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    engine: Engine | str = LOCAL,
+) -> Results:
+    """Let checkpoints answer a task, grade the responses, and return what came out.
+
+    Every checkpoint answers the first `limit` problems at every temperature under the seeds 0, 1,
+    ..., at temperature 0 under seed 0 only. The same call continues what was interrupted; a larger
+    limit and other temperatures, seeds, samplers or checkpoints add to what is there.
+
+    `sampler`, `steps` and `settings` are for diffusion models: by default the family's own sampler
+    with one token per call. `chat` puts problems into the tokenizer's chat template; left out, it
+    does where there is one and the name does not say that the model is a base model. `engine` says
+    where responses are drawn (`strop.engine`).
+    """
+    engine = Engine.of(engine)
+    engine.refuse_force(force)
+    record = TASKS.find(task, where="`task`") if isinstance(task, str) else task
+    sources = _several(checkpoints)
+    asked = _Asked(
+        Sampling(
+            _temperatures(temperatures), sampler, steps, precision, settings or {}, implementation
+        ),
+        whole_number("seeds", seeds, 1, SEED_LIMIT),
+        _limited(record, limit),
+        batch_size,
+        progress,
+        engine,
+    )
+    _check_sampling(asked.sampling)
+    bounded_outputs([asked.seeds * asked.limit * len(asked.sampling.temperatures)])
+    if bos not in (None, "tokenizer", "always", "never"):
+        raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
+    box = ready(record, unsafe_run=unsafe_run)
+    _check_sources(sources, revision)
+    length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
+    exam = Exam.make(out, record, length, force=force)
+    for source in sources:
+        model = source
+        if not isinstance(model, Model):
+            model = load_model(
+                model,
+                revision=revision,
+                device=engine.at_home(device),
+                dtype=dtype,
+                load=load or {},
+            )
+        named = model.source if isinstance(source, Model) else os.fspath(source)
+        candidate = candidate_of(model, named, chat, bos)
+        canvases = canvases_of_task(model, candidate, record, length)
+        specs = asked.sampling.of(model, length)
+        for spec in specs:
+            check_model(model, spec)
+        # Only now: what cannot be asked must not stand in the run.
+        exam, candidate = exam.enter(candidate)
+        note(decided(candidate))
+        place = Folder(exam.path / candidate.label, "run", OWNER)
+        for cells in _drawn(model, canvases, specs, place, asked):
+            for cell in cells:
+                grade_cell(cell, record, candidate, box, progress, note)
+        del model  # before the next one is loaded
+    return Results.of(exam)
+
+
+def score_task(
+    run: str | os.PathLike[str],
+    *,
+    unsafe_run: bool = False,
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Results:
+    """Grade what has no verdict yet; needs no model, and no sandbox if there is nothing to do."""
+    exam = Exam.open(run)
+    waiting = [
+        (candidate, cell)
+        for candidate in exam.candidates
+        for cell in exam.cells(candidate.label)
+        if ungraded(exam, candidate, cell)
+    ]
+    if waiting:
+        box = ready(exam.task, unsafe_run=unsafe_run)
+        for candidate, cell in waiting:
+            grade_cell(cell, exam.task, candidate, box, progress, note)
+    return Results.of(exam)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What every checkpoint is asked for."""
+
+    sampling: Sampling
+    seeds: int
+    limit: int
+    batch_size: BatchSize | None
+    progress: Progress | None
+    engine: Engine
+
+
+def _drawn(
+    model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Folder, asked: _Asked
+) -> Iterable[list[Cell]]:
+    """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
+
+    A shard draws its part of all seeds before it says what others have not drawn.
+    """
+    rest: Elsewhere | None = None
+    for seed in range(asked.seeds):
+        mine = [spec for spec in specs if seed == 0 or spec.temperature > 0]
+        if not mine:
+            break
+        try:
+            pools = sample_cells(
+                model,
+                mine,
+                n=asked.limit,
+                seed=seed,
+                batch_size=asked.batch_size,
+                canvases=canvases,
+                out=out,
+                grow=True,
+                progress=asked.progress,
+                engine=asked.engine,
+            )
+        except Elsewhere as error:
+            rest = error
+            continue
+        run = Run.open(out)
+        yield [run.cell(pool.spec.id) for pool in pools]
+    if rest is not None:
+        raise rest
+
+
+def _several(checkpoints: Source | Sequence[Source]) -> list[Source]:
+    alone = isinstance(checkpoints, (str, os.PathLike, Model))
+    found = [checkpoints] if alone else list(checkpoints)  # pyright: ignore[reportArgumentType]
+    if not found:
+        raise UserError("There is no checkpoint to ask.", where="`checkpoints`")
+    return found  # pyright: ignore[reportReturnType]
+
+
+def _check_sources(sources: Sequence[Source], revision: str | None) -> None:
+    """Find every checkpoint before the first one is asked: that may take hours."""
+    named = [one for one in sources if not isinstance(one, Model)]
+    if revision is not None and len(named) > 1:
+        raise UserError(
+            "A revision belongs to one checkpoint, and there are several.",
+            where="`revision`",
+            got=revision,
+            fix="write it behind the name: owner/name@revision",
+        )
+    for one in named:
+        locate(one, revision)
+
+
+def _temperatures(given: Sequence[float]) -> tuple[float, ...]:
+    if not given:
+        raise UserError("There is no temperature.", where="`temperatures`", expected="at least one")
+    return tuple(dict.fromkeys(float(one) for one in given))
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    """What is no sampler or no number of steps, also where only causal models are asked."""
+    if sampling.sampler is not None:
+        SAMPLERS.find(sampling.sampler, "`sampler`")
+    for steps in sampling.steps or ():
+        whole_number("steps", steps, 1, MOST_STEPS + 1)
+
+
+def _limited(task: Task, limit: int | None) -> int:
+    count = len(task.all_items())
+    if limit is None:
+        return count
+    return min(whole_number("limit", limit, 1, OUTPUT_LIMIT), count)

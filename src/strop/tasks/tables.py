@@ -1,0 +1,239 @@
+"""A task run in tables and one figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from strop.spec import OperatingPoint
+from strop.stats.interval import plain
+from strop.table import Column, Table
+from strop.tasks.outcome import Results, Setting, paired
+from strop.tasks.run_folder import FIGURE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+ANSWERED = ("passed", "wrong")
+NOT_RUN = ("empty", "invalid")
+"""Outcomes with a column of their own; what is left is a program that failed."""
+
+
+def setting_table(found: Results, against: int | None = None) -> Table:
+    """A row per checkpoint and setting; `against` is the number of the row to compare with.
+
+    Without it every row is compared with the same checkpoint and sampler at its lowest
+    temperature.
+    """
+    kinds = {one.label: set() for one in found.settings}
+    rows = []
+    for number, one in enumerate(found.settings, 1):
+        kinds[one.label].add(_sampler(one))
+        other = found.settings[against - 1] if against else _coldest(found, one)
+        rows.append({"number": number, **_row(found, one), **_against(found, one, other)})
+    several = any(len(names) > 1 for names in kinds.values())
+    title = f"{found.task.name}: {_problems(rows)}, response of {found.exam.length} tokens"
+    return Table(title, tuple(_columns(found, rows, several=several)), rows)
+
+
+def checkpoint_table(found: Results) -> Table | None:
+    """Every other checkpoint minus the first one, at the same temperature over the same problems.
+
+    None where there is nothing to compare.
+    """
+    name, rows = found.filters[0], []
+    first = [one for one in found.settings if one.label == found.settings[0].label]
+    for one in found.settings:
+        other = next((f for f in first if f.temperature == one.temperature), None)
+        if other is None or one.label == other.label:
+            continue
+        difference = paired(one, other, name)
+        if difference is not None:
+            named = {"checkpoint": one.label, "sampler": _sampler(one)}
+            named |= {"minus": other.label, "temperature": one.temperature}
+            rows.append({**named, "difference": difference})
+    columns = (
+        Column("checkpoint"),
+        Column("minus"),
+        TEMPERATURE,
+        _share("difference", f"difference in accuracy ({name})", signed=True),
+    )
+    return Table("Between checkpoints", columns, rows) if rows else None
+
+
+TEMPERATURE = Column("temperature", digits=None)
+
+
+def _columns(found: Results, rows: list[dict[str, Any]], *, several: bool) -> list[Column]:
+    first, *others = found.filters
+    columns = [Column("number", "#"), Column("checkpoint")]
+    columns += [Column("sampler")] if several else []
+    columns += [TEMPERATURE]
+    columns += [Column("problems")] if len({row["problems"] for row in rows}) > 1 else []
+    columns += [Column("seeds")]
+    label = f"accuracy, {first}" if others else "accuracy"
+    columns.append(_share(f"accuracy_{first}", label, help="Mean over seeds and problems."))
+    columns.append(
+        Column(
+            f"standard_error_{first}",
+            "SE over seeds",
+            help="Of the mean over seeds, the problems held fixed.",
+            digits=3,
+            percent=True,
+        )
+    )
+    columns += [_share(f"accuracy_{name}", f"accuracy, {name}") for name in others]
+    if any(row["against"] is not None for row in rows):
+        columns.append(_share("difference", "difference", signed=True))
+        columns.append(Column("against", "against #"))
+    counted = {"empty": "empty", "invalid": "no answer", "failed": "program failed"}
+    columns += [Column(k, v) for k, v in counted.items() if k != "failed" or found.task.sandboxed]
+    columns += [Column("ungraded")] if any(row["ungraded"] for row in rows) else []
+    columns += [
+        Column("tokens_per_call", digits=3, help="Up to the end of a response."),
+        Column("calls", digits=4, help="Network calls per response."),
+        Column("seconds", digits=2, help="Per response."),
+        Column("truncated", "never ends", digits=3, percent=True),
+    ]
+    return columns
+
+
+def _share(name: str, label: str, *, help: str = "", signed: bool = False) -> Column:
+    return Column(name, label, digits=3, percent=True, help=help, signed=signed)
+
+
+def _row(found: Results, one: Setting) -> dict[str, Any]:
+    first = found.filters[0]
+    row: dict[str, Any] = {
+        "checkpoint": one.label,
+        "source": one.candidate.source,
+        "sampler": _sampler(one),
+        "steps": one.sampler.steps,
+        "temperature": one.temperature,
+        "problems": len(one.index),
+        "seeds": len(one.seeds),
+    }
+    for name in found.filters:
+        row[f"accuracy_{name}"] = one.accuracy(name)
+        row[f"standard_error_{name}"] = one.standard_error(name)
+        row[f"by_seed_{name}"] = one.by_seed(name).tolist()
+        row[f"outcomes_{name}"] = dict(one.counts(name))
+    counts = one.counts(first)
+    row |= {name: counts[name] for name in NOT_RUN}
+    row["failed"] = sum(n for k, n in counts.items() if k not in (*ANSWERED, *NOT_RUN))
+    row["ungraded"] = one.ungraded
+    row |= {"tokens_per_call": one.tokens_per_call, "tokens": one.tokens, "calls": one.calls}
+    return row | {"seconds": one.seconds, "truncated": one.truncated}
+
+
+def _against(found: Results, one: Setting, other: Setting | None) -> dict[str, Any]:
+    difference = None
+    if other is not None and other is not one:
+        difference = paired(one, other, found.filters[0])
+    if difference is None or other is None:
+        return {"difference": None, "against": None}
+    return {"difference": difference, "against": found.settings.index(other) + 1}
+
+
+def _coldest(found: Results, one: Setting) -> Setting:
+    """The same checkpoint and sampler at the lowest temperature."""
+    mine = [s for s in found.settings if (s.label, _sampler(s)) == (one.label, _sampler(one))]
+    return min(mine, key=lambda setting: setting.temperature)
+
+
+def _sampler(one: Setting) -> str:
+    """A setting without its temperature, in words."""
+    point = OperatingPoint.of(one.sampler.model_copy(update={"temperature": 1.0}))
+    inner = str(point).replace("(1, ", "(", 1)
+    return f"{one.sampler.name} {inner[inner.index('(') :]}, {one.sampler.steps} steps"
+
+
+def _problems(rows: list[dict[str, Any]]) -> str:
+    counts = sorted({row["problems"] for row in rows})
+    told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{told} problems"
+
+
+def notes(found: Results) -> list[str]:
+    """What a reader of the tables must know."""
+    told = [
+        "accuracy: mean over seeds and problems; [..]: 95% bootstrap over problems, the seeds of a "
+        "problem together (10,000 replicates); differences over the same problems, likewise",
+        "tokens per call: up to the end token, over the network calls of the whole response",
+    ]
+    if found.task.sandboxed and any(
+        one.metric.settings.get("sandbox") == "none"
+        for setting in found.settings
+        for sitting in setting.sittings
+        for one in sitting.cell.scores().values()
+    ):
+        told.append("some programs ran without a sandbox")
+    if any(len(s.index) > len(one.index) for one in found.settings for s in one.sittings):
+        told.append("some seeds have answered more problems: only those of all seeds count")
+    lost = sum(one.ungraded for one in found.settings)
+    if lost:
+        told.append(f"{lost} responses have no verdict: `strop task score` tries again")
+    return told
+
+
+def document(found: Results, against: int | None = None) -> dict[str, Any]:
+    """For JSON: every number of the tables, and more."""
+    between = checkpoint_table(found) if found.settings else None
+    return {
+        "run": str(found.exam.path),
+        "task": found.task.name,
+        "fingerprint": found.task.fingerprint,
+        "length": found.exam.length,
+        "filters": list(found.filters),
+        "checkpoints": [one.document() for one in found.exam.candidates],
+        "settings": plain(setting_table(found, against).rows),
+        "differences": [] if between is None else plain(between.rows),
+    }
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def write_picture(found: Results) -> list[Path]:
+    """Draw accuracy against temperature into the run, as PNG and SVG."""
+    from strop.figures import write_figure
+
+    files = [found.exam.path / f"{FIGURE}.{kind}" for kind in ("png", "svg")]
+    write_figure(lambda: draw(setting_table(found)), files)
+    return files
+
+
+def draw(table: Table) -> Figure:
+    """A panel per filter, a line per checkpoint and sampler; bars are the intervals."""
+    from strop.figures import PALETTE, errors, panels, tidy
+
+    names = [c.name for c in table.columns if c.name.startswith("accuracy_")]
+    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in table.rows:
+        lines.setdefault((row["checkpoint"], row["sampler"]), []).append(row)
+    labels = [label for label, _ in lines]
+    figure, axes = panels(len(names), 2.1 * len(names) + 0.5)
+    for one, name in zip(axes, names, strict=True):
+        for place, ((label, sampler), rows) in enumerate(lines.items()):
+            points = [r[name].mapped(lambda share: 100 * share) for r in rows]
+            words = f"{label}, {sampler}" if labels.count(label) > 1 else label
+            one.errorbar(
+                [r["temperature"] for r in rows],
+                [point.value for point in points],
+                yerr=errors(points),
+                color=PALETTE[place % len(PALETTE)],
+                marker="osD^v"[place % 5],
+                ms=3.5,
+                capsize=2,
+                elinewidth=0.8,
+                label=words,
+            )
+        which = f" ({name.removeprefix('accuracy_')})" if len(names) > 1 else ""
+        one.set(ylabel=f"accuracy{which}, %", ylim=(-3, 103))
+        tidy(one)
+    axes[-1].set(xlabel="temperature")
+    columns = 1 if len(set(labels)) < len(labels) else 2
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=columns)
+    return figure

@@ -1,0 +1,57 @@
+"""Studies: what is measured on which cells, one file each; the paper's tables are among them.
+
+The names load on first use: importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strop.lazy import loader
+
+if TYPE_CHECKING:
+    from strop.table import Column, Table
+    from strop.verbs.paper import reproduce
+    from strop.verbs.points import cell_table, guard_notes, judge_texts, measure_cells, texts_of
+    from strop.verbs.study import Ask, Parameter, Result, Sources, Study, find, run, studies
+
+__all__ = [
+    "Ask",
+    "Column",
+    "Parameter",
+    "Result",
+    "Sources",
+    "Study",
+    "Table",
+    "cell_table",
+    "find",
+    "guard_notes",
+    "judge_texts",
+    "measure_cells",
+    "reproduce",
+    "run",
+    "studies",
+    "texts_of",
+]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "Ask": "strop.verbs.study",
+        "Column": "strop.table",
+        "Parameter": "strop.verbs.study",
+        "Result": "strop.verbs.study",
+        "Sources": "strop.verbs.study",
+        "Study": "strop.verbs.study",
+        "Table": "strop.table",
+        "cell_table": "strop.verbs.points",
+        "find": "strop.verbs.study",
+        "guard_notes": "strop.verbs.points",
+        "judge_texts": "strop.verbs.points",
+        "measure_cells": "strop.verbs.points",
+        "reproduce": "strop.verbs.paper",
+        "run": "strop.verbs.study",
+        "studies": "strop.verbs.study",
+        "texts_of": "strop.verbs.points",
+    },
+)

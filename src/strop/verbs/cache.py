@@ -1,0 +1,490 @@
+"""A cache is an approximation with a name: how far it is from no cache, and what it saves.
+
+A network that looks both ways has no past that stays as it was: the keys and values of every token
+depend on all others, so those that a cache keeps are stale as soon as one changes. The same decoder
+runs without a cache and through each, with the same random numbers, and the laws are compared call
+by call along the uncached outputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer
+
+from strop.errors import UserError, unknown_name
+from strop.records import SAMPLERS
+from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
+from strop.spec.value import left_out
+from strop.table import Column, Table
+from strop.verbs import parameters
+from strop.verbs.graded import (
+    GRADED,
+    RIGHT,
+    RIGHT_BY_SEED,
+    TASK_NOTE,
+    accuracies,
+    grader_of,
+    right_answers,
+)
+from strop.verbs.points import load, points
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from strop.denoisers.base import Denoiser
+    from strop.instruments.cache_cells import Compared
+    from strop.tasks.cell_grades import Grader
+
+CACHES = ("prefix", "dual")
+NONE, SEED = "none", "none, another seed"
+DECODERS = {"llada": "fast-dllm", "dream": "fast-dllm-dream"}
+"""The families' own decoders with caches; `blockwise` does for all."""
+LAYERS, WIDTH, ROOM = 4, 64, 512
+PROMPT = 16
+"""Given tokens of the random model's prompts."""
+RANDOM = "a random LLaDA"
+RANDOM_NOTE = (
+    f"Nobody trained this model ({RANDOM} of {LAYERS} layers): its laws are broad, and no answer "
+    "is right or wrong. It shows that the measurement works and how many positions a cache saves, "
+    "not how far off it is on a model that is of use."
+)
+LAW_NOTE = (
+    "KL(uncached || cached) of the network's untempered law per open position, in nats, on the "
+    "uncached canvas: tokens that a cache changed earlier do not enter. They do enter the changed "
+    "tokens, which grow with every change; two seeds differ in the share of the last line."
+)
+COST_NOTE = (
+    "Positions are rows of the network, the head not counted. The ratio of seconds is this "
+    "machine's, and small networks on a CPU save less than their positions."
+)
+
+
+class CacheCell(Spec):
+    """What one comparison depends on, the machine aside."""
+
+    checkpoint: CheckpointSpec
+    sampler: SamplerSpec
+    """With its cache; `none` has the cached decoder without one."""
+    prompts: str
+    """Hash of the given tokens."""
+    length: int
+    outputs: int
+    seed: int
+    task: str | None = None
+    """Fingerprint of the task that outputs are graded by, where they are."""
+
+    @model_serializer(mode="wrap")
+    def _without_no_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return left_out(dump(self), "task")  # ids are older than this field
+
+
+def random_llada(directory: Path, *, seed: int = 0) -> Path:
+    """Write a LLaDA of four layers that nobody trained, with the embedded model's tokenizer."""
+    from strop.checkpoints.config import SHAPES
+    from strop.checkpoints.layout import write_random
+    from strop.records import FAMILIES
+    from strop.registry import resolve
+
+    layout = FAMILIES["llada"].layout
+    assert layout is not None
+    size = {"hidden_dim": WIDTH, "n_blocks": LAYERS, "n_heads": 4, "length": ROOM}
+    vocabulary = {"vocab_size": 4110, "mask_id": 4109}  # the tokenizer's, with special tokens
+    write_random(directory, resolve(layout)(replace(SHAPES["tiny"], **size, **vocabulary)), seed)
+    return directory
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+def _model(ask: Ask, folder: str) -> Denoiser:
+    """The checkpoint; or the random one, written into a folder where workers find it, too."""
+    from strop.denoisers.cache import CachingDenoiser
+
+    if not ask.sources:
+        return load(ask, str(random_llada(Path(folder) / "llada")))  # type: ignore[return-value]
+    model = load(ask, ask.sources[0])
+    if not isinstance(model, CachingDenoiser):
+        raise UserError(
+            "This model cannot read through a cache.",
+            where=ask.sources[0],
+            got=f"a checkpoint of the family {model.spec.family!r}",
+            expected="one of LLaDA or Dream",
+        )
+    return model
+
+
+def _check(ask: Ask) -> None:
+    from strop.tasks import TASKS
+
+    if ask["task"] is None:
+        return
+    TASKS.find(ask["task"], where="`task`")
+    if ask["prompts"] is not None or not ask.sources:
+        raise UserError(
+            "A task brings its own problems, and a model that may know the answers.",
+            where="`task`",
+            got="`prompts`" if ask.sources else "no checkpoint",
+            fix="leave `prompts` out" if ask.sources else "name a checkpoint",
+        )
+
+
+def _prompts(
+    ask: Ask, model: Denoiser, length: int, grader: Grader | None
+) -> tuple[tuple[int, ...], ...]:
+    """Token ids: of the task or the file, of held-out text for the random model, else none."""
+    if grader is not None:
+        from strop.tasks.asking import canvases_of_task
+
+        problems = canvases_of_task(model, grader.candidate, grader.task, length).prompts
+        return tuple(tuple(t for t in one.given if t is not None) for one in problems)
+    from strop.assets import HELD_OUT
+    from strop.prompts import PromptReader, PromptSet, resolve
+
+    if ask["prompts"] is not None:
+        found = PromptSet.read(ask["prompts"])
+    elif not ask.sources:
+        rows = [json.loads(line)["ids"] for line in HELD_OUT.read_text().splitlines()]
+        found = PromptSet.of([{"ids": row[:PROMPT]} for row in rows[: ask["n"]]])
+    else:
+        return ((),)
+    codec: Any = model.codec
+    reader = PromptReader(model.vocab_size, model.mask_id, model.length, codec)
+    canvases = resolve(found, reader, length=length).prompts
+    return tuple(tuple(t for t in one.given if t is not None) for one in canvases)
+
+
+def _points(ask: Ask, family: str) -> Sequence[OperatingPoint]:
+    """Every combination of the axes; the cache is what the study varies."""
+    name = ask["sampler"] or DECODERS.get(family, "blockwise")
+    having = [one for one, facts in SAMPLERS.items() if "cache" in facts.settings]
+    axes = dict(ask["axis"] or {})
+    for one in axes.get("name", [name]):
+        if one not in having:
+            raise unknown_name("sampler with caches", str(one), having, where="`sampler`")
+    if "cache" in axes:
+        raise UserError(
+            "The cache is what this study varies.", where="`axis`", got="cache", fix="leave it out"
+        )
+    axes.setdefault("precision", ("float64",))
+    return points(family, name, axes, {"temperature": ask["temperature"]}).points
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def _run(ask: Ask) -> Result:
+    with TemporaryDirectory() as folder:
+        return _found(ask, _model(ask, folder))
+
+
+def _found(ask: Ask, model: Denoiser) -> Result:
+    from strop.denoisers.base import usable_length
+
+    grader = grader_of(ask, model)
+    usual = None if grader is None else grader.task.length
+    room = usable_length(model, ask["length"] or usual)
+    prompts = _prompts(ask, model, room, grader)
+    rows, steps = [], []
+    wanted = [(m, p) for p in _points(ask, model.spec.family) for m in ask["steps"] or (room,)]
+    tables = _measured(ask, model, [p.at(m) for m, p in wanted], prompts, room, grader)
+    for (m, point), found in zip(wanted, tables, strict=True):
+        label = {"steps": m, **point.fields()}
+        rows += [{**label, **row} for row in _summaries(found)]
+        steps += [{**label, **row} for row in _by_call(found)]
+    title = f"{ask.sources[0] if ask.sources else RANDOM}: {ask['n']} outputs of {room} tokens"
+    table = Table(title, _columns(rows), rows)
+    more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
+    notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
+    notes += () if grader is None else (TASK_NOTE,)
+    facts = {"checkpoint": model.spec.model_dump(mode="json"), "prompts": len(prompts)}
+    return Result(ask.said(length=room), table, more, facts, notes)
+
+
+def _measured(
+    ask: Ask,
+    model: Denoiser,
+    specs: Sequence[SamplerSpec],
+    prompts: tuple[tuple[int, ...], ...],
+    length: int,
+    grader: Grader | None,
+) -> list[dict[str, pa.Table]]:
+    """For every decoder one table per cache, a line per output; from disk where all are there."""
+    from strop.draw.worker import what_to_load
+    from strop.engine.blocks import Blocks, measure_blocks
+    from strop.instruments.cache_cells import CacheJob, CacheWorker, Decoding
+
+    assert ask.folder is not None
+    folder = ask.folder
+    content = hashlib.sha256(json.dumps(prompts).encode()).hexdigest()
+    asked, blocks, cells = [], [], []
+    for spec in specs:
+        mine = {
+            cache: CacheCell(
+                checkpoint=model.spec,
+                sampler=spec.model_copy(update={"cache": cache}),
+                prompts=content,
+                length=length,
+                outputs=ask["n"],
+                seed=ask["seed"],
+                task=None if grader is None else grader.task.fingerprint,
+            )
+            for cache in (NONE, *CACHES)
+        }
+        through = mine[CACHES[0]].sampler
+        one = Decoding(through, length, ask["n"], ask["seed"], prompts, ask["batch_size"])
+        batches = one.blocks(model)
+        tables = {cache: mine[cache] for cache in (*CACHES, NONE)}
+        join = partial(_joined, tables, model, grader)
+        words = f"{OperatingPoint.of(spec)}, {spec.steps} steps: {ask['n']} outputs"
+        asked.append(one)
+        blocks.append(Blocks([cell.id for cell in tables.values()], words, batches, join))
+        cells.append(mine)
+    measure_blocks(
+        folder,
+        blocks,
+        lambda: CacheWorker(model, asked, CACHES),
+        lambda: CacheJob(*what_to_load(model), tuple(asked), CACHES),
+        ask.engine,
+        ask.note,
+        "outputs",
+    )
+    return [
+        {
+            cache: table
+            for cache, cell in mine.items()
+            if (table := folder.cell(cell.id)) is not None
+        }
+        for mine in cells
+    ]
+
+
+def _joined(
+    cells: Mapping[str, CacheCell],
+    model: Denoiser,
+    grader: Grader | None,
+    parts: list[pa.Table],
+) -> list[pa.Table]:
+    """The tables of a decoder, graded, from all its batches."""
+    from strop.instruments.cache_cells import Compared
+
+    found = _graded(Compared.read(parts, CACHES), model, grader)
+    return [
+        found[cache].replace_schema_metadata({"strop.cell": cell.canonical()})
+        for cache, cell in cells.items()
+    ]
+
+
+def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str, pa.Table]:
+    from strop.instruments.cache_cells import OTHER
+
+    plain, other = found.outputs[NONE], found.outputs[OTHER]
+    by_seed = None if grader is None else right_answers(grader, model, other.ids)
+
+    def table(cache: str) -> pa.Table:
+        outputs = found.outputs[cache]
+        made = _table(outputs, plain.ids, other.ids, found.laws.get(cache))
+        if grader is None:
+            return made
+        right = right_answers(grader, model, outputs.ids)
+        return made.append_column(RIGHT, [right]).append_column(RIGHT_BY_SEED, [by_seed])
+
+    return {cache: table(cache) for cache in (NONE, *CACHES)}
+
+
+def _table(outputs: Any, plain: NDArray, other: NDArray, laws: Any) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    from strop.measure.entropy import entropy
+
+    n = len(outputs.ids)
+    shown = {
+        "changed": (outputs.ids != plain).mean(1),
+        "changed_by_seed": (other != plain).mean(1),
+        "entropy": entropy(outputs.ids),
+        "calls": outputs.calls,
+        "positions": outputs.positions,
+        "seconds": np.full(n, outputs.seconds / n),
+    }
+    tables = {name: np.zeros((n, 1)) for name in ("kl", "moved", "open")}
+    if laws is not None:
+        used = int(laws.open.any(0).nonzero()[0].max()) + 1
+        tables = {name: table[:, :used] for name, table in vars(laws).items()}
+    return pa.table({**shown, **{name: list(table) for name, table in tables.items()}})
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """A row per cache, and one for the same without a cache under another seed."""
+    from strop.stats.resample import intervals, mean
+
+    plain = _arrays(found[NONE])
+    rows = []
+    for cache, table in found.items():
+        mine = _arrays(table)
+        known = intervals({"changed": mean(mine["changed"])} | _law_means(mine))
+        row: dict[str, Any] = {"cache": cache}
+        for name in ("kl", "moved", "changed"):
+            row[name] = known.get(name) or 0.0
+        row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
+        row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
+        row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
+        if RIGHT in mine:
+            row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
+        rows.append(row)
+    other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
+    last = {"cache": SEED, "changed": other}
+    if RIGHT in plain:
+        last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
+    return [*rows, last]
+
+
+def _arrays(table: pa.Table) -> dict[str, NDArray[np.float64]]:
+    import numpy as np
+
+    return {name: np.array(table[name].to_pylist(), float) for name in table.column_names}
+
+
+def _law_means(mine: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """Per open position, over all calls: ratios of sums over outputs."""
+    import numpy as np
+
+    from strop.stats.resample import Statistic
+
+    if not mine["open"].any():
+        return {}
+    total = mine["open"].sum(1)
+    return {
+        name: Statistic(np.stack([mine[name].sum(1), total], 1), lambda t: t[..., 0] / t[..., 1])
+        for name in ("kl", "moved")
+    }
+
+
+def _by_call(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
+    """Means over the open positions of all outputs and blocks at the same call of a block."""
+    rows = []
+    for cache in CACHES:
+        mine = {name: _arrays(found[cache])[name].sum(0) for name in ("kl", "moved", "open")}
+        for call, seen in enumerate(mine["open"]):
+            means = {name: mine[name][call] / seen for name in ("kl", "moved")}
+            rows.append({"cache": cache, "call": call + 1, "positions": seen, **means})
+    return rows
+
+
+CALL_COLUMNS = (
+    Column("cache"),
+    Column("call"),
+    Column("kl", "KL", unit="nats"),
+    Column("moved", "best token moved", percent=True),
+)
+COLUMNS = (
+    Column("cache"),
+    Column("kl", "KL", unit="nats", help="Per open position."),
+    Column(
+        "moved", "best token moved", percent=True, bare=True, help="Share of the open positions."
+    ),
+    Column(
+        "changed",
+        "changed tokens",
+        percent=True,
+        help="Share of the output's tokens that differ from those without a cache.",
+    ),
+    Column("entropy", unit="nats", help="Of an output's tokens."),
+    Column("calls", digits=4, help="Network calls per output."),
+    Column("positions", digits=4, help="That the network computes per output."),
+    Column("saved", percent=True, help="Share of the positions."),
+    Column("time", "times the seconds", digits=2),
+)
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """What was measured, after the fields in which the points differ."""
+    shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
+    fields = [k for k in rows[0] if k not in {one.name for one in shown}]
+    differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
+    names = {"steps": "M", "temperature": "tau"}
+    return (*(Column(k, names.get(k, ""), digits=None) for k in differing), *shown)
+
+
+def _draw(result: Result) -> Figure:
+    """Colour: the cache; line: the operating point."""
+    from strop.figures import PALETTE, log_y, panels, tidy
+
+    rows = list(result.more["calls"].rows)
+    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
+    dashes: Any = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)))
+    kinds = list(dict.fromkeys(tuple((name, row[name]) for name in told) for row in rows))
+    figure, axes = panels(2, 4.0)
+    for number, kind in enumerate(kinds):
+        for colour, cache in zip(PALETTE, CACHES, strict=False):
+            mine = [r for r in rows if r["cache"] == cache and all(r[k] == v for k, v in kind)]
+            mine = [r for r in mine if r["call"] > 1]  # the call that fills the cache is exact
+            words = ", ".join([cache, *(f"{k} {v}" for k, v in kind)])
+            look: dict[str, Any] = {"color": colour, "ls": dashes[number % len(dashes)], "lw": 1.2}
+            x = [r["call"] for r in mine]
+            axes[0].plot(x, [r["kl"] for r in mine], label=words, **look)
+            axes[1].plot(x, [100 * r["moved"] for r in mine], **look)
+    axes[0].set(ylabel="KL per open position, nats")
+    if any(row["kl"] > 0 and row["call"] > 1 for row in rows):
+        log_y(axes[0])
+    axes[1].set(ylabel="best token moved, %", xlabel="call within the block", ylim=(0, None))
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2)
+    for one in axes:
+        tidy(one)
+    return figure
+
+
+STUDY = Study(
+    name="cache",
+    title="What a cache of keys and values changes, and what it saves",
+    about="Run a decoder of CHECKPOINT (LLaDA or Dream) without a cache and through each cache, "
+    "all else equal: KL call by call, changed tokens, cost. Without CHECKPOINT: a random LLaDA.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
+    parameters=(
+        Parameter(
+            "steps",
+            "Updates M, where a quota is committed.",
+            kind="ints",
+            least=1,
+            shown="one per position",
+        ),
+        Parameter("temperature", "The sweep.", (0.0, 1.0), "floats"),
+        parameters.outputs(32, smoke=4),
+        Parameter("prompts", "JSON lines; output i follows prompt i mod P.", kind="path"),
+        Parameter("task", "Grade outputs: output i answers problem i of this task."),
+        Parameter("batch_size", "Outputs at a time.", 16, "int", least=1, most=2**20),
+        Parameter(
+            "length",
+            "Generated tokens per output.",
+            kind="int",
+            smoke=64,
+            least=1,
+            shown="the model's own",
+        ),
+        parameters.SAMPLER,
+        parameters.AXES,
+        *parameters.DRAWN,
+        *parameters.ENGINE,
+    ),
+    run=_run,
+    draw=_draw,
+    check=_check,
+    examples=(
+        "strop study cache --smoke -o runs/cache",
+        "strop study cache CHECKPOINT --prompts FILE --axis block_length=16,32 -o runs/cache",
+    ),
+)

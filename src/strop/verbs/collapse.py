@@ -1,0 +1,130 @@
+"""Proposition 1, live: a generator that repeats two outputs fools every per-output score.
+
+The control takes the pair of outputs with the lowest perplexity among all pairs whose mean entropy
+is at least that of the honest pool, and repeats it. So both per-output scores applaud, by
+construction. A judge that reads eight outputs at once sees two texts four times each: GED is at
+most 10/3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strop.assets import CHECKPOINT
+from strop.errors import UserError
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.stats.interval import value_of
+from strop.table import Column, Table
+from strop.verbs import parameters
+from strop.verbs.points import check_groups, judge_texts, load, measure_cells, texts_of
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from strop.measure.frame import Measured
+
+CEILING = 10 / 3
+"""The highest GED of two texts in a group of eight."""
+RUNS = ("run", "groupeval")
+
+
+def best_pair(
+    nll: NDArray[np.float64], tokens: NDArray[np.int64], entropy: NDArray[np.float64]
+) -> tuple[int, int]:
+    """The two outputs of lowest pooled perplexity whose mean entropy reaches the pool's mean."""
+    import numpy as np
+
+    first, second = np.triu_indices(len(nll), 1)
+    total = tokens[first] + tokens[second]
+    allowed = (entropy[first] + entropy[second] >= 2 * entropy.mean()) & (total > 0)
+    if not allowed.any():
+        raise UserError("No two outputs were scored.", expected="a pool of at least two outputs")
+    level = np.where(allowed, (nll[first] + nll[second]) / np.maximum(total, 1), np.inf)
+    best = int(level.argmin())
+    return int(first[best]), int(second[best])
+
+
+def _run(ask: Ask) -> Result:
+    from strop.groupeval.bootstrap import score
+    from strop.records import default_sampler
+    from strop.store import Cell
+
+    model = load(ask, ask.sources[0])
+    name = ask["sampler"] or default_sampler(model.spec.family)
+    point = OperatingPoint.of(
+        SamplerSpec(name=name, temperature=ask["temperature"], precision=ask["precision"])
+    )
+    cells = [(ask["steps"], point)]
+    [honest] = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    pair, rows = _scores(honest)
+    texts = texts_of(Cell.open(honest.path), ask["n"])
+    control = [texts[i] for i in pair] * (ask["n"] // 2)
+    both = {"honest": texts, "control": control}
+    judged = {
+        judge: score(judgments)["cells"]
+        for judge, judgments in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
+    }
+    columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
+    columns.append(Column("entropy", unit="nats"))
+    for judge, found in judged.items():
+        for row in rows:
+            cell = found[row["generator"]]
+            row[f"GEQ {judge}"], row[f"GED {judge}"] = value_of(cell["geq"]), cell["ged"]
+        columns += [Column(f"GEQ {judge}", digits=3), Column(f"GED {judge}", digits=3)]
+    note = (
+        f"The control repeats outputs {pair[0]} and {pair[1]}. Perplexity and entropy prefer it by "
+        f"construction; its GED is at most {CEILING:.2f}. GEQ and GED are by {', '.join(judged)}."
+    )
+    table = Table("A pool, and one that repeats two of its outputs", tuple(columns), rows)
+    facts = {"pair": list(pair), "ceiling": CEILING, "judges": list(judged)}
+    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=(note,))
+
+
+def _scores(honest: Measured) -> tuple[tuple[int, int], list[dict[str, Any]]]:
+    """The pair, and perplexity and entropy of pool and control."""
+    import numpy as np
+
+    perplexity, entropies = honest.of("perplexity"), honest.of("entropy")
+    assert perplexity is not None  # both were scored a moment ago
+    assert entropies is not None
+    nll, tokens = perplexity.columns["nll"], perplexity.columns["tokens"]
+    entropy = entropies.columns["entropy"]
+    pair = best_pair(nll, tokens, entropy)
+    rows = [
+        {
+            "generator": name,
+            "distinct outputs": len(index),
+            "perplexity": float(np.exp(nll[index].sum() / tokens[index].sum())),
+            "entropy": float(entropy[index].mean()),
+        }
+        for name, index in (("honest", np.arange(len(nll))), ("control", np.array(pair)))
+    ]
+    return pair, rows
+
+
+STUDY = Study(
+    name="collapse",
+    title="Two outputs that fool every per-output score",
+    about="Put an honest pool beside one that repeats two of its outputs: perplexity, entropy, "
+    "GED.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        Parameter("steps", "Updates M.", 64, "int", smoke=8, least=1),
+        Parameter("temperature", "tau.", 1.0, "float"),
+        Parameter("precision", "Of the draw.", "float64", choices=("float64", "float32")),
+        parameters.outputs(128, smoke=16, words="Outputs; a multiple of 8."),
+        parameters.evaluator(),
+        parameters.SAMPLER,
+        parameters.LENGTH,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    check=check_groups,
+    runs=RUNS,
+    next=lambda ask: (
+        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
+    ),
+    examples=("strop study collapse --steps 16 -n 64 -o runs/collapse",),
+)

@@ -1,0 +1,316 @@
+"""Is A better than B, or only sharper? Tune both sides, then compare at equal sharpness.
+
+1. Each side's settings are searched on the same number of outputs (`strop.tuning.search`).
+2. Every setting that is shown is drawn anew: as published, tuned, and the tuned sampler at every
+   temperature of the sweep, which traces its frontier.
+3. `strop.comparing` says what follows, by stated rules; how often they err: docs/compare.md.
+
+Runs of the checkpoints lie in RUN/runs, one per checkpoint: equal settings are one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strop.assets import CHECKPOINT
+from strop.comparing import Comparison, Level, compare
+from strop.comparing.compare import MARGIN
+from strop.comparing.diversity import Diversity
+from strop.comparing.figure import draw
+from strop.comparing.outputs import SPACE, Named, Outputs, is_causal, named, told_at
+from strop.comparing.result import Budget, Measured, result
+from strop.errors import UserError
+from strop.spec import SamplerSpec
+from strop.tuning.search import BUDGET
+from strop.tuning.space import parse
+from strop.verbs import parameters
+from strop.verbs.points import TEMPERATURES, load, scorers
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.measure.cells import Scorers
+    from strop.measure.guard import Guard
+    from strop.tuning.search import Tuned
+    from strop.tuning.space import Space
+
+RUNS = ("runs", "groupeval")
+SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
+"""The sides of a smoke run, and the published setting of its first one."""
+
+
+# ---------------------------------------------------------------- running it
+
+
+def _check(ask: Ask) -> None:
+    ask.engine.refuse_shard("A comparison")
+    if len(ask.sources) != 2:
+        raise UserError(
+            "A comparison has two sides.",
+            where="A, B",
+            got=", ".join(ask.sources) or "none",
+            expected="strop compare A B -o RUN",
+        )
+    _named(ask)
+    if not 0 < ask["margin"] < 1:
+        raise UserError(
+            "The margin is a share.",
+            where="`margin`",
+            got=ask["margin"],
+            expected="a number between 0 and 1, such as 0.03",
+        )
+    for tau in ask["temperature"]:
+        SamplerSpec(temperature=tau)
+    if len(ask["temperature"]) < 2:
+        raise UserError(
+            "A frontier needs two temperatures.",
+            where="`temperature`",
+            got=", ".join(map(str, ask["temperature"])),
+        )
+    if ask["judge"] and ask["n"] % 8:
+        raise UserError(
+            "The judge reads groups of eight.", where="`n`", got=ask["n"], expected="n % 8 = 0"
+        )
+
+
+def _named(ask: Ask) -> tuple[Named, Named]:
+    # A smoke run without sides of its own sets one checkpoint against itself.
+    alone = ask.smoke and ask.sources == SIDES
+    usual = {"a": SMOKE if alone else (), "b": ()}
+    both = [
+        named(source, ask[flag] or usual[flag], ask[f"{flag}_space"] or (), flag)
+        for source, flag in zip(ask.sources, ("a", "b"), strict=True)
+    ]
+    return both[0], both[1]
+
+
+def _run(ask: Ask) -> Result:
+    from strop.comparing.equal import equal_steps, same_length
+    from strop.comparing.looks import look_number
+
+    (ask.out / RUNS[0]).mkdir(exist_ok=True)
+    named_sides = _named(ask)
+    models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
+    ask = same_length(ask, named_sides, models)
+    by = scorers(ask)
+    sides, told = _sides(ask, models, by)
+    guard = _guard(ask, sides)
+    for one in sides:
+        for number in ask["steps"] if one.named.tunable else ():
+            one.spec(number)  # refused before the other side is searched and drawn
+            _space(one, number)
+    budgets = tuple(ask["steps"])
+    if all(not one.named.tunable or is_causal(one) for one in sides):
+        budgets = budgets[:1]  # nobody has another one
+    level = Level(look_number(ask, sides, budgets), len(budgets))
+    found = {}
+    for number in budgets:
+        steps = equal_steps(ask, sides, number)
+        both = [
+            _measure(ask, side, many, guard, by) for side, many in zip(sides, steps, strict=True)
+        ]
+        found[number] = _compared(ask, number, sides, both, level, guard)
+    return result(ask, sides, guard, level, found, told)
+
+
+def _sides(ask: Ask, models: Mapping[str, Model], by: Scorers) -> tuple[list[Outputs], list[str]]:
+    """Both sides with their checkpoints, and in whose tokens entropy is counted."""
+    from strop.comparing.outputs import pool_cell
+
+    both = _named(ask)
+    marks = []
+    for one in both:
+        if one.kind == "checkpoint":
+            codec = models[one.source].codec
+            weights = models[one.source].spec.sha256
+            marks.append({weights, *([] if codec is None else [codec.fingerprint])})
+        else:
+            pool = one.kind == "pool"
+            marks.append(
+                {pool_cell(one.source).spec.generator.checkpoint.sha256} if pool else set()
+            )
+    shared = bool(marks[0] & marks[1])
+    told = [
+        "entropy is counted in the generators' own tokens, which are the same"
+        if shared
+        else f"entropy is counted in the tokens of {ask.evaluator.spec.name} on both sides: that "
+        "they have one vocabulary is not known"
+    ]
+    made = [Outputs(ask, one, models.get(one.source), by, not shared) for one in both]
+    return made, told
+
+
+def _guard(ask: Ask, sides: Sequence[Outputs]) -> Guard:
+    """One for both sides: of their vocabulary and length, where these are the same."""
+    from strop.measure.guard import Guard, guard_of
+    from strop.tuning.search import plain_generator
+
+    models = [one.model for one in sides if one.model is not None]
+    if not models or any(one.evaluator_tokens for one in sides):
+        return Guard(0, None, "it belongs to a vocabulary and a length that both sides share")
+    given = ask["held_out"]
+    return guard_of(
+        plain_generator(models[0], ask["length"], None),
+        held_out=None if given is None else Path(given),
+        vocabulary=models[0],
+    )
+
+
+def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Measured:
+    """Search, then draw everything anew."""
+    if not side.named.tunable:
+        only = side.fixed()
+        return Measured(steps, only, None, (only,))
+    published = side.spec(steps)
+    search = _search(ask, side, steps, guard, by) if ask["budget"] else None
+    base = published if search is None else search.sampler
+    frontier = [
+        side.at(base.model_copy(update={"temperature": tau})) for tau in sorted(ask["temperature"])
+    ]
+    return Measured(
+        steps,
+        side.at(published),
+        None if search is None else side.at(base),
+        tuple(frontier),
+        search,
+        base,
+    )
+
+
+def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Tuned:
+    """The best setting of the side's space, on as many outputs as the other side's search has."""
+    from strop.tuning.search import Search, tuned
+
+    assert side.model is not None
+    usual = Search()
+    first = min(usual.first, max(2, ask["budget"] // 8))
+    most = max(first, min(usual.most, ask["budget"] // 4))
+    search = Search(budget=ask["budget"], first=first, most=most)
+    return tuned(
+        side.model,
+        None,
+        _space(side, steps),
+        out=side.run,
+        budget=ask["budget"],
+        search=search,
+        guard=guard,
+        seed=ask["seed"],
+        length=ask["length"],
+        by=by,
+        progress=ask.progress,
+    )
+
+
+def _space(side: Outputs, steps: int) -> Space:
+    """What may be tuned: the side's axes around its published sampler."""
+    from strop.tuning.search import side_space
+
+    assert side.model is not None
+    axes = side.named.space
+    free = {one.name for one in parse(axes)}
+    fixed = {k: v for k, v in side.named.sampler.items() if k not in free}
+    sampler = fixed.pop("name", None)
+    with told_at(side.named.where):
+        return side_space(side.model.spec.family, axes, steps, sampler=sampler, **fixed)
+
+
+def _compared(
+    ask: Ask,
+    number: int,
+    sides: Sequence[Outputs],
+    both: Sequence[Measured],
+    level: Level,
+    guard: Guard,
+) -> Budget:
+    """By the rules; with a judge, who reads both sides at one entropy, once more."""
+
+    def by_rules(diverse: Sequence[Diversity]) -> Comparison:
+        return compare(
+            both[0].side(),
+            both[1].side(),
+            margin=ask["margin"],
+            level=level,
+            floor=guard.threshold,
+            judged=diverse,
+            seed=ask["seed"],
+        )
+
+    found = by_rules(())
+    if not ask["judge"] or found.equal is None:
+        return Budget(both, found)
+    from strop.comparing.judge import judged
+
+    said = judged(ask, number, sides, both, (found.equal.low + found.equal.high) / 2)
+    diverse = [one.diversity for one in said if one.diversity is not None]
+    return Budget(both, by_rules(diverse), tuple(row for one in said for row in one.rows))
+
+
+STUDY = Study(
+    name="compare",
+    title="Is A better than B, or only sharper?",
+    about="Tune both sides on equally many outputs and compare them as published, tuned, and at "
+    "equal sharpness. A side is a checkpoint, a run's cell (RUN@CELL), texts, or a YAML file.",
+    sources=Sources(
+        ("A", "B"),
+        "A checkpoint as for `strop sample`, RUN@CELL, texts, or a YAML file of a side.",
+        (),
+        SIDES,
+    ),
+    parameters=(
+        Parameter(
+            "a",
+            "A's published setting, e.g. temperature=0.9; repeatable.",
+            kind="many",
+            shown=f"with --smoke alone {SMOKE[0]}",
+        ),
+        Parameter("b", "B's published setting, likewise.", kind="many"),
+        Parameter(
+            "a_space",
+            "What may be tuned for A, e.g. eta=0.005:0.1:log; repeatable.",
+            kind="many",
+            shown=" and ".join(SPACE),
+        ),
+        Parameter("b_space", "Likewise for B.", kind="many", shown=" and ".join(SPACE)),
+        parameters.steps(64, smoke=(8,)),
+        Parameter(
+            "equal",
+            "What both sides have alike at a budget.",
+            "steps",
+            choices=("steps", "calls", "seconds"),
+        ),
+        parameters.outputs(256, smoke=32, words="Outputs per temperature and side.", least=8),
+        Parameter(
+            "temperature",
+            "The sweep that traces the frontiers.",
+            TEMPERATURES,
+            "floats",
+            smoke=(0.8, 0.9, 1.0, 1.1),
+        ),
+        Parameter(
+            "budget",
+            "Outputs of each side's search at each budget; 0 for no search.",
+            BUDGET,
+            "int",
+            smoke=64,
+        ),
+        Parameter("margin", "The smallest difference in perplexity that matters.", MARGIN, "float"),
+        Parameter("vendi", "Embeddings for diversity.", "auto", choices=("auto", "on", "off")),
+        Parameter("judge", "Who judges both at one entropy, by GEQ and GED.", choices=("offline",)),
+        parameters.evaluator(),
+        parameters.LENGTH,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    draw=draw,
+    check=_check,
+    kind="comparison",
+    runs=RUNS,
+    next=lambda ask: report_command(ask.out),
+    examples=(
+        "strop compare --smoke -o runs/compare",
+        "strop compare embedded:tales embedded:tales-early --steps 16 -o runs/checkpoints",
+        "strop compare embedded:tales embedded:tales --a name=remdm-cap --a eta=0.02 -o runs/remdm",
+    ),
+)

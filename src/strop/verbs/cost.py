@@ -1,0 +1,359 @@
+"""The cost study: memory and time per sequence against the number of steps.
+
+Standard and sharpened sampler, dense (the public algorithm, which the paper's figure is about) and
+fast (the same law): one warm-up batch, then a few measured ones, each cell in a process of its own.
+Configured updates and network calls are two numbers: a sampler may skip calls that change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from strop.assets import CHECKPOINT
+from strop.errors import StropError
+from strop.records import SAMPLERS, default_sampler
+from strop.spec import CheckpointSpec, SamplerSpec, Spec
+from strop.stats.interval import Interval, value_of
+from strop.table import Column, Table
+from strop.verbs import paper, parameters
+from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem
+from strop.verbs.paper_table import beside
+from strop.verbs.points import SHARPENED, budgets, load, named_points, points
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from strop.instruments.cost import Cost
+
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+"""The two operating points that the paper compares."""
+IMPLEMENTATIONS = ("dense", "fast")
+GIB = 2**30
+MEASURED = (
+    Column("calls", digits=4, help="Network calls per sequence."),
+    Column("seconds", digits=4, help="Per sequence."),
+    Column("cpu_seconds", "CPU s", digits=4),
+    Column("peak_gib", "peak GiB", digits=3, help="Weights and what was needed on top of them."),
+    Column("extra_gib", "extra GiB", digits=3, help="On top of the weights."),
+    Column("failure"),
+)
+COLUMNS = (
+    Column("updates", "M"),
+    Column("implementation"),
+    Column("setting"),
+    *MEASURED,
+)
+COMPARED = (
+    Column("updates", "M"),
+    Column("what"),
+    Column("against"),
+    Column("memory_saved", "peak memory saved", percent=True, digits=3),
+    Column("throughput", "times the throughput", digits=3),
+    Column("calls", "times the calls", digits=3),
+)
+
+
+class CostCell(Spec):
+    """What one cost depends on, the machine's load aside."""
+
+    checkpoint: CheckpointSpec
+    sampler: SamplerSpec
+    length: int
+    batch: int
+    batches: int
+    warmup: int
+    seed: int
+    device: str
+    """Name of the device, and the number of threads on a CPU."""
+
+
+def _run(ask: Ask) -> Result:
+    from strop.denoisers.base import usable_length
+    from strop.engine.provenance import new_session
+
+    source = ask.sources[0]
+    model = load(ask, source)
+    wanted = {
+        "batch": ask["batch_size"],
+        "batches": ask["batches"],
+        "warmup": ask["warmup"],
+        "seed": ask["seed"],
+        "length": usable_length(model, ask["length"]),
+    }
+    specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
+    specs, more = with_noise(specs, model.device.type)
+    told = (*told, *more)
+    session, weights, place = new_session(model), model.spec, str(model.device)
+    del model  # every cell loads its own
+    where = f"{session['device_name']}, {place}"
+    where += f", {session['threads']} threads" if place == "cpu" else ""
+    rows = []
+    for setting, spec in specs:
+        cell = CostCell(checkpoint=weights, sampler=spec, device=where, **wanted)
+        rows.append(_row(ask, setting, cell, place))
+    failed = sum(row["failure"] is not None for row in rows)
+    compared = compare(rows)
+    title = f"{where}; batch {wanted['batch']}, {wanted['batches']} measured batches, length "
+    facts = {
+        "checkpoint": {"source": source, "spec": weights.model_dump(mode="json")},
+        "device": where,
+        "session": session,
+        "comparisons": compared,
+    }
+    return Result(
+        ask.said(**wanted, implementations=list(ask["implementation"])),
+        Table(f"{title}{wanted['length']}; per sequence", COLUMNS, rows),
+        {"comparisons": Table("Against each other", COMPARED, compared)} if compared else {},
+        facts,
+        told,
+        f"{failed} cells could not be measured" if failed else None,
+    )
+
+
+def _specs(
+    ask: Ask, family: str, counts: Sequence[int], length: int
+) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
+    """Every budget, implementation and setting; a form that a sampler lacks is left out."""
+    name = ask["sampler"] or default_sampler(family)
+    chosen, told = named_points(family, ask["sampler"], SETTINGS)
+    if ask["axis"]:
+        found = points(family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+        chosen, told = {str(point): point for point in found.points}, found.left_out
+    forms = [one for one in ask["implementation"] if one == "dense" or SAMPLERS[name].fast]
+    if SAMPLERS[name].causal:  # its only form
+        forms = ["fast"]
+    lacking = [f"{one} left out: {name} has no such form" for one in ask["implementation"]]
+    told = (*told, *(words for words in lacking if words.split()[0] not in forms))
+    specs = [
+        (setting, point.at(m or length).model_copy(update={"implementation": form}))
+        for m in counts
+        for form in forms
+        for setting, point in chosen.items()
+    ]
+    return [(s, _whole(spec, length)) for s, spec in specs], told
+
+
+def with_noise(
+    specs: Sequence[tuple[str, SamplerSpec]], place: str
+) -> tuple[list[tuple[str, SamplerSpec]], tuple[str, ...]]:
+    """Dense draws on the device that the network is on, as the public code's do; and a word on it.
+
+    A copy of a CPU's numbers at every step would be the cost of a comparison, not of the algorithm.
+    """
+    if place == "cpu" or all(spec.implementation != "dense" for _, spec in specs):
+        return list(specs), ()
+    there = [
+        (name, s.model_copy(update={"noise": "device"}) if s.implementation == "dense" else s)
+        for name, s in specs
+    ]
+    return there, (
+        f"dense draws its random numbers on {place} (noise: device), as public codes do",
+    )
+
+
+def _whole(spec: SamplerSpec, length: int) -> SamplerSpec:
+    return spec.model_copy(update={"steps": length}) if SAMPLERS[spec.name].causal else spec
+
+
+def _row(ask: Ask, setting: str, cell: CostCell, place: str) -> dict[str, Any]:
+    """One line; what does not fit is a finding too, and the other cells are still worth it."""
+    spec = cell.sampler
+    row = {
+        "implementation": spec.implementation,
+        "setting": setting,
+        "temperature": spec.temperature,
+        "precision": spec.precision,
+        "updates": spec.steps,
+    }
+    label = f"M = {spec.steps}, {spec.implementation}, {setting}"
+    try:
+        cost = _measured(ask, cell, place)
+    except StropError as error:
+        ask.note(f"{label}: {error}")
+        return {**row, **_numbers(None, cell.batch), "failure": error.got}
+    row |= _numbers(cost, cell.batch)
+    ask.note(f"{label}: {row['seconds'].value:.3g} s per sequence")
+    return {**row, "failure": None}
+
+
+def _measured(ask: Ask, cell: CostCell, place: str) -> Cost:
+    """From disk if it is there, else in a process of its own: one line per measured batch."""
+    import pyarrow as pa
+
+    from strop.instruments import cost as metric
+
+    assert ask.folder is not None
+    table = ask.folder.cell(cell.id)
+    if table is None:
+        settings = {k: getattr(cell, k) for k in ("batch", "batches", "warmup", "seed", "length")}
+        cost = metric.measure_apart(
+            ask.sources[0], cell.sampler, device=place, dtype=ask["dtype"], **settings
+        )
+        n = len(cost.seconds)
+        table = pa.table(
+            {k: v if isinstance(v, list) else [v] * n for k, v in asdict(cost).items()}
+        ).replace_schema_metadata({"strop.cell": cell.canonical()})
+        ask.folder.complete(cell.id, table)
+    per_batch = ("seconds", "cpu_seconds", "calls")
+    return metric.Cost(**{k: v if k in per_batch else v[0] for k, v in table.to_pydict().items()})
+
+
+def _numbers(cost: Cost | None, batch: int) -> dict[str, Any]:
+    """Means over the measured batches, per sequence; the spread is that of whole batches."""
+    if cost is None:
+        names = ("calls", "seconds", "cpu_seconds")
+        return dict.fromkeys((*names, "weights_gib", "extra_gib", "peak_gib", "memory"))
+    per_sequence = [value / batch for value in cost.seconds]
+    extra = cost.extra_bytes
+    return {
+        "calls": sum(cost.calls) / len(cost.calls),
+        "seconds": _range(per_sequence),
+        "cpu_seconds": sum(cost.cpu_seconds) / len(cost.cpu_seconds) / batch,
+        "weights_gib": cost.weights_bytes / GIB,
+        "extra_gib": None if extra is None else extra / GIB,
+        "peak_gib": None if extra is None else (cost.weights_bytes + extra) / GIB,
+        "memory": cost.memory,
+    }
+
+
+def _range(values: Sequence[float]) -> Interval:
+    """The mean, the least and the most of a few measurements."""
+    n = len(values)
+    return Interval(sum(values) / n, min(values), max(values), level=1.0, n=n, how="range")
+
+
+def compare(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every setting against the first per implementation, and fast against dense per setting.
+
+    `memory_saved` is the share of the peak that is saved, `throughput` the factor gained.
+    """
+    done = {
+        (r["updates"], r["implementation"], r["setting"]): r for r in rows if r["failure"] is None
+    }
+    first = next((setting for _, _, setting in done), "")
+    out = []
+    for (updates, name, setting), row in done.items():
+        for other in ((updates, name, first), (updates, "dense", setting)):
+            if other == (updates, name, setting) or other not in done:
+                continue
+            against = done[other]
+            known = row["peak_gib"] is not None and against["peak_gib"]
+            out.append(
+                {
+                    "updates": updates,
+                    "what": f"{name} {setting}",
+                    "against": f"{other[1]} {other[2]}",
+                    "memory_saved": 1 - row["peak_gib"] / against["peak_gib"] if known else None,
+                    "throughput": against["seconds"].value / row["seconds"].value,
+                    "calls": row["calls"] / against["calls"],
+                }
+            )
+    return out
+
+
+PANELS = (
+    ("peak_gib", "peak memory, GiB"),
+    ("seconds", "seconds per sequence"),
+    ("calls", "network calls\nper sequence"),
+)
+
+
+def _draw(result: Result) -> Figure:
+    """Colour: the setting; line: dense or fast. What was not measured is not there."""
+    from strop.figures import IMPLEMENTATIONS as LOOKS
+    from strop.figures import PALETTE, log_y, panels, steps_axis, tidy
+
+    rows = [row for row in result.table.rows if row["failure"] is None]
+    shown = [panel for panel in PANELS if any(row[panel[0]] is not None for row in rows)]
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    figure, axes = panels(max(len(shown), 1), 1.9 * max(len(shown), 1) + 0.5)
+    for (field, title), one in zip(shown, axes, strict=False):
+        for name, line in LOOKS.items():
+            for colour, setting in zip(PALETTE * len(settings), settings, strict=False):
+                mine = sorted(
+                    (row["updates"], value_of(row[field]))
+                    for row in rows
+                    if (row["implementation"], row["setting"]) == (name, setting)
+                    and row[field] is not None
+                )
+                if mine:
+                    x, y = zip(*mine, strict=True)
+                    look: dict[str, Any] = {"color": colour, "ls": line, "marker": "o", "ms": 2.5}
+                    one.plot(x, y, lw=1.2, label=f"{name}, {setting}", **look)
+        one.set(ylabel=title)
+        log_y(one)
+        steps_axis(one, [row["updates"] for row in rows])
+        tidy(one)
+    if shown:
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2)
+        axes[len(shown) - 1].set_xlabel("configured updates M")
+    return figure
+
+
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    del roles
+    printed = paper.table("cost").by("setting", "steps")
+    rows = []
+    for row in result.table.rows:
+        # The paper's figure is of the public algorithm, which is the dense one.
+        said = printed.get((row["setting"], row["updates"]), {})
+        said = said if row["implementation"] == "dense" else {}
+        rows.append(
+            {
+                "setting": row["setting"],
+                "steps": row["updates"],
+                "implementation": row["implementation"],
+                "paper": said.get("seconds"),
+                "measured": row["seconds"],
+                "paper_peak": said.get("peak_memory"),
+                "peak": row["peak_gib"],
+            }
+        )
+    keys = (Column("setting"), Column("steps", "M"), Column("implementation"))
+    return beside("seconds per sequence, and peak memory", keys, rows)
+
+
+STUDY = Study(
+    name="cost",
+    title="Memory and time per sequence against steps",
+    about="Measure what standard and sharpened sampling of CHECKPOINT cost, dense and fast. "
+    "Nothing else should run on the machine meanwhile.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        parameters.steps(1, 4, 16, 64, 256, 1024, smoke=(4, 16)),
+        Parameter(
+            "implementation",
+            "dense, fast or both.",
+            IMPLEMENTATIONS,
+            "words",
+            choices=IMPLEMENTATIONS,
+        ),
+        Parameter("batch_size", "Sequences per batch.", 8, "int", least=1, most=2**20),
+        Parameter("batches", "Measured batches per cell.", 3, "int", least=1, most=2**20),
+        Parameter("warmup", "Batches before them that do not count.", 1, "int", most=2**20),
+        *parameters.POINTED,
+        *parameters.DRAWN,
+    ),
+    run=_run,
+    draw=_draw,
+    next=lambda ask: (
+        f"strop sample {ask.sources[0]} --temperature 0.9 -o {quoted(ask.out)}-sharpened"
+    ),
+    examples=("strop study cost --steps 4,16 -o runs/cost",),
+    items=(
+        PaperItem(
+            "cost",
+            ("cost",),
+            "memory and seconds per sequence, dense and fast",
+            f"{PUBLIC}, a GPU (the paper's is an H100)",
+            _beside,
+            {"public": PUBLIC},
+            {"public": CHECKPOINT},
+            values={"steps": BUDGETS},
+            smoke_values={"steps": (4, 16)},
+        ),
+    ),
+)

@@ -1,0 +1,325 @@
+"""Accuracy against tokens per network call, for every decoder of blocks, on a task.
+
+A decoder buys speed by committing several tokens at a call, each drawn as if the others were not.
+What that costs depends on which positions are taken together, so all decoders answer the same
+problems greedily, each over its own dial: how many tokens at a step, or how sure it must be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.engine.plan import all_parts
+from strop.errors import UserError
+from strop.table import Column, Table
+from strop.verbs import parameters
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from strop.denoisers import Model
+    from strop.tasks import Setting
+
+STEPS = "steps"
+SHARES = (1.0, 0.5, 1 / 3, 0.25, 1 / 6, 1 / 12)
+"""Steps of a quota, as shares of the positions."""
+SURE = (0.99, 0.95, 0.9, 0.7, 0.5)
+FACTORS = (0.1, 0.5, 1.0, 1.5)
+BOUNDS = (0.01, 0.1, 0.5, 1.5)
+TICKS = (0.5, 1, 2, 4, 8, 16, 32, 64)
+BLOCKS = 3
+"""Blocks of a response, for the decoders with a cache: without blocks there is nothing to keep."""
+TASK_NOTE = (
+    "Greedy, every decoder on the same problems. Tokens per call count what stands before the end "
+    "of a response and the end token itself; intervals resample problems. A difference is paired "
+    "with the first line, problem by problem."
+)
+CONTROL = "causal control"
+TASK_RUN = "task"
+SUMS, SUMS_AR = "embedded:sums", "embedded:sums-ar"
+
+
+@dataclass(frozen=True)
+class DecoderCurve:
+    """One decoder and its dial."""
+
+    title: str
+    sampler: str
+    dial: str
+    """`steps`, or the setting that is turned."""
+    values: tuple[float, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    blocks: bool = False
+    """Whether the response is cut into blocks, one after the other."""
+
+    def settings_at(self, value: float, length: int) -> tuple[int, dict[str, Any]]:
+        """Steps and settings at one place of the dial, for responses of some length."""
+        own = dict(self.settings)
+        if "block_length" in _known(self.sampler):
+            own["block_length"] = max(1, -(-length // BLOCKS)) if self.blocks else 0
+        if self.dial != STEPS:
+            return length, own | {self.dial: value}
+        return max(1, round(length * value)), own
+
+
+def _known(sampler: str) -> Mapping[str, Any]:
+    from strop.records import SAMPLERS
+
+    return SAMPLERS[sampler].settings
+
+
+CURVES = (
+    DecoderCurve("most confident first", "llada", STEPS, SHARES),
+    DecoderCurve("most confident first, in blocks", "llada", STEPS, SHARES, blocks=True),
+    DecoderCurve("random order", "llada", STEPS, SHARES, {"remasking": "random"}),
+    DecoderCurve("left to right", "blockwise", STEPS, SHARES, {"score": "left"}),
+    DecoderCurve("largest margin first", "blockwise", STEPS, SHARES, {"score": "margin"}),
+    DecoderCurve("least entropy first", "dream", STEPS, SHARES, {"alg": "entropy"}),
+    DecoderCurve("threshold", "fast-dllm", "threshold", SURE, {"commit": "threshold"}),
+    DecoderCurve("factor", "fast-dllm", "factor", FACTORS, {"commit": "factor"}),
+    DecoderCurve(
+        "entropy bound",
+        "blockwise",
+        "entropy_bound",
+        BOUNDS,
+        {"commit": "entropy-bound", "score": "entropy"},
+    ),
+    DecoderCurve("threshold, in blocks", "fast-dllm", "threshold", SURE, blocks=True),
+    *(
+        DecoderCurve(
+            f"the same, {cache} cache", "fast-dllm", "threshold", SURE, {"cache": cache}, True
+        )
+        for cache in ("prefix", "dual")
+    ),
+)
+"""Where a cache is named, the curve before it is the same without one."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One point of the figure."""
+
+    curve: DecoderCurve
+    value: float
+    steps: int
+    settings: Mapping[str, Any]
+
+
+def _places(length: int, caches: bool) -> Iterator[_Place]:
+    for curve in CURVES:
+        if "cache" in curve.settings and not caches:
+            continue
+        told = set()
+        for value in curve.values:
+            steps, settings = curve.settings_at(value, length)
+            if (steps, str(settings)) not in told:
+                told.add((steps, str(settings)))
+                yield _Place(curve, value, steps, settings)
+
+
+def _run(ask: Ask) -> Result:
+    from strop.denoisers.cache import CachingDenoiser
+    from strop.tasks import TASKS, results
+    from strop.verbs.points import load
+
+    checkpoint, *control = ask.sources
+    model = load(ask, checkpoint)
+    if model.mask_id is None:
+        raise UserError(
+            "A causal model has one order and one token per call.",
+            where=checkpoint,
+            expected="a model that fills in masks; a causal one is the second",
+        )
+    task = TASKS.find(ask["task"], where="`task`")
+    length = ask["length"] or task.length
+    places = list(_places(length, isinstance(model, CachingDenoiser)))
+    with all_parts() as part:
+        for number, place in enumerate(places):
+            ask.note(f"{number + 1} of {len(places)}: {place.curve.title}, {_said(place)}")
+            with part():
+                _answer(ask, model, length, place, anew=ask["force"] and number == 0)
+        for source in control:
+            with part():
+                _answer(ask, load(ask, source), length, None)
+    found = results(_folder(ask))
+    name, label = found.filters[0], found.labels[0]
+    mine = [(place, _setting(found.of_label(label), place)) for place in places]
+    first = mine[0][1]
+    rows = [{**_told(place), **_numbers(one, first, name)} for place, one in mine]
+    rows += [
+        {"decoder": f"{CONTROL} ({one.label})", **_numbers(one, first, name)}
+        for one in found.settings
+        if one.label != label and one.temperature == 0
+    ]
+    title = f"{checkpoint} at {task.name}: {len(first.index)} problems, greedy"
+    return Result(ask.said(length=length), Table(title, COLUMNS, rows), notes=(TASK_NOTE,))
+
+
+def _folder(ask: Ask) -> Path:
+    """The task run inside the study's directory."""
+    return ask.out / TASK_RUN
+
+
+def _answer(
+    ask: Ask, model: Model, length: int, place: _Place | None, *, anew: bool = False
+) -> None:
+    """Let a model answer the problems greedily, at one place of a decoder's dial."""
+    from strop.tasks import run_task
+
+    how: dict[str, Any] = {}
+    if place is not None:
+        how = {
+            "sampler": place.curve.sampler,
+            "steps": (place.steps,),
+            "settings": place.settings,
+            "precision": "float64",
+        }
+    run_task(
+        ask["task"],
+        model,
+        _folder(ask),
+        temperatures=(0.0,),
+        seeds=1,
+        limit=ask["n"],
+        length=length,
+        unsafe_run=ask["unsafe_run"],
+        force=anew,
+        progress=ask.progress,
+        engine=ask.engine,
+        **how,
+    )
+
+
+def _setting(found: Iterable[Setting], place: _Place) -> Setting:
+    """What was answered at one place."""
+    for one in found:
+        spec = one.sampler
+        same = (spec.name, spec.steps) == (place.curve.sampler, place.steps)
+        if same and all(spec.settings[k] == v for k, v in place.settings.items()):
+            return one
+    raise UserError(
+        "The answers of a decoder were removed.",
+        where=f"{place.curve.title}, {_said(place)}",
+        fix="start anew with `force`",
+    )
+
+
+def _said(place: _Place) -> str:
+    if place.curve.dial == STEPS:
+        return f"{place.steps} steps"
+    return f"{place.curve.dial.replace('_', ' ')} {place.value:g}"
+
+
+def _told(place: _Place) -> dict[str, Any]:
+    value = place.steps if place.curve.dial == STEPS else place.value
+    known = {"decoder": place.curve.title, "dial": place.curve.dial, "value": value}
+    return known | {"said": _said(place), "sampler": place.curve.sampler, **place.settings}
+
+
+def _numbers(one: Setting, first: Setting, name: str) -> dict[str, Any]:
+    from strop.tasks import paired
+
+    return {
+        "accuracy": one.accuracy(name),
+        "tokens_per_call": one.tokens_per_call,
+        "calls": one.calls,
+        "seconds": one.seconds,
+        "difference": None if one is first else paired(one, first, name),
+    }
+
+
+COLUMNS = (
+    Column("decoder"),
+    Column("said", "dial"),
+    Column("accuracy", percent=True, digits=3),
+    Column("difference", "against the first", percent=True, digits=2, signed=True),
+    Column("tokens_per_call", "tokens per call", digits=3),
+    Column("calls", digits=3, help="Network calls per response."),
+)
+
+
+def _draw(result: Result) -> Figure:
+    """Accuracy against tokens per call: a panel of orders and rules, one of blocks and caches."""
+    from matplotlib.figure import Figure
+
+    from strop.figures import COLUMN, GREY, PALETTE, errors, tidy
+
+    rows = [row for row in result.table.rows if row.get("dial")]
+    control = [row for row in result.table.rows if not row.get("dial")]
+    figure = Figure(figsize=(2 * COLUMN, 3.2), layout="constrained")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    for axis, blocks in zip(axes, (False, True), strict=True):
+        for place, curve in enumerate(one for one in CURVES if one.blocks == blocks):
+            own = [row for row in rows if row["decoder"] == curve.title]
+            own.sort(key=lambda row: row["tokens_per_call"])
+            if not own:
+                continue
+            right = [r["accuracy"].mapped(lambda share: 100 * share) for r in own]
+            x, y = [r["tokens_per_call"] for r in own], [one.value for one in right]
+            spread = errors(right)
+            turned = place >= len(PALETTE)  # colours come again, with other lines
+            look: dict[str, Any] = {
+                "color": PALETTE[place % len(PALETTE)],
+                "ls": (0, (3, 1.5)) if turned else "-",
+                "marker": "D" if turned else "o",
+            }
+            axis.errorbar(x, y, spread, label=curve.title, lw=1.1, ms=3, elinewidth=0.4, **look)
+        for row in control:
+            axis.axhline(100 * row["accuracy"].value, color=GREY, lw=0.8, ls=(0, (4, 2)))
+            axis.annotate(
+                row["decoder"],
+                (1.0, 100 * row["accuracy"].value),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize=7,
+                color=GREY,
+            )
+        axis.set(xlabel="tokens per network call", ylim=(0, 108), xscale="log")
+        seen = [one for one in TICKS if one <= 1.1 * max(r["tokens_per_call"] for r in rows)]
+        axis.set_xticks(seen, [f"{one:g}" for one in seen])
+        axis.minorticks_off()
+        axis.legend(fontsize=6, loc="lower left")
+        tidy(axis)
+    axes[0].set(ylabel="right answers, %")
+    return figure
+
+
+STUDY = Study(
+    name="decoders",
+    title="Accuracy against tokens per network call, for every decoder",
+    about="Let CHECKPOINT answer a task greedily by every order, rule, block and cache, each over "
+    "its dial, and CONTROL, a causal model, beside it.",
+    sources=Sources(("CHECKPOINT", "CONTROL"), "As for `strop sample`.", (SUMS, SUMS_AR)),
+    parameters=(
+        Parameter("task", "One of `strop task list`.", "sums"),
+        Parameter(
+            "n",
+            "Problems, from the first.",
+            kind="int",
+            smoke=16,
+            least=1,
+            most=2**31,
+            shown="all of the task",
+        ),
+        parameters.LENGTH,
+        Parameter(
+            "unsafe_run", "Run programs without a sandbox, as yourself.", default=False, kind="flag"
+        ),
+        parameters.DEVICE,
+        parameters.DTYPE,
+        parameters.FORCE,
+        *parameters.ENGINE,
+    ),
+    run=_run,
+    draw=_draw,
+    runs=(TASK_RUN,),
+    examples=(
+        "strop study decoders -o runs/decoders",
+        "strop study decoders --smoke -o runs/decoders-smoke",
+    ),
+)

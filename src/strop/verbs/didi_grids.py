@@ -1,0 +1,120 @@
+"""DiDi-Instruct with and without its reward: every temperature and precision at every budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strop.table import Column
+from strop.verbs import paper, parameters
+from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
+from strop.verbs.frontier import PRECISION, TEMPERATURE, sweep
+from strop.verbs.paper import BUDGETS, PaperItem
+from strop.verbs.paper_table import RowByRow
+from strop.verbs.points import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
+from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "didi-grids"
+SOURCE = MODELS["DiDi-Instruct"].source
+GRIDS = {"guided": "didi-guided", "ancestral": "didi-ancestral"}
+"""The samplers, by the name that their run directories and the paper's tables have."""
+KEYS = ("steps", "temperature", "precision")
+
+
+def _run(ask: Ask) -> Result:
+    source = ask.sources[0] if ask.sources else small_checkpoints(ask.out / CHECKPOINTS)["didi"]
+    model = load(ask, source)
+    rows, found, told = [], [], ()
+    for name, sampler in GRIDS.items():
+        swept = sweep(ask, model.spec.family, sampler)
+        told = swept.left_out
+        ordered = sorted(swept.points, key=lambda p: p.sampler.precision != "float64")
+        cells = [(m, point) for m in ask["steps"] for point in ordered]
+        scored = measure_cells(ask, source, cells, ask.out / name, model=model)
+        printed = paper.table(f"grid-didi-{name}").by(*KEYS)
+        for one in scored:
+            row = one.row()
+            said = printed.get(tuple(row[key] for key in KEYS), {})
+            more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
+            rows.append({"sampler": name, **row, **more})
+        found += scored
+    guard = found[0].guard
+    table = cell_table(
+        "Measured perplexity [entropy], and the paper's",
+        rows,
+        extra=(Column("sampler"), Column("paper"), Column("paper_entropy", "paper's entropy")),
+    )
+    facts = {
+        "guard": {"threshold": guard.threshold, "source": guard.source},
+        "protocol": list(PROTOCOL),
+    }
+    small = (f"{SMOKE_NOTE} The discriminator has random weights.",) if ask.smoke else ()
+    notes = (*told, *guard_notes(found), *PROTOCOL, *small)
+    return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
+
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import LINES, PALETTE, log_y, panels, tidy
+
+    rows = list(result.table.rows)
+    names = list(dict.fromkeys(row["sampler"] for row in rows))
+    figure, axes = panels(len(names), 2.4 * len(names))
+    budgets = sorted({row["steps"] for row in rows})
+    for one, name in zip(axes, names, strict=True):
+        for colour, m in zip(PALETTE * len(budgets), budgets, strict=False):
+            for precision, line in LINES.items():
+                key = (name, m, precision)
+                mine = sorted(
+                    (row["temperature"], row["perplexity"].value)
+                    for row in rows
+                    if (row["sampler"], row["steps"], row["precision"]) == key
+                )
+                if mine:
+                    x, y = zip(*mine, strict=True)
+                    label = f"M={m:,}" if precision == "float64" else None
+                    look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 2.5, "lw": 1.0}
+                    one.plot(x, y, ls=line, label=label, **look)
+        one.set(ylabel="perplexity", title=f"{name}; float32 dashed")
+        log_y(one)
+        tidy(one)
+    axes[-1].set_xlabel("temperature")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=3, fontsize=6
+    )
+    return figure
+
+
+STUDY = Study(
+    name=NAME,
+    title="DiDi-Instruct with and without its reward",
+    about="Sample DiDi-Instruct over the paper's two grids: guided by its reward, and not.",
+    sources=Sources(
+        ("CHECKPOINT",), "As for `strop sample`; by default the public one.", (SOURCE,), ()
+    ),
+    parameters=(
+        parameters.steps(*BUDGETS, smoke=(2, 8)),
+        TEMPERATURE,
+        PRECISION,
+        parameters.outputs(40, smoke=8),
+        parameters.evaluator("gpt2-large", smoke=parameters.evaluator().default),
+        parameters.AXES,
+        parameters.LENGTH,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    draw=_draw,
+    runs=(CHECKPOINTS, *GRIDS),
+    examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
+    items=(
+        PaperItem(
+            NAME,
+            ("grid-didi-guided", "grid-didi-ancestral"),
+            "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
+            "DiDi-Instruct's files, gpt2-large, a GPU",
+            RowByRow("perplexity", (Column("sampler"), *POINT_COLUMNS)),
+            {"DiDi-Instruct": SOURCE},
+        ),
+    ),
+)

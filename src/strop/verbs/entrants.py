@@ -1,0 +1,169 @@
+"""Checkpoints at tasks, as the studies let them answer: Fast-dLLM's modes, and who takes part.
+
+The runs lie in OUT/tasks and are what `strop task run` makes: `strop task score`, `strop show` and
+`strop study conditional` read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.engine.plan import all_parts
+from strop.verbs import parameters
+from strop.verbs.points import load
+from strop.verbs.study import Ask, Parameter
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.tasks import Results
+
+FOLDER = "tasks"
+PAPER_TASKS = ("gsm8k", "humaneval")
+BLOCK = 32
+DIFFUSION = {
+    "LLaDA-8B-Instruct": "GSAI-ML/LLaDA-8B-Instruct",
+    "Dream-v0-Base-7B": "Dream-org/Dream-v0-Base-7B",
+}
+CAUSAL = {
+    "Llama-3.1-8B-Instruct": "meta-llama/Llama-3.1-8B-Instruct",
+    "Ministral-3-8B-Instruct": "mistralai/Ministral-3-8B-Instruct-2512-BF16",
+    "Qwen3.5-9B": "Qwen/Qwen3.5-9B",
+    "Gemma-4-12B-it": "google/gemma-4-12B-it",
+}
+BASELINE = "baseline"
+PROTOCOLS: dict[str, dict[str, dict[str, Any]]] = {
+    BASELINE: {
+        "llada": {"sampler": "fast-dllm", "commit": "quota"},
+        "dream": {"sampler": "fast-dllm-dream", "alg": "entropy"},
+    },
+    "parallel": {
+        "llada": {"sampler": "fast-dllm", "commit": "threshold", "threshold": 0.9},
+        "dream": {"sampler": "fast-dllm-dream", "alg": "confidence_threshold", "threshold": 0.9},
+    },
+    "cached": {
+        "llada": {"sampler": "fast-dllm", "threshold": 0.9, "cache": "prefix"},
+        "dream": {
+            "sampler": "fast-dllm-dream",
+            "alg": "confidence_threshold",
+            "threshold": 0.9,
+            "cache": "prefix",
+        },
+    },
+}
+"""Fast-dLLM's modes by family; `baseline` takes one call per token, the others a step per block."""
+MODES = {
+    BASELINE: "one token per call, no cache; Dream's has no blocks",
+    "parallel": "every position above .9 at once, no cache; Dream's has no blocks",
+    "cached": "every position above .9 at once, with the prefix cache",
+}
+
+
+@dataclass(frozen=True)
+class Sat:
+    """What one task's run holds, and whose it is."""
+
+    results: Results
+    labels: Mapping[str, str]
+    """The checkpoints that were asked for, as the user named them; a run may hold more."""
+
+
+def sit(
+    ask: Ask, tasks: Sequence[str], temperatures: Mapping[str, Sequence[float]], seeds: int
+) -> dict[str, Sat]:
+    """Let every checkpoint answer every task; each is loaded once."""
+    from strop.tasks import run_task
+
+    _ready(ask, tasks)
+    labels: dict[str, dict[str, str]] = {task: {} for task in tasks}
+    found: dict[str, Results] = {}
+    with all_parts() as part:
+        for place, source in enumerate(ask.sources):
+            model = load(ask, source)
+            for task in tasks:
+                with part():
+                    found[task] = run_task(
+                        task,
+                        model,
+                        _folder(ask, task),
+                        temperatures=temperatures[task],
+                        seeds=seeds,
+                        limit=ask["limit"],
+                        batch_size=ask["batch_size"],
+                        unsafe_run=ask["unsafe_run"],
+                        force=bool(ask["force"]) and place == 0,
+                        progress=ask.progress,
+                        note=ask.note,
+                        engine=ask.engine,
+                        **protocol(ask["protocol"], model, task),
+                    )
+                    labels[task][_label(found[task], model)] = source
+            del model
+    return {task: Sat(found[task], labels[task]) for task in tasks}
+
+
+def _ready(ask: Ask, tasks: Sequence[str]) -> None:
+    """Find every checkpoint, and a sandbox where one is needed, before hours of work."""
+    from strop.checkpoints.checkpoint import locate
+    from strop.tasks import TASKS, ready
+
+    for source in ask.sources:
+        locate(source, None)
+    boxes = [ready(TASKS.find(t, where="`task`"), unsafe_run=ask["unsafe_run"]) for t in tasks]
+    if any(boxes) and ask["unsafe_run"]:
+        ask.note("warning: programs of the models run without a sandbox, as you")
+
+
+def _folder(ask: Ask, task: str) -> Path:
+    """A run per task and protocol: responses of two are never in one curve."""
+    mode = ask["protocol"]
+    return ask.out / FOLDER / (task if mode == BASELINE else f"{task}-{mode}")
+
+
+def _label(results: Results, model: Model) -> str:
+    return next(c.label for c in results.exam.candidates if c.checkpoint == model.spec)
+
+
+def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
+    """How a model is asked; a causal one, or one of no public mode, by its temperature alone."""
+    from strop.records import SAMPLERS
+    from strop.tasks import TASKS
+
+    known = PROTOCOLS[name].get(model.spec.family)
+    if known is None:
+        return {"precision": "float32"}
+    length = TASKS.find(task, where="`task`").length
+    block = min(BLOCK, length)
+    settings = {k: v for k, v in known.items() if k != "sampler"}
+    if "block_length" in SAMPLERS[known["sampler"]].settings:
+        settings["block_length"] = block
+    steps = length if name == BASELINE else max(1, length // block)
+    sampler = {"sampler": known["sampler"], "steps": (steps,), "settings": settings}
+    return {"precision": "float32", **sampler}
+
+
+SITTING = (
+    Parameter(
+        "protocol",
+        "Of the diffusion models: one token per call, or Fast-dLLM's threshold, or its cache too.",
+        BASELINE,
+        choices=tuple(PROTOCOLS),
+    ),
+    Parameter(
+        "limit",
+        "Only so many problems, from the first.",
+        kind="int",
+        smoke=64,
+        least=1,
+        shown="all",
+    ),
+    Parameter("batch_size", "Responses at a time.", kind="int", least=1, shown="as memory allows"),
+    Parameter("unsafe_run", "Run programs without a sandbox, as yourself.", False, "flag"),
+    parameters.DEVICE,
+    parameters.DTYPE,
+    parameters.FORCE,
+    *parameters.ENGINE,
+)
+"""What whoever lets checkpoints answer tasks takes."""

@@ -1,0 +1,558 @@
+"""The same outputs under two evaluators and a judge: do likelihood and judged quality agree?
+
+Two generators, two settings, some budgets. Every cell is scored by every evaluator under two span
+policies, and its outputs go to GroupEval in one interleaved, blinded plan. Comparisons match the
+generators by budget and setting; budgets below `PRIMARY` are the floor case and are left out of
+signs and correlations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.engine.plan import all_parts
+from strop.errors import UserError
+from strop.spec import OperatingPoint, SpanPolicy
+from strop.table import Column, Table
+from strop.verbs import paper, parameters
+from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
+from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
+from strop.verbs.paper import PaperItem
+from strop.verbs.paper_table import beside
+from strop.verbs.points import (
+    SHARPENED,
+    check_groups,
+    draw,
+    judge_texts,
+    load,
+    named_points,
+    texts_of,
+)
+from strop.verbs.study import SMOKE_NOTE, Ask, Parameter, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from strop.groupeval.judgments import Judgments
+    from strop.stats.interval import Interval
+    from strop.stats.resample import Statistic
+    from strop.store import Cell
+
+NAME = "exact-output"
+NAMES = ("MDLM-Small", "DiDi-Instruct")
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
+POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
+"""The first is the primary one."""
+AGGREGATES = ("pooled", "macro", "bits_per_byte")
+"""Token-pooled, mean over outputs, per byte; the first is the primary one."""
+PAPER_COLUMNS = {"gpt2-large": "gpt2_large_ratio", "Qwen/Qwen3-8B-Base": "qwen_ratio"}
+JUDGED = "groupeval"
+
+
+@dataclass(frozen=True, order=True)
+class Place:
+    """One cell of the study."""
+
+    steps: int
+    setting: str
+    generator: str
+
+    def __str__(self) -> str:
+        return f"{self.generator} {self.setting} {self.steps}"
+
+
+if TYPE_CHECKING:
+    Pools = dict[Place, Cell]
+    Scores = dict[tuple[Place, str, SpanPolicy], dict[str, Statistic]]
+    """By cell, evaluator and policy: the aggregates and the share of bytes kept."""
+    Quality = dict[str, dict[str, float]]
+    """GEQ by judge and cell."""
+
+
+# ---------------------------------------------------------------- the pools
+
+
+def _pools(ask: Ask) -> Pools:
+    """Those that were saved, or drawn now: each generator by its family's own sampler."""
+    if ask["pools"] is not None:
+        return saved_pools(Path(ask["pools"]), ask["steps"])
+    if ask.smoke and not ask.sources:
+        small = smoke_sources(ask.out)
+        sources = {name: small[name] for name in NAMES}
+    elif ask.sources:
+        sources = named_sources(ask.sources)
+    else:
+        sources = {name: MODELS[name].source for name in NAMES}
+    names = [(m, setting) for setting in SETTINGS for m in sorted(ask["steps"])]
+    pools: Pools = {}
+    with all_parts() as part:
+        for generator, source in sources.items():
+            model = load(ask, source)
+            points, _ = named_points(model.spec.family, None, SETTINGS)
+            where = ask.out / run_folder(generator)
+            with part():
+                cells = draw(ask, model, [(m, points[setting]) for m, setting in names], where)
+                for (m, setting), cell in zip(names, cells, strict=True):
+                    pools[Place(m, setting, generator)] = cell
+    return pools
+
+
+def saved_pools(study: Path, counts: Sequence[int], names: Sequence[str] = NAMES) -> Pools:
+    """The cells that `strop study cross-model` has drawn, found by their samplers."""
+    from strop.store import Run
+
+    pools: Pools = {}
+    for generator in names:
+        where = study / run_folder(generator)
+        found = {}
+        family = ""
+        for cell in Run.open(where).cells():
+            spec = cell.spec.generator.sampler
+            family = cell.spec.generator.checkpoint.family
+            found[spec.steps, OperatingPoint.of(spec)] = cell
+        points, _ = named_points(family, None, SETTINGS)
+        for m, (name, point) in product(sorted(set(counts)), points.items()):
+            if (m, point) not in found:
+                raise UserError(
+                    "The saved pools lack a cell of the comparison.",
+                    where=where,
+                    got=f"nothing at {m} steps under {point}",
+                    expected="both settings at every budget of both generators",
+                    fix="choose `steps` that are there, or leave `pools` out to draw them",
+                )
+            pools[Place(m, name, generator)] = found[m, point]
+    return pools
+
+
+# ---------------------------------------------------------------- the numbers
+
+
+def _check(ask: Ask) -> None:
+    if ask["pools"] is not None and ask.sources:
+        raise UserError(
+            "Saved pools bring their own models.",
+            where="`pools`",
+            got=", ".join(ask.sources),
+            fix="leave out `pools`, or the models",
+        )
+    if ask["pools"] is None:
+        check_groups(ask)
+        named_sources(ask.sources)
+
+
+def _run(ask: Ask) -> Result:
+    pools, evaluators = _pools(ask), list(ask["evaluator"])
+    names = list(dict.fromkeys(place.generator for place in pools))
+    if len(names) != 2:
+        raise UserError("The comparison is of two generators.", got=f"{len(names)} generators")
+    scored = _scored(ask, pools, evaluators)
+    texts = {str(place): texts_of(pools[place]) for place in sorted(pools)}
+    series = judge_texts(texts, ask.out / JUDGED, seed=ask["seed"])
+    judged = {name: one for name, one in series.items() if len(one.cells) == len(pools)}
+    quality = {
+        judge: {name: cell.geq() for name, cell in one.cells.items()}
+        for judge, one in judged.items()
+    }
+    comparisons = _comparisons(ask, pools, names, scored, judged)
+    primary = {place for place in pools if place.steps >= PRIMARY} or set(pools)
+    unfinished = [name for name in series if name not in judged]
+    facts = {
+        "cells": [_cell(place, scored, quality) for place in sorted(pools)],
+        "comparisons": comparisons,
+        "judges": list(judged),
+        "unfinished": unfinished,
+        "agreement": _agreement(primary, evaluators, scored),
+        "kept": _kept(primary, evaluators[0], scored),
+        "signs": _signs(primary, names, evaluators, scored),
+        "quality": _quality(primary, names, evaluators, scored, quality),
+        "claims": paper.table("groupeval-exact").claims,
+    }
+    outputs = {str(place): len(texts[str(place)]) for place in pools}
+    said = ask.said(names=names, evaluators=evaluators, outputs=outputs)
+    notes = [RUBRIC, *((SMOKE_NOTE,) if ask.smoke else ())]
+    if unfinished:
+        notes.insert(0, "Left out, because cells are not judged yet: " + ", ".join(unfinished))
+    return Result(said, _table(facts, names, evaluators), _more(facts, names), facts, tuple(notes))
+
+
+def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
+    """Evaluator by evaluator, so that only one is in memory."""
+    from strop.measure.cells import Scorers, measure
+    from strop.measure.evaluator import load_evaluator
+    from strop.measure.metric import PERPLEXITY
+
+    home = ask.engine.at_home(ask["device"])
+    by = Scorers(
+        [partial(load_evaluator, name, device=home) for name in evaluators],
+        POLICIES,
+        engine=ask.engine,
+        progress=ask.progress,
+    )
+    frame = measure(list(pools.values()), None, by)
+    scored: Scores = {}
+    # In the order in which they are scored: evaluator by evaluator, policy by policy.
+    keys = product(evaluators, POLICIES)
+    for (name, policy), metric in zip(keys, frame.asked[PERPLEXITY.name], strict=True):
+        for place, row in zip(pools, frame, strict=True):
+            part = row.part(PERPLEXITY, metric)
+            assert part is not None  # nothing is missing
+            scored[place, name, policy] = part.statistics
+    return scored
+
+
+def _comparisons(
+    ask: Ask,
+    pools: Pools,
+    names: Sequence[str],
+    scored: Scores,
+    judged: Mapping[str, Judgments],
+) -> list[dict[str, Any]]:
+    """The ratio table: likelihood and judged quality of the first generator against the second."""
+    from strop.stats.resample import ratio
+
+    printed = paper.table("groupeval-exact").by("steps", "sampler")
+    rows = []
+    for m, setting in sorted({(place.steps, place.setting) for place in pools}):
+        pair = [Place(m, setting, name) for name in names]
+        said = printed.get((m, setting), {})
+        ratios = {}
+        for name in ask["evaluator"]:
+            above, below = (scored[place, name, POLICIES[0]][AGGREGATES[0]] for place in pair)
+            found = ratio(above, below, seed=ask["seed"])
+            if found is None:
+                raise UserError("No token of a cell could be scored.", where=str(pair[0]))
+            ratios[name] = {"ratio": found, "paper": said.get(PAPER_COLUMNS.get(name, ""))}
+        rows.append(
+            {
+                "steps": m,
+                "setting": setting,
+                "ratios": ratios,
+                "judged": {
+                    judge: _judged(judgments, pair, ask["seed"])
+                    for judge, judgments in judged.items()
+                },
+                "paper": said or None,
+            }
+        )
+    return rows
+
+
+def _judged(judgments: Judgments, pair: Sequence[Place], seed: int) -> dict[str, Any]:
+    """GEQ of the first minus that of the second, blocked by partition."""
+    row = contrast(judgments, str(pair[1]), str(pair[0]), seed=seed)
+    return {
+        "geq": [row["geq_sharpened"], row["geq_standard"]],
+        "ged": [row["ged_sharpened"], row["ged_standard"]],
+        **{key: row[key] for key in ("difference", "excludes_zero")},
+    }
+
+
+def _cell(place: Place, scored: Scores, quality: Quality) -> dict[str, Any]:
+    return {
+        "generator": place.generator,
+        "setting": place.setting,
+        "steps": place.steps,
+        "scores": {
+            name: {
+                policy: {aggregate: one[aggregate].value for aggregate in (*AGGREGATES, "kept")}
+                for (cell, other, policy), one in scored.items()
+                if (cell, other) == (place, name)
+            }
+            for name in dict.fromkeys(name for _, name, _ in scored)
+        },
+        "geq": {judge: found[str(place)] for judge, found in quality.items()},
+    }
+
+
+def _rules(evaluators: Sequence[str]) -> list[tuple[str, SpanPolicy, str]]:
+    return list(product(evaluators, POLICIES, AGGREGATES))
+
+
+def _agreement(
+    primary: set[Place], evaluators: Sequence[str], scored: Scores
+) -> list[dict[str, Any]]:
+    """Rank correlation of two evaluators across cells, for every policy and aggregate."""
+    from strop.groupeval.trust import spearman
+
+    def levels(name: str, policy: SpanPolicy, aggregate: str) -> list[float]:
+        return [scored[place, name, policy][aggregate].value for place in sorted(primary)]
+
+    return [
+        {
+            "evaluators": [one, other],
+            "policy": policy,
+            "aggregate": aggregate,
+            "cells": len(primary),
+            "spearman": spearman(levels(one, policy, aggregate), levels(other, policy, aggregate)),
+        }
+        for one, other in combinations(evaluators, 2)
+        for policy, aggregate in product(POLICIES, AGGREGATES)
+    ]
+
+
+def _kept(primary: set[Place], evaluator: str, scored: Scores) -> dict[str, float | None]:
+    """The share of the source bytes that each policy reads, all cells together."""
+    shares: dict[str, float | None] = {}
+    for policy in POLICIES:
+        sums = [scored[place, evaluator, policy]["kept"].columns.sum(0) for place in primary]
+        kept, source = (float(sum(column)) for column in zip(*sums, strict=True))
+        shares[policy] = kept / source if source else None  # outputs without a single byte
+    return shares
+
+
+def _signs(
+    primary: set[Place], names: Sequence[str], evaluators: Sequence[str], scored: Scores
+) -> list[dict[str, Any]]:
+    """In how many comparisons each generator has the lower perplexity, rule by rule."""
+    matched = sorted({(place.steps, place.setting) for place in primary})
+    rows = []
+    for name, policy, aggregate in _rules(evaluators):
+        gaps = []
+        for m, setting in matched:
+            first, second = (
+                scored[Place(m, setting, one), name, policy][aggregate].value for one in names
+            )
+            gaps.append(first - second)
+        rows.append(
+            {
+                "evaluator": name,
+                "policy": policy,
+                "aggregate": aggregate,
+                "comparisons": len(gaps),
+                names[0]: sum(gap < 0 for gap in gaps),
+                names[1]: sum(gap > 0 for gap in gaps),
+            }
+        )
+    return rows
+
+
+def _quality(
+    primary: set[Place],
+    names: Sequence[str],
+    evaluators: Sequence[str],
+    scored: Scores,
+    quality: Quality,
+) -> list[dict[str, Any]]:
+    """Rank correlation of GEQ with log perplexity, within each generator and across both."""
+    from strop.groupeval.trust import spearman
+
+    rows = []
+    for judge, name, scope in product(quality, evaluators, (*names, "both")):
+        cells = sorted(p for p in primary if scope in (p.generator, "both"))
+        level = [math.log(scored[place, name, POLICIES[0]][AGGREGATES[0]].value) for place in cells]
+        said = paper.table("groupeval-exact").claims["geq_log_perplexity_spearman"]
+        rows.append(
+            {
+                "judge": judge,
+                "evaluator": name,
+                "generators": scope,
+                "cells": len(cells),
+                "spearman": spearman([quality[judge][str(place)] for place in cells], level),
+                "paper": said.get(scope, {}).get(name),
+            }
+        )
+    return rows
+
+
+# ---------------------------------------------------------------- tables and figure
+
+
+def _table(facts: Mapping[str, Any], names: Sequence[str], evaluators: Sequence[str]) -> Table:
+    columns = [Column("steps", "M"), Column("setting")]
+    columns += [Column(f"ratio {one}", one, digits=3) for one in evaluators]
+    for judge in facts["judges"]:
+        label = f"GEQ {judge}"
+        columns.append(Column(f"GEQ difference {judge}", label, digits=3, signed=True))
+        columns += [
+            Column(f"GED {i + 1} {judge}", f"GED {n}", digits=3) for i, n in enumerate(names)
+        ]
+    title = (
+        f"{names[0]} against {names[1]}: ratio of perplexities (full stream, tokens pooled; above "
+        f"1 favours {names[1]}), and GEQ {names[0]} minus {names[1]} (above 0 favours {names[0]})"
+    )
+    return Table(title, tuple(columns), [_line(row) for row in facts["comparisons"]])
+
+
+def _line(row: Mapping[str, Any]) -> dict[str, Any]:
+    line: dict[str, Any] = {"steps": row["steps"], "setting": row["setting"]}
+    for name, one in row["ratios"].items():
+        line |= {f"ratio {name}": one["ratio"], f"paper {name}": one["paper"]}
+    for judge, one in row["judged"].items():
+        line |= {f"GEQ difference {judge}": one["difference"]}
+        line |= {f"GED {i + 1} {judge}": value for i, value in enumerate(one["ged"])}
+    return line
+
+
+def _more(facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Table]:
+    found = {}
+    said = [row["paper"] for row in facts["comparisons"] if row["paper"]]
+    if said:
+        found["paper"] = Table(
+            "The paper's, judge GPT-OSS by the paper's rubric",
+            (
+                Column("steps", "M"),
+                Column("sampler", "setting"),
+                Column("gpt2_large_ratio", "gpt2-large", digits=3),
+                Column("qwen_ratio", "Qwen3-8B-Base", digits=3),
+                Column("difference", "GEQ", digits=3, signed=True),
+                Column("ged_mdlm", "GED MDLM", digits=3),
+                Column("ged_didi", "GED DiDi-Instruct", digits=3),
+            ),
+            list(map(paper.with_interval, said)),
+        )
+    ranks = {(one["policy"], one["aggregate"]): one["spearman"] for one in facts["agreement"]}
+    claim = facts["claims"]["evaluators_spearman"]
+    kept = "; ".join(
+        f"{name} reads {Column('', percent=True).text(share)} of the bytes"
+        for name, share in facts["kept"].items()
+    )
+    found["rules"] = Table(
+        "Comparisons with the lower perplexity, by rule; budgets of at least 16; rank correlation "
+        f"of the evaluators (the paper's, full stream and pooled: {claim}); {kept} (the paper's "
+        f"first documents: {facts['claims']['first_document_bytes']:.2%})",
+        (
+            Column("evaluator"),
+            Column("policy", "spans"),
+            Column("aggregate"),
+            *(Column(name) for name in names),
+            Column("comparisons", "of"),
+            Column("correlation", digits=3),
+        ),
+        [
+            {**one, "correlation": ranks.get((one["policy"], one["aggregate"]))}
+            for one in facts["signs"]
+        ],
+    )
+    found["quality"] = Table(
+        "Rank correlation of GEQ with log perplexity (negative: they agree)",
+        (
+            Column("judge"),
+            Column("evaluator"),
+            Column("generators"),
+            Column("cells"),
+            Column("spearman", "correlation", digits=2),
+            Column("paper", "paper's (its judge, its rubric)", digits=2),
+        ),
+        facts["quality"],
+    )
+    return found
+
+
+def _draw(result: Result) -> Figure:
+    """The ratio of perplexities and the difference of judged quality, comparison by comparison."""
+    from matplotlib.figure import Figure
+
+    from strop.figures import BLUE, COLUMN, GREEN, GREY, ORANGE, PURPLE, log_ticks, tidy
+
+    rows, judges = result.facts["comparisons"], result.facts["judges"]
+    figure = Figure(figsize=(2 * COLUMN, 0.9 + 0.32 * len(rows)), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    places = list(range(len(rows)))
+    first, second = result.asked["names"]
+    evaluators = result.asked["evaluators"]
+    ratios = {name: [row["ratios"][name]["ratio"] for row in rows] for name in evaluators}
+    _bars(left, ratios, (BLUE, GREEN))
+    left.axvline(1, color=GREY, lw=0.8)
+    left.set(xlabel=f"perplexity, {first} over {second}", xscale="log")
+    ticks = log_ticks(*left.get_xlim())
+    left.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    left.minorticks_off()
+    left.set_yticks(places, [f"{row['steps']:,} {row['setting']}" for row in rows])
+    left.invert_yaxis()
+    judged = {judge: [row["judged"][judge]["difference"] for row in rows] for judge in judges}
+    _bars(right, judged, (ORANGE, PURPLE, GREY))
+    right.axvline(0, color=GREY, lw=0.8)
+    right.set(xlabel=f"GEQ, {first} minus {second}")
+    for one in (left, right):
+        one.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=1)
+        tidy(one)
+    return figure
+
+
+def _bars(axes: Axes, groups: Mapping[str, Sequence[Interval]], colours: Sequence[str]) -> None:
+    """Values with their intervals, one below the other; groups a little apart."""
+    from strop.figures import errors
+
+    for number, (name, found) in enumerate(groups.items()):
+        shift = 0.18 * (number - (len(groups) - 1) / 2)
+        look: dict[str, Any] = {"fmt": "o", "ms": 3, "capsize": 2, "lw": 1.0}
+        axes.errorbar(
+            [one.value for one in found],
+            [place + shift for place in range(len(found))],
+            xerr=errors(found),
+            color=colours[number % len(colours)],
+            label=name,
+            **look,
+        )
+
+
+def _beside(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    """Ratios beside the paper's; judged quality in rows of its own, the paper's judge apart."""
+    del roles
+    rows = []
+    for row in result.facts["comparisons"]:
+        where = {"steps": row["steps"], "setting": row["setting"]}
+        for name, one in row["ratios"].items():
+            told = {"paper": one["paper"], "measured": one["ratio"]}
+            rows.append({**where, "by": name, **told})
+        if row["paper"]:
+            rows.append({**where, "by": "GEQ GPT-OSS (paper)", "paper": row["paper"]["difference"]})
+        for judge, one in row["judged"].items():
+            rows.append({**where, "by": f"GEQ {judge} (here)", "measured": one["difference"]})
+    rows = [{"paper": None, "measured": None, **row} for row in rows]
+    unit = "perplexity, MDLM over DiDi-Instruct; GEQ, MDLM minus DiDi-Instruct"
+    return beside(unit, (Column("steps", "M"), Column("setting"), Column("by")), rows)
+
+
+STUDY = Study(
+    name=NAME,
+    title="Likelihood and judged quality on the same outputs",
+    about="Score the same outputs by two evaluators and a judge, under two span policies.",
+    sources=Sources(
+        ("MODEL...",), "Two, as NAME=SOURCE; by default MDLM-Small and DiDi-Instruct.", smoke=()
+    ),
+    parameters=(
+        Parameter("pools", "A directory of `strop study cross-model`: its outputs.", kind="path"),
+        parameters.steps(4, 16, 64, 256, 1024, smoke=(4, 16)),
+        parameters.outputs(40, smoke=16, words="Outputs per cell, where drawn; a multiple of 8."),
+        Parameter(
+            "evaluator",
+            "Who scores; repeat for a second.",
+            EVALUATORS,
+            "many",
+            smoke=("embedded:tales-ar", "smollm2-135m"),
+        ),
+        parameters.SEED,
+        parameters.DEVICE,
+        parameters.FORCE,
+        *parameters.ENGINE,
+    ),
+    run=_run,
+    check=_check,
+    draw=_draw,
+    runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
+    next=lambda ask: (
+        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
+    ),
+    examples=("strop study exact-output --smoke -o runs/exact",),
+    items=(
+        PaperItem(
+            NAME,
+            ("groupeval-exact",),
+            "the same outputs under two evaluators and a judge",
+            "MDLM's and DiDi-Instruct's files, gpt2-large, Qwen/Qwen3-8B-Base, a judge's endpoint "
+            "(afterwards: strop groupeval judge OUT/groupeval), a GPU",
+            _beside,
+            {name: MODELS[name].source for name in NAMES},
+            named=True,
+        ),
+    ),
+)

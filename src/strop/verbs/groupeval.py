@@ -1,0 +1,348 @@
+"""GroupEval of standard against sharpened pools, from sampling to the paper's conclusions.
+
+Every judge that has a series in OUT/groupeval takes part; where there is none yet, the offline
+judge makes the first. Judges are never pooled, and a series is compared with another only if the
+same judge made both: the paper's judges read the paper's rubric, ours read strop's own wording.
+
+A contrast is one judge at one budget; rows of the paper's tables and of ours have one shape, so the
+conclusions below are computed from either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal
+
+from strop.assets import CHECKPOINT, EMBEDDED
+from strop.errors import unknown_name
+from strop.table import Column, Table
+from strop.verbs import paper, parameters
+from strop.verbs.families import MODELS
+from strop.verbs.paper import PUBLIC, PaperItem
+from strop.verbs.paper_table import beside
+from strop.verbs.points import (
+    SHARPENED,
+    check_groups,
+    draw,
+    judge_texts,
+    load,
+    named_points,
+    texts_of,
+)
+from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from strop.groupeval.judgments import Judgments
+
+PRIMARY = 16
+"""The least number of steps of the primary budgets; below it lies the floor case."""
+PAPERS = ("groupeval-mdlm", "groupeval-didi")
+RUNS = ("run", "groupeval")
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+RUBRIC = (
+    "The judges' rubric is strop's own wording, not the paper's: scores of the two are not one "
+    "scale. Compare standard with sharpened inside a series, never across judges."
+)
+COLUMNS = (
+    Column("judge"),
+    Column("steps", "M"),
+    Column("geq_standard", "GEQ standard", digits=3),
+    Column("geq_sharpened", "GEQ sharpened", digits=3),
+    Column("difference", "GEQ difference", digits=3, signed=True),
+    Column("ged_standard", "GED standard", digits=3),
+    Column("ged_sharpened", "GED sharpened", digits=3),
+)
+
+Contrast = Mapping[str, Any]
+"""One row: judge, steps, GEQ and GED of both samplers, difference with interval."""
+Score = Literal["geq", "ged"]
+
+
+def paper_contrasts(name: str) -> list[dict[str, Any]]:
+    """`groupeval-mdlm` (ten cells of 128, five judges) or `groupeval-didi` (ten of 40, three)."""
+    if name not in PAPERS:
+        raise unknown_name("table of the paper", name, PAPERS)
+    return [paper.with_interval(row) for row in paper.table(name).records()]
+
+
+def contrast(judgments: Judgments, standard: str, sharpened: str, *, seed: int) -> dict[str, Any]:
+    """GEQ and GED of two cells of one series, and the difference of GEQ with its interval."""
+    from strop.groupeval.comparison import compare
+
+    pair = compare(judgments.only(standard), judgments.only(sharpened), seed=seed)["pairs"]
+    [row] = pair
+    return {
+        "geq_standard": row["geq_a"],
+        "geq_sharpened": row["geq_b"],
+        "difference": row["geq_difference"],
+        "excludes_zero": row["geq_interval_excludes_zero"],
+        "ged_standard": row["ged_a"],
+        "ged_sharpened": row["ged_b"],
+    }
+
+
+def _run(ask: Ask) -> Result:
+    model = load(ask, ask.sources[0])
+    points, told = named_points(model.spec.family, ask["sampler"], SETTINGS)
+    names = [(m, name) for m in ask["steps"] for name in points]
+    drawn = draw(ask, model, [(m, points[name]) for m, name in names], ask.out / RUNS[0])
+    texts = {
+        f"{name} {m}": texts_of(cell, ask["n"])
+        for (m, name), cell in zip(names, drawn, strict=True)
+    }
+    series = judge_texts(texts, ask.out / RUNS[1], seed=ask["seed"])
+    rows = [
+        {
+            "judge": judge,
+            "steps": m,
+            **contrast(judgments, f"standard {m}", f"sharpened {m}", seed=ask["seed"]),
+        }
+        for judge, judgments in series.items()
+        for m in ask["steps"]
+    ]
+    facts = {"generator": ask.sources[0], "outputs_per_cell": ask["n"], **summary(rows)}
+    title = f"{ask.sources[0]}: standard against sharpened, by judge"
+    notes = (*told, RUBRIC, *((SMOKE_NOTE,) if ask.smoke else ()))
+    return Result(
+        ask.said(checkpoint=ask.sources[0]), Table(title, COLUMNS, rows), facts=facts, notes=notes
+    )
+
+
+# ---------------------------------------------------------------- what the paper concludes
+
+
+def _gap(row: Contrast, score: Score) -> float:
+    return row[f"{score}_sharpened"] - row[f"{score}_standard"]
+
+
+def _judges(rows: Sequence[Contrast]) -> list[str]:
+    return list(dict.fromkeys(row["judge"] for row in rows))
+
+
+def sign_counts(rows: Sequence[Contrast], *, least_steps: int = PRIMARY) -> dict[str, Any]:
+    """In how many of the judge-budget pairs the sharpened sampler scores higher."""
+    rows = [row for row in rows if row["steps"] >= least_steps]
+    clear = [(row["excludes_zero"], row["difference"].value) for row in rows]
+    return {
+        "pairs": len(rows),
+        "geq_higher": sum(_gap(row, "geq") > 0 for row in rows),
+        "geq_lower": sum(_gap(row, "geq") < 0 for row in rows),
+        "ged_higher": sum(_gap(row, "ged") > 0 for row in rows),
+        "ged_lower": sum(_gap(row, "ged") < 0 for row in rows),
+        "intervals_above_zero": sum(told and gap > 0 for told, gap in clear),
+        "intervals_below_zero": sum(told and gap < 0 for told, gap in clear),
+        "by_judge": {
+            judge: {
+                "geq_higher": sum(_gap(row, "geq") > 0 for row in rows if row["judge"] == judge),
+                "ged_higher": sum(_gap(row, "ged") > 0 for row in rows if row["judge"] == judge),
+                "pairs": sum(row["judge"] == judge for row in rows),
+            }
+            for judge in _judges(rows)
+        },
+    }
+
+
+def step_savings(rows: Sequence[Contrast], *, few: int = 256, many: int = 1024) -> dict[str, Any]:
+    """Sharpened at few steps against standard at many, by judge."""
+    judges = {}
+    for judge in _judges(rows):
+        mine = {row["steps"]: row for row in rows if row["judge"] == judge}
+        if few in mine and many in mine:
+            fast, slow = mine[few], mine[many]
+            judges[judge] = {
+                "geq": [slow["geq_standard"], fast["geq_sharpened"]],
+                "ged": [slow["ged_standard"], fast["ged_sharpened"]],
+                "geq_higher": fast["geq_sharpened"] > slow["geq_standard"],
+                "ged_higher": fast["ged_sharpened"] > slow["ged_standard"],
+            }
+    return {
+        "few": few,
+        "many": many,
+        "judges": judges,
+        "geq_higher": sum(one["geq_higher"] for one in judges.values()),
+        "ged_higher": sum(one["ged_higher"] for one in judges.values()),
+        "of": len(judges),
+    }
+
+
+def judge_correlations(
+    rows: Sequence[Contrast], *, judges: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Spearman's correlation of two judges across the sampler-budget cells, for every pair."""
+    from strop.groupeval.trust import spearman
+
+    def cells(judge: str, score: Score) -> list[float]:
+        mine = [row for row in rows if row["judge"] == judge]
+        return [row[f"{score}_{which}"] for row in mine for which in SETTINGS]
+
+    pairs = [
+        {
+            "a": one,
+            "b": other,
+            "geq": spearman(cells(one, "geq"), cells(other, "geq")),
+            "ged": spearman(cells(one, "ged"), cells(other, "ged")),
+        }
+        for one, other in combinations(judges or _judges(rows), 2)
+    ]
+    return {"n_cells": len(cells(_judges(rows)[0], "geq")), "pairs": pairs}
+
+
+def cross_generator() -> dict[str, Any]:
+    """MDLM against DiDi-Instruct on matched outputs: likelihood and judged quality disagree."""
+    rows = paper.table("groupeval-exact").records()
+    return {
+        "comparisons": len(rows),
+        "perplexity_favours_didi": sum(
+            row["gpt2_large_ratio"] > 1 and row["qwen_ratio"] > 1 for row in rows
+        ),
+        "geq_favours_mdlm": sum(row["geq_mdlm"] > row["geq_didi"] for row in rows),
+        "geq_tied": sum(row["geq_mdlm"] == row["geq_didi"] for row in rows),
+        "ged_favours_mdlm": sum(row["ged_mdlm"] > row["ged_didi"] for row in rows),
+        "intervals_above_zero": sum(row["low"] > 0 for row in rows),
+    }
+
+
+def summary(rows: Sequence[Contrast]) -> dict[str, Any]:
+    """All of it for one generator."""
+    return {
+        "judges": _judges(rows),
+        "sign_counts": sign_counts(rows),
+        "step_savings": step_savings(rows),
+        "judge_correlations": judge_correlations(rows),
+    }
+
+
+# ---------------------------------------------------------------- the figure
+
+ACROSS = 3
+
+
+def _draw(result: Result) -> Figure:
+    return quality_diversity(result.table.rows)
+
+
+def quality_diversity(rows: Sequence[Contrast]) -> Figure:
+    """One small plot per judge, from standard to sharpened; GED across, GEQ upwards."""
+    from matplotlib.figure import Figure
+
+    from strop.figures import COLUMN, shades, tidy
+
+    judges = _judges(rows)
+    budgets = sorted({row["steps"] for row in rows})
+    colours = dict(zip(budgets, shades(len(budgets)), strict=True))
+    lines = math.ceil(len(judges) / ACROSS)
+    figure = Figure(figsize=(2 * COLUMN, 0.9 + 2.0 * lines), layout="constrained")
+    grid = figure.subplots(lines, ACROSS, sharex=True, sharey=True, squeeze=False).reshape(-1)
+    for axes, judge in zip(grid, judges, strict=False):
+        for row in (one for one in rows if one["judge"] == judge):
+            if row["ged_standard"] is None or row["ged_sharpened"] is None:
+                continue
+            ged, geq = ([row[f"{score}_{which}"] for which in SETTINGS] for score in ("ged", "geq"))
+            colour = colours[row["steps"]]
+            axes.plot(ged, geq, "-", lw=1.0, color=colour)
+            # The open end is standard, the full end sharpened.
+            axes.plot(ged[0], geq[0], "o", ms=4, mfc="white", mec=colour, mew=1.1, zorder=3)
+            axes.plot(ged[1], geq[1], "o", ms=4, color=colour, zorder=3)
+        axes.set_title(judge, loc="left")
+        axes.set(xlim=(-0.6, 10.6), ylim=(-0.4, 8.4), xticks=range(0, 11, 5), yticks=range(0, 9, 2))
+        tidy(axes)
+    for axes in grid[len(judges) :]:
+        axes.set_axis_off()
+    for place, axes in enumerate(grid[: len(judges)]):
+        # The lowest plot of each column carries the axis.
+        axes.tick_params(labelbottom=place + ACROSS >= len(judges))
+    figure.legend(
+        *_legend(colours), loc="outside lower center", ncols=min(7, 2 + len(colours)), frameon=False
+    )
+    figure.supxlabel("GED: do the outputs differ?", fontsize=8)
+    figure.supylabel("GEQ: is each output good?", fontsize=8)
+    return figure
+
+
+def _legend(colours: Mapping[int, Any]) -> tuple[list[Any], list[str]]:
+    from matplotlib.lines import Line2D
+
+    def point(colour: Any, full: bool) -> Line2D:
+        fill = colour if full else "white"
+        return Line2D([], [], marker="o", ls="", ms=4, mec=colour, mfc=fill)
+
+    handles = [point("black", False), point("black", True)]
+    handles += [point(colour, True) for colour in colours.values()]
+    return handles, [*SETTINGS, *(f"{m:,} steps" for m in colours)]
+
+
+def _beside(name: str) -> Any:
+    """Rows of the paper's judges, then rows of those that judged here: never both in one."""
+
+    def table(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+        del roles
+        rows = [
+            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"].value}
+            for row in paper_contrasts(name)
+        ]
+        for row in result.table.rows:
+            named = _named(row, f"{row['judge']} (here)")
+            rows.append({**named, "measured": row["difference"]})
+        rows = [{"paper": None, "measured": None, **row} for row in rows]
+        keys = (Column("judge"), Column("steps", "M"))
+        return beside("GEQ, sharpened minus standard; each judge by itself", keys, rows)
+
+    return table
+
+
+def _named(row: Contrast, judge: str) -> dict[str, Any]:
+    ged = COLUMNS[-1]
+    told = f"{ged.text(row['ged_standard'])} to {ged.text(row['ged_sharpened'])}"
+    return {"judge": judge, "steps": row["steps"], "ged": told}
+
+
+STUDY = Study(
+    name="groupeval",
+    title="Judged quality and diversity, standard against sharpened",
+    about="Sample CHECKPOINT by a standard and a sharpened sampler, judge both in groups of eight, "
+    "and compare, budget by budget.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        parameters.steps(4, 16, 64, 256, 1024, smoke=(4, 16, 64)),
+        parameters.outputs(128, smoke=32, words="Outputs per cell; a multiple of 8."),
+        parameters.SAMPLER,
+        parameters.LENGTH,
+        *parameters.DRAWN,
+        *parameters.ENGINE,
+    ),
+    run=_run,
+    check=check_groups,
+    draw=_draw,
+    runs=RUNS,
+    next=lambda ask: (
+        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
+    ),
+    examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
+    items=(
+        PaperItem(
+            "groupeval-mdlm",
+            ("groupeval-mdlm",),
+            "judged quality and diversity, standard against sharpened",
+            f"{PUBLIC}, a judge's endpoint (afterwards: strop groupeval judge OUT/groupeval), "
+            "a GPU",
+            _beside("groupeval-mdlm"),
+            {"public": PUBLIC},
+            {"public": CHECKPOINT},
+        ),
+        PaperItem(
+            "groupeval-didi",
+            ("groupeval-didi",),
+            "the same for DiDi-Instruct, 40 outputs a cell",
+            "DiDi-Instruct's files, a judge's endpoint, a GPU",
+            _beside("groupeval-didi"),
+            {"DiDi-Instruct": MODELS["DiDi-Instruct"].source},
+            {"DiDi-Instruct": EMBEDDED + "tales-early"},
+            values={"n": 40},
+            smoke_values={"steps": (4, 16)},
+        ),
+    ),
+)

@@ -1,0 +1,227 @@
+"""A perfect model at full length: the real samplers on a Markov chain whose law is known.
+
+Against inverse temperature, for every number of steps M:
+
+- the KL of adjacent pairs, KL(P(X_i, X_i+1) || pooled pairs of the outputs): by the data-processing
+  inequality and convexity a lower bound on the output error KL(P || pi). The plug-in estimate is
+  too large when outputs are few; a jackknife over outputs takes the bias out;
+- B_N + C_N, exact from the chain's profiles: an upper bound on the output error;
+- the true negative log-likelihood of the outputs and their entropy, both per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.spec import SamplerSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from strop.theory.chain import Chain
+
+    Floats = NDArray[np.float64]
+
+STEPS = (4, 16, 64, 256, 1024)
+LAMBDAS = (0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
+
+
+@dataclass(frozen=True)
+class MarkovRow:
+    """One generator: M updates at one inverse temperature."""
+
+    steps: int
+    lam: float
+    pair_kl: float
+    """Bias-corrected KL of adjacent pairs, nats: at most the output error."""
+    pair_kl_stderr: float
+    upper: float
+    """B_N + C_N, nats per sequence, exact: at least the output error."""
+    nll: float
+    """-log P(x) / L of the outputs under the chain itself."""
+    nll_stderr: float
+    pair_entropy: float
+    """H(X_i+1 | X_i) of the outputs, bias-corrected: at least their entropy rate."""
+    unigram_entropy: float
+    """Mean entropy of the token counts inside one output, as the field reports it."""
+
+
+@dataclass(frozen=True)
+class MarkovStudy:
+    """All rows, and what the target itself scores."""
+
+    values: int
+    length: int
+    outputs: int
+    seed: int
+    entropy_rate: float
+    """What a perfect generator has as NLL and as pair entropy, per token."""
+    rows: list[MarkovRow]
+
+    def curve(self, steps: int, name: str) -> tuple[Floats, Floats]:
+        """One column against lambda."""
+        import numpy as np
+
+        mine = [row for row in self.rows if row.steps == steps]
+        return (
+            np.array([row.lam for row in mine]),
+            np.array([getattr(row, name) for row in mine], dtype=float),
+        )
+
+    def best(self) -> list[dict[str, Any]]:
+        """Where the pair KL is least, and where the NLL meets the entropy rate."""
+        import numpy as np
+
+        from strop.instruments.pairs import crossing, vertex
+
+        out: list[dict[str, Any]] = []
+        for steps in dict.fromkeys(row.steps for row in self.rows):
+            lams, pair = self.curve(steps, "pair_kl")
+            _, error = self.curve(steps, "pair_kl_stderr")
+            _, nll = self.curve(steps, "nll")
+            k, one = int(pair.argmin()), int(np.abs(lams - 1).argmin())
+            out.append(
+                {
+                    "steps": steps,
+                    "lambda_star_pairs": vertex(lams, pair),
+                    "pair_kl_at_1": float(pair[one]),
+                    "pair_kl_best": float(pair[k]),
+                    "stderr": float(np.hypot(error[k], error[one])),
+                    "lambda_at_entropy_rate": crossing(lams, nll, self.entropy_rate),
+                }
+            )
+        return out
+
+    def as_dict(self) -> dict[str, Any]:
+        """The study as one JSON document."""
+        return {**asdict(self), "best": self.best()}
+
+
+def run_markov_study(
+    *,
+    values: int = 8,
+    length: int = 1024,
+    outputs: int = 128,
+    steps: Sequence[int] = STEPS,
+    lams: Sequence[float] = LAMBDAS,
+    seed: int = 0,
+    note: Callable[[str], None] = lambda _: None,
+) -> MarkovStudy:
+    """Sample every generator and measure it against the chain."""
+    import numpy as np
+
+    from strop.denoisers.markov import MarkovDenoiser
+    from strop.draw import sample
+    from strop.theory.chain import random_chain
+    from strop.theory.collisions import clipped_masses
+
+    chain = random_chain(values, length, np.random.default_rng([seed, 3]))
+    denoiser = MarkovDenoiser(chain.kernel, length)
+    rows: list[MarkovRow] = []
+    for count in steps:
+        price, loss = chain.account(clipped_masses(count), lams)
+        for lam, error in zip(lams, loss, strict=True):
+            # `draw` treats the last round like any other; with `greedy` it would be another law.
+            spec = SamplerSpec(steps=count, temperature=1 / lam, finish="draw")
+            pool = sample(denoiser, spec, n=outputs, seed=seed, batch_size=outputs)
+            row = _measure(chain, pool.ids, count, lam, price + float(error))
+            rows.append(row)
+            note(f"M = {count}, lambda = {lam:g}: pair KL {row.pair_kl:.5f}, NLL {row.nll:.4f}")
+    return MarkovStudy(values, length, outputs, seed, chain.entropy_rate, rows)
+
+
+def _measure(
+    chain: Chain, ids: NDArray[np.int64], steps: int, lam: float, upper: float
+) -> MarkovRow:
+    import numpy as np
+
+    from strop.instruments import pairs
+
+    counts = pairs.pair_counts(ids, chain.values)
+    pair_kl, pair_error = pairs.jackknife(
+        counts, lambda c: pairs.pair_kl(chain.pairs.reshape(-1), c)
+    )
+    pair_entropy, _ = pairs.jackknife(counts, lambda c: pairs.conditional_entropy(c, chain.values))
+    nll = -chain.log_likelihood(ids) / chain.length
+    tokens = np.stack([(ids == v).mean(axis=1) for v in range(chain.values)], axis=1)
+    unigram = -np.where(tokens > 0, tokens * np.log(np.maximum(tokens, 1e-300)), 0.0).sum(axis=1)
+    return MarkovRow(
+        steps=steps,
+        lam=float(lam),
+        pair_kl=pair_kl,
+        pair_kl_stderr=pair_error,
+        upper=upper,
+        nll=float(nll.mean()),
+        nll_stderr=float(nll.std(ddof=1) / np.sqrt(len(nll))),
+        pair_entropy=pair_entropy,
+        unigram_entropy=float(unigram.mean()),
+    )
+
+
+def draw(study: MarkovStudy) -> Figure:
+    """Three panels against inverse temperature, one colour per number of steps."""
+    import numpy as np
+
+    from strop.figures import panels, shades, tidy
+
+    figure, (lower, upper, text) = panels(3, 6.4)
+    steps = list(dict.fromkeys(row.steps for row in study.rows))
+    colours = shades(len(steps))
+    for count, colour in zip(steps, colours, strict=True):
+        lams, pair = study.curve(count, "pair_kl")
+        _, error = study.curve(count, "pair_kl_stderr")
+        # A corrected estimate can fall below zero; a log axis shows it at its error instead.
+        shown = np.maximum(pair, error)
+        lower.errorbar(
+            lams,
+            shown,
+            2 * error,
+            color=colour,
+            marker="o",
+            ms=2.5,
+            lw=1.2,
+            elinewidth=0.7,
+            label=f"M = {count}",
+        )
+        upper.plot(
+            lams,
+            study.curve(count, "upper")[1] / study.length,
+            color=colour,
+            marker="o",
+            ms=2.5,
+            lw=1.2,
+        )
+        text.plot(lams, study.curve(count, "nll")[1], color=colour, lw=1.2)
+        text.plot(lams, study.curve(count, "pair_entropy")[1], color=colour, lw=1.2, ls="--")
+    lower.set(yscale="log", ylabel="KL of adjacent pairs, nats")
+    upper.set(yscale="log", ylabel="$(B_N + C_N)\\,/\\,L$, nats")
+    text.axhline(study.entropy_rate, color="black", lw=0.8, ls=":")
+    text.plot([], [], color="black", lw=1.2, label="negative log-likelihood")
+    text.plot([], [], color="black", lw=1.2, ls="--", label="entropy H(next | token)")
+    text.plot([], [], color="black", lw=0.8, ls=":", label="the target's own")
+    text.set(ylabel="nats per token", xlabel="inverse temperature λ")
+    lower.legend(
+        ncol=3, loc="lower center", bbox_to_anchor=(0.45, 1.0), columnspacing=1.0, handlelength=1.2
+    )
+    text.legend(loc="upper right")
+    for axes in (lower, upper, text):
+        axes.set_xscale("log")
+        axes.set_xticks([0.8, 1, 1.5, 2, 3], ["0.8", "1", "1.5", "2", "3"])
+        axes.minorticks_off()
+        axes.axvline(1, color="grey", lw=0.6, ls=":")
+        tidy(axes)
+    return figure
+
+
+def save(study: MarkovStudy, folder: Path) -> list[Path]:
+    """Write the figure as SVG and PNG."""
+    from strop.figures import write_figure
+
+    files = [folder / f"markov.{kind}" for kind in ("svg", "png")]
+    write_figure(lambda: draw(study), files)
+    return files

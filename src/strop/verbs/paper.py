@@ -1,0 +1,284 @@
+"""The paper's tables and figures: what it printed, and which study measures it again.
+
+One YAML file per table or figure in `assets/paper`. Rows are records: settings first, numbers
+after them, in the columns that the file names. A study's record lists the `PaperItem`s that it
+reproduces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from strop.assets import ROOT
+from strop.errors import UserError, unknown_name
+from strop.stats.interval import Interval
+
+if TYPE_CHECKING:
+    from strop.progress import Progress
+    from strop.table import Table
+    from strop.verbs.study import Ask, Result, Study
+
+FOLDER = ROOT / "paper"
+PUBLIC = "kuleshov-group/mdlm-owt"
+"""The only MDLM of the paper that was released."""
+OWN = "train it: strop train {0} -o runs/{0}"
+BUDGETS = tuple(2**k for k in range(11))
+
+Value = bool | int | float | str | None | tuple[float, ...]
+
+
+class PaperTable(BaseModel):
+    """One table or figure of the paper."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    id: str
+    """Its name here, which is also the file's."""
+    label: str
+    """Its label in the paper's source."""
+    kind: Literal["table", "figure", "text"]
+    caption: str
+    """What it shows, in our own words."""
+    settings: dict[str, Any] = {}
+    """What holds for all of its rows."""
+    notes: str | None = None
+    """What the paper leaves open, and what was computed from other tables."""
+    see: tuple[str, ...] = ()
+    """Tables that hold its numbers, or those it was computed from."""
+    units: dict[str, str] = {}
+    """Of the columns that have one."""
+    claims: dict[str, Any] = {}
+    """What the text says of it."""
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Value, ...], ...]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        wrong = [row for row in self.rows if len(row) != len(self.columns)]
+        stray = sorted(set(self.units) - set(self.columns))
+        if wrong or stray or len(set(self.columns)) < len(self.columns):
+            raise UserError(
+                "A table of the paper is damaged.",
+                where=self.id,
+                got=f"the row {wrong[0]}" if wrong else f"units of {stray} or a column twice",
+                expected="one value per column: " + ", ".join(self.columns),
+            )
+        return self
+
+    def records(self, **where: Value) -> list[dict[str, Any]]:
+        """The rows as dictionaries, those only whose columns have the given values."""
+        for name in where:
+            if name not in self.columns:
+                raise unknown_name("column", name, self.columns, where=self.id)
+        every = (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+        return [row for row in every if all(row[name] == value for name, value in where.items())]
+
+    def by(self, *keys: str, **where: Value) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """The rows by the values of some columns."""
+        return {tuple(row[key] for key in keys): row for row in self.records(**where)}
+
+    def value(self, column: str, **where: Value) -> Value:
+        """The one value of a column under some settings."""
+        if column not in self.columns:
+            raise unknown_name("column", column, self.columns, where=self.id)
+        found = self.records(**where)
+        if len(found) != 1:
+            raise UserError(
+                "These settings do not name one row.",
+                where=self.id,
+                got=f"{len(found)} rows for {where}",
+                expected="values of " + ", ".join(self.columns),
+            )
+        return found[0][column]
+
+
+def with_interval(
+    row: Mapping[str, Any], name: str = "difference", ends: str = ""
+) -> dict[str, Any]:
+    """A row whose number and its printed ends are one: `low` and `high`, after `ends`."""
+    low, high = f"{ends}low", f"{ends}high"
+    rest = {key: value for key, value in row.items() if key not in (low, high)}
+    return {**rest, name: Interval(row[name], row[low], row[high], how="the paper")}
+
+
+def ids() -> list[str]:
+    """The names of all tables and figures."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+@cache
+def table(id: str) -> PaperTable:
+    """One table or figure by its name."""
+    path = FOLDER / f"{id}.yaml"
+    if id not in ids():
+        raise unknown_name("table of the paper", id, ids())
+    # The loader in C, where there is one: the grids are long.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = PaperTable(**yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
+    if found.id != id:
+        raise UserError(
+            "A table of the paper is damaged.", where=path, got=found.id, expected=f"the id {id}"
+        )
+    return found
+
+
+def tables() -> list[PaperTable]:
+    """All of them."""
+    return [table(name) for name in ids()]
+
+
+# ---------------------------------------------------------------- beside what is measured
+
+
+@dataclass(frozen=True)
+class PaperItem:
+    """One table or figure of the paper as a run of a study."""
+
+    id: str
+    tables: tuple[str, ...]
+    """Its names in `assets/paper`."""
+    what: str
+    needs: str
+    """What a full run takes."""
+    beside: Callable[[Result, Ask, Mapping[str, str]], Table]
+    """Paper and measured, row by row; the mapping has each checkpoint's name in the paper."""
+    sources: Mapping[str, str | None] = field(default_factory=dict)
+    """The paper's checkpoints by what it calls them; None where one was never released."""
+    smoke: Mapping[str, str] = field(default_factory=dict)
+    """The embedded ones in their place; empty where the study makes its own."""
+    roles: tuple[str, ...] = ()
+    """All names that a checkpoint may have, where they are more than those of `sources`."""
+    named: bool = False
+    """Whether the study itself takes NAME=SOURCE."""
+    flags: str = ""
+    """What a full run needs on the command line besides checkpoints."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Of a full run, where they differ from the study's defaults."""
+    smoke_values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def command(self) -> str:
+        """A full run of it."""
+        missing = sum(one is None for one in self.sources.values())
+        words = f"strop reproduce {self.id} -o runs/{self.id}" + " --checkpoint PATH" * missing
+        return f"{words} {self.flags}".rstrip()
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What was run, and the paper's numbers beside it."""
+
+    item: PaperItem
+    result: Result
+    table: Table
+    notes: tuple[str, ...]
+
+
+ELSEWHERE: dict[str, str] = {
+    "overview": "its panels are cross-model, groupeval-mdlm and posterior",
+    "tiny": "two columns of grid-tiny-late",
+}
+"""The paper's other tables and figures, and where their numbers come from."""
+
+
+def items() -> dict[str, tuple[Study, PaperItem]]:
+    """Everything that can be reproduced, by id."""
+    from strop.verbs.study import STUDIES
+
+    # The paper's tables are measured by studies of this package: no other is loaded for them.
+    return {item.id: (one, item) for one in STUDIES.builtin.values() for item in one.items}
+
+
+def reproduce(
+    id: str,
+    *,
+    out: str | Path,
+    smoke: bool = False,
+    checkpoints: Sequence[str] = (),
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda _: None,
+    **given: Any,
+) -> Reproduction:
+    """Run one table or figure, whole or small; `given` are parameters of its study.
+
+    A checkpoint may be named by what the paper calls it: `late=runs/mine`.
+    """
+    from strop.verbs.study import carry_out
+
+    if id in ELSEWHERE:
+        raise UserError(f"{id} has no study of its own here: {ELSEWHERE[id]}.", where=id)
+    known = items()
+    if id not in known:
+        raise unknown_name("table or figure", id, known)
+    record, item = known[id]
+    for name, value in given.items():
+        if value is not None and name not in {p.name for p in record.parameters}:
+            raise UserError(
+                f"{id} has no `{name}`.", where=f"`{name}`", got=value, fix="leave it out"
+            )
+    roles = _roles(item, checkpoints, smoke)
+    values = {**item.values, **(item.smoke_values if smoke else {})}
+    values |= {name: value for name, value in given.items() if value is not None}
+    sources = [f"{role}={one}" if item.named else one for role, one in roles.items()]
+    ask = record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **values)
+    result = carry_out(ask)
+    by_source = {source: role for role, source in roles.items()}
+    notes = (*result.notes, *_casts(ask.values.get("dtype")))
+    return Reproduction(item, result, item.beside(result, ask, by_source), notes)
+
+
+def _casts(dtype: str | None) -> tuple[str, ...]:
+    """What the networks compute in, in words; the paper's own numbers come from a GPU."""
+    if dtype is None:  # no network of a checkpoint
+        return ()
+    words = {"auto": "float32 (auto)", "public": "the public code's casts (public; CPU: float32)"}
+    return (f"networks compute in {words.get(dtype, dtype)}",)
+
+
+def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]:
+    """Every checkpoint by what the paper calls it.
+
+    One without a name is the user's own: it stands for the paper's own ones, the last of them
+    first, and for the public one only if it is that or there is no other.
+    """
+    if not given:
+        usual = item.smoke if smoke else item.sources
+        if not smoke and None in usual.values():
+            raise _lacks(item, "none", "give them with `checkpoint`, one each, or use `smoke`")
+        return {role: source for role, source in usual.items() if source is not None}
+    roles = item.roles or tuple(item.sources)
+    found = {}
+    plain = []
+    for one in given:
+        role, _, source = one.partition("=")
+        if role in roles and source:
+            found[role] = source
+        elif one.partition("@")[0] == PUBLIC and "public" in roles:
+            found["public"] = one
+        else:
+            plain.append(one)
+    free = [role for role in roles if role not in found and (role != "public" or len(roles) == 1)]
+    if len(plain) > len(free):
+        raise _lacks(item, ", ".join(given), "at most one for each of " + ", ".join(roles))
+    found |= dict(zip(free[len(free) - len(plain) :], plain, strict=True))
+    if len(found) < (1 if item.roles else len(item.sources)):
+        raise _lacks(item, ", ".join(given), "give the others too, as NAME=SOURCE")
+    return {role: found[role] for role in roles if role in found}
+
+
+def _lacks(item: PaperItem, got: str, fix: str) -> UserError:
+    roles = item.roles or tuple(item.sources)
+    return UserError(
+        f"{item.id} is run with other checkpoints.",
+        where="`checkpoint`",
+        got=got,
+        expected=f"{', '.join(roles)}; {item.needs}",
+        fix=fix,
+    )

@@ -1,0 +1,76 @@
+"""What studies are asked for, where they are asked for the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strop.assets import EVALUATOR
+from strop.spec import MOST_STEPS, SEED_LIMIT
+from strop.verbs.study import SAME, Parameter
+
+
+def steps(*default: int, smoke: Any = SAME) -> Parameter:
+    """The budgets."""
+    words = "Updates M, e.g. 16,64."
+    return Parameter("steps", words, default, "ints", smoke, least=1, most=MOST_STEPS + 1)
+
+
+def outputs(
+    default: int, smoke: Any = SAME, words: str = "Outputs per cell.", least: int = 1
+) -> Parameter:
+    """How many."""
+    return Parameter("n", words, default, "int", smoke, least=least, most=2**32)
+
+
+def evaluator(default: str = EVALUATOR, smoke: Any = SAME) -> Parameter:
+    """Who scores."""
+    return Parameter("evaluator", "The language model that scores.", default, smoke=smoke)
+
+
+SPAN = Parameter(
+    "span",
+    "Which tokens of an output count.",
+    "first-document",
+    choices=("first-document", "full-stream", "public-code"),
+)
+HELD_OUT = Parameter(
+    "held_out", "JSON lines of texts for the entropy guard, instead of ours.", kind="path"
+)
+SEED = Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT)
+DEVICE = Parameter("device", "auto, cpu, cuda or cuda:i.", "auto")
+DTYPE = Parameter(
+    "dtype", "Of the generator's network: float32, bfloat16, float16, public.", "auto"
+)
+FORCE = Parameter("force", "Draw and measure everything anew.", False, "flag")
+SAMPLER = Parameter("sampler", "By default that of the checkpoint's family.")
+LENGTH = Parameter("length", "Tokens per output.", kind="int", least=1, shown="the model's own")
+AXES = Parameter(
+    "axis",
+    "A field of the sampler and the values to try, e.g. top_p=1,0.9; may be repeated.",
+    kind="axes",
+)
+
+PROMPTS = Parameter(
+    "prompts", "A .jsonl of prompts, or of texts with gaps such as [[12]].", kind="path"
+)
+CHAT = Parameter("chat", "Put prompts into the tokenizer's chat template.", False, "flag")
+
+ENGINE = (
+    Parameter(
+        "engine",
+        "Where work runs: local (the default), devices (a process per device), ray (an actor per "
+        "device).",
+    ),
+    Parameter("devices", "For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."),
+    Parameter("ray_address", "A Ray cluster to join, or auto; else one is started here."),
+    Parameter("shard", "Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."),
+)
+"""Where the work of a study runs; `Ask.engine` is the value."""
+ANSWERING = (PROMPTS, CHAT)
+"""What outputs answer."""
+POINTED = (SAMPLER, AXES, LENGTH)
+"""What says where a generator operates."""
+DRAWN = (SEED, DEVICE, DTYPE, FORCE)
+"""What whoever runs a network takes."""
+SCORED = (SPAN, HELD_OUT, *DRAWN, *ENGINE)
+"""What every study of sampled outputs takes besides budgets, outputs and evaluator."""

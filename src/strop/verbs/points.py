@@ -1,0 +1,419 @@
+"""From operating points to measured cells: the one way in which studies draw, score and judge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.errors import UserError, unknown_name
+from strop.measure.known import Late
+from strop.records import SAMPLERS, default_sampler
+from strop.spec import OperatingPoint, SamplerSpec, check_family
+from strop.table import Column, Pivot, Table
+from strop.verbs.study import Ask
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.groupeval.judgments import Judgments
+    from strop.measure.causal import Evaluator
+    from strop.measure.cells import Scorers
+    from strop.measure.frame import Frame, Measured
+    from strop.prompts import Canvases
+    from strop.store import Cell, Folder
+
+TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
+"""The paper's sweep."""
+SHARPENED = {"temperature": 0.9, "precision": "float32"}
+"""The paper's sharper setting; a sampler without a fast float32 form takes float64."""
+PROFILE, GROUP = "webtext-v1", 8
+
+POINT_COLUMNS = (
+    Column("steps", "M", help="Configured updates; not network calls."),
+    Column("temperature", "tau", digits=None),
+    Column("precision"),
+)
+MEASURED_COLUMNS = (
+    Column("outputs", "n"),
+    Column("perplexity", mark="mark"),
+    Column("entropy", unit="nats", digits=3),
+    Column("guard", help="On which side of the entropy guard it lies."),
+)
+
+
+def cell_table(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    down: str | None = None,
+    extra: Sequence[Column] = (),
+) -> Table:
+    """Measured cells as a table: its columns are the fields in which they differ.
+
+    `rows` come from `Measured.row`, with more if need be, which `extra` names. With `down` the
+    perplexities are spread over a grid, that field going down.
+    """
+    fields = [name for name in _fields() if len({str(row.get(name)) for row in rows}) > 1]
+    fields += [one.name for one in extra if one.name not in fields]
+    shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
+    columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
+    columns += [one for one in MEASURED_COLUMNS if one.name not in fields]
+    pivot = None
+    if down is not None:
+        across = tuple(name for name in ("steps", *fields) if name != down)
+        pivot = Pivot((down,), across, "perplexity", ("entropy",))
+    return Table(title, tuple(columns), rows, pivot)
+
+
+def _fields() -> list[str]:
+    """Every field that operating points can differ in."""
+    own = dict.fromkeys(key for facts in SAMPLERS.values() for key in facts.settings)
+    return [*_shared(), *own]
+
+
+# ---------------------------------------------------------------- operating points
+
+
+@dataclass(frozen=True)
+class Points:
+    """Operating points, and what was left out of them in words."""
+
+    points: tuple[OperatingPoint, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def standard(family: str) -> OperatingPoint:
+    """What everything is compared with: the family's own sampler, tau 1, float64, all tokens."""
+    return OperatingPoint.of(SamplerSpec(name=default_sampler(family)))
+
+
+def points(
+    family: str,
+    sampler: str | None,
+    axes: Mapping[str, Sequence[Any]],
+    usual: Mapping[str, Sequence[Any]],
+) -> Points:
+    """Every combination of the axes for a family's sampler.
+
+    `usual` has the axes that hold unless others are given. Precisions are those that the sampler
+    has a fast form for; a setting that one of several samplers lacks is left out for it. Both are
+    said.
+    """
+    names = [str(one) for one in axes.get("name", [sampler or default_sampler(family)])]
+    found: dict[OperatingPoint, None] = {}
+    told: dict[str, None] = {}
+    own = {key for name in names for key in _facts(name).settings}
+    for key in axes:
+        if key not in (*_shared(), *own):
+            raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
+    for name in names:
+        facts = fitting(family, name)
+        mine = {**{k: tuple(v) for k, v in usual.items() if v}, **dict(axes)}
+        mine.pop("name", None)
+        if "precision" not in axes:
+            mine["precision"] = _precisions(name, mine.get("precision", ()), told)
+        for key in [k for k in mine if k not in _shared() and k not in facts.settings]:
+            told[f"{key} left out for {name}, which has no such setting"] = None
+            mine.pop(key)
+        fixed = {} if facts.fast else {"implementation": "dense"}
+        for values in product(*mine.values()):
+            spec = SamplerSpec(**{"name": name, **fixed, **dict(zip(mine, values, strict=True))})
+            found[OperatingPoint.of(spec)] = None
+    return Points(tuple(found), tuple(told))
+
+
+def named_points(
+    family: str, sampler: str | None, named: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, OperatingPoint], tuple[str, ...]]:
+    """Operating points under names, each at the nearest precision that its sampler draws fast."""
+    name = sampler or default_sampler(family)
+    fitting(family, name)
+    told: dict[str, None] = {}
+    found = {}
+    for label, fields in named.items():
+        [precision] = _precisions(name, (fields.get("precision", "float64"),), told)
+        fixed = {} if _facts(name).fast else {"implementation": "dense"}
+        spec = SamplerSpec(**{"name": name, **fixed, **fields, "precision": precision})
+        found[label] = OperatingPoint.of(spec)
+    return found, tuple(told)
+
+
+def _facts(name: str) -> Any:
+    if name not in SAMPLERS:
+        raise unknown_name("sampler", name, SAMPLERS, where="`sampler`")
+    return SAMPLERS[name]
+
+
+def fitting(family: str, name: str, where: str = "`sampler`") -> Any:
+    """What is known of a sampler, if it can sample a checkpoint of the family."""
+    facts = _facts(name)
+    check_family(family, name)
+    if facts.causal != SAMPLERS[default_sampler(family)].causal:
+        raise UserError(
+            f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
+            where=where,
+            fix=f"use `sampler={default_sampler(family)}`",
+        )
+    return facts
+
+
+def _shared() -> list[str]:
+    """The fields that every sampler has and an axis may vary; budgets are no axis."""
+    return [one for one in SamplerSpec.model_fields if one not in ("steps", "grid", "settings")]
+
+
+def _precisions(name: str, wanted: Iterable[str], told: dict[str, None]) -> tuple[str, ...]:
+    """The wanted precisions that the sampler draws fast; at least one that it has."""
+    facts = _facts(name)
+    wanted = tuple(wanted) or ("float64", "float32")
+    if not facts.fast:
+        return wanted
+    for one in wanted:
+        if one not in facts.fast_precisions:
+            instead = "" if len(wanted) > 1 else f"; {facts.fast_precisions[0]} is taken"
+            told[f"{one} left out: {name} has no fast form with it{instead}"] = None
+    return tuple(p for p in wanted if p in facts.fast_precisions) or facts.fast_precisions[:1]
+
+
+def budgets(model: Model, steps: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of steps; a causal model has one, its length."""
+    causal = SAMPLERS[default_sampler(model.spec.family)].causal
+    return (0,) if causal else tuple(steps)
+
+
+# ---------------------------------------------------------------- drawing and scoring
+
+
+def load(ask: Ask, source: str) -> Model:
+    """A checkpoint on the device and in the dtype that were asked for."""
+    from strop.denoisers import load_model
+
+    device = ask.engine.at_home(ask["device"])
+    return load_model(source, device=device, dtype=ask.values.get("dtype", "auto"))
+
+
+def draw(
+    ask: Ask,
+    model: Model,
+    cells: Sequence[tuple[int, OperatingPoint]],
+    out: Path | Folder,
+    *,
+    n: int | Sequence[int] | None = None,
+    seed: int | None = None,
+) -> list[Cell]:
+    """One cell per budget and point; whatever is in `out` already is not drawn again."""
+    each: int | Sequence[int] = ask["n"] if n is None else n
+    root: int = ask["seed"] if seed is None else seed
+    if isinstance(model, Late):
+        drawn = _finished(ask, model, cells, out, each, root)
+        if drawn is not None:
+            return drawn
+        model = model.loaded
+    from strop.denoisers.base import usable_length
+    from strop.draw import sample_cells
+    from strop.measure.guard import held_out_guard
+    from strop.store import Folder, Run
+
+    given = ask.values.get("held_out")
+    if given is not None:  # a file that cannot be read is better found before hours of work
+        held_out_guard(Path(given), usable_length(model, ask.values.get("length")), model)
+    sample_cells(
+        model,
+        [point.at(steps) for steps, point in cells],
+        n=each,
+        seed=root,
+        length=ask.values.get("length"),
+        canvases=canvases_of_ask(ask, model),
+        out=out if isinstance(out, Folder) else Folder(out, "run", ask.study.name),
+        force=bool(ask.values.get("force")),
+        progress=ask.progress,
+        engine=ask.engine,
+    )
+    return Run.open(out).cells()
+
+
+def _finished(
+    ask: Ask,
+    model: Late,
+    cells: Sequence[tuple[int, OperatingPoint]],
+    out: Path | Folder,
+    n: int | Sequence[int],
+    seed: int,
+) -> list[Cell] | None:
+    """The cells, if all that is asked of them is on disk, so that no network has to be loaded.
+
+    Where the model is needed to say which cells these are (prompts, held-out texts, batches of a
+    dense sampler), it is loaded.
+    """
+    from strop.spec import CellSpec, GeneratorSpec
+    from strop.store import Run
+
+    said = (ask.values.get(name) for name in ("force", "prompts", "held_out"))
+    length = ask.values.get("length") or model.facts["length"]
+    samplers = [point.at(steps) for steps, point in cells]
+    dense = any(one.implementation == "dense" for one in samplers)
+    if any(said) or dense or not _marked(out):
+        return None
+    wanted = {}
+    counts = [n] * len(samplers) if isinstance(n, int) else n
+    for sampler, count in zip(samplers, counts, strict=True):
+        if SAMPLERS[sampler.name].causal and sampler.steps == 0:
+            sampler = sampler.model_copy(update={"steps": length})
+        generator = GeneratorSpec(checkpoint=model.spec, sampler=sampler, length=length)
+        wanted[CellSpec.of(generator, seed).id] = count
+    run = Run.open(out)
+    asked = run.wanted()
+    if set(asked) != set(wanted) or any(asked[name] < count for name, count in wanted.items()):
+        return None
+    here = run.cells()
+    complete = all(cell.indices() >= set(range(wanted[cell.id])) for cell in here)
+    return here if complete else None
+
+
+def _marked(out: str | os.PathLike[str]) -> bool:
+    """Whether a run says what was asked of it; one whose mark is lost or damaged gets it again."""
+    from strop.store import Run
+    from strop.store.documents import Damaged
+
+    try:
+        return Run(out).mark is not None
+    except Damaged:
+        return False
+
+
+def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
+    """What the outputs answer, where a study takes prompts and was given some."""
+    given = ask.values.get("prompts")
+    if given is None:
+        return None
+    from strop.denoisers.prompting import canvases_of
+
+    return canvases_of(
+        model, Path(given), length=ask.values.get("length"), chat=bool(ask.values.get("chat"))
+    )
+
+
+def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any) -> Scorers:
+    """Who scores what a study measures: by default the evaluator that was asked for."""
+    from strop.measure.cells import Scorers
+
+    named, evaluator = ask.values.get("span"), ask.values.get("evaluator")
+    if evaluators is None and isinstance(evaluator, str):
+        from strop.measure.known import check_evaluator_name
+
+        check_evaluator_name(evaluator)  # hours of drawing come before the first score
+    load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
+    return Scorers(
+        evaluators=load,
+        engine=ask.engine,
+        progress=ask.progress,
+        device=ask["device"],
+        **({} if named is None else {"spans": (named,)}),
+        **more,
+    )
+
+
+def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:
+    return lambda: evaluator
+
+
+def score(
+    ask: Ask,
+    model: Model,
+    cells: Sequence[Cell],
+    evaluators: Sequence[Evaluator] | None = None,
+) -> Frame:
+    """Score cells of one run, and read them under one guard."""
+    from strop.measure.cells import measure
+    from strop.measure.guard import guard_of
+    from strop.store import Run
+
+    held_out = ask.values.get("held_out")
+    guard = guard_of(
+        cells[0].spec.generator,
+        Run(cells[0].path.parents[1]),
+        held_out=None if held_out is None else Path(held_out),
+        vocabulary=model,
+    )
+    return measure(cells, None, scorers(ask, evaluators), guard=guard)
+
+
+def measure_cells(
+    ask: Ask,
+    source: str,
+    cells: Sequence[tuple[int, OperatingPoint]],
+    out: Path | Folder,
+    *,
+    n: int | Sequence[int] | None = None,
+    model: Model | None = None,
+) -> Frame:
+    """Draw and score one checkpoint's cells, in the order in which they are asked for."""
+    model = load(ask, source) if model is None else model
+    return score(ask, model, draw(ask, model, cells, out, n=n))
+
+
+def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
+    """What is to be said of the guards and of small pools, each once."""
+    from strop.measure.frame import SMALL
+
+    found = list(found)
+    told = dict.fromkeys(str(one.guard) for one in found)
+    least = min((one.outputs for one in found), default=SMALL)
+    if least < SMALL:
+        told[
+            f"pools of fewer than {SMALL} outputs (here {least}): their bootstrap intervals are "
+            "too short, about 91% instead of 95% at 8"
+        ] = None
+    return tuple(told)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def check_groups(ask: Ask) -> None:
+    """Refuse a number of outputs that cannot be judged in groups."""
+    if ask["n"] % GROUP:
+        raise UserError(
+            "The judge reads groups of eight.",
+            where="`n`",
+            got=ask["n"],
+            expected="a multiple of 8",
+        )
+
+
+def texts_of(cell: Cell, n: int | None = None) -> list[str]:
+    """The texts of a cell, or a word about their absence."""
+    found = cell.pool(n).texts
+    if found is None:
+        raise UserError("The outputs have no texts to judge.", where=cell.path)
+    return found
+
+
+def judge_texts(
+    texts: Mapping[str, Sequence[str]],
+    out: Path,
+    *,
+    seed: int,
+    profile: str = PROFILE,
+    prompts: Sequence[str] | None = None,
+) -> dict[str, Judgments]:
+    """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
+
+    The offline judge counts; it is no language model, and its series' name says so. Series of other
+    judges that are there already are read too: `strop groupeval judge OUT --base-url URL`.
+    `prompts` are what the texts answer, under a profile that shows them.
+    """
+    from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
+    from strop.groupeval.directory import write_plan
+    from strop.groupeval.inputs import check
+
+    known = Profile.load(profile)
+    asked = None if prompts is None else tuple(prompts)
+    sources = [Source(name, tuple(some), asked, name) for name, some in texts.items()]
+    check(sources, known)
+    plan, frozen = make_plan(sources, known, seed=seed)
+    write_plan(out, plan, known, frozen)
+    judge_run(out)
+    return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}

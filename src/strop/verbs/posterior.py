@@ -1,0 +1,637 @@
+"""The posterior study: does sharpening worsen the loss that the sampler's rounds see?
+
+For every checkpoint and number of steps M, on the same held-out sequences with the same hidden
+positions: the schedule-matched posterior loss J_{M+1}/L at every temperature, its difference from
+tau = 1, the best temperature of the grid, the derivative at tau = 1, and the differences between
+checkpoints; and the loss profile c(a)/L at evenly spaced visible probabilities. Intervals come
+from one paired bootstrap over sequences.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.assets import CHECKPOINT, EMBEDDED, HELD_OUT
+from strop.engine.plan import all_parts
+from strop.errors import UserError
+from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
+from strop.table import Column, Table
+from strop.verbs import paper, parameters
+from strop.verbs.paper import PUBLIC, PaperItem
+from strop.verbs.paper_table import beside
+from strop.verbs.points import TEMPERATURES
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from strop.instruments.posterior import Losses
+    from strop.measure.frame import Measured
+    from strop.measure.heldout import HeldOutRows
+    from strop.stats.paired import Resampled
+
+EARLY = EMBEDDED + "tales-early"
+ESTIMATORS = {"masked": "all hidden", "target": "one target"}
+"""The mean over all hidden positions first: it is the sharper one. The paper has the second."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """What was measured on one checkpoint."""
+
+    source: str
+    spec: CheckpointSpec
+    losses: dict[int, Losses]
+    """By number of steps; arrays [sequences, temperatures]."""
+    profile: Losses | None
+    """Arrays [sequences, levels, 1]: at tau = 1."""
+    session: dict[str, Any]
+
+
+def _run(ask: Ask) -> Result:
+    from strop.denoisers import load_denoiser
+    from strop.denoisers.base import usable_length
+    from strop.instruments.posterior_cells import loss_cell, measured_losses
+    from strop.measure.heldout import read_rows
+
+    file = Path(ask["held_out"] or HELD_OUT)
+    taus = tuple(float(tau) for tau in ask["temperature"])
+    settings: dict[str, Any] = {"draws": ask["draws"], "temperatures": taus, "seed": ask["seed"]}
+    measured: list[Cells] = []
+    first: HeldOutRows | None = None
+    length = ask["length"]
+    with all_parts() as part:
+        for source in ask.sources:
+            home = ask.engine.at_home(ask["device"])
+            denoiser = load_denoiser(source, device=home, dtype=ask["dtype"])
+            length = usable_length(denoiser, length)
+            rows = read_rows(file, denoiser, length=length, most=ask["n"])
+            if first is None:
+                first = rows
+                _tell(ask, rows, file, length)
+            _same_tokens(first, rows, ask.sources[0], source)
+            settings |= {"checkpoint": denoiser.spec, "length": length}
+            cells = [loss_cell(rows.ids, settings, "deployed", m) for m in ask["steps"]]
+            if ask["levels"]:  # at tau = 1 alone: it has many contexts, and temperatures cost
+                some, alone = rows.ids[: ask["profile_n"]], {**settings, "temperatures": (1.0,)}
+                cells.append(loss_cell(some, alone, "profile", ask["levels"]))
+            assert ask.folder is not None
+            with part():
+                found, session = measured_losses(
+                    ask.folder, denoiser, rows.ids, cells, ask.note, ask.engine
+                )
+                losses = dict(zip(ask["steps"], found, strict=False))
+                profile = found[-1] if ask["levels"] else None
+                measured.append(Cells(source, denoiser.spec, losses, profile, dict(session)))
+    assert first is not None  # there is at least one checkpoint
+    facts = {
+        "heldout": {
+            "file": str(file) if ask["held_out"] else f"shipped: {file.name}",
+            "sha256": first.sha256,
+            "sequences": len(first.ids),
+            "length": length,
+            "short": first.short,
+            "retokenised": first.retokenised,
+        },
+        **_conclude(measured, taus, ask["sharpened"], ask["levels"], ask["seed"]),
+    }
+    return Result(ask.said(), _flat(facts), _tables(facts, ask["sharpened"]), facts)
+
+
+def _check(ask: Ask) -> None:
+    if len(set(ask.sources)) < len(ask.sources):
+        raise UserError(
+            "The study needs checkpoints, each of them once.",
+            where="`checkpoint`",
+            got=", ".join(ask.sources),
+        )
+    taus = ask["temperature"]
+    if 1 not in taus or not all(0 < tau < math.inf for tau in taus):
+        raise UserError(
+            "The temperatures must be positive, and 1 among them.",
+            where="`temperature`",
+            got=", ".join(f"{tau:g}" for tau in taus),
+        )
+    if ask["sharpened"] not in ask["temperature"] or ask["sharpened"] == 1:
+        raise UserError(
+            "The sharpened temperature must be on the grid, and not 1.",
+            where="`sharpened`",
+            got=f"{ask['sharpened']:g}",
+            expected="one of " + ", ".join(f"{tau:g}" for tau in ask["temperature"] if tau != 1),
+        )
+
+
+def _same_tokens(first: HeldOutRows, rows: HeldOutRows, one: str, other: str) -> None:
+    if rows.sha256 != first.sha256:
+        raise UserError(
+            "The checkpoints read the held-out rows as different tokens.",
+            where=other,
+            got="another tokenizer or mask",
+            expected=f"the tokens of {one}",
+            fix="run the study for each of them: losses per token of two tokenizers do not compare",
+        )
+
+
+def _tell(ask: Ask, rows: HeldOutRows, file: Path, length: int) -> None:
+    if rows.short:
+        ask.note(f"{file}: {rows.short} rows have fewer than {length} tokens and are left out")
+    if len(rows.ids) < ask["n"]:
+        ask.note(f"{file}: {len(rows.ids)} sequences, where {ask['n']} were asked for")
+    if rows.retokenised:
+        ask.note(
+            f"{file}: {rows.retokenised} rows have ids of another tokenizer; their text is read"
+        )
+
+
+# ---------------------------------------------------------------- from losses to numbers
+
+
+def _conclude(
+    measured: Sequence[Cells],
+    temperatures: tuple[float, ...],
+    sharpened: float,
+    levels: int,
+    seed: int,
+) -> dict[str, Any]:
+    """All estimates with their intervals; every checkpoint and temperature shares its replicates.
+
+    Differences between checkpoints are later minus earlier in the order given, at tau = 1.
+    """
+    from strop.stats.paired import Resampled
+    from strop.stats.resample import REPLICATES
+
+    names = short_names([one.source for one in measured])
+    columns: dict[Any, Any] = {}
+    for name, one in zip(names, measured, strict=True):
+        for count, losses in one.losses.items():
+            for estimator in ESTIMATORS:
+                grid = getattr(losses, estimator)
+                columns |= {
+                    (name, count, estimator, tau): grid[:, k] for k, tau in enumerate(temperatures)
+                }
+                columns[name, count, estimator, "slope"] = getattr(losses, f"{estimator}_slope")
+    drawn = Resampled(columns, seed=seed)
+    budgets = list(measured[0].losses)
+    return {
+        "checkpoints": [
+            {
+                "name": name,
+                "source": one.source,
+                "spec": one.spec.model_dump(mode="json"),
+                "session": one.session,
+            }
+            for name, one in zip(names, measured, strict=True)
+        ],
+        "unit": "nats per token",
+        "replicates": REPLICATES,
+        "losses": [
+            _losses(drawn, columns, (name, count), estimator, temperatures, sharpened)
+            for name in names
+            for count in budgets
+            for estimator in ESTIMATORS
+        ],
+        "differences": [
+            {
+                "later": later,
+                "earlier": earlier,
+                "steps": count,
+                "estimator": estimator,
+                "difference": drawn.interval(
+                    (later, count, estimator, 1.0), (earlier, count, estimator, 1.0)
+                ),
+            }
+            for earlier, later in combinations(names, 2)
+            for count in budgets
+            for estimator in ESTIMATORS
+        ],
+        "profile": _profile(names, measured, levels, seed),
+    }
+
+
+def _losses(
+    drawn: Resampled,
+    columns: dict[Any, Any],
+    cell: tuple[str, int],
+    estimator: str,
+    temperatures: tuple[float, ...],
+    sharpened: float,
+) -> dict[str, Any]:
+    """One checkpoint at one budget under one estimator."""
+    here = (*cell, estimator)
+    best, shares = drawn.lowest([(*here, tau) for tau in temperatures])
+    optimum = temperatures[best]
+    return {
+        "checkpoint": cell[0],
+        "steps": cell[1],
+        "estimator": estimator,
+        "temperatures": [
+            {
+                "temperature": tau,
+                "loss": drawn.interval((*here, tau)),
+                "minus_one": drawn.interval((*here, tau), (*here, 1.0)),
+                "optimum_share": float(share),
+            }
+            for tau, share in zip(temperatures, shares, strict=True)
+        ],
+        "optimum": optimum,
+        "optimum_at_edge": optimum in (min(temperatures), max(temperatures)),
+        "slope": drawn.interval((*here, "slope")),
+        "variance_ratio": _ratio(columns, cell, 1.0, None),
+        "contrast_variance_ratio": _ratio(columns, cell, sharpened, 1.0),
+    }
+
+
+def _ratio(
+    columns: dict[Any, Any], cell: tuple[str, int], tau: float, minus: float | None
+) -> float | None:
+    """Variance of the one-target estimate over that of the mean over hidden positions."""
+    target, masked = (
+        columns[*cell, name, tau] - (0.0 if minus is None else columns[*cell, name, minus])
+        for name in ("target", "masked")
+    )
+    return float(target.var() / masked.var()) if masked.var() > 0 else None
+
+
+def _profile(
+    names: list[str], measured: Sequence[Cells], levels: int, seed: int
+) -> dict[str, Any] | None:
+    """c(a)/L at tau = 1 by the mean over hidden positions, and its mean over the left grid."""
+    if not levels:
+        return None
+    from strop.stats.paired import Resampled
+
+    columns: dict[Any, Any] = {}
+    for name, one in zip(names, measured, strict=True):
+        assert one.profile is not None
+        values = one.profile.masked[:, :, 0]
+        columns |= {(name, k): values[:, k] for k in range(levels)}
+        columns[name, "mean"] = values.mean(axis=1)
+    drawn = Resampled(columns, seed=seed)
+    keys: list[Any] = [*range(levels), "mean"]
+    return {
+        "sequences": len(next(iter(columns.values()))),
+        "levels": [
+            {"checkpoint": name, "visible": k / levels, "loss": drawn.interval((name, k))}
+            for name in names
+            for k in range(levels)
+        ],
+        "means": [{"checkpoint": name, "loss": drawn.interval((name, "mean"))} for name in names],
+        "differences": [
+            {
+                "later": later,
+                "earlier": earlier,
+                "visible": key if key == "mean" else key / levels,
+                "difference": drawn.interval((later, key), (earlier, key)),
+            }
+            for earlier, later in combinations(names, 2)
+            for key in keys
+        ],
+    }
+
+
+def short_names(sources: Sequence[str]) -> list[str]:
+    """The shortest endings of some paths, by whole parts, that tell them apart."""
+    parts = [source.rstrip("/").split("/") for source in sources]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(one[-depth:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(sources)
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def _flat(facts: Mapping[str, Any]) -> Table:
+    """One line per checkpoint, budget, estimator and temperature: for CSV, not for the eye."""
+    rows = [
+        {
+            "checkpoint": row["checkpoint"],
+            "steps": row["steps"],
+            "estimator": row["estimator"],
+            "temperature": at["temperature"],
+            "loss": at["loss"],
+            "minus_one": at["minus_one"],
+            "optimum_share": at["optimum_share"],
+            "slope_at_one": row["slope"],
+        }
+        for row in facts["losses"]
+        for at in row["temperatures"]
+    ]
+    columns = tuple(Column(name) for name in rows[0])
+    return Table("Losses", columns, rows, shown=False)
+
+
+def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
+    held = facts["heldout"]
+    title = (
+        f"Posterior loss J/L in nats per token, {held['sequences']} held-out sequences of "
+        f"{held['length']} tokens, 95% intervals"
+    )
+    found = {"contrasts": Table(title, _contrast_columns(sharpened), _contrasts(facts, sharpened))}
+    differences = [row for row in facts["differences"] if row["estimator"] == "masked"]
+    signed = Column("difference", digits=4, signed=True)
+    if differences:
+        columns = (Column("later"), Column("earlier", "minus"), Column("steps", "M"), signed)
+        title = "Differences between checkpoints at tau = 1"
+        found["differences"] = Table(title, columns, differences)
+    profile = facts["profile"]
+    if profile is not None:
+        rows = [{"what": one["checkpoint"], "mean": one["loss"]} for one in profile["means"]]
+        rows += [
+            {"what": f"{one['later']} minus {one['earlier']}", "mean": one["difference"]}
+            for one in profile["differences"]
+            if one["visible"] == "mean"
+        ]
+        title = f"Mean of the loss profile at tau = 1, {profile['sequences']} sequences"
+        columns = (Column("what", "checkpoint"), Column("mean", digits=4))
+        found["profile"] = Table(title, columns, rows)
+    return found
+
+
+def _contrast_columns(tau: float) -> tuple[Column, ...]:
+    minus = f"{tau:g} minus 1"
+    return (
+        Column("checkpoint"),
+        Column("steps", "M"),
+        Column("loss", "loss at 1", digits=5, bare=True),
+        Column("masked", minus, digits=3, signed=True),
+        Column("target", f"{minus}, one target", digits=3, signed=True),
+        Column(
+            "optimum", "best tau", digits=None, help="The lowest mean on the grid.", mark="edge"
+        ),
+        Column("slope", "slope at 1", digits=3, signed=True),
+        Column("variance_ratio", "variance ratio", digits=2),
+    )
+
+
+def _contrasts(facts: Mapping[str, Any], tau: float) -> list[dict[str, Any]]:
+    """One line per checkpoint and budget, both estimators in it."""
+    rows: dict[Any, dict[str, Any]] = {}
+    for one in facts["losses"]:
+        at = {entry["temperature"]: entry for entry in one["temperatures"]}
+        row = rows.setdefault(
+            (one["checkpoint"], one["steps"]),
+            {
+                "checkpoint": one["checkpoint"],
+                "steps": one["steps"],
+                "temperature": tau,
+                "loss": at[1.0]["loss"],
+                "optimum": one["optimum"],
+                "edge": " (edge of the grid)" if one["optimum_at_edge"] else "",
+                "variance_ratio": one["variance_ratio"],
+                "slope": one["slope"],
+            },
+        )
+        row[one["estimator"]] = at[tau]["minus_one"]
+    return list(rows.values())
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def _draw(result: Result) -> Figure:
+    """One colour per checkpoint; the last panel is missing where no profile was measured."""
+    from matplotlib.lines import Line2D
+
+    from strop.figures import PALETTE, panels, tidy
+
+    facts, tau = result.facts, result.asked["sharpened"]
+    names = [one["name"] for one in facts["checkpoints"]]
+    colours = dict(zip(names, PALETTE * len(names), strict=False))
+    figure, axes = panels(3 if facts["profile"] else 2, 6.9 if facts["profile"] else 4.9)
+    for place, (name, colour) in enumerate(colours.items()):
+        _bars(axes[0], result, name, colour, place - (len(names) - 1) / 2)
+        _grid(axes[1], result, name, colour)
+        if facts["profile"]:
+            _levels(axes[2], facts["profile"], name, colour)
+    axes[0].axhline(0, color="black", lw=0.7)
+    axes[0].set(ylabel=f"loss at τ = {tau:g} minus\nat τ = 1, nats per token", xlabel="steps M")
+    counts = result.asked["steps"]
+    axes[0].set_xticks(range(len(counts)), [f"{m:,}" for m in counts])
+    axes[1].axvline(1, color="grey", lw=0.6, ls=":")
+    axes[1].set(
+        ylabel="loss minus that at τ = 1\n(all budgets, one line each)", xlabel="temperature τ"
+    )
+    if facts["profile"]:
+        axes[2].set(ylabel="$c(a)\\,/\\,L$ at τ = 1, nats", xlabel="visible probability a")
+    for one in axes:
+        tidy(one)
+    # Outside and one below the other: names are as long as their paths.
+    look: dict[str, Any] = {"color": "black", "marker": "o", "ms": 3.5, "ls": ""}
+    handles = [Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    handles.append(Line2D([], [], label="mean over all hidden positions", **look))
+    handles.append(Line2D([], [], mfc="white", label="one target, as in the paper", **look))
+    figure.legend(handles=handles, loc="outside lower left", fontsize=7)
+    return figure
+
+
+def _rows(result: Result, name: str, estimator: str) -> list[dict[str, Any]]:
+    wanted = (name, estimator)
+    return [r for r in result.facts["losses"] if (r["checkpoint"], r["estimator"]) == wanted]
+
+
+def _bars(axes: Axes, result: Result, name: str, colour: str, shift: float) -> None:
+    """Both estimators side by side: filled the mean over hidden positions, open the one target."""
+    from strop.figures import errors
+
+    for estimator, fill, aside in (("masked", colour, -0.04), ("target", "white", 0.04)):
+        found = [
+            at["minus_one"]
+            for row in _rows(result, name, estimator)
+            for at in row["temperatures"]
+            if at["temperature"] == result.asked["sharpened"]
+        ]
+        x = [k + aside + 0.2 * shift for k in range(len(found))]
+        look: dict[str, Any] = {"color": colour, "mfc": fill, "marker": "o", "ms": 3.5, "lw": 1}
+        axes.errorbar(x, [one.value for one in found], errors(found), ls="none", **look)
+
+
+def _grid(axes: Axes, result: Result, name: str, colour: str) -> None:
+    for row in _rows(result, name, "masked"):
+        grid = sorted(row["temperatures"], key=lambda at: at["temperature"])
+        x, y = [at["temperature"] for at in grid], [at["minus_one"].value for at in grid]
+        axes.plot(x, y, color=colour, lw=0.9, marker="o", ms=2)
+
+
+def _levels(axes: Axes, profile: Mapping[str, Any], name: str, colour: str) -> None:
+    levels = [one for one in profile["levels"] if one["checkpoint"] == name]
+    a = [one["visible"] for one in levels]
+    axes.plot(a, [one["loss"].value for one in levels], color=colour, lw=1.2)
+    low, high = zip(*(one["loss"].ends for one in levels), strict=True)
+    axes.fill_between(a, low, high, color=colour, alpha=0.2, lw=0)
+
+
+# ---------------------------------------------------------------- beside others
+
+
+def _beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figure | None]:
+    """Worse predictor, better generator: the loss, and the perplexity of cells that match it."""
+    from strop.measure.frame import perplexity_ratio
+
+    weights = {one["name"]: one["spec"]["sha256"] for one in result.facts["checkpoints"]}
+    rows = []
+    for row in result.more["contrasts"].rows:
+        pair = [
+            next(
+                (
+                    cell
+                    for cell in cells
+                    if cell.spec.generator.checkpoint.sha256 == weights[row["checkpoint"]]
+                    and (cell.steps, cell.point) == (row["steps"], _point(tau))
+                    and cell.perplexities
+                ),
+                None,
+            )
+            for tau in (1.0, row["temperature"])
+        ]
+        if pair[0] is None or pair[1] is None:
+            continue
+        rows.append({**row, "ratio": perplexity_ratio(pair[0], pair[1])})
+    columns = (
+        Column("checkpoint"),
+        Column("steps", "M"),
+        Column("temperature", "tau", digits=None),
+        Column("masked", "loss against tau 1", digits=3),
+        Column("ratio", "perplexity ratio", digits=3),
+    )
+    table = Table("Worse predictor, better generator", columns, rows)
+    return table, _scatter(rows) if rows else None
+
+
+def _point(tau: float) -> OperatingPoint:
+    return OperatingPoint.of(SamplerSpec(temperature=tau))
+
+
+def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    from strop.figures import GREY, PALETTE, errors, panels, tidy
+
+    figure, [axes] = panels(1, 2.6)
+    names = list(dict.fromkeys(row["checkpoint"] for row in rows))
+    for colour, name in zip(PALETTE * len(names), names, strict=False):
+        mine = [row for row in rows if row["checkpoint"] == name]
+        axes.errorbar(
+            [row["masked"].value for row in mine],
+            [row["ratio"].value for row in mine],
+            errors([row["ratio"] for row in mine]),
+            errors([row["masked"] for row in mine]),
+            fmt="o",
+            ms=4,
+            lw=0.8,
+            color=colour,
+            label=name,
+        )
+        for row in mine:
+            place = (row["masked"].ends[0], row["ratio"].value)
+            look: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 6.5, "color": colour}
+            text = f"M {row['steps']:,}"
+            axes.annotate(text, place, (-4, 0), textcoords="offset points", **look)
+    axes.axvline(0, color=GREY, lw=0.7, ls=":")
+    axes.axhline(1, color=GREY, lw=0.7, ls=":")
+    axes.margins(x=0.25, y=0.15)
+    axes.set(
+        xlabel="worse predictor →   nats per token", ylabel="better samples →\nperplexity ratio"
+    )
+    if len(names) > 1:
+        figure.legend(loc="outside upper left", ncol=1)
+    tidy(axes)
+    return figure
+
+
+def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+    """Both estimators beside the paper's one target; then late minus early, and the profile's."""
+    sources = {one["name"]: one["source"] for one in result.facts["checkpoints"]}
+    role = {name: roles.get(source, "") for name, source in sources.items()}
+    printed = paper.table("posterior").by("checkpoint", "steps")
+    rows = [
+        {
+            "what": f"{ask['sharpened']:g} minus 1",
+            "checkpoint": row["checkpoint"],
+            "steps": row["steps"],
+            "estimator": words,
+            "paper": printed.get((role[row["checkpoint"]], row["steps"]), {}).get("difference"),
+            "measured": row[name],
+        }
+        for row in result.more["contrasts"].rows
+        for name, words in ESTIMATORS.items()
+    ]
+    for row in result.facts["differences"]:
+        if (role[row["later"]], role[row["earlier"]]) == ("late", "early"):
+            said = paper.table("late-early").records(what="budget", steps=row["steps"])
+            rows.append(_difference(row, ESTIMATORS[row["estimator"]], said))
+    for row in (result.facts["profile"] or {"differences": []})["differences"]:
+        mean = row["visible"] == "mean"
+        if mean and (role[row["later"]], role[row["earlier"]]) == ("late", "early"):
+            said = paper.table("late-early").records(what="profile-mean")
+            rows.append(_difference({**row, "steps": None}, "profile's mean", said))
+    keys = (Column("what"), Column("checkpoint"), Column("steps", "M"), Column("estimator"))
+    return beside("nats per token", keys, rows)
+
+
+def _difference(
+    row: Mapping[str, Any], estimator: str, said: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "what": "late minus early",
+        "checkpoint": f"{row['later']} minus {row['earlier']}",
+        "steps": row["steps"],
+        "estimator": estimator,
+        "paper": said[0]["difference"] if said else None,
+        "measured": row["difference"],
+    }
+
+
+STUDY = Study(
+    name="posterior",
+    title="What sharpening does to the loss that the sampler's rounds see",
+    about="Measure the schedule-matched posterior loss of CHECKPOINTS on held-out text.",
+    sources=Sources(
+        ("CHECKPOINT...",),
+        "One or more, the less trained first; by default the embedded ones.",
+        (EARLY, CHECKPOINT),
+    ),
+    parameters=(
+        parameters.steps(2, 8, 32, 128, 1024, smoke=(2, 8, 32)),
+        Parameter("temperature", "The grid; 1 must be on it.", TEMPERATURES, "floats"),
+        Parameter("sharpened", "Which one the table compares with 1.", 0.9, "float"),
+        parameters.outputs(512, smoke=64, words="Held-out sequences, at most.", least=2),
+        Parameter("draws", "Hidden sets per sequence and budget.", 1, "int", least=1, most=2**20),
+        Parameter("levels", "Levels of the loss profile; 0: none.", 32, "int", most=2**20),
+        Parameter("profile_n", "Sequences of the profile, at most.", 128, "int", smoke=64, least=2),
+        Parameter(
+            "held_out",
+            "JSON lines with `text` or `ids`.",
+            kind="path",
+            shown="the rows that ship",
+        ),
+        parameters.LENGTH,
+        *parameters.DRAWN,
+        *parameters.ENGINE,
+    ),
+    run=_run,
+    check=_check,
+    draw=_draw,
+    next=lambda ask: f"strop study cost {ask.sources[-1]} -o {quoted(ask.out)}-cost",
+    examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
+    beside_cells=_beside_cells,
+    items=(
+        PaperItem(
+            "posterior",
+            ("posterior", "late-early"),
+            "sharpening worsens the schedule-matched posterior loss",
+            f"{PUBLIC}, held-out text of OpenWebText, a GPU; an early and a late MDLM-Small of "
+            "your own for the other rows (--checkpoint early=PATH --checkpoint late=PATH)",
+            _beside,
+            {"public": PUBLIC},
+            {"early": EARLY, "late": CHECKPOINT},
+            roles=("public", "early", "late"),
+            flags="--held-out FILE",
+        ),
+    ),
+)

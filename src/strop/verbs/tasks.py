@@ -1,0 +1,296 @@
+"""Accuracy at tasks against temperature: diffusion models and causal ones under one protocol.
+
+Every checkpoint answers every task greedily once, and with some seeds above temperature 0.
+
+The paper names Fast-dLLM's protocol, a length and a block. What it does not say is chosen here and
+told in the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strop.assets import EMBEDDED
+from strop.errors import UserError
+from strop.table import Column, Table
+from strop.verbs import paper
+from strop.verbs.entrants import CAUSAL, DIFFUSION, FOLDER, MODES, PAPER_TASKS, SITTING, sit
+from strop.verbs.paper import PaperItem
+from strop.verbs.paper_table import beside
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from strop.tasks import Setting
+
+NAME = "tasks"
+TITLES = {"gsm8k": "GSM8K", "humaneval": "HumanEval", "sums": "Sums"}
+TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+SMALL_SWEEP = (0.0, 0.5, 1.0, 1.5, 2.0)
+CHOSEN = (
+    "The paper names Fast-dLLM's protocol, float32 draws, 256 tokens and blocks of 32. Chosen "
+    "here: its {} mode ({}), five shots for GSM8K and its strict filter (both are in the table), "
+    "the first 256 rows, LLaDA and the controls in their chat templates, Dream as plain text."
+)
+BARS = (
+    "Bars are one standard error over seeds, the problems held fixed; intervals in brackets "
+    "resample problems with all their seeds."
+)
+SMALL = (
+    "The small models answer strop's own sums, with responses of 24 tokens: expect the shape of "
+    "the curves, not the paper's numbers."
+)
+KEYS = ("task", "model", "temperature")
+LOWEST, HIGHEST = "lowest of the four", "highest of the four"
+"""What the paper says of its causal models."""
+COLUMNS = (
+    Column("task"),
+    Column("model"),
+    Column("filter"),
+    Column("temperature", digits=None),
+    Column("accuracy", percent=True, digits=3),
+    Column("error", "SE over seeds", percent=True, digits=3),
+    Column("right", digits=4, help="Problems, per seed."),
+    Column("problems", "of"),
+    Column("seeds"),
+    Column("invalid", percent=True, digits=3, help="Responses without an answer."),
+    Column("empty", percent=True, digits=3),
+    Column("truncated", percent=True, digits=3, help="Responses that never end."),
+    Column("tokens_per_call", "tokens per call", digits=3),
+    Column("calls", digits=4),
+    Column("seconds", digits=3),
+)
+
+
+def _run(ask: Ask) -> Result:
+    other = ask["task_temperature"] or {}
+    temperatures = {task: tuple(other.get(task, ask["temperature"])) for task in ask["task"]}
+    found = sit(ask, ask["task"], temperatures, ask["seeds"])
+    rows = [
+        {**row, "source": one.labels[setting.label]}
+        for task, one in found.items()
+        for setting in one.results.settings
+        if setting.label in one.labels and setting.temperature in temperatures[task]
+        for row in _rows(task, setting, one.results.filters)
+    ]
+    table = Table("Accuracy against temperature; 0 is greedy", COLUMNS, rows)
+    first = {task: one.results.filters[0] for task, one in found.items()}
+    facts = {"answer": _answer(rows, first), "first_filter": first}
+    notes = [BARS, *((SMALL,) if ask.smoke else ())]
+    if ask.smoke or set(ask["task"]) & set(PAPER_TASKS):
+        notes.insert(0, CHOSEN.format(ask["protocol"], MODES[ask["protocol"]]))
+    return Result(ask.said(), table, facts=facts, notes=tuple(notes))
+
+
+def _rows(task: str, setting: Setting, filters: Sequence[str]) -> list[dict[str, Any]]:
+    shared = {
+        "problems": len(setting.index),
+        "seeds": len(setting.seeds),
+        "ungraded": setting.ungraded,
+        "truncated": setting.truncated,
+        "tokens_per_call": setting.tokens_per_call,
+        "calls": setting.calls,
+        "seconds": setting.seconds,
+        "sampler": setting.sampler.model_dump(mode="json"),
+    }
+    rows = []
+    for name in filters:
+        accuracy, counts = setting.accuracy(name), setting.counts(name)
+        right = float(setting.by_problem(name).sum())
+        rows.append(
+            {
+                "task": task,
+                "model": setting.label,
+                "filter": name,
+                "temperature": setting.temperature,
+                "accuracy": accuracy,
+                "error": setting.standard_error(name),
+                "by_seed": setting.by_seed(name).tolist(),
+                "right": round(right) if len(setting.seeds) == 1 else right,
+                **{one: counts[one] / counts.total() for one in ("invalid", "empty")},
+                **shared,
+            }
+        )
+    return rows
+
+
+def _accuracy(row: Mapping[str, Any]) -> float:
+    return row["accuracy"].value
+
+
+def _answer(rows: Sequence[Mapping[str, Any]], first: Mapping[str, str]) -> list[str]:
+    """For every model at every task, where it is best and how it ends."""
+    told = []
+    for task, model in dict.fromkeys((row["task"], row["model"]) for row in rows):
+        mine = [
+            r for r in rows if (r["task"], r["model"], r["filter"]) == (task, model, first[task])
+        ]
+        mine.sort(key=lambda row: row["temperature"])
+        best, hottest = max(mine, key=_accuracy), mine[-1]
+        told.append(
+            f"{TITLES.get(task, task)}, {model}: best at temperature {best['temperature']:g} "
+            f"({_accuracy(best):.1%}); {_accuracy(hottest):.1%} at {hottest['temperature']:g}"
+        )
+    return told
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def _draw(result: Result) -> Figure:
+    first = result.facts["first_filter"]
+    return curves([row for row in result.table.rows if row["filter"] == first[row["task"]]])
+
+
+def curves(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """A plot per task, a line per model; bars are one standard error over seeds."""
+    from matplotlib.figure import Figure
+
+    from strop.figures import COLUMN, PALETTE, tidy
+
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    looks = {
+        model: {"color": PALETTE[place % len(PALETTE)], "marker": "osD^v"[place % 5]}
+        for place, model in enumerate(models)
+    }
+    figure = Figure(figsize=(COLUMN * len(tasks), 2.7), layout="constrained")
+    grid = figure.subplots(1, len(tasks), squeeze=False)[0]
+    for place, (axes, task) in enumerate(zip(grid, tasks, strict=True)):
+        for model in models:
+            mine = [r for r in rows if (r["task"], r["model"]) == (task, model)]
+            mine.sort(key=lambda row: row["temperature"])
+            levels = [100 * _accuracy(r) for r in mine]
+            bars = [100 * (r["error"] or 0) for r in mine]
+            look: dict[str, Any] = {**looks[model], "ms": 3.5, "lw": 1.2, "capsize": 2}
+            axes.errorbar([r["temperature"] for r in mine], levels, bars, label=model, **look)
+        letter = f"({chr(ord('a') + place)}) " if len(tasks) > 1 else ""
+        axes.set_title(f"{letter}{TITLES.get(task, task)}", loc="left")
+        shown = sorted({row["temperature"] for row in rows if row["task"] == task})
+        axes.set_xticks(shown, [f"{one:g}" for one in shown])
+        axes.set(xlabel="temperature", ylim=(0, None))
+        axes.grid(axis="y", lw=0.4, alpha=0.4)
+        tidy(axes)
+    grid[0].set_ylabel("accuracy, %")
+    handles = grid[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=min(2 * len(tasks), len(models)))
+    return figure
+
+
+# ---------------------------------------------------------------- beside the paper
+
+
+def _beside(name: str) -> Any:
+    """The paper's numbers and the curves; the small models' stand in rows of their own."""
+
+    def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+        printed = {_key(row): _printed(row) for row in paper.table(name).records()}
+        measured = _measured(result, {} if ask.smoke else roles)
+        reached = set(map(_key, measured))
+        rows = [
+            {**dict(zip(KEYS, key, strict=True)), "filter": None, "paper": told, "measured": None}
+            for key, told in printed.items()
+            if key not in reached
+        ]
+        for row in measured:
+            told = {"filter": row["filter"], "paper": printed.get(_key(row))}
+            percent = row["accuracy"].mapped(lambda share: 100 * share)
+            rows.append({**{key: row[key] for key in KEYS}, **told, "measured": percent})
+        keys = (Column("task"), Column("model"), Column("temperature", digits=None))
+        return beside("accuracy, %", (*keys, Column("filter")), rows)
+
+    return table
+
+
+def _measured(result: Result, roles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The rows under the paper's names, and of the four causal models the lowest and highest."""
+    rows = [{**row, "model": roles.get(row["source"], row["model"])} for row in result.table.rows]
+    greedy = [r for r in rows if (r["task"], r["temperature"]) == ("humaneval", 0)]
+    if {row["model"] for row in greedy} == set(CAUSAL):
+        greedy.sort(key=_accuracy)
+        rows += [{**greedy[0], "model": LOWEST}, {**greedy[-1], "model": HIGHEST}]
+    return rows
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEYS)
+
+
+def _printed(row: Mapping[str, Any]) -> str:
+    return f"{row['success']} ({row['right']} of {row['problems']})"
+
+
+def _check(ask: Ask) -> None:
+    from strop.tasks import TASKS
+
+    for task in (*ask["task"], *(ask["task_temperature"] or {})):
+        TASKS.find(task, where="`task`")
+    if not ask.sources:
+        raise UserError(
+            "There is no checkpoint to ask.", where="`checkpoint`", expected="one or more"
+        )
+
+
+NEEDS = "{} checkpoints of 7 to 12 billion parameters, a GPU (days: {} responses a model)"
+
+STUDY = Study(
+    name=NAME,
+    title="Accuracy at tasks against temperature",
+    about="Let every CHECKPOINT, diffusion or causal, answer every task greedily and with some "
+    "seeds above temperature 0.",
+    sources=Sources(
+        ("CHECKPOINT...",),
+        "As for `strop task run`.",
+        tuple(DIFFUSION.values()),
+        (EMBEDDED + "sums", EMBEDDED + "sums-ar"),
+    ),
+    parameters=(
+        Parameter("task", "Which; `strop task list`.", PAPER_TASKS, "words", smoke=("sums",)),
+        Parameter("temperature", "The sweep; 0 is greedy.", TEMPERATURES, "floats", SMALL_SWEEP),
+        Parameter(
+            "task_temperature",
+            "Another sweep of one task, e.g. humaneval=0,0.5,1; may be repeated.",
+            kind="axes",
+        ),
+        Parameter("seeds", "Runs at every temperature above 0.", 3, "int", least=1),
+        *SITTING,
+    ),
+    run=_run,
+    check=_check,
+    draw=_draw,
+    runs=(FOLDER,),
+    next=lambda ask: (
+        f"strop study conditional {quoted(ask.out / FOLDER / ask['task'][0])} "
+        f"-o {quoted(ask.out)}-judged"
+    ),
+    examples=(
+        "strop study tasks --smoke -o runs/tasks",
+        "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
+    ),
+    items=(
+        PaperItem(
+            "large-models",
+            ("large-models",),
+            "LLaDA and Dream on GSM8K and HumanEval over temperatures",
+            NEEDS.format("two", "7,980"),
+            _beside("large-models"),
+            DIFFUSION,
+            {"LLaDA-8B-Instruct": EMBEDDED + "sums", "Dream-v0-Base-7B": EMBEDDED + "sums-ar"},
+            roles=tuple(DIFFUSION),
+        ),
+        PaperItem(
+            "large-models-control",
+            ("large-models-control",),
+            "the same for four causal models, HumanEval up to temperature 1",
+            NEEDS.format("four", "6,996"),
+            _beside("large-models-control"),
+            CAUSAL,
+            {"Llama-3.1-8B-Instruct": EMBEDDED + "sums-ar"},
+            roles=tuple(CAUSAL),
+            values={"task_temperature": {"humaneval": TEMPERATURES[:5]}},
+            smoke_values={"task_temperature": None},
+        ),
+    ),
+)

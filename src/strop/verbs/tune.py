@@ -1,0 +1,425 @@
+"""The search for a sampler's settings: spend few outputs, report the gain on fresh ones.
+
+1. At every budget candidates race for the best objective inside the limits (`strop.tuning`).
+2. The choices and their hash are written.
+3. The standard sampler and the choices are drawn anew, under another seed; the gain is reported
+   from there, and every limit is held against the fresh outputs again.
+4. The choices are written as YAML that `strop sample --spec` reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.assets import CHECKPOINT
+from strop.errors import UserError
+from strop.measure.metric import CALLS, GEQ, SECONDS
+from strop.measure.number import Number
+from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import Statistic
+from strop.store import Folder
+from strop.tasks import TASKS
+from strop.tuning.figure import draw as draw_figure
+from strop.tuning.race import Rules
+from strop.tuning.result import Gain, as_result, as_yaml, selected
+from strop.tuning.scorers import check_judge, judge_scorer, task_side
+from strop.tuning.search import (
+    BUDGET,
+    FOLDER,
+    USUAL,
+    Bench,
+    Search,
+    Tuned,
+    limit,
+    side_space,
+    tuned,
+)
+from strop.tuning.space import parse
+from strop.verbs import parameters
+from strop.verbs.audit import write_selection
+from strop.verbs.points import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.verbs.same import fingerprints
+from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
+
+if TYPE_CHECKING:
+    from strop.denoisers import Model
+    from strop.measure.cells import Scorers
+    from strop.measure.guard import Guard
+    from strop.prompts import Canvases
+    from strop.store import Cell
+
+__all__ = ["STUDY", "Gain"]
+
+LEVEL = 0.95
+YAML = "sampler-tuned.yaml"
+MORE_STEPS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0)
+"""Steps that are tried for a budget of network calls, as multiples of it: a step may need none."""
+
+
+# ---------------------------------------------------------------- running it
+
+
+def _check(ask: Ask) -> None:
+    ask.engine.refuse_shard("A search")
+    objective = Number.resampled(_objective(ask))
+    for one in ask["constraint"] or ():
+        limit(one)
+    axes = parse(ask["space"] or USUAL)
+    if ask["task"] is not None:
+        TASKS.find(ask["task"], where="`task`")
+        if ask["prompts"] is not None:
+            raise UserError("A task brings its own prompts.", where="`prompts`", fix="leave it out")
+    elif _asks_for(ask, "task"):
+        raise UserError(
+            "No task was named whose accuracy could be searched by.",
+            where="`task`",
+            expected=f"one of {', '.join(TASKS)}",
+        )
+    if ask["sampler"] is not None and any(one.name == "name" for one in axes):
+        raise UserError(
+            "The samplers are both named and an axis.",
+            where="`sampler`",
+            got=ask["sampler"],
+            fix="leave out `sampler`, or the axis `name`",
+        )
+    if _asks_for(ask, GEQ.name):
+        check_judge(ask["judge"])
+    if _asks_for(ask, GEQ.name) and any(ask[k] % GROUP for k in ("n", "first", "fresh_n")):
+        raise UserError(
+            "The judge reads groups of eight.",
+            where="`first`",
+            got=f"first {ask['first']}, n {ask['n']}, fresh {ask['fresh_n']}",
+            expected="multiples of 8",
+        )
+    if ask["steps"] and ask["calls"]:
+        raise UserError(
+            "A budget is one of steps or one of network calls.",
+            where="`calls`",
+            fix="leave out `steps`, or `calls`",
+        )
+    if ask["budget"] < 2 * ask["first"] or ask["n"] < ask["first"]:
+        raise UserError(
+            "There are fewer outputs than two candidates start with.",
+            where="`budget`" if ask["budget"] < 2 * ask["first"] else "`n`",
+            got=f"{ask['budget']} in all, {ask['n']} a candidate, {ask['first']} to start with",
+            expected=f"a budget of at least {2 * ask['first']}, n of at least {ask['first']}",
+            fix="raise it, or lower `first`",
+        )
+    if not 0 <= ask["tolerance"] < 1:
+        raise UserError(
+            "`tolerance` is a share.",
+            where="`tolerance`",
+            got=ask["tolerance"],
+            expected="a number from 0 and below 1, such as 0.02",
+        )
+    if objective.record in (CALLS, SECONDS) and not ask["constraint"] and not ask["guard"]:
+        raise UserError("The cheapest sampler is no goal.", where="`objective`", got=objective.name)
+    if ask["steps"] and len(ask["steps"]) > 1 and any(one.name == "steps" for one in axes):
+        raise UserError(
+            "Steps are both an axis and several budgets.", where="`space`", fix="leave one out"
+        )
+
+
+def _run(ask: Ask) -> Result:
+    from strop.disk import write
+    from strop.draw import sample_cells
+
+    model = load(ask, ask.sources[0])
+    canvases, own, start = canvases_of_ask(ask, model), {}, 0
+    if ask["task"] is not None:
+        side = task_side(model, ask["task"], ask["length"], ask.progress)
+        canvases, own["task"] = side.canvases, side.scorer
+        start = _unseen(ask, side.problems)
+    if ask["force"]:
+        sample_cells(model, [], n=[], out=ask.folder or ask.out, canvases=canvases, force=True)
+    guard = _guard(ask, model, canvases)
+    if _asks_for(ask, GEQ.name):
+        own[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
+    by = scorers(ask, own=own)
+    chosen = _search(ask, model, canvases, guard, by)
+    now = {words: selected(one) for words, (_, one) in chosen.items()}
+    digest = write_selection(ask.out, now)
+    gains = _gains(ask, model, canvases, by, chosen, digest, start)
+    write(ask.out / YAML, as_yaml(gains))
+    return as_result(ask, model, guard, Number.of(_objective(ask)), gains)
+
+
+def _objective(ask: Ask) -> str:
+    """What is sought; a task is there to be solved."""
+    return ask["objective"] or ("task" if ask["task"] is not None else "perplexity")
+
+
+def _asks_for(ask: Ask, name: str) -> bool:
+    goals = [_objective(ask), *(limit(one)[1].name for one in ask["constraint"] or ())]
+    return name in (one.partition(".")[0] for one in goals)
+
+
+def _unseen(ask: Ask, problems: int) -> int:
+    """The first problem that the search has not seen: a greedy response is the same every time."""
+    if ask["n"] + ask["fresh_n"] > problems:
+        raise UserError(
+            "There are too few problems to keep some for the end.",
+            where="`fresh_n`",
+            got=f"{problems} problems",
+            expected=f"{ask['n']} to search on and {ask['fresh_n']} others",
+            fix="lower `n`, or `fresh_n`",
+        )
+    return ask["n"]
+
+
+def _search(
+    ask: Ask, model: Model, canvases: Canvases | None, guard: Guard, by: Scorers
+) -> dict[str, tuple[SamplerSpec, Tuned]]:
+    """By budget: the standard sampler there, and what was found."""
+    family = model.spec.family
+    plain, axes = standard(family), tuple(ask["space"] or USUAL)
+    found = {}
+    for words, number, limits in _budgets(ask, model):
+        own = [*axes]
+        if ask["calls"] and not any(one.name == "steps" for one in parse(axes)):
+            own.append("steps=" + ",".join(str(math.floor(k * number)) for k in MORE_STEPS))
+        space = side_space(family, own, number, sampler=ask["sampler"])
+        for one in space.told:
+            ask.note(one)
+        search = Search(
+            _objective(ask),
+            ask["best"],
+            (*(ask["constraint"] or ()), *limits),
+            ask["guard"],
+            ask["budget"],
+            ask["first"],
+            ask["n"],
+            ask["tolerance"],
+        )
+        result = tuned(
+            model,
+            None,
+            space,
+            out=ask.folder or ask.out,
+            budget=ask["budget"],
+            search=search,
+            guard=guard,
+            seed=ask["seed"],
+            length=ask["length"],
+            canvases=canvases,
+            by=by,
+            progress=ask.progress,
+        )
+        if len(own) > len(axes) and result.sampler.steps == number:
+            # The lower end of our own axis is no edge: fewer steps would not use the budget.
+            edges = tuple(one for one in result.edges if not one.startswith("steps "))
+            result = replace(result, edges=edges)
+        found[words] = (plain.at(number), result)
+    return found
+
+
+def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
+    """Every budget in words, its number of steps, and the limit that it sets."""
+    if ask["calls"]:
+        return [(f"{one} calls", one, (f"calls<={one}",)) for one in ask["calls"]]
+    found = budgets(model, ask["steps"] or ((8,) if ask.smoke else (64,)))
+    return [(f"M = {one}" if one else "all tokens", one, ()) for one in found]
+
+
+def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
+    """Of the texts that were given, of the run, or the default."""
+    from strop.measure.guard import guard_of
+    from strop.store import Run
+    from strop.tuning.search import plain_generator
+
+    given = ask["held_out"]
+    if given is not None:  # the run that keeps it must be there
+        Bench(
+            model, ask.folder or ask.out, scorers(ask), length=ask["length"], canvases=canvases
+        ).cells(())
+    return guard_of(
+        plain_generator(model, ask["length"], canvases),
+        Run(ask.out),
+        held_out=None if given is None else Path(given),
+        vocabulary=model,
+    )
+
+
+# ---------------------------------------------------------------- fresh outputs
+
+
+def _gains(
+    ask: Ask,
+    model: Model,
+    canvases: Canvases | None,
+    by: Scorers,
+    chosen: Mapping[str, tuple[SamplerSpec, Tuned]],
+    digest: str,
+    start: int,
+) -> list[Gain]:
+    """The standard sampler and every choice, drawn again under the next seed.
+
+    With a task the problems that were searched on, those below `start`, do not count.
+    """
+    from strop.store.layout import FRESH
+
+    span = (start, start + ask["fresh_n"])
+    bench = Bench(
+        model,
+        Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
+        by,
+        seed=(ask["seed"] + 1) % SEED_LIMIT,
+        length=ask["length"],
+        canvases=canvases,
+        batch=ask["first"],
+        progress=ask.progress,
+    )
+    both = [spec for plain, one in chosen.values() for spec in (plain, one.sampler)]
+    specs = list(dict.fromkeys(both))
+    cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
+    return [
+        _gain(ask, by, words, one, (cells[plain], cells[one.sampler]), span)
+        for words, (plain, one) in chosen.items()
+    ]
+
+
+def _gain(
+    ask: Ask,
+    by: Scorers,
+    words: str,
+    chosen: Tuned,
+    cells: tuple[Cell, Cell],
+    span: tuple[int, int],
+) -> Gain:
+    from strop.measure.cells import measure
+
+    goal = Number.of(_objective(ask))
+    names = dict.fromkeys([goal.name, *(one.name for one in chosen.limits), CALLS.name])
+    standard_row, row = measure(cells, list(names), by, outputs=span)
+    plain, mine = standard_row.statistic(goal), row.statistic(goal)
+    limits = []
+    for one in chosen.limits:
+        found = jackknife(row.statistic(Number.of(one.name)), LEVEL)
+        limits.append((str(one), found, one.side_of(found)))
+    gain = None
+    if cells[0].id != cells[1].id:
+        gain = (
+            jackknife(plain, LEVEL, mine, log=True) if goal.log else jackknife(mine, LEVEL, plain)
+        )
+    return Gain(
+        words,
+        chosen,
+        row.outputs,
+        _value(mine, goal),
+        _value(plain, goal),
+        gain.exp() if gain is not None and goal.log else gain,
+        tuple(limits),
+        goal.log,
+        row.statistic(Number.of(CALLS.name)).value,
+    )
+
+
+def _value(found: Statistic, goal: Number) -> Interval:
+    """With the interval of its logarithm, where that is what is compared."""
+    return jackknife(found, LEVEL, log=True).exp() if goal.log else jackknife(found, LEVEL)
+
+
+# ---------------------------------------------------------------- writing it
+
+
+def _command(ask: Ask) -> dict[str, Any]:
+    """What was asked, as far as the answer depends on it, without loading anything."""
+    values = {k: v for k, v in ask.values.items() if k not in ASIDE}
+    places = [ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"]]
+    words = {"values": values, "sources": ask.sources, "smoke": ask.smoke}
+    return fingerprints(words, places=places, task=ask["task"])
+
+
+STUDY = Study(
+    name="tune",
+    title="Which setting of its samplers suits a checkpoint best?",
+    about="Search the settings of CHECKPOINT's samplers with few outputs: candidates race on "
+    "common outputs, the clearly worse stop early. The gain is reported on fresh outputs.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
+    parameters=(
+        Parameter(
+            "space",
+            "What may be tried: temperature=0.6:1.1, eta=0.005:0.1:log, name=ancestral,remdm-cap; "
+            "may be repeated.",
+            kind="many",
+            shown=" and ".join(USUAL),
+        ),
+        Parameter(
+            "steps",
+            "Budgets of updates M, each searched on its own.",
+            kind="ints",
+            least=1,
+            most=2**20 + 1,
+            shown="64; with --smoke 8",
+        ),
+        Parameter(
+            "calls",
+            "Budgets of network calls per output instead.",
+            kind="ints",
+            least=1,
+            most=2**20,
+        ),
+        Parameter(
+            "objective",
+            "A metric, or one of its numbers; also geq, calls and seconds.",
+            shown="perplexity; with --task its accuracy",
+        ),
+        Parameter("task", "A task whose problems the outputs answer, e.g. sums."),
+        Parameter("judge", "Who judges where the objective is geq.", "offline"),
+        Parameter("best", "Which way is better.", choices=("min", "max"), shown="the metric's own"),
+        Parameter(
+            "constraint",
+            "What a setting must hold, e.g. repetition<=0.2; may be repeated.",
+            kind="many",
+        ),
+        Parameter("guard", "Hold the entropy guard, where there is one.", True, "flag"),
+        Parameter("budget", "Outputs per search.", BUDGET, "int", smoke=128, least=4, most=2**31),
+        Parameter(
+            "n",
+            "The most outputs of one candidate.",
+            Rules.most,
+            "int",
+            smoke=32,
+            least=2,
+            most=2**31,
+        ),
+        Parameter(
+            "first",
+            "Outputs that a candidate starts with.",
+            Rules.first,
+            "int",
+            smoke=4,
+            least=2,
+            most=2**31,
+        ),
+        Parameter("tolerance", "A share that is not worth more outputs.", Rules.tolerance, "float"),
+        Parameter(
+            "fresh_n", "Fresh outputs of the choice.", 128, "int", smoke=32, least=2, most=2**31
+        ),
+        parameters.evaluator(),
+        parameters.SAMPLER,
+        parameters.LENGTH,
+        *parameters.ANSWERING,
+        *parameters.SCORED,
+    ),
+    run=_run,
+    draw=draw_figure,
+    check=_check,
+    kind="search",
+    stamp=_command,
+    next=lambda ask: (
+        f"strop sample {quoted(Path(ask.sources[0]))} --spec {quoted(ask.out / YAML)} "
+        f"-n 128 -o {quoted(ask.out)}-outputs"
+    ),
+    examples=(
+        "strop tune --smoke -o runs/tune",
+        "strop tune --space temperature=0.6:1.1 --space top_p=0.8:1 --steps 16,64 -o runs/tuned",
+        "strop tune --space name=ancestral,remdm-cap --space eta=0.005:0.1:log -o runs/revised",
+    ),
+)
