@@ -18,8 +18,8 @@ from strop.prompts import (
     Canvas,
     Canvases,
     ChatTemplate,
+    PromptReader,
     PromptSet,
-    Reader,
     Shots,
     Template,
     escape,
@@ -46,7 +46,7 @@ class Characters:
 
 
 CODEC = Characters()
-READER = Reader(vocab_size=MASK + 1, mask_id=MASK, room=200, codec=CODEC, bos_id=BOS)
+READER = PromptReader(vocab_size=MASK + 1, mask_id=MASK, room=200, codec=CODEC, bos_id=BOS)
 
 
 def ids(text: str) -> list[int]:
@@ -146,7 +146,9 @@ def test_marks_can_be_text() -> None:
 
 
 def test_what_is_put_before_a_text_is_a_rule_of_the_template() -> None:
-    reader = Reader(vocab_size=MASK + 1, mask_id=MASK, codec=CODEC, opening=(5, 6), bos_id=BOS)
+    reader = PromptReader(
+        vocab_size=MASK + 1, mask_id=MASK, codec=CODEC, opening=(5, 6), bos_id=BOS
+    )
     rows = PromptSet.of(["ab", {"ids": ids("ab")}])
     firsts = {
         bos: [c.given[:-3] for c in resolve(rows, reader, Template(bos=bos), 1).prompts]
@@ -172,7 +174,7 @@ def test_the_identity_is_the_ids_in_their_order() -> None:
 
 def test_a_file_made_by_the_real_tokenizer_has_the_identity_of_its_ids() -> None:
     codec = TextCodec.gpt2()
-    reader = Reader(vocab_size=50258, mask_id=50257, room=1024, codec=codec)
+    reader = PromptReader(vocab_size=50258, mask_id=50257, room=1024, codec=codec)
     texts = ["Once upon a time", " naïve\n\n日本 <|endoftext|> x", "ﬁ Å \u0301"]
     read = resolve(PromptSet.of(texts), reader, length=5)
     rows = [{"ids": np.array(codec.encode(text))} for text in texts]
@@ -423,7 +425,7 @@ def test_without_a_tokenizer_there_is_no_chat() -> None:
 
 # What is refused
 
-NO_CODEC = Reader(vocab_size=5, mask_id=4)
+NO_CODEC = PromptReader(vocab_size=5, mask_id=4)
 CHAT = Template(chat=ChatTemplate(TURNS))
 SHOTS = Template(Shots((("a", "b"),)))
 
@@ -477,7 +479,7 @@ class Refusing(Characters):
 
 
 def test_the_tokenizers_refusals_name_the_row() -> None:
-    reader = Reader(vocab_size=9, codec=Refusing())
+    reader = PromptReader(vocab_size=9, codec=Refusing())
     with pytest.raises(UserError, match="cannot read this text") as caught:
         resolve(PromptSet.of(["a"]), reader, length=1)
     assert caught.value.where == "`prompts`, row 0"

@@ -60,7 +60,7 @@ def plug(path: Path, package: str, source: str, **points: str) -> None:
     install(path, package, FRUIT + source, {"strop.fruits": points})
 
 
-def only(found: list[registry.Problem]) -> registry.Problem:
+def only(found: list[registry.BrokenPlugin]) -> registry.BrokenPlugin:
     assert len(found) == 1, found
     return found[0]
 

@@ -62,7 +62,7 @@ class Plugin:
 
 
 @dataclass(frozen=True)
-class Problem:
+class BrokenPlugin:
     """A plug-in that is not there though somebody installed it."""
 
     group: str
@@ -86,7 +86,7 @@ class Registry(Mapping[str, R], Generic[R]):
         self._added: dict[str, R] = {}
         self._plugged: dict[str, R] | None = None
         self._packages: dict[str, str] = {}
-        self._problems: list[Problem] = []
+        self._problems: list[BrokenPlugin] = []
         _REGISTRIES.append(self)
 
     @property
@@ -144,12 +144,12 @@ class Registry(Mapping[str, R], Generic[R]):
         """Take back what `add` did."""
         self._added.pop(name, None)
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[BrokenPlugin]:
         """The plug-ins of this kind that were left out."""
         self._plugins()
         return list(self._problems)
 
-    def problem(self, name: str) -> Problem | None:
+    def problem(self, name: str) -> BrokenPlugin | None:
         """Why a plug-in was left out; None for a name that nobody installed."""
         return next((one for one in self.problems() if one.name == name), None)
 
@@ -160,7 +160,7 @@ class Registry(Mapping[str, R], Generic[R]):
     def leave_out(self, name: str, why: str) -> None:
         """Do without a plug-in that turned out to be unusable; a problem from then on."""
         if self._plugins().pop(name, None) is not None:
-            self._problems.append(Problem(self.group, name, self._packages.pop(name), why))
+            self._problems.append(BrokenPlugin(self.group, name, self._packages.pop(name), why))
 
     def told(self) -> list[Plugin]:
         """The plug-ins of this kind for people."""
@@ -194,7 +194,7 @@ class Registry(Mapping[str, R], Generic[R]):
                 plugged[record.name] = record
                 self._packages[record.name] = _package(point)
         if wrong is not None:
-            self._problems.append(Problem(self.group, point.name, _package(point), wrong))
+            self._problems.append(BrokenPlugin(self.group, point.name, _package(point), wrong))
 
     def _unplugged(self, point: EntryPoint, record: Any, plugged: Mapping[str, R]) -> str | None:
         """Why the record of an entry point is left out; None where it is not."""
@@ -239,12 +239,12 @@ def plugins() -> list[Plugin]:
     return [one for registry in _REGISTRIES for one in registry.told()]
 
 
-def problems() -> list[Problem]:
+def problems() -> list[BrokenPlugin]:
     """What is wrong with plug-ins of the kinds loaded so far."""
     return [one for registry in _REGISTRIES for one in registry.problems()]
 
 
-def strays() -> list[Problem]:
+def strays() -> list[BrokenPlugin]:
     """Entry points that no kind reads, for whoever has loaded all kinds."""
     from importlib.metadata import entry_points
 
@@ -252,7 +252,7 @@ def strays() -> list[Problem]:
     wrong = "there is no such group; the groups are " + ", ".join(groups)
     found = entry_points()
     return [
-        Problem(point.group, point.name, _package(point), wrong)
+        BrokenPlugin(point.group, point.name, _package(point), wrong)
         for group in sorted(found.groups)
         if group.startswith(PREFIX) and group not in groups
         for point in found.select(group=group)

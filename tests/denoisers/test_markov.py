@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from strop import SamplerSpec, sample
 from strop.denoisers import Denoiser, MarkovDenoiser, TabularDenoiser
 from strop.errors import UserError
-from strop.theory.sampler import Problem, output_by_subsets
+from strop.theory.sampler import LawProblem, output_by_subsets
 from strop.theory.target import Target
 
 
@@ -76,7 +76,7 @@ def test_the_samplers_follow_the_enumerated_law(kind, temperature, implementatio
     masses, n = (0.3, 0.3, 0.4), 20_000
     spec = SamplerSpec(grid=masses, temperature=temperature, implementation=implementation)
     ids = sample(denoiser, spec, n=n, seed=5, batch_size=2000).ids
-    problem = Problem.bayes(target, np.concatenate([[0], np.cumsum(masses)]), 1 / temperature)
+    problem = LawProblem.bayes(target, np.concatenate([[0], np.cumsum(masses)]), 1 / temperature)
     expected = n * np.exp(output_by_subsets(problem.tables(), problem.masses))
     seen = np.bincount(np.ravel_multi_index(tuple(ids.T), (3, 3, 3)), minlength=27)
     assert ((seen - expected) ** 2 / expected).sum() < chi2.isf(1e-6, 26)

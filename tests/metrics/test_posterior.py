@@ -25,7 +25,7 @@ from strop.spec import SamplerSpec
 from strop.theory.accounting import account
 from strop.theory.chain import random_chain
 from strop.theory.profile import loss_profile, token_losses
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
 STEPS = 3
@@ -42,10 +42,10 @@ def masses(steps: int = STEPS) -> np.ndarray:
     return reveal_grid(SamplerSpec(steps=steps)).masses
 
 
-def problem(target: Target, tau: float, steps: int = STEPS) -> Problem:
+def problem(target: Target, tau: float, steps: int = STEPS) -> LawProblem:
     grid = np.append(0.0, np.cumsum(masses(steps)))
     grid[-1] = 1.0
-    return Problem.bayes(target, grid, 1 / tau)
+    return LawProblem.bayes(target, grid, 1 / tau)
 
 
 def exact(target: Target, tau: float, steps: int = STEPS) -> float:

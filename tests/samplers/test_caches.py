@@ -12,7 +12,7 @@ from test_stops import LAYOUTS, small
 
 import strop
 from strop.checkpoints.layout import write_random
-from strop.samplers.caches import Bench
+from strop.samplers.caches import CacheBench
 from strop.samplers.decoders import fill, recipe
 
 PROMPTS = ((5, 9, 30, 31), (7, 1), (8, 8, 20, 4), (3,))
@@ -35,8 +35,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return made
 
 
-def bench(model: Any, outputs: Any, batch_size: int = 16, prompts: Any = PROMPTS) -> Bench:
-    return Bench(model, SPEC, LENGTH, outputs, seed=1, prompts=prompts, batch_size=batch_size)
+def bench(model: Any, outputs: Any, batch_size: int = 16, prompts: Any = PROMPTS) -> CacheBench:
+    return CacheBench(model, SPEC, LENGTH, outputs, seed=1, prompts=prompts, batch_size=batch_size)
 
 
 def filled(model: Any, output: int, cache: str) -> Any:

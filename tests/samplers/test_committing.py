@@ -27,7 +27,7 @@ from strop.samplers.machinery.committing import (
     best,
 )
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, SCORES, Score, scattered
+from strop.samplers.machinery.scoring import NOT_OPEN, SCORES, Confidence, scattered
 
 Row = list[float | None]
 """Scores; None where nothing is open."""
@@ -282,7 +282,7 @@ def test_scores_of_a_law() -> None:
     assert SCORES["margin"](probs, tokens).tolist() == [0.25, 0.0]
     expected = [-1.75 * math.log(2), -math.log(4)]
     assert SCORES["entropy"](probs, tokens).tolist() == pytest.approx(expected, abs=1e-8)
-    blind = {kind: Score(kind).blind for kind in ("random", "left", "confidence", "entropy")}
+    blind = {kind: Confidence(kind).blind for kind in ("random", "left", "confidence", "entropy")}
     assert blind == {"random": True, "left": True, "confidence": False, "entropy": False}
     where = torch.tensor([[True, False], [False, True]])
     assert scattered(torch.tensor([1.0, 2.0]), where, -1.0).tolist() == [[1, -1], [-1, 2]]

@@ -16,7 +16,7 @@ from laws import chi_square, coarse, conditional, counts
 
 from strop.denoisers.tabular import TabularDenoiser
 from strop.errors import UserError
-from strop.samplers.decoders import Recipe, fill
+from strop.samplers.decoders import DecoderRecipe, fill
 from strop.samplers.machinery.blocks import Decoder
 from strop.samplers.machinery.committing import (
     Carried,
@@ -27,8 +27,8 @@ from strop.samplers.machinery.committing import (
     Schedule,
     Threshold,
 )
-from strop.samplers.machinery.scoring import Score
-from strop.samplers.public_decoders import Task, dream, fast_dllm_llada, llada
+from strop.samplers.machinery.scoring import Confidence
+from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_llada, llada
 
 N, ALARM, DISTANCE = 40_000, 1e-4, 2e-3
 VOCAB, START = 3, (3, 3, 1, 3)
@@ -41,7 +41,7 @@ def denoiser() -> TabularDenoiser:
     return TabularDenoiser(rng.dirichlet(np.full(81, 0.4)).reshape((3,) * 4) * 0.97 + 0.03 / 81)
 
 
-def outputs(denoiser, recipe: Recipe, *, steps: int, seed: int = 1, **options) -> np.ndarray:
+def outputs(denoiser, recipe: DecoderRecipe, *, steps: int, seed: int = 1, **options) -> np.ndarray:
     ids = torch.tensor(START).repeat(N, 1)
     canvas = fill(denoiser, recipe, ids, seed=seed, outputs=np.arange(N), steps=steps, **options)
     assert (canvas.ids[:, 2] == 1).all()
@@ -67,11 +67,11 @@ def one(round_: int, left: int) -> int:
 
 
 CHOSEN_BEFORE = {
-    "random": (Score("random"), by.at_random(one, 1.0)),
-    "left to right": (Score("left"), by.by_order(by.left, one, 1.0)),
-    "top probability": (Score("top"), by.by_order(by.top, one, 1.0)),
-    "margin": (Score("margin"), by.by_order(by.margin, one, 1.0)),
-    "entropy": (Score("entropy", tempered=True), by.by_order(by.entropy, one, 1.0)),
+    "random": (Confidence("random"), by.at_random(one, 1.0)),
+    "left to right": (Confidence("left"), by.by_order(by.left, one, 1.0)),
+    "top probability": (Confidence("top"), by.by_order(by.top, one, 1.0)),
+    "margin": (Confidence("margin"), by.by_order(by.margin, one, 1.0)),
+    "entropy": (Confidence("entropy", tempered=True), by.by_order(by.entropy, one, 1.0)),
 }
 
 
@@ -81,7 +81,7 @@ def test_one_position_a_round_chosen_before_its_draw_is_exact(denoiser, name, bl
     score, rule = CHOSEN_BEFORE[name]
     law = by.enumerated(denoiser.target, START, rule, block)
     assert np.allclose(law, exact(denoiser), atol=1e-12)  # the theorem, by enumeration
-    seen = outputs(denoiser, Recipe(Decoder(score, Quota()), block_length=block), steps=3)
+    seen = outputs(denoiser, DecoderRecipe(Decoder(score, Quota()), block_length=block), steps=3)
     assert chi_square(seen, law) > ALARM
 
 
@@ -92,7 +92,7 @@ def test_dreams_origin_is_exact_as_its_steps_grow_and_enumerated_at_any(denoiser
 
     laws = {m: by.enumerated(denoiser.target, START, by.by_coins(hazards(m), 1.0)) for m in (2, 40)}
     assert distance(laws[40], exact(denoiser)) < distance(laws[2], exact(denoiser)) / 10
-    recipe = Recipe(Decoder(Score("random"), Coins()))
+    recipe = DecoderRecipe(Decoder(Confidence("random"), Coins()))
     for steps, law in laws.items():
         assert chi_square(outputs(denoiser, recipe, steps=steps), law) > ALARM
     assert chi_square(outputs(denoiser, recipe, steps=2), exact(denoiser)) < ALARM
@@ -108,8 +108,8 @@ def test_choosing_by_the_drawn_token_has_another_law(denoiser, temperature, temp
 
     rule = by.by_draw(choose, temperature, tempered)
     law = by.enumerated(denoiser.target, START, rule)
-    score = Score("confidence", tempered=tempered)
-    recipe = Recipe(Decoder(score, Quota()))
+    score = Confidence("confidence", tempered=tempered)
+    recipe = DecoderRecipe(Decoder(score, Quota()))
     seen = outputs(denoiser, recipe, steps=3, temperature=temperature)
     assert chi_square(seen, law) > ALARM
     before = by.by_order(by.top, one, temperature)
@@ -128,7 +128,7 @@ def test_untempered_and_tempered_orders_differ(denoiser):
     ]
     assert distance(laws[0], laws[1]) > DISTANCE
     for own, tempered in enumerate((False, True)):
-        recipe = Recipe(Decoder(Score("confidence", tempered=tempered), Quota()))
+        recipe = DecoderRecipe(Decoder(Confidence("confidence", tempered=tempered), Quota()))
         seen = outputs(denoiser, recipe, steps=3, temperature=3.0)
         assert chi_square(seen, laws[own]) > ALARM
         assert chi_square(seen, laws[1 - own]) < ALARM
@@ -148,7 +148,7 @@ def test_two_rounds_have_the_law_of_two_rounds(denoiser, name):
         rule = by.by_order(values[score.kind], quota, 1.0)
     law = by.enumerated(denoiser.target, START, rule)
     assert distance(exact(denoiser), law) > DISTANCE
-    seen = outputs(denoiser, Recipe(Decoder(score, Quota())), steps=2)
+    seen = outputs(denoiser, DecoderRecipe(Decoder(score, Quota())), steps=2)
     assert chi_square(seen, law) > ALARM
     assert chi_square(seen, exact(denoiser)) < ALARM
 
@@ -173,7 +173,7 @@ PARALLEL = {"threshold": (Threshold(0.5), threshold), "factor": (Factor(1.0), fa
 def test_fast_dllms_rules_have_their_enumerated_laws(denoiser, name):
     commit, choose = PARALLEL[name]
     law = by.enumerated(denoiser.target, START, by.by_draw(choose, 1.0, False))
-    seen = outputs(denoiser, Recipe(Decoder(Score("confidence"), commit)), steps=3)
+    seen = outputs(denoiser, DecoderRecipe(Decoder(Confidence("confidence"), commit)), steps=3)
     assert chi_square(seen, law) > ALARM
     for other, (_, rule) in PARALLEL.items():
         if other != name:
@@ -187,7 +187,7 @@ def test_the_carried_threshold_has_its_enumerated_law(denoiser):
     law = by.enumerated(
         denoiser.target, START, by.by_draw(lambda values, _: by.best(values, 1), 1.0, True)
     )
-    recipe = Recipe(Decoder(Score("confidence", tempered=True), Carried(0.5)))
+    recipe = DecoderRecipe(Decoder(Confidence("confidence", tempered=True), Carried(0.5)))
     assert chi_square(outputs(denoiser, recipe, steps=3), law) > ALARM
     # In one round all are candidates, and the rejected wait for rounds that are added.
     law = by.enumerated(denoiser.target, START, by.by_draw(threshold, 1.0, True))
@@ -209,7 +209,7 @@ def test_a_bound_on_entropy_has_its_enumerated_law(denoiser, bound):
         yield from by.drawn(laws, tuple(sorted(take)), 1.0)
 
     law = by.enumerated(denoiser.target, START, rule)
-    recipe = Recipe(Decoder(Score("entropy"), EntropyBound(bound)))
+    recipe = DecoderRecipe(Decoder(Confidence("entropy"), EntropyBound(bound)))
     assert chi_square(outputs(denoiser, recipe, steps=1), law) > ALARM
 
 
@@ -224,14 +224,16 @@ def test_dreams_schedule_and_its_spread_have_their_enumerated_laws(denoiser):
     spread = by.enumerated(denoiser.target, START, by.by_weights(by.entropy, count, 0.5))
     assert distance(spread, plain) > DISTANCE
     for value, own, other in ((0.0, plain, spread), (0.5, spread, plain)):
-        recipe = Recipe(Decoder(Score("entropy", tempered=True), Schedule(spread=value)))
+        recipe = DecoderRecipe(
+            Decoder(Confidence("entropy", tempered=True), Schedule(spread=value))
+        )
         seen = outputs(denoiser, recipe, steps=2)
         assert chi_square(seen, own) > ALARM
         assert chi_square(seen, other) < ALARM
 
 
 def test_a_sampler_that_ignores_the_given_token_is_noticed(denoiser):
-    recipe = Recipe(Decoder(Score("random"), Quota()))
+    recipe = DecoderRecipe(Decoder(Confidence("random"), Quota()))
     seen = outputs(denoiser, recipe, steps=3)
     free = np.zeros((VOCAB + 1,) * 4)
     for i, context in ((0, (3, 3, 3, 3)), (1, (3, 3, 3, 3)), (3, (3, 3, 3, 3))):
@@ -246,12 +248,12 @@ def test_a_sampler_that_ignores_the_given_token_is_noticed(denoiser):
 def test_an_output_does_not_depend_on_its_neighbours(denoiser):
     mixed = torch.tensor([START, (3, 3, 3, 3), (0, 3, 3, 3), START])
     for score, commit in (
-        (Score("confidence"), Threshold(0.5)),
-        (Score("random"), Coins()),
-        (Score("entropy"), Schedule(spread=0.5)),
-        (Score("confidence"), Carried(0.5)),
+        (Confidence("confidence"), Threshold(0.5)),
+        (Confidence("random"), Coins()),
+        (Confidence("entropy"), Schedule(spread=0.5)),
+        (Confidence("confidence"), Carried(0.5)),
     ):
-        recipe = Recipe(Decoder(score, commit), block_length=2)
+        recipe = DecoderRecipe(Decoder(score, commit), block_length=2)
         together = fill(denoiser, recipe, mixed, seed=4, outputs=[7, 8, 9, 3], steps=4)
         for b, output in enumerate((7, 8, 9, 3)):
             alone = fill(denoiser, recipe, mixed[b : b + 1], seed=4, outputs=[output], steps=4)
@@ -274,7 +276,7 @@ def test_float32_draws_have_the_law_of_the_float32_race(denoiser):
 
     law = by.enumerated(denoiser.target, START, rule)
     assert distance(exact(denoiser), law) > DISTANCE
-    recipe = Recipe(Decoder(Score("left"), Quota()))
+    recipe = DecoderRecipe(Decoder(Confidence("left"), Quota()))
     with coarse(4):
         seen = outputs(denoiser, recipe, steps=3, precision="float32")
     assert chi_square(seen, law) > ALARM
@@ -321,7 +323,7 @@ LITERAL = {
 def test_the_literal_forms_have_the_same_laws(denoiser, name):
     play, rule = LITERAL[name]
     generator = torch.Generator().manual_seed(11)
-    canvas = play(Task(denoiser, torch.tensor(START).repeat(N, 1), 0, generator))
+    canvas = play(PublicRun(denoiser, torch.tensor(START).repeat(N, 1), 0, generator))
     law = by.enumerated(denoiser.target, START, rule)
     seen = counts(canvas.ids.numpy(), VOCAB)
     assert chi_square(seen, law) > ALARM
@@ -337,10 +339,15 @@ def test_a_public_loop_that_commits_masks_is_ended(denoiser):
 
     own = Masked(denoiser.target)
     own.spec = own.spec.model_copy(update={"family": "llada"})
-    task = Task(own, torch.tensor([START]), 0, torch.Generator())
+    task = PublicRun(own, torch.tensor([START]), 0, torch.Generator())
     with pytest.raises(UserError, match="for ever"):
         fast_dllm_llada(task, steps=1, block_length=4, threshold=0.9)
     filled = fill(
-        own, Recipe(Decoder(Score("top"), Quota())), task.ids, seed=0, outputs=[0], steps=2
+        own,
+        DecoderRecipe(Decoder(Confidence("top"), Quota())),
+        task.ids,
+        seed=0,
+        outputs=[0],
+        steps=2,
     )
     assert not (filled.ids == VOCAB).any()

@@ -96,13 +96,13 @@ def test_the_older_families_replay_through_the_same_script():
 
 
 def half_precision_task(seed: int):
-    from strop.samplers.public_decoders import Task
+    from strop.samplers.public_decoders import PublicRun
 
     folder = Folder(VECTORS / "dream")
     ids = torch.nn.functional.pad(folder.expected["prompt"].long(), (0, 24), value=310)
     spec = folder.denoiser.spec.model_copy(update={"network_dtype": "bfloat16"})
     folder.denoiser.spec = spec
-    return Task(folder.denoiser, ids, 10, torch.Generator().manual_seed(seed))
+    return PublicRun(folder.denoiser, ids, 10, torch.Generator().manual_seed(seed))
 
 
 def test_the_literal_dream_warns_when_half_precision_turns_it_greedy():

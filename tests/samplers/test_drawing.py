@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strop.denoisers.base import NEG_INFINITY
 from strop.samplers.machinery.drawing import AddressedDraws
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, Score
+from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 
 VOCAB, MASK = 7, 6
 LOGITS = torch.tensor([0.0, 3.0, 1.0, 2.0, -1.0, -2.0, 9.0]).double()
@@ -110,13 +110,13 @@ def test_what_is_drawn_is_what_may_be_drawn() -> None:
     ):
         mine = draws(range(100), **given_)
         assert set(mine.tokens(view(table), torch.ones(100, 4).bool()).flatten().tolist()) == kept
-        assert set(mine.propose(view(table), Score("top"))[0].flatten().tolist()) == kept
+        assert set(mine.propose(view(table), Confidence("top"))[0].flatten().tolist()) == kept
 
 
 # ---------------------------------------------------------------- what is scored
 
 
-def scored(score: Score, **given: Any) -> tuple[int, float]:
+def scored(score: Confidence, **given: Any) -> tuple[int, float]:
     tokens, value = draws(width=1, **given).propose(view(LOGITS[None, None]), score)
     return int(tokens), float(value)
 
@@ -124,28 +124,32 @@ def scored(score: Score, **given: Any) -> tuple[int, float]:
 def test_scores_are_of_the_networks_own_law_or_of_the_one_drawn_from() -> None:
     own = LOGITS[:MASK].softmax(0)
     cold = (LOGITS[:MASK] / 0.5).softmax(0)
-    token, value = scored(Score("confidence"), temperature=0.0)
+    token, value = scored(Confidence("confidence"), temperature=0.0)
     assert (token, value) == (1, pytest.approx(float(own[1])))
-    assert scored(Score("top"), temperature=0.5)[1] == pytest.approx(float(own[1]))
-    assert scored(Score("top", tempered=True), temperature=0.5)[1] == pytest.approx(float(cold[1]))
+    assert scored(Confidence("top"), temperature=0.5)[1] == pytest.approx(float(own[1]))
+    assert scored(Confidence("top", tempered=True), temperature=0.5)[1] == pytest.approx(
+        float(cold[1])
+    )
     cut = LOGITS[[1, 3]].softmax(0)
-    assert scored(Score("top", tempered=True), top_k=2)[1] == pytest.approx(float(cut[0]))
-    assert scored(Score("top"), top_k=2)[1] == pytest.approx(float(own[1]))
+    assert scored(Confidence("top", tempered=True), top_k=2)[1] == pytest.approx(float(cut[0]))
+    assert scored(Confidence("top"), top_k=2)[1] == pytest.approx(float(own[1]))
     # Without chance the scores are those of the untempered law, cut all the same.
-    token, value = scored(Score("confidence", tempered=True), temperature=0.0, top_k=2)
+    token, value = scored(Confidence("confidence", tempered=True), temperature=0.0, top_k=2)
     assert (token, value) == (1, pytest.approx(float(cut[0])))
 
 
 def test_hushed_tokens_score_nothing_and_are_drawn_all_the_same() -> None:
-    token, value = scored(Score("confidence"), temperature=0.0, hush=[1])
+    token, value = scored(Confidence("confidence"), temperature=0.0, hush=[1])
     assert (token, value) == (1, 0.0)
     others = LOGITS[[0, 2, 3, 4, 5]].softmax(0)
-    assert scored(Score("top"), hush=[1])[1] == pytest.approx(float(others.max()))
+    assert scored(Confidence("top"), hush=[1])[1] == pytest.approx(float(others.max()))
 
 
 def test_nothing_is_drawn_or_scored_where_nothing_is_open() -> None:
     open_ = torch.tensor([[True, False, True, False]])
-    tokens, value = draws().propose(view(LOGITS.expand(1, 4, VOCAB), open_=open_), Score("top"))
+    tokens, value = draws().propose(
+        view(LOGITS.expand(1, 4, VOCAB), open_=open_), Confidence("top")
+    )
     assert (tokens[0] != MASK).tolist() == open_[0].tolist()
     assert (value[0] > NOT_OPEN).tolist() == open_[0].tolist()
     assert NOT_OPEN < NEG_INFINITY
@@ -159,15 +163,17 @@ def test_a_draw_depends_on_output_round_and_place_alone() -> None:
     outputs, width = [4, 7, 5], 6
     table = torch.randn(3, width, VOCAB, generator=torch.Generator().manual_seed(1)).double()
     mine = draws(outputs, width)
-    whole, values = mine.propose(view(table), Score("confidence"))
+    whole, values = mine.propose(view(table), Confidence("confidence"))
     numbers = mine.numbers(view(table))
     for row, output in enumerate(outputs):
         alone = draws([output], width)
         here = view(table[row : row + 1, 2:5], start=2)
-        assert alone.propose(here, Score("confidence"))[0][0].tolist() == whole[row, 2:5].tolist()
+        assert (
+            alone.propose(here, Confidence("confidence"))[0][0].tolist() == whole[row, 2:5].tolist()
+        )
         assert alone.numbers(here)[0].tolist() == numbers[row, 2:5].tolist()
     few = view(table[[2, 0]], rows=[2, 0])
-    assert mine.propose(few, Score("confidence"))[0].tolist() == whole[[2, 0]].tolist()
+    assert mine.propose(few, Confidence("confidence"))[0].tolist() == whole[[2, 0]].tolist()
     assert mine.numbers(few).tolist() == numbers[[2, 0]].tolist()
     assert values.isfinite().all()
     # Of columns that are not neighbours, the place counts and not the column.

@@ -19,7 +19,7 @@ from strop.samplers import ancestral
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers
-from strop.samplers.machinery.skips import Found, Skips
+from strop.samplers.machinery.skips import OpenOffers, Skips
 
 PASS, FAIL = 1e-3, 1e-9
 BITS, N = 5, 100_000
@@ -46,7 +46,7 @@ class Exponential(Skips):
         u = 1 - rng.random(len(at)) * -np.expm1(-at * clock)
         on = np.minimum(found, rounds - 1)
         offers = self._lattice.offers(*start, k, u, self._token[on], self._mask[on])
-        return Found(found, offers.mask_score, offers.points)
+        return OpenOffers(found, offers.mask_score, offers.points)
 
 
 def opened(bits: int) -> np.ndarray:
@@ -69,13 +69,13 @@ def first_law(bits: int) -> np.ndarray:
     return law
 
 
-def skipped(kind: type[Skips], bits: int, seed: int) -> Found:
+def skipped(kind: type[Skips], bits: int, seed: int) -> OpenOffers:
     zero = np.zeros(N, np.int64)
     skips = kind(Lattice(bits), TOKEN, MASK)
     return skips.next(Stream(seed, "skips"), Address(np.arange(N), zero, zero))
 
 
-def table(found: Found, bits: int) -> np.ndarray:
+def table(found: OpenOffers, bits: int) -> np.ndarray:
     """How often each round and lattice point came out; scores tell the points apart."""
     scores = MASK[:, None] / Lattice(bits).clock(np.arange(1 << bits))
     assert (np.diff(scores[:-1]) > 0).all()
@@ -101,10 +101,10 @@ def test_offers_made_round_by_round_have_the_same_law():
             stream, *where, TOKEN[n] * full.astype("f4"), MASK[n] * full.astype("f4")
         )
         one = offers[offers.open]
-        found.append(Found(one.round, one.mask_score, one.points))
+        found.append(OpenOffers(one.round, one.mask_score, one.points))
         going = going[~offers.open]
     assert not len(going)
-    together = Found(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    together = OpenOffers(*(np.concatenate(part) for part in zip(*found, strict=True)))
     assert chi_square(table(together, BITS), first_law(BITS)) > PASS
 
 

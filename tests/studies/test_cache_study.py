@@ -16,7 +16,7 @@ from strop.checkpoints.layout import write_random
 from strop.cli.main import run
 from strop.denoisers import dream
 from strop.errors import UserError
-from strop.samplers.caches import Bench
+from strop.samplers.caches import CacheBench
 from strop.stats.interval import revived, value_of
 from strop.verbs.cache import random_llada
 
@@ -39,11 +39,11 @@ def small_dream(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return strop.load_model(path, device="cpu")
 
 
-def bench(model: Any, length: int = 16, **given: Any) -> Bench:
+def bench(model: Any, length: int = 16, **given: Any) -> CacheBench:
     fields = {"name": "fast-dllm", "steps": length, "cache": "dual", "block_length": 8, **given}
     spec = strop.SamplerSpec(**fields)
     prompts = [[t % (model.vocab_size - 1) for t in one] for one in PROMPTS]
-    return Bench(model, spec, length, range(3), seed=1, prompts=prompts, batch_size=2)
+    return CacheBench(model, spec, length, range(3), seed=1, prompts=prompts, batch_size=2)
 
 
 def test_no_cache_against_no_cache_is_exactly_nothing(llada: Any) -> None:
@@ -67,7 +67,7 @@ def test_a_cache_is_exact_when_it_is_filled_and_off_afterwards(llada: Any) -> No
 
 def test_in_one_block_without_a_prompt_a_prefix_cache_has_nothing_to_keep(llada: Any) -> None:
     one = bench(llada, block_length=16)
-    alone = Bench(llada, one.spec, 16, range(2), seed=1)
+    alone = CacheBench(llada, one.spec, 16, range(2), seed=1)
     laws = alone.laws(CACHES)
     for cache in CACHES:  # the window is the whole canvas: no key is stale
         assert laws[cache].kl.sum() < 1e-9
@@ -83,7 +83,7 @@ def test_outputs_are_the_samplers_own_and_the_measurement_changes_none(llada: An
     assert (mine.run("none").ids == plain.ids).all()
     assert (mine.run("dual").ids != plain.ids).any()
     for cache in ("none", "prefix", "dual"):
-        alone = Bench(llada, mine.spec, 16, range(3), seed=1)
+        alone = CacheBench(llada, mine.spec, 16, range(3), seed=1)
         spec = mine.spec.model_copy(update={"cache": cache})
         pool = strop.sample(llada, spec, n=3, seed=1, length=16)
         assert (pool.ids == alone.run(cache).ids).all()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strop import assets
-from strop.store.remembered import Memory
+from strop.store.remembered import FileMemory
 from tiny_models import environment
 
 CALL = """
@@ -59,17 +59,17 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_an_identity_is_forgotten_when_a_file_changes(copy: Path) -> None:
-    Memory(copy, {"kind": "x"}).keep({"a": 1})
-    assert Memory(copy, {"kind": "x"}).recall() == {"a": 1}
-    assert Memory(copy, {"kind": "y"}).recall() is None
+    FileMemory(copy, {"kind": "x"}).keep({"a": 1})
+    assert FileMemory(copy, {"kind": "x"}).recall() == {"a": 1}
+    assert FileMemory(copy, {"kind": "y"}).recall() is None
     os.utime(copy / "config.json", (1_000_000_001, 1_000_000_001))
-    assert Memory(copy, {"kind": "x"}).recall() is None
+    assert FileMemory(copy, {"kind": "x"}).recall() is None
 
 
 def test_nothing_is_kept_of_files_that_may_still_change(copy: Path) -> None:
     (copy / "config.json").touch()
-    Memory(copy, {}).keep({"a": 1})
-    assert Memory(copy, {}).recall() is None
+    FileMemory(copy, {}).keep({"a": 1})
+    assert FileMemory(copy, {}).recall() is None
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from strop.errors import UserError
 from strop.theory.path_accounting import account_paths, path_law
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
 from .documents import random_document
@@ -106,7 +106,7 @@ class TestPathLaws:
     def test_two_fixed_paths_by_hand(self):
         # Half of the time both bits together, half the first before the second: the pair again.
         target = Target.pair(0.7)
-        tables = Problem.bayes(target, [0, 1]).tables()
+        tables = LawProblem.bayes(target, [0, 1]).tables()
         law = path_law(np.array([[0, 0], [0, 1]]), np.array([0.5, 0.5]))
         found = account_paths(target, tables, law)
         assert found.pi == pytest.approx([0.3, 0.2, 0.2, 0.3], abs=1e-14)

@@ -11,7 +11,7 @@ from strop.theory.chain import Chain, random_chain
 from strop.theory.chain_pairs import calibrate, pooled_pairs
 from strop.theory.collisions import clipped_masses
 from strop.theory.profile import entropy_profile
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
 
@@ -21,7 +21,7 @@ def test_account_equals_enumeration(length, lam):
     chain = random_chain(3, length, np.random.default_rng(length))
     target = Target.markov(chain.kernel, length)
     grid = np.array([0, 0.15, 0.6, 1])
-    wanted = account(Problem.bayes(target, grid, lam))
+    wanted = account(LawProblem.bayes(target, grid, lam))
     price, loss = chain.account(np.diff(grid), [lam])
     assert price == pytest.approx(wanted.B_N, abs=1e-12)
     assert loss[0] == pytest.approx(wanted.C_N, abs=1e-12)

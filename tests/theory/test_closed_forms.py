@@ -17,7 +17,7 @@ from strop.theory import bounds, collapse, collisions, pair
 from strop.theory.accounting import account, entropy_of
 from strop.theory.examples import deflation_target, example
 from strop.theory.reveal import order_law
-from strop.theory.sampler import Problem, output_by_paths, output_by_subsets
+from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
 from strop.theory.target import Target, stationary
 from strop.theory.temperature import best_temperature, direction
 
@@ -75,7 +75,7 @@ class TestPair:
     )
     @settings(max_examples=60, deadline=None, derandomize=True)
     def test_equals_enumeration(self, s, first, lam):
-        problem = Problem.bayes(Target.pair(s), [0, first, 1], lam)
+        problem = LawProblem.bayes(Target.pair(s), [0, first, 1], lam)
         a, closed = account(problem), pair.pair(s, first**2 + (1 - first) ** 2, lam)
         for key in ("KL_out", "B_N", "C_N", "R_N"):
             assert getattr(a, key) == pytest.approx(getattr(closed, key), abs=1e-12)
@@ -85,14 +85,14 @@ class TestWitness:
     @pytest.mark.parametrize("values", [2, 3, 5])
     @pytest.mark.parametrize("length", [2, 3])
     def test_slope(self, values, length):
-        problem = Problem.bayes(Target.witness(0.8, values, length), [0, 0.3, 0.6, 1])
+        problem = LawProblem.bayes(Target.witness(0.8, values, length), [0, 0.3, 0.6, 1])
         closed = pair.witness_slope(0.8, values, 0.3**2 * 2 + 0.4**2)
         assert direction(problem).g == pytest.approx(closed, abs=1e-14)
         assert closed < 0
 
     def test_below_chance_smoothing_is_not_claimed(self):
         # A negative control: at s = 1/V the coordinates are independent and g vanishes.
-        problem = Problem.bayes(Target.witness(1 / 3, 3), [0, 0.5, 1])
+        problem = LawProblem.bayes(Target.witness(1 / 3, 3), [0, 0.5, 1])
         assert direction(problem).g == pytest.approx(0, abs=1e-14)
 
 
@@ -159,7 +159,7 @@ class TestOrders:
         rng = np.random.default_rng(seed)
         target = Target.dirichlet((2, 3, 2), 0.5, rng)
         law = order_law(3, rng.dirichlet(np.ones(6)))
-        q = Problem.bayes(target, [0, 1]).denoiser
+        q = LawProblem.bayes(target, [0, 1]).denoiser
         assert np.allclose(np.exp(output_by_paths(q.tempered(1.0), law)), target.p, atol=1e-14)
         # and a negative control: at another temperature it is not
         assert not np.allclose(np.exp(output_by_paths(q.tempered(1.5), law)), target.p, atol=1e-3)
@@ -175,7 +175,7 @@ class TestCounterexamples:
 
     @staticmethod
     def excess(target, grid):
-        problem = Problem.bayes(target, grid)
+        problem = LawProblem.bayes(target, grid)
         pi = np.exp(output_by_subsets(problem.tables(), problem.masses))
         return entropy_of(pi) - target.entropy
 
@@ -215,8 +215,8 @@ class TestBounds:
 
     def test_round_errors_by_hand(self):
         # One round of two bits: the kernel is the output, so its distance is the TV of outputs.
-        first = Problem.bayes(Target.dirichlet((2, 2), 1.0, np.random.default_rng(1)), [0, 1])
-        second = Problem(first.target, first.grid, first.denoiser, np.array([2.0]))
+        first = LawProblem.bayes(Target.dirichlet((2, 2), 1.0, np.random.default_rng(1)), [0, 1])
+        second = LawProblem(first.target, first.grid, first.denoiser, np.array([2.0]))
         outputs = [np.exp(output_by_paths(p.tables(), p.paths())) for p in (first, second)]
         distance = 0.5 * np.abs(outputs[0] - outputs[1]).sum()
         assert bounds.round_errors(first, second) == pytest.approx([distance], abs=1e-14)

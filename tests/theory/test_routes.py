@@ -11,10 +11,10 @@ from scipy.stats import chi2
 from strop.theory import mpath, profile, schedules
 from strop.theory.accounting import account
 from strop.theory.bounds import parallel_price
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
 from strop.theory.random_targets import random_problems, run_study
-from strop.theory.sampler import Problem, output_by_paths, output_by_subsets
+from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
 from strop.theory.simulate import simulate
 from strop.theory.target import Target
 from strop.theory.temperature import best_temperature, kl_at, output_errors
@@ -48,8 +48,8 @@ def test_the_ancestral_sampler_follows_the_enumerated_law(kind):
     # mass to one output adds more than 200 to the statistic, so such an error is always found.
     rng = np.random.default_rng(11)
     target = Target.dirichlet((2, 2, 2), 0.7, rng)
-    q = Denoiser.bayes(target) if kind == "bayes" else Denoiser.random((2, 2, 2), rng, 3)
-    problem = Problem(target, np.array([0, 0.2, 0.7, 1]), q, np.array([0.8, 1.0, 1.6]))
+    q = Conditionals.bayes(target) if kind == "bayes" else Conditionals.random((2, 2, 2), rng, 3)
+    problem = LawProblem(target, np.array([0, 0.2, 0.7, 1]), q, np.array([0.8, 1.0, 1.6]))
     draws = 10**6
     seen = np.bincount(simulate(problem, draws, np.random.default_rng(1)), minlength=8)
     expected = draws * np.exp(output_by_paths(problem.tables(), problem.paths()))
@@ -119,7 +119,7 @@ class TestSchedules:
     @pytest.fixture
     def problem(self):
         target = Target.dirichlet((2, 2, 2), 0.5, np.random.default_rng(4))
-        return Problem.bayes(target, [0, 0.5, 1])
+        return LawProblem.bayes(target, [0, 0.5, 1])
 
     def test_more_freedom_is_never_worse(self, problem):
         removed = schedules.removed_shares(problem)
@@ -134,12 +134,12 @@ class TestSchedules:
     def test_the_optimum_is_real(self, problem):
         # The optimal per-round temperatures, put into the plain sampler, have that error.
         plan = schedules.optimise(problem, "per-round")
-        again = Problem(problem.target, problem.grid, problem.denoiser, plan.lam)
+        again = LawProblem(problem.target, problem.grid, problem.denoiser, plan.lam)
         assert account(again).KL_out == pytest.approx(plan.error, abs=1e-13)
         scan = np.geomspace(0.1, 10, 25)
         for first in scan:
             for second in scan:
-                other = Problem(
+                other = LawProblem(
                     problem.target, problem.grid, problem.denoiser, np.array([first, second])
                 )
                 log_pi = output_by_paths(other.tables(), other.paths())
@@ -227,7 +227,7 @@ class TestPathBound:
 
     def test_the_direction_test_also_says_smooth(self):
         # One-hot bits: g > 0. 256 sequences and 8 paths; 20 repeats, at least 18 right.
-        problem = Problem.bayes(Target.one_hot(3, smoothing=1e-3), [0, 0.2, 1])
+        problem = LawProblem.bayes(Target.one_hot(3, smoothing=1e-3), [0, 0.2, 1])
         rng = np.random.default_rng(0)
         slopes = [
             mpath.sample_curve(problem, [1.0], 8, 256, rng).slope_at_1()[0] for _ in range(20)

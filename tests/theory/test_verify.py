@@ -109,7 +109,12 @@ BROKEN = [
         lambda tables, masses: SUBSETS(tables, masses[::-1]),
     ),
     ("accounting", accounting, "dependence_sum", lambda _: 0.0),
-    ("profiles", profile, "dependence_profile", lambda target: profile.Profile(np.zeros(target.L))),
+    (
+        "profiles",
+        profile,
+        "dependence_profile",
+        lambda target: profile.RateProfile(np.zeros(target.L)),
+    ),
     ("profiles", profile, "dependence_sum", scaled(profile.dependence_sum)),
     ("profiles", bounds, "uniform_remainder_sides", swapped(bounds.uniform_remainder_sides)),
     ("profiles", bounds, "lipschitz_sides", swapped(bounds.lipschitz_sides)),

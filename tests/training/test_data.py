@@ -204,16 +204,16 @@ def test_many_shards_read_as_one(tmp_path, monkeypatch):
     writer.add(rows[3:], 1)
     writer.close()
     assert len(writer.files) == 2
-    from strop.training.shards import Rows
+    from strop.training.shards import ShardRows
 
     entry = {"dtype": writer.dtype.name, "shards": writer.files}
-    read = Rows(tmp_path, entry, "train", 8)
+    read = ShardRows(tmp_path, entry, "train", 8)
     assert writer.dtype == np.uint32
     order = np.array([10, 0, 7, 8, 3])
     assert np.array_equal(read[order], rows[order])
     (tmp_path / "train-00001.bin").write_bytes(b"short")
     with pytest.raises(UserError, match="damaged or missing"):
-        Rows(tmp_path, entry, "train", 8)
+        ShardRows(tmp_path, entry, "train", 8)
 
 
 def test_gzip_directories_and_one_document_per_file(tmp_path):

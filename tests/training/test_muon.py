@@ -13,7 +13,7 @@ import strop
 from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.errors import Incomplete
-from strop.training.loop import Silent
+from strop.training.loop import SilentTraining
 from strop.training.model import Diffusion
 from strop.training.muon import Muon, matrices, orthogonal
 
@@ -59,7 +59,7 @@ def test_it_is_for_the_blocks_matrices():
 
 
 def test_runs_with_muon_resume_bit_for_bit(corpus):
-    class Stopper(Silent):
+    class Stopper(SilentTraining):
         def advance(self, step, *_others):
             if step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -19,7 +19,7 @@ from strop.checkpoints.files import sha256_of
 from strop.errors import Incomplete, UserError
 from strop.training import parallel
 from strop.training.attention import plain_attention
-from strop.training.loop import Silent
+from strop.training.loop import SilentTraining
 from tiny_models import environment
 
 STILL = {"lr": 1e-30, "warmup": 0, "steps": 2, "seed": 6}
@@ -44,7 +44,7 @@ def test_it_continues_although_the_checkpoint_is_gone(corpus):
     shutil.copytree(train(corpus, "first")["checkpoint"], start)
     whole = train(corpus, "whole", start=start)
 
-    class Stopper(Silent):
+    class Stopper(SilentTraining):
         def advance(self, step, *_others):
             if step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)

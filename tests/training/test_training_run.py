@@ -21,7 +21,7 @@ from strop.cli.main import run as strop_command
 from strop.errors import Incomplete, UserError
 from strop.training.batches import Batches
 from strop.training.data import prepare
-from strop.training.loop import Silent
+from strop.training.loop import SilentTraining
 from strop.training.run import TrainingRun
 from strop.training.spec import DataSpec, config_names, read_spec
 
@@ -209,7 +209,7 @@ def test_another_strategy_continues_a_run(corpus):
     # Saved by one process, continued by two that share the weights between them.
     whole = train(corpus, "whole", steps=8)
 
-    class Stopper(Silent):
+    class Stopper(SilentTraining):
         def advance(self, step, *_others):
             if step == 4:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -260,7 +260,7 @@ def test_a_finished_run_is_not_run_again(corpus):
 def test_a_stop_is_saved_and_continued(corpus):
     whole = train(corpus, "whole", save_every=None)
 
-    class Stopper(Silent):
+    class Stopper(SilentTraining):
         def advance(self, step, *_others):
             if step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -301,13 +301,13 @@ def test_a_damaged_resume_state_is_told(corpus):
 def test_non_finite_loss_stops_with_step_rows_and_checkpoint(corpus, monkeypatch):
     from strop.training import loop
 
-    real = loop.Session._losses
+    real = loop.TrainingProcess._losses
 
     def poisoned(self, module, ids, noise):
         out = real(self, module, ids, noise)
         return out * float("nan") if self.state.step == 7 and module is self.module else out
 
-    monkeypatch.setattr(loop.Session, "_losses", poisoned)
+    monkeypatch.setattr(loop.TrainingProcess, "_losses", poisoned)
     with pytest.raises(UserError, match="not finite") as caught:
         train(corpus)
     error = caught.value

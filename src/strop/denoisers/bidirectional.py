@@ -28,7 +28,7 @@ DEFAULT_LENGTH = 256
 
 
 @dataclass(frozen=True)
-class Memory:
+class KeysAndValues:
     """The keys and values of one pass over a canvas."""
 
     slots: Slots
@@ -92,7 +92,7 @@ class Bidirectional:
         return self._unpadded(self._states(ids, starts=starts), starts)
 
     @torch.no_grad()
-    def remember(self, ids: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Memory]:
+    def remember(self, ids: Tensor, starts: Tensor | None = None) -> tuple[Tensor, KeysAndValues]:
         """A full pass that keeps its keys and values; see `CachingDenoiser`."""
         from strop.denoisers.slots import Slots
 
@@ -102,10 +102,10 @@ class Bidirectional:
         states = self._states(ids, starts=starts, slots=slots)
         if starts is not None:
             states = self._unpadded(states, starts)
-        return states, Memory(slots, (ids.shape[0], ids.shape[1]), starts)
+        return states, KeysAndValues(slots, (ids.shape[0], ids.shape[1]), starts)
 
     @torch.no_grad()
-    def window(self, ids: Tensor, start: int, memory: Memory, keep: Keep) -> Tensor:
+    def window(self, ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) -> Tensor:
         """States of a part of the canvas against the memory; see `CachingDenoiser`."""
         _check_window(ids, start, memory, keep)
         memory.slots.place(start, ids.shape[1], cut=keep == "prefix")
@@ -147,7 +147,7 @@ class Bidirectional:
         return found.last_hidden_state.to(ids.device)
 
 
-def _check_window(ids: Tensor, start: int, memory: Memory, keep: Keep) -> None:
+def _check_window(ids: Tensor, start: int, memory: KeysAndValues, keep: Keep) -> None:
     """Refuse a window that does not lie in the canvas that is remembered."""
     if keep not in ("prefix", "dual"):
         raise unknown_name("kind of memory", str(keep), ["prefix", "dual"], where="`keep`")

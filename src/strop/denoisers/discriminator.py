@@ -35,7 +35,7 @@ class SpectralLinear(nn.Module):
         return F.linear(x, self.weight_orig / scale, self.bias)
 
 
-class Score(nn.Module):
+class ScoreHead(nn.Module):
     """The output layer: one number per position."""
 
     def __init__(self, width: int) -> None:
@@ -48,7 +48,7 @@ class Discriminator(Trunk):
 
     def __init__(self, shape: DiTShape) -> None:
         super().__init__(shape)
-        self.output_layer = Score(shape.hidden_dim)
+        self.output_layer = ScoreHead(shape.hidden_dim)
 
     def scores(
         self, embedded: Tensor, sigma: Tensor, dtype: torch.dtype, *, frugal: bool = False

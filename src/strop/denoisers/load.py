@@ -20,7 +20,7 @@ from strop.checkpoints.family import (
 )
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
-from strop.denoisers.loading import Loading, Recipe
+from strop.denoisers.loading import Loading, LoadRecipe
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
@@ -101,7 +101,7 @@ def load_model(
         )
     model = resolve(record.load)(found, loading)
     with suppress(AttributeError):  # of a plug-in's, which may take no attributes
-        model.recipe = Recipe.of(found, weights, family, dtype, load or {})
+        model.recipe = LoadRecipe.of(found, weights, family, dtype, load or {})
     return model
 
 

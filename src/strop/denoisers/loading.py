@@ -28,7 +28,7 @@ class Loading:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LoadRecipe:
     """How a model was loaded, so that another process can load it too: all but the device."""
 
     said: str
@@ -50,7 +50,7 @@ class Recipe:
         family: str | None,
         dtype: str,
         load: Mapping[str, Any],
-    ) -> Recipe:
+    ) -> LoadRecipe:
         """From where a checkpoint was found, and the arguments of `load_model`."""
         source = found.source
         if found.revision is not None:

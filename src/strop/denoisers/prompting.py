@@ -13,8 +13,8 @@ from strop.prompts import (
     Bos,
     Canvases,
     ChatTemplate,
+    PromptReader,
     PromptSet,
-    Reader,
     Shots,
     Template,
     resolve,
@@ -24,10 +24,10 @@ Prompts = PromptSet | Canvases | str | os.PathLike[str] | Sequence[str | Mapping
 """What callers may say: a file, a set, texts or rows, or canvases that are ready."""
 
 
-def reader_of(model: Model) -> Reader:
+def reader_of(model: Model) -> PromptReader:
     """What must be known of a model to lay prompts before it."""
     codec = model.codec
-    return Reader(
+    return PromptReader(
         vocab_size=model.vocab_size,
         mask_id=model.mask_id,
         room=model.length,

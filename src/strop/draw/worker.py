@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
-from strop.denoisers.loading import Recipe
+from strop.denoisers.loading import LoadRecipe
 from strop.draw.batch_size import Fitting
 from strop.engine.provenance import new_session
 from strop.errors import UserError
@@ -49,7 +49,7 @@ def batches_of(model: Model, cells: Sequence[CellDraw], canvases: Canvases | Non
 class ModelJob:
     """What a worker needs to have a checkpoint loaded, whatever it does with it."""
 
-    recipe: Recipe
+    recipe: LoadRecipe
     spec: CheckpointSpec
     """What it must have loaded."""
     fingerprint: str
@@ -68,7 +68,7 @@ class ModelJob:
             )
 
     @property
-    def needs(self) -> tuple[Recipe, CheckpointSpec, str]:
+    def needs(self) -> tuple[LoadRecipe, CheckpointSpec, str]:
         """The checkpoint."""
         return self.recipe, self.spec, self.fingerprint
 
@@ -111,10 +111,10 @@ class DrawJob(ModelJob):
         return found
 
 
-def recipe_of(model: Model) -> Recipe:
+def recipe_of(model: Model) -> LoadRecipe:
     """How another process loads the same model."""
     found = getattr(model, "recipe", None)
-    if not isinstance(found, Recipe):
+    if not isinstance(found, LoadRecipe):
         raise UserError(
             "Other processes cannot load this model: it was made here.",
             where=model.source,
@@ -128,7 +128,7 @@ _FINGERPRINTS: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 """Of models that are loaded: hashing large files takes long, and a search asks in every round."""
 
 
-def what_to_load(model: Model) -> tuple[Recipe, CheckpointSpec, str]:
+def what_to_load(model: Model) -> tuple[LoadRecipe, CheckpointSpec, str]:
     """The fields of a `ModelJob`, for workers that are to load what is loaded here."""
     recipe = recipe_of(model)
     if model not in _FINGERPRINTS:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob
 from strop.engine.provenance import new_session
-from strop.samplers.caches import Bench, Outputs
+from strop.samplers.caches import CacheBench, CachedOutputs
 from strop.samplers.machinery.shadows import Laws
 from strop.spec import SamplerSpec
 
@@ -34,10 +34,10 @@ class Decoding:
     prompts: tuple[tuple[int, ...], ...]
     batch_size: int
 
-    def bench(self, model: Denoiser, outputs: Sequence[int] | None = None) -> Bench:
+    def bench(self, model: Denoiser, outputs: Sequence[int] | None = None) -> CacheBench:
         """Some of the outputs, or all."""
         numbers = range(self.outputs) if outputs is None else outputs
-        return Bench(
+        return CacheBench(
             model, self.spec, self.length, numbers, self.seed, self.prompts, self.batch_size
         )
 
@@ -50,13 +50,13 @@ class Decoding:
 class Compared:
     """The same outputs through everything."""
 
-    outputs: dict[str, Outputs]
+    outputs: dict[str, CachedOutputs]
     """By cache; also without one, and without one under another seed."""
     laws: dict[str, Laws]
     """By cache."""
 
     @classmethod
-    def of(cls, bench: Bench, caches: Sequence[str]) -> Compared:
+    def of(cls, bench: CacheBench, caches: Sequence[str]) -> Compared:
         """Measured now."""
         laws = bench.laws(caches)  # first: it also warms the machine up
         found = {PLAIN: bench.run(PLAIN), OTHER: bench.run(PLAIN, seed=bench.seed ^ 1)}
@@ -86,7 +86,7 @@ class Compared:
             return np.array(table[name].to_pylist())
 
         outputs = {
-            name: Outputs(
+            name: CachedOutputs(
                 array(f"{name}.ids"),
                 array(f"{name}.calls"),
                 array(f"{name}.positions"),

@@ -32,7 +32,7 @@ CONTEXT_STEPS = 32
 
 
 @dataclass(frozen=True)
-class Level:
+class HiddenShare:
     """The draw at one hidden share, averaged over masked positions of the model's own samples."""
 
     hidden_share: float
@@ -61,7 +61,7 @@ class PrecisionReport:
     steps: int
     temperature: float
     bits: int
-    levels: list[Level]
+    levels: list[HiddenShare]
     mean_reveal: float
     """Mean reveal time as a share of all steps, exact: about one half."""
     mean_reveal_float32: float
@@ -119,7 +119,7 @@ def _level(
     rows: int,
     reveals: int,
     seed: int,
-) -> Level:
+) -> HiddenShare:
     t, s = float(grid.t[k]), float(grid.s[k])
     probs = _masked_rows(denoiser, spec, grid, k, texts, rows, seed)
     exact = probs.double().cpu().numpy()
@@ -127,7 +127,7 @@ def _level(
     reveal, reveal32 = (t - s) / t, float(won.sum(-1).mean())
     draws = min(MOST_DRAWS, int(reveals / reveal))
     drawn, error = _drawn(denoiser, probs, grid, k, draws, seed)
-    return Level(
+    return HiddenShare(
         hidden_share=t,
         round=k + 1,
         rows=len(probs),
@@ -195,7 +195,7 @@ def _entropy(probs: NDArray[np.float64]) -> NDArray[np.float64]:
     return -(probs * np.log(safe)).sum(-1)
 
 
-def _timing(grid: RevealGrid, levels: list[Level]) -> tuple[float, float, float, float]:
+def _timing(grid: RevealGrid, levels: list[HiddenShare]) -> tuple[float, float, float, float]:
     """Mean reveal time and leftover share, exact and with the hazard scaled as at the levels.
 
     Between levels the ratio of the two hazards is interpolated linearly in the hidden share.

@@ -31,7 +31,16 @@ from strop.interop.likelihood import (
     monte_carlo,
 )
 from strop.progress import Silent
-from strop.prompts import Bos, Canvas, Canvases, ChatTemplate, PromptSet, Reader, Template, resolve
+from strop.prompts import (
+    Bos,
+    Canvas,
+    Canvases,
+    ChatTemplate,
+    PromptReader,
+    PromptSet,
+    Template,
+    resolve,
+)
 from strop.records import default_sampler
 from strop.spec import OUTPUT_LIMIT
 from strop.version import __version__
@@ -232,7 +241,7 @@ class StropLM(LM):
         return self.codec.decode(up_to_end(ids, self._ends), mask_id=self.model.mask_id)
 
     @cached_property
-    def _reader(self) -> Reader:
+    def _reader(self) -> PromptReader:
         return reader_of(self.model)
 
     # Log-likelihoods
@@ -316,7 +325,7 @@ class StropLM(LM):
     def _encode(self, text: str) -> list[int]:
         if not text:
             return []
-        reader = Reader(self.model.vocab_size, self.model.mask_id, None, self.codec)
+        reader = PromptReader(self.model.vocab_size, self.model.mask_id, None, self.codec)
         rows = PromptSet.of([text])
         whole = resolve(rows, reader, Template(bos="never", marks=False), 1).prompts[0].given
         return [int(token) for token in whole if token is not None]

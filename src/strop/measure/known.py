@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from strop import assets
 from strop.errors import UserError
 from strop.spec import CheckpointSpec, EvaluatorSpec
-from strop.store.remembered import Memory
+from strop.store.remembered import FileMemory
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -92,14 +92,14 @@ def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Mo
     return model
 
 
-def _memory(kind: str, name: str, device: str, dtype: str) -> Memory | None:
+def _memory(kind: str, name: str, device: str, dtype: str) -> FileMemory | None:
     """What may be known of files on this machine."""
     if device not in USUAL["device"] or dtype not in USUAL["dtype"]:
         return None
     embedded = name.startswith(assets.EMBEDDED)
     place = assets.embedded_path(name) if embedded else Path(name).expanduser()
     try:
-        return Memory(place, {"kind": kind, "name": name}) if place.exists() else None
+        return FileMemory(place, {"kind": kind, "name": name}) if place.exists() else None
     except OSError:  # the loader has words for it
         return None
 

@@ -9,7 +9,7 @@ library: the tokenizer is passed in.
 
 from __future__ import annotations
 
-from strop.prompts.canvas import Canvas, Canvases, Codec, Reader, resolve
+from strop.prompts.canvas import Canvas, Canvases, Codec, PromptReader, resolve
 from strop.prompts.chat import ChatTemplate
 from strop.prompts.marks import escape
 from strop.prompts.rows import Prompt, PromptSet
@@ -22,8 +22,8 @@ __all__ = [
     "ChatTemplate",
     "Codec",
     "Prompt",
+    "PromptReader",
     "PromptSet",
-    "Reader",
     "Shots",
     "Template",
     "escape",

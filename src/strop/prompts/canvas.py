@@ -31,7 +31,7 @@ class Codec(Protocol):
 
 
 @dataclass(frozen=True)
-class Reader:
+class PromptReader:
     """What must be known of a model to lay prompts before it."""
 
     vocab_size: int
@@ -123,7 +123,7 @@ class Canvases:
 
 def resolve(
     prompts: PromptSet,
-    reader: Reader,
+    reader: PromptReader,
     template: Template | None = None,
     length: int | None = None,
 ) -> Canvases:
@@ -139,7 +139,7 @@ def resolve(
     return Canvases(tuple(_canvas(one, reader, template, length) for one in prompts.prompts))
 
 
-def _canvas(prompt: Prompt, reader: Reader, template: Template, length: int | None) -> Canvas:
+def _canvas(prompt: Prompt, reader: PromptReader, template: Template, length: int | None) -> Canvas:
     if prompt.text is None:
         given = _taken(prompt, template)
         _check_size(len(given), given.count(None), length, reader, prompt.place)
@@ -166,7 +166,7 @@ def _taken(prompt: Prompt, template: Template) -> list[int | None]:
     return list(prompt.ids or ())
 
 
-def _opening(reader: Reader, template: Template) -> tuple[int, ...]:
+def _opening(reader: PromptReader, template: Template) -> tuple[int, ...]:
     if template.chat is not None or template.bos == "never":
         return ()
     if template.bos == "tokenizer":
@@ -182,14 +182,14 @@ def _opening(reader: Reader, template: Template) -> tuple[int, ...]:
     return (reader.bos_id,)
 
 
-def _encoded(pieces: Sequence[Piece], reader: Reader, place: str) -> list[int | None]:
+def _encoded(pieces: Sequence[Piece], reader: PromptReader, place: str) -> list[int | None]:
     ids: list[int | None] = []
     for piece in pieces:
         ids += [None] * piece if isinstance(piece, int) else _ids(piece, reader, place)
     return ids
 
 
-def _ids(text: str, reader: Reader, place: str) -> list[int]:
+def _ids(text: str, reader: PromptReader, place: str) -> list[int]:
     if reader.codec is None:
         raise UserError(
             "The model has no tokenizer, and the prompt is a text.",
@@ -226,7 +226,9 @@ def _difference(text: str, again: str) -> str:
     return f"{text[at : at + 30]!r} comes back as {again[at : at + 30]!r}"
 
 
-def _check_size(positions: int, gaps: int, length: int | None, reader: Reader, place: str) -> None:
+def _check_size(
+    positions: int, gaps: int, length: int | None, reader: PromptReader, place: str
+) -> None:
     if gaps and length is not None:
         raise UserError(
             "The prompt has gaps, and a length for a response after it.",
@@ -248,7 +250,7 @@ def _check_size(positions: int, gaps: int, length: int | None, reader: Reader, p
         raise _too_long(place, f"{positions} positions, {gaps} of them open", most)
 
 
-def _check_tokens(given: Sequence[int | None], reader: Reader, place: str) -> None:
+def _check_tokens(given: Sequence[int | None], reader: PromptReader, place: str) -> None:
     for position, token in enumerate(given):
         if token is not None and not 0 <= token < reader.vocab_size:
             raise UserError(
@@ -267,7 +269,7 @@ def _check_tokens(given: Sequence[int | None], reader: Reader, place: str) -> No
             )
 
 
-def _check_room(whole: Sequence[int | None], reader: Reader, place: str) -> None:
+def _check_room(whole: Sequence[int | None], reader: PromptReader, place: str) -> None:
     most = MOST_POSITIONS if reader.room is None else reader.room
     if len(whole) > most:
         gaps = sum(token is None for token in whole)

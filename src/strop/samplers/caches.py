@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
-from strop.samplers.decoders import Recipe, fill, fitting, recipe
-from strop.samplers.machinery.blocks import Canvas
-from strop.samplers.machinery.reading import Cache, Reader
+from strop.samplers.decoders import DecoderRecipe, fill, fitting, recipe
+from strop.samplers.machinery.blocks import BlockState
+from strop.samplers.machinery.reading import Cache, NetworkReader
 from strop.samplers.machinery.shadows import Laws, Shadowed
 from strop.spec import SamplerSpec
 
 
 @dataclass(frozen=True)
-class Outputs:
+class CachedOutputs:
     """What came out, in the order of the outputs."""
 
     ids: NDArray[np.int64]
@@ -41,7 +41,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Bench:
+class CacheBench:
     """A generator of which everything but the cache is settled."""
 
     denoiser: Denoiser
@@ -56,7 +56,7 @@ class Bench:
     batch_size: int = 16
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> DecoderRecipe:
         """The cached decoder, reading everything: the same but for the cache.
 
         (Without its cache a public decoder may be another one: Fast-dLLM's for Dream is.)
@@ -64,7 +64,7 @@ class Bench:
         mine = recipe(self.spec.name, self.spec.settings)
         return replace(mine, decoder=fitting(mine, self.denoiser), cache="none")
 
-    def run(self, cache: str, *, seed: int | None = None) -> Outputs:
+    def run(self, cache: str, *, seed: int | None = None) -> CachedOutputs:
         """All outputs through one cache, or `none`."""
         n = len(self.outputs)
         found = [np.zeros((n, self.length), np.int64)]
@@ -77,7 +77,7 @@ class Bench:
             for into, part in zip(found, parts, strict=True):
                 into[batch] = part.cpu().numpy()
             seconds += time.perf_counter() - began
-        return Outputs(found[0], found[1], found[2], seconds)
+        return CachedOutputs(found[0], found[1], found[2], seconds)
 
     def laws(self, caches: Sequence[str]) -> dict[str, Laws]:
         """How far each cache's laws are from the uncached ones, along the uncached outputs."""
@@ -97,9 +97,9 @@ class Bench:
         *,
         seed: int,
         laws: Mapping[str, Laws] | None = None,
-    ) -> Canvas:
+    ) -> BlockState:
         spec = self.spec
-        reading = Reader if laws is None else partial(Shadowed, laws=laws)
+        reading = NetworkReader if laws is None else partial(Shadowed, laws=laws)
         numbers = np.array(self.outputs, np.int64)[batch]
         return fill(
             self.denoiser,

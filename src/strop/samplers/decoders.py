@@ -25,7 +25,7 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.errors import UserError
 from strop.records.setting import Value
-from strop.samplers.machinery.blocks import Canvas, Decoder, Watch, block_numbers, decode
+from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, block_numbers, decode
 from strop.samplers.machinery.committing import (
     Carried,
     Coins,
@@ -39,9 +39,9 @@ from strop.samplers.machinery.committing import (
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.samplers.machinery.reading import Cache, Reader
-from strop.samplers.machinery.scoring import Score
-from strop.samplers.public_decoders import ALGORITHMS, Task
+from strop.samplers.machinery.reading import Cache, NetworkReader
+from strop.samplers.machinery.scoring import Confidence
+from strop.samplers.public_decoders import ALGORITHMS, PublicRun
 from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
 from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_llada
@@ -52,7 +52,7 @@ Settings = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DecoderRecipe:
     """A decoder with everything but the model, the canvas and the seed."""
 
     decoder: Decoder
@@ -69,7 +69,7 @@ class Recipe:
 
 def fill(
     denoiser: Denoiser,
-    recipe: Recipe,
+    recipe: DecoderRecipe,
     ids: Tensor,
     *,
     seed: int,
@@ -82,19 +82,19 @@ def fill(
     starts: Tensor | None = None,
     stops: Sequence[int] = (),
     watch: Watch | None = None,
-    reading: Callable[..., Reader] = Reader,
-) -> Canvas:
+    reading: Callable[..., NetworkReader] = NetworkReader,
+) -> BlockState:
     """Fill every mask of `ids` [B, L]; the filled canvas, with its order and its calls.
 
     Row b is output `outputs[b]` of the seed; tokens that are there stay. `starts` are the columns
     at which rows begin that are padded on the left, `stops` the tokens that end a text; `reading`
-    makes the `Reader`, where it is not the plain one.
+    makes the `NetworkReader`, where it is not the plain one.
     """
     mask_id = _checked(denoiser)
     ids = ids.to(denoiser.device, copy=True)
     open_ = ids == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
-    canvas = Canvas(ids, block, mask_id, watch)
+    canvas = BlockState(ids, block, mask_id, watch)
     reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
         seed=seed,
@@ -143,7 +143,7 @@ def dense(run: DenseRun) -> Tensor:
     ids = run.start()
     given = (ids != run.denoiser.mask_id).all(0)
     prompt = int(given.long().cumprod(0).sum())
-    task = Task(run.denoiser, ids, prompt, run.generator, watch=_telling(run))
+    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=_telling(run))
     canvas = LITERAL[run.spec.name](task, run)
     run.calls += canvas.total
     return canvas.ids
@@ -153,7 +153,7 @@ def _telling(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
     outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
 
-    def watch(canvas: Canvas, changed: Tensor) -> None:
+    def watch(canvas: BlockState, changed: Tensor) -> None:
         slot, position = (part.cpu().numpy() for part in changed.nonzero(as_tuple=True))
         call = canvas.calls.cpu().numpy()[slot] - 1
         token = canvas.ids.cpu().numpy()[slot, position]
@@ -162,7 +162,7 @@ def _telling(run: DenseRun | LockstepRun) -> Watch:
     return watch
 
 
-def recipe(name: str, settings: Settings) -> Recipe:
+def recipe(name: str, settings: Settings) -> DecoderRecipe:
     """The recipe of a sampler's name and settings."""
     return RECIPES[name](settings)
 
@@ -177,7 +177,7 @@ def _checked(denoiser: Denoiser) -> int:
     return denoiser.mask_id
 
 
-def fitting(recipe: Recipe, denoiser: Denoiser) -> Decoder:
+def fitting(recipe: DecoderRecipe, denoiser: Denoiser) -> Decoder:
     """Through a window a shifted network cannot score its first column, so the opening must."""
     shifted = denoiser.spec.family == "dream" and recipe.cache != "none"
     if not shifted or recipe.decoder.opening:
@@ -200,8 +200,8 @@ def _stops(run: DenseRun | LockstepRun) -> Sequence[int]:
     return stops
 
 
-def _llada(settings: Settings) -> Recipe:
-    return Recipe(
+def _llada(settings: Settings) -> DecoderRecipe:
+    return DecoderRecipe(
         Decoder(_by_confidence(settings), Quota()),
         block_length=_whole(settings, "block_length"),
         guidance=_number(settings, "cfg_scale"),
@@ -209,26 +209,26 @@ def _llada(settings: Settings) -> Recipe:
     )
 
 
-def _fast_dllm(settings: Settings) -> Recipe:
-    return Recipe(
+def _fast_dllm(settings: Settings) -> DecoderRecipe:
+    return DecoderRecipe(
         Decoder(_by_confidence(settings), _commit(settings)),
         block_length=_whole(settings, "block_length"),
         cache=cast(Cache, settings["cache"]),
     )
 
 
-def _by_confidence(settings: Settings) -> Score:
-    return Score("confidence" if settings["remasking"] == "low_confidence" else "random")
+def _by_confidence(settings: Settings) -> Confidence:
+    return Confidence("confidence" if settings["remasking"] == "low_confidence" else "random")
 
 
-def _dream(settings: Settings) -> Recipe:
+def _dream(settings: Settings) -> DecoderRecipe:
     kind = Coins if settings["alg"] == "origin" else Schedule
     commit = kind(_number(settings, "eps"), _number(settings, "alg_temp"))
     score = ALGORITHMS[str(settings["alg"])]
-    return Recipe(Decoder(score, commit), top_k=_whole(settings, "top_k"))
+    return DecoderRecipe(Decoder(score, commit), top_k=_whole(settings, "top_k"))
 
 
-def _fast_dllm_dream(settings: Settings) -> Recipe:
+def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
     cache, alg = cast(Cache, settings["cache"]), str(settings["alg"])
     level = _number(settings, "threshold")
     commit: Commit
@@ -241,7 +241,7 @@ def _fast_dllm_dream(settings: Settings) -> Recipe:
     else:  # whatever is asked for, the cached sampler orders by entropy
         score = ALGORITHMS["entropy"]
         commit = Schedule(_number(settings, "eps"), _number(settings, "alg_temp"), late=True)
-    return Recipe(
+    return DecoderRecipe(
         Decoder(score, commit, opening=cache != "none"),
         block_length=_whole(settings, "block_length") if cache != "none" else 0,
         cache=cache,
@@ -249,9 +249,9 @@ def _fast_dllm_dream(settings: Settings) -> Recipe:
     )
 
 
-def _blockwise(settings: Settings) -> Recipe:
+def _blockwise(settings: Settings) -> DecoderRecipe:
     """Ours: the parts by name."""
-    score = Score(str(settings["score"]), tempered=settings["score_law"] == "drawn")
+    score = Confidence(str(settings["score"]), tempered=settings["score_law"] == "drawn")
     if settings["commit"] == "entropy-bound" and score.kind != "entropy":
         raise UserError(
             "A bound on entropy needs positions scored by entropy.",
@@ -259,7 +259,7 @@ def _blockwise(settings: Settings) -> Recipe:
             got=score.kind,
             expected="entropy",
         )
-    return Recipe(
+    return DecoderRecipe(
         Decoder(score, _commit(settings)),
         block_length=_whole(settings, "block_length"),
         cache=cast(Cache, settings["cache"]),
@@ -288,7 +288,7 @@ def _whole(settings: Settings, name: str) -> int:
     return int(settings[name])
 
 
-RECIPES: dict[str, Callable[[Settings], Recipe]] = {
+RECIPES: dict[str, Callable[[Settings], DecoderRecipe]] = {
     "llada": _llada,
     "fast-dllm": _fast_dllm,
     "dream": _dream,
@@ -298,7 +298,7 @@ RECIPES: dict[str, Callable[[Settings], Recipe]] = {
 """By the name of the sampler; `strop.records.decoders` declares their settings."""
 
 
-def _literal_llada(task: Task, run: DenseRun) -> Canvas:
+def _literal_llada(task: PublicRun, run: DenseRun) -> BlockState:
     settings = run.spec.settings
     return public_llada(
         task,
@@ -313,7 +313,7 @@ def _literal_llada(task: Task, run: DenseRun) -> Canvas:
     )
 
 
-def _literal_fast_dllm(task: Task, run: DenseRun) -> Canvas:
+def _literal_fast_dllm(task: PublicRun, run: DenseRun) -> BlockState:
     settings = run.spec.settings
     commit = settings["commit"]
     return public_fast_dllm_llada(
@@ -328,7 +328,7 @@ def _literal_fast_dllm(task: Task, run: DenseRun) -> Canvas:
     )
 
 
-def _literal_dream(task: Task, run: DenseRun) -> Canvas:
+def _literal_dream(task: PublicRun, run: DenseRun) -> BlockState:
     settings = run.spec.settings
     return public_dream(
         task,
@@ -342,7 +342,7 @@ def _literal_dream(task: Task, run: DenseRun) -> Canvas:
     )
 
 
-def _literal_fast_dllm_dream(task: Task, run: DenseRun) -> Canvas:
+def _literal_fast_dllm_dream(task: PublicRun, run: DenseRun) -> BlockState:
     settings = run.spec.settings
     return public_fast_dllm_dream(
         task,
@@ -359,7 +359,7 @@ def _literal_fast_dllm_dream(task: Task, run: DenseRun) -> Canvas:
     )
 
 
-LITERAL: dict[str, Callable[[Task, DenseRun], Canvas]] = {
+LITERAL: dict[str, Callable[[PublicRun, DenseRun], BlockState]] = {
     "llada": _literal_llada,
     "fast-dllm": _literal_fast_dllm,
     "dream": _literal_dream,

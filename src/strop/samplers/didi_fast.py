@@ -35,7 +35,7 @@ def ancestral(run: LockstepRun) -> Tensor:
     """The student alone."""
     ids, masked = run.start(), run.begin.open.copy()
     for k, t in enumerate(run.grid.t):
-        draws = Offers(run, k)
+        draws = CandidateOffers(run, k)
         offered = masked & draws.opened()
         slots = np.flatnonzero(offered.any(1))
         if slots.size:
@@ -67,7 +67,7 @@ def _note(run: LockstepRun, ids: Tensor, k: int, revealed: Positions) -> None:
         run.note(k, slot, position, ids.cpu().numpy()[slot, position])
 
 
-class Offers:
+class CandidateOffers:
     """What one update offers the masked positions: one candidate's random numbers."""
 
     def __init__(self, run: LockstepRun, k: int, candidate: int = 0) -> None:
@@ -100,7 +100,7 @@ def _reveal(
     hidden: Tensor,
     slots: Numbers,
     offered: Positions,
-    draws: Offers,
+    draws: CandidateOffers,
     tilt: tuple[float, Tensor] | None = None,
 ) -> None:
     """Settle the offers of `slots`, whose states are given, in `ids` and `masked`."""
@@ -117,7 +117,7 @@ def _reveal(
 
 
 def _tilted(run: LockstepRun, ids: Tensor, masked: Positions, k: int, strength: float) -> None:
-    draws = Offers(run, k)
+    draws = CandidateOffers(run, k)
     offered = masked & draws.opened()
     slots = np.flatnonzero(offered.any(1))
     if not slots.size:
@@ -147,7 +147,7 @@ def _slope(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
 
 def _reranked(run: LockstepRun, ids: Tensor, masked: Positions, k: int) -> None:
     count = int(run.spec.settings["candidates"])
-    draws = [Offers(run, k, candidate) for candidate in range(count)]
+    draws = [CandidateOffers(run, k, candidate) for candidate in range(count)]
     offered = [masked & one.opened() for one in draws]
     slots = np.flatnonzero(np.any([one.any(1) for one in offered], axis=0))
     if not slots.size:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.errors import UserError, unknown_name
-from strop.samplers.machinery.blocks import Canvas, Decoder, Public, Watch, decode, spans
+from strop.samplers.machinery.blocks import BlockState, Decoder, Public, Watch, decode, spans
 from strop.samplers.machinery.committing import (
     Carried,
     Coins,
@@ -28,20 +28,20 @@ from strop.samplers.machinery.committing import (
 )
 from strop.samplers.machinery.drawing import Draws
 from strop.samplers.machinery.public_draws import CategoricalDraws, PowerDraws
-from strop.samplers.machinery.reading import Cache, Reader
-from strop.samplers.machinery.scoring import Score
+from strop.samplers.machinery.reading import Cache, NetworkReader
+from strop.samplers.machinery.scoring import Confidence
 
-REMASKING = {"low_confidence": Score("confidence"), "random": Score("random", late=True)}
+REMASKING = {"low_confidence": Confidence("confidence"), "random": Confidence("random", late=True)}
 ALGORITHMS = {
-    "origin": Score("random"),
-    "maskgit_plus": Score("confidence", tempered=True),
-    "topk_margin": Score("margin", tempered=True),
-    "entropy": Score("entropy", tempered=True),
+    "origin": Confidence("random"),
+    "maskgit_plus": Confidence("confidence", tempered=True),
+    "topk_margin": Confidence("margin", tempered=True),
+    "entropy": Confidence("entropy", tempered=True),
 }
 
 
 @dataclass(frozen=True)
-class Task:
+class PublicRun:
     """What every decoder is given."""
 
     denoiser: Denoiser
@@ -59,11 +59,11 @@ class Task:
         """Positions after the prompt."""
         return self.ids.shape[1] - self.prompt
 
-    def canvas(self, block_length: int) -> Canvas:
+    def canvas(self, block_length: int) -> BlockState:
         """A copy to fill."""
         ids = self.ids.to(self.denoiser.device, copy=True)
         block = spans(len(ids), self.prompt, ids.shape[1], block_length, ids.device)
-        return Canvas(ids, block, self.denoiser.mask_id, self.watch)
+        return BlockState(ids, block, self.denoiser.mask_id, self.watch)
 
     def run(
         self,
@@ -75,13 +75,13 @@ class Task:
         cache: Cache = "none",
         guidance: float = 0.0,
         padding: bool = True,
-    ) -> Canvas:
+    ) -> BlockState:
         """Decode."""
         _whole("block_length", self.length, block_length)
         _whole("steps", steps, self.length // block_length)
         canvas = self.canvas(block_length)
         starts = self.starts if padding else None
-        reader = Reader(
+        reader = NetworkReader(
             self.denoiser, ~canvas.masked, cache=cache, guidance=guidance, starts=starts
         )
         decode(decoder, canvas, reader, draws, steps)
@@ -104,7 +104,7 @@ class Task:
 
 
 def llada(
-    task: Task,
+    task: PublicRun,
     *,
     steps: int = 128,
     block_length: int = 128,
@@ -114,7 +114,7 @@ def llada(
     logits_eos_inf: bool = False,
     confidence_eos_eot_inf: bool = False,
     stops: Sequence[int] = (),
-) -> Canvas:
+) -> BlockState:
     """LLaDA's own `generate`; `stops` are its end-of-text and end-of-turn tokens."""
     # The switch writes the end of the text into the noisy scores, which are the scores themselves
     # at temperature 0 and a copy otherwise.
@@ -131,7 +131,7 @@ def llada(
 
 
 def fast_dllm_llada(
-    task: Task,
+    task: PublicRun,
     *,
     cache: Cache = "none",
     steps: int = 128,
@@ -140,7 +140,7 @@ def fast_dllm_llada(
     remasking: str = "low_confidence",
     threshold: float | None = None,
     factor: float | None = None,
-) -> Canvas:
+) -> BlockState:
     """Fast-dLLM's `generate`, `generate_with_prefix_cache` and `generate_with_dual_cache`."""
     commit: Commit = Quota("sort") if threshold is None else Threshold(threshold)
     if factor is not None:
@@ -161,7 +161,7 @@ def fast_dllm_llada(
 
 
 def dream(
-    task: Task,
+    task: PublicRun,
     *,
     steps: int = 512,
     temperature: float = 0.0,
@@ -170,7 +170,7 @@ def dream(
     alg: str = "origin",
     alg_temp: float | None = None,
     eps: float = 1e-3,
-) -> Canvas:
+) -> BlockState:
     """Dream's `diffusion_generate`."""
     score = _known(alg, ALGORITHMS)
     spread = alg_temp or 0.0
@@ -182,7 +182,7 @@ def dream(
 
 
 def fast_dllm_dream(
-    task: Task,
+    task: PublicRun,
     *,
     cache: Cache = "none",
     steps: int = 512,
@@ -194,7 +194,7 @@ def fast_dllm_dream(
     alg_temp: float | None = None,
     eps: float = 1e-3,
     threshold: float = 0.9,
-) -> Canvas:
+) -> BlockState:
     """Fast-dLLM's `diffusion_generate` for Dream, without a cache or block by block with one."""
     by_threshold = alg == "confidence_threshold"
     if cache == "none" and not by_threshold:
@@ -226,7 +226,7 @@ def fast_dllm_dream(
 
 
 def _categorical(
-    task: Task, temperature: float, top_p: float | None, top_k: int | None, wide: bool = False
+    task: PublicRun, temperature: float, top_p: float | None, top_k: int | None, wide: bool = False
 ) -> CategoricalDraws:
     return CategoricalDraws(
         task.generator,
@@ -239,7 +239,7 @@ def _categorical(
     )
 
 
-def _known(name: str, known: dict[str, Score]) -> Score:
+def _known(name: str, known: dict[str, Confidence]) -> Confidence:
     if name not in known:
         raise unknown_name("order of positions", name, known)
     return known[name]

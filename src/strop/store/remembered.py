@@ -35,7 +35,7 @@ def cache_folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "strop"
 
 
-class Memory:
+class FileMemory:
     """What is known of the files at one place, read under some settings."""
 
     def __init__(self, place: Path, settings: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from strop.lazy import loader
-from strop.tasks.check import Report, check_task
+from strop.tasks.check import TaskCheck, check_task
 from strop.tasks.grade import Graded, grade, grade_all, ready
 from strop.tasks.sandbox import Box, Limits, find_box
 from strop.tasks.task import TASKS, Filter, Item, Task, Verdict
@@ -32,11 +32,11 @@ __all__ = [
     "Graded",
     "Item",
     "Limits",
-    "Report",
     "Results",
     "Setting",
     "Sitting",
     "Task",
+    "TaskCheck",
     "Verdict",
     "check_task",
     "find_box",

@@ -33,7 +33,7 @@ class Surprise:
 
 
 @dataclass(frozen=True)
-class Report:
+class TaskCheck:
     """What came of it."""
 
     task: str
@@ -75,7 +75,7 @@ class Report:
 
 def check_task(
     task: Task, box: Box | None, *, limit: int | None = None, progress: Progress | None = None
-) -> Report:
+) -> TaskCheck:
     """Send references and wrong answers through everything that a model's response goes through."""
     if task.sandboxed and box is not None:
         probe(box)
@@ -97,7 +97,7 @@ def check_task(
         ]
         progress.advance(1, 0)
     references = sum(1 for _, kind, _ in jobs if kind == REFERENCE)
-    return Report(
+    return TaskCheck(
         task.name,
         references,
         passed[REFERENCE],

@@ -132,7 +132,7 @@ class Skeleton:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SumsProblem:
     """A problem in words, with its worked answer."""
 
     prompt: str
@@ -151,7 +151,7 @@ def split_of(skeleton: Skeleton) -> Split:
     return "test" if int.from_bytes(digest[:8], "big") % TEST_SHARE == 0 else "train"
 
 
-def problems(split: Split, count: int, *, seed: int = 0) -> list[Problem]:
+def problems(split: Split, count: int, *, seed: int = 0) -> list[SumsProblem]:
     """So many problems, the same for the same seed; more of a seed begin with fewer of it.
 
     In the test no skeleton comes twice. In training they do, in other words: there are about
@@ -164,7 +164,7 @@ def problems(split: Split, count: int, *, seed: int = 0) -> list[Problem]:
             got=count,
             expected=f"at most {MOST_TESTS:,} for the test, {MOST:,} for training",
         )
-    stream, found, seen = Stream(seed, f"sums {split}"), list[Problem](), set[Skeleton]()
+    stream, found, seen = Stream(seed, f"sums {split}"), list[SumsProblem](), set[Skeleton]()
     for block in itertools.count():
         numbers = np.arange(BLOCK * block, BLOCK * (block + 1))[:, None]
         for draws in stream.uniform(numbers, 0, np.arange(DRAWS), 0):
@@ -257,7 +257,7 @@ def _chosen(choices: Sequence[T], draw: float) -> T:
     return choices[int(draw * len(choices))]
 
 
-def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> Problem:
+def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> SumsProblem:
     """A skeleton in words that `draws` choose."""
     name, other, pronouns = _chosen(WOMEN, draws[0]), _chosen(MEN, draws[1]), WOMAN
     if draws[2] < 0.5:  # the other one is never meant by the pronoun
@@ -268,4 +268,4 @@ def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> Problem:
         texts.append(_chosen(SAYINGS[kind], draw).format(n=n, **said))
     prompt = " ".join([*texts, QUESTION.format(**said)]) + "\n"
     steps = [f"{sign}{n}={after}" for _, sign, n, after in skeleton.steps or ()]
-    return Problem(prompt, f"{skeleton.first}" + "\n".join(steps), skeleton)
+    return SumsProblem(prompt, f"{skeleton.first}" + "\n".join(steps), skeleton)

@@ -24,7 +24,7 @@ from strop.theory.profile import (
     token_losses,
     total_correlations,
 )
-from strop.theory.sampler import Problem, log_output, path_chunks
+from strop.theory.sampler import LawProblem, log_output, path_chunks
 from strop.theory.target import Array, Target, expect, log_of, subset_sizes
 
 
@@ -82,7 +82,7 @@ class Account:
         return asdict(self)
 
 
-def account(problem: Problem) -> Account:
+def account(problem: LawProblem) -> Account:
     """Evaluate Theorem 1 on a problem."""
     target, masses = problem.target, problem.masses
     tables = problem.tables()
@@ -146,7 +146,7 @@ def entropy_of(p: Array) -> float:
     return float(-expect(p, log_of(p)))
 
 
-def augmented_kl(problem: Problem, tables: NDArray) -> float:
+def augmented_kl(problem: LawProblem, tables: NDArray) -> float:
     """KL(P x nu || Q) path by path."""
     p, total = problem.target.p, 0.0
     log_p = np.where(p > 0, log_of(p), 0.0)
@@ -155,7 +155,7 @@ def augmented_kl(problem: Problem, tables: NDArray) -> float:
     return total
 
 
-def mixing_credit(problem: Problem, tables: NDArray, log_pi: Array) -> float:
+def mixing_credit(problem: LawProblem, tables: NDArray, log_pi: Array) -> float:
     """R_N = E_P KL(nu || Q(S | X)), from the posterior over paths of each output.
 
     log nu(S) - log Q(S | x) = log pi(x) - log Q^S(x). Too many paths to list: the expectation
@@ -196,7 +196,7 @@ def expected_conditional_tc(target: Target, masses: Array) -> float:
     return total
 
 
-def _losses_at_grid(losses: Array, problem: Problem) -> Array:
+def _losses_at_grid(losses: Array, problem: LawProblem) -> Array:
     """c_lambda(a_{k-1}) with the losses of round k."""
     length, levels = problem.target.L, problem.grid[:-1]
     if len(losses) == 1:

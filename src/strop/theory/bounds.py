@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike
 
 from strop.theory.accounting import entropy_of
 from strop.theory.profile import (
-    Profile,
+    RateProfile,
     dependence_profile,
     dependence_sum,
     entropy_profile,
     loss_profile,
     token_losses,
 )
-from strop.theory.sampler import Problem, log_output
+from strop.theory.sampler import LawProblem, log_output
 from strop.theory.target import Array, Target
 
 
@@ -49,18 +49,18 @@ def uniform_remainder_sides(target: Target, rounds: int) -> tuple[float, float]:
     return left, sup_abs(second) / (12 * rounds**2)
 
 
-def lipschitz_sides(problem: Problem) -> tuple[float, float]:
+def lipschitz_sides(problem: LawProblem) -> tuple[float, float]:
     """|C_N - area of e_lambda| and (K/2) sum delta^2, for one denoiser shared by all rounds."""
     target, masses = problem.target, problem.masses
     losses = token_losses(target, problem.tables())[0]
     c, h = loss_profile(losses, target.L), entropy_profile(target)
-    error = Profile(c.values - h.values)
+    error = RateProfile(c.values - h.values)
     left = abs(float(masses @ error(problem.grid[:-1])) - error.area)
     slope = sup_abs(error.polynomial.deriv())
     return left, slope / 2 * float((masses**2).sum())
 
 
-def pair_entropy_sides(problem: Problem) -> tuple[float, float]:
+def pair_entropy_sides(problem: LawProblem) -> tuple[float, float]:
     """H(pi_1) and H(P) + c I(X_1; X_2) for two coordinates: the first is never smaller."""
     target = problem.target
     H = target.entropies
@@ -84,7 +84,7 @@ def sup_abs(polynomial: Polynomial) -> float:
     return float(np.abs(polynomial(points)).max())
 
 
-def round_errors(first: Problem, second: Problem) -> Array:
+def round_errors(first: LawProblem, second: LawProblem) -> Array:
     """xi_k = sup over states of the TV distance of the two samplers' kernels in round k.
 
     Both share the grid. In state (A, x_A) the set B joins with its reveal probability, and the

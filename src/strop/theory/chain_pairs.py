@@ -12,7 +12,7 @@ import numpy as np
 
 from strop.theory.accounting import kl
 from strop.theory.chain import Chain
-from strop.theory.sampler import Problem, log_output
+from strop.theory.sampler import LawProblem, log_output
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature
 
@@ -32,7 +32,7 @@ def calibrate(chain: Chain, rounds: int) -> Calibration:
     from scipy.optimize import minimize_scalar
 
     target = Target.markov(chain.kernel, chain.length)
-    problem = Problem.bayes(target, np.linspace(0, 1, rounds + 1))
+    problem = LawProblem.bayes(target, np.linspace(0, 1, rounds + 1))
     law = chain.pairs.reshape(-1)
 
     def error(log_lam: float) -> float:

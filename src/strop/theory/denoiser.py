@@ -16,7 +16,7 @@ from strop.theory.target import Array, Target, check_size, log_of
 
 
 @dataclass(frozen=True, eq=False)
-class Denoiser:
+class Conditionals:
     """A predictor q^i(. | x_A) for every masked coordinate and visible set, perhaps per round."""
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Denoiser:
         return self.log_q.shape[0]
 
     @classmethod
-    def bayes(cls, target: Target) -> Denoiser:
+    def bayes(cls, target: Target) -> Conditionals:
         """The exact conditionals P(X_i | X_A), uniform where P(X_A = x_A) = 0."""
         joint = log_of(target.marginals)
         tables = np.zeros((1, target.L, target.subsets, target.size))
@@ -46,7 +46,7 @@ class Denoiser:
     @classmethod
     def from_tables(
         cls, shape: tuple[int, ...], tables: list[dict[tuple[int, int], Array]]
-    ) -> Denoiser:
+    ) -> Conditionals:
         """From one dictionary (i, mask of A) -> table with L axes per round; absent ones uniform.
 
         A table has length one on the axes outside A and i, so broadcasting expands it.
@@ -68,7 +68,7 @@ class Denoiser:
         rng: np.random.Generator,
         rounds: int = 1,
         concentration: float = 1.0,
-    ) -> Denoiser:
+    ) -> Conditionals:
         """Independent Dirichlet predictions for every context: no target has these posteriors."""
         length = len(shape)
         tables: list[dict[tuple[int, int], Array]] = []

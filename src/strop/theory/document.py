@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from strop.errors import UserError
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.examples import example
 from strop.theory.reveal import checked_grid
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import SUM_TOLERANCE, Array, Target, check_size
 
 KEYS = ("P", "grid", "lam", "denoiser")
@@ -30,7 +30,7 @@ MAX_STEPS = 2**34
 Tables = dict[tuple[int, int], Array]
 
 
-def read_problem(source: str) -> tuple[Problem, list[str]]:
+def read_problem(source: str) -> tuple[LawProblem, list[str]]:
     """The problem in a file (or `example:NAME`), and the file's keys that mean nothing here."""
     if source.startswith(EXAMPLE_PREFIX):
         return example(source.removeprefix(EXAMPLE_PREFIX)), []
@@ -66,7 +66,7 @@ def read_document(source: str) -> dict[str, Any]:
     return document
 
 
-def to_problem(document: dict[str, Any]) -> Problem:
+def to_problem(document: dict[str, Any]) -> LawProblem:
     """Check a document and build its problem."""
     for key in ("P", "grid"):
         if key not in document:
@@ -84,7 +84,7 @@ def to_problem(document: dict[str, Any]) -> Problem:
     denoiser = _denoiser(document.get("denoiser", "bayes"), target, grid.size - 1)
     check_size(target.shape, max(lam.size, denoiser.rounds))
     _check_steps(target, grid.size - 1)
-    return Problem(target, grid, denoiser, lam)
+    return LawProblem(target, grid, denoiser, lam)
 
 
 def extra_keys(document: dict[str, Any]) -> list[str]:
@@ -103,10 +103,10 @@ def extra_keys(document: dict[str, Any]) -> list[str]:
     return extra
 
 
-def problem_document(problem: Problem) -> dict[str, Any]:
+def problem_document(problem: LawProblem) -> dict[str, Any]:
     """The document that `to_problem` reads back as the same problem, to the last bit."""
     length, q = problem.target.L, problem.denoiser
-    bayes = Denoiser.bayes(problem.target)
+    bayes = Conditionals.bayes(problem.target)
     if q.rounds == 1 and np.array_equal(q.log_q, bayes.log_q):
         tables: Any = "bayes"
     else:
@@ -177,9 +177,9 @@ def _inverse_temperatures(value: Any, rounds: int) -> Array:
     return np.array(numbers, dtype=float)
 
 
-def _denoiser(value: Any, target: Target, rounds: int) -> Denoiser:
+def _denoiser(value: Any, target: Target, rounds: int) -> Conditionals:
     if value == "bayes":
-        return Denoiser.bayes(target)
+        return Conditionals.bayes(target)
     if not isinstance(value, list) or not value:
         raise UserError(
             "The denoiser is not known.",
@@ -190,7 +190,7 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Denoiser:
         )
     if isinstance(value[0], dict):
         # Only the empty context is ever used when there is a single round.
-        return Denoiser.from_tables(
+        return Conditionals.from_tables(
             target.shape, [_tables(value, target.shape, "denoiser", only_empty=rounds == 1)]
         )
     if len(value) != rounds:
@@ -207,11 +207,11 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Denoiser:
         else _tables(part, target.shape, f"denoiser[{k}]", only_empty=k == 0)
         for k, part in enumerate(value)
     ]
-    return Denoiser.from_tables(target.shape, per_round)
+    return Conditionals.from_tables(target.shape, per_round)
 
 
 def _bayes_tables(target: Target) -> Tables:
-    bayes, pairs = Denoiser.bayes(target), np.ndindex(target.L, target.subsets)
+    bayes, pairs = Conditionals.bayes(target), np.ndindex(target.L, target.subsets)
     return {(i, m): bayes.table(i, m) for i, m in pairs if not m >> i & 1}
 
 

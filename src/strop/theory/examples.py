@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from strop.errors import unknown_name
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
 
@@ -33,27 +33,27 @@ def deflation_target(
     return Target(np.multiply.outer(same, common) + np.multiply.outer(other, apart))
 
 
-def _pair() -> Problem:
-    return Problem.bayes(Target.pair(0.7), [0.0, 0.5, 1.0])
+def _pair() -> LawProblem:
+    return LawProblem.bayes(Target.pair(0.7), [0.0, 0.5, 1.0])
 
 
-def _deflation() -> Problem:
-    return Problem.bayes(deflation_target(), [0.0, 0.63, 1.0])
+def _deflation() -> LawProblem:
+    return LawProblem.bayes(deflation_target(), [0.0, 0.63, 1.0])
 
 
-def _smoothing() -> Problem:
-    return Problem.bayes(Target.one_hot(3, smoothing=1e-3), [0.0, 0.2, 1.0])
+def _smoothing() -> LawProblem:
+    return LawProblem.bayes(Target.one_hot(3, smoothing=1e-3), [0.0, 0.2, 1.0])
 
 
-def _smoothing_6() -> Problem:
-    return Problem.bayes(Target.one_hot(6, smoothing=1e-3), [0.0, 0.2, 1.0])
+def _smoothing_6() -> LawProblem:
+    return LawProblem.bayes(Target.one_hot(6, smoothing=1e-3), [0.0, 0.2, 1.0])
 
 
-def _smoothing_equal() -> Problem:
-    return Problem.bayes(Target.one_hot(6, smoothing=1e-3), [0.0, 0.5, 1.0])
+def _smoothing_equal() -> LawProblem:
+    return LawProblem.bayes(Target.one_hot(6, smoothing=1e-3), [0.0, 0.5, 1.0])
 
 
-EXAMPLES: dict[str, Callable[[], Problem]] = {
+EXAMPLES: dict[str, Callable[[], LawProblem]] = {
     "pair": _pair,
     "entropy-deflation": _deflation,
     "smoothing": _smoothing,
@@ -62,7 +62,7 @@ EXAMPLES: dict[str, Callable[[], Problem]] = {
 }
 
 
-def example(name: str) -> Problem:
+def example(name: str) -> LawProblem:
     """A named problem."""
     if name not in EXAMPLES:
         raise unknown_name("example", name, EXAMPLES)

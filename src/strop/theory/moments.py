@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.reveal import context_weights
 from strop.theory.sampler import (
     CHUNK,
-    Problem,
+    LawProblem,
     gather,
     log_output,
     nested_pairs,
@@ -24,7 +24,7 @@ from strop.theory.sampler import (
 from strop.theory.target import Array
 
 
-def entropy_tables(q: Denoiser, tables: NDArray) -> NDArray:
+def entropy_tables(q: Conditionals, tables: NDArray) -> NDArray:
     """H(q^i(. | x_A)) in the layout of the tables."""
     out = np.empty_like(tables)
     log_p = np.where(np.isneginf(tables), 0.0, tables)
@@ -35,7 +35,7 @@ def entropy_tables(q: Denoiser, tables: NDArray) -> NDArray:
     return out
 
 
-def path_moments(problem: Problem) -> Array:
+def path_moments(problem: LawProblem) -> Array:
     """The five averages by listing all paths, in blocks."""
     q, law = problem.denoiser, problem.paths()
     tables = q.tempered(1.0)
@@ -53,7 +53,7 @@ def path_moments(problem: Problem) -> Array:
     return sums
 
 
-def subset_moments(problem: Problem) -> Array:
+def subset_moments(problem: LawProblem) -> Array:
     """The same averages by the recursion over visible sets, for any number of rounds.
 
     Besides the weight W(A) of every visible set it carries W sigma and W eta; the unweighted
@@ -68,7 +68,7 @@ def subset_moments(problem: Problem) -> Array:
     return np.stack([pi / safe, pi_sigma / safe, pi_eta / safe, *plain])
 
 
-def carried(problem: Problem, tables: NDArray, extras: tuple[NDArray, ...]) -> Array:
+def carried(problem: LawProblem, tables: NDArray, extras: tuple[NDArray, ...]) -> Array:
     """pi(x), and sum_S nu(S) Q^S(x) f(x, S) for every f that adds up table entries along S."""
     small, large = nested_pairs(problem.target.L)
     step = max(1, CHUNK // small.size)
@@ -100,7 +100,7 @@ def _carry(
     return state[:, -1]
 
 
-def _plain_average(problem: Problem, table: NDArray) -> Array:
+def _plain_average(problem: LawProblem, table: NDArray) -> Array:
     """E_nu of a sum over coordinates of table entries (round K_i, i, A_i)."""
     length = problem.target.L
     chance = context_weights(problem.grid[:-1], length) * problem.masses[:, None]

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from strop.errors import UserError
 from strop.theory.denoiser import log_sum, temper_slope
 from strop.theory.reveal import PathLaw
-from strop.theory.sampler import Problem, gather
+from strop.theory.sampler import LawProblem, gather
 from strop.theory.target import Array, expect, log_of
 
 MAX_MULTISETS = 200_000
@@ -127,7 +127,7 @@ def draw_paths(
 # ------------------------------------------------------------------ a small problem, exactly
 
 
-def exact_bound(problem: Problem, lams: ArrayLike, m: int) -> Array:
+def exact_bound(problem: LawProblem, lams: ArrayLike, m: int) -> Array:
     """U_m at every lambda with no sampling, for any m.
 
     log z = integral of (exp(-t) - exp(-t z)) / t, and the m paths are independent, so
@@ -148,7 +148,7 @@ def exact_bound(problem: Problem, lams: ArrayLike, m: int) -> Array:
     return np.array(out)
 
 
-def exact_bound_by_multisets(problem: Problem, lams: ArrayLike, m: int) -> Array:
+def exact_bound_by_multisets(problem: LawProblem, lams: ArrayLike, m: int) -> Array:
     """The same sum written out over all multisets of m paths: for small cases, as a check."""
     law, target = problem.paths(), problem.target
     counts, log_chance = _multisets(law, m)
@@ -172,7 +172,7 @@ def _log_mean(w: Array, weights: Array, m: int) -> Array:
 
 
 def problem_scores(
-    problem: Problem,
+    problem: LawProblem,
     lams: ArrayLike,
     outputs: NDArray[np.int64],
     rounds: NDArray[np.int64],
@@ -193,7 +193,7 @@ def problem_scores(
 
 
 def sample_curve(
-    problem: Problem, lams: ArrayLike, m: int, sequences: int, rng: np.random.Generator
+    problem: LawProblem, lams: ArrayLike, m: int, sequences: int, rng: np.random.Generator
 ) -> BoundCurve:
     """The estimate a practitioner would get: held-out data, m fresh paths per sequence."""
     x = rng.choice(problem.target.size, size=sequences, p=problem.target.p)

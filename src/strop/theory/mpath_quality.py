@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strop.theory.mpath import exact_bound, sample_curve
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature, direction, kl_at, output_errors
 
@@ -46,11 +46,11 @@ class PathCount:
         return asdict(self)
 
 
-def mpath_problems(seed: int = 0, count: int = 6) -> tuple[list[Problem], list[Problem]]:
+def mpath_problems(seed: int = 0, count: int = 6) -> tuple[list[LawProblem], list[LawProblem]]:
     """Random targets, and one-hot targets for which g > 0."""
     rng = np.random.default_rng(seed)
     random = [
-        Problem.bayes(
+        LawProblem.bayes(
             Target.dirichlet((values,) * length, (0.3, 1.0, 3.0)[k % 3], rng),
             np.linspace(0, 1, 3),
         )
@@ -58,7 +58,7 @@ def mpath_problems(seed: int = 0, count: int = 6) -> tuple[list[Problem], list[P
         for k in range(count)
     ]
     exclusive = [
-        Problem.bayes(Target.one_hot(length, smoothing=1e-3), [0.0, first, 1.0])
+        LawProblem.bayes(Target.one_hot(length, smoothing=1e-3), [0.0, first, 1.0])
         for length in (3, 4)
         for first in (0.2, 0.3)
     ]
@@ -80,8 +80,8 @@ def run_mpath_study(
 
 def _measure(
     m: int,
-    random: list[Problem],
-    exclusive: list[Problem],
+    random: list[LawProblem],
+    exclusive: list[LawProblem],
     sequences: int,
     repeats: int,
     rng: np.random.Generator,
@@ -124,7 +124,7 @@ def _measure(
     )
 
 
-def _exact_minimiser(problem: Problem, m: int) -> float:
+def _exact_minimiser(problem: LawProblem, m: int) -> float:
     """argmin of the exact U_m: the scan's best point, refined by a bounded search."""
     from scipy.optimize import minimize_scalar
 
@@ -139,7 +139,7 @@ def _exact_minimiser(problem: Problem, m: int) -> float:
     return float(found.x)
 
 
-def _captured(problem: Problem, lams: Array | list[float], least: float) -> Array:
+def _captured(problem: LawProblem, lams: Array | list[float], least: float) -> Array:
     """(KL(1) - KL(lambda)) / (KL(1) - KL(lambda*))."""
     at_1 = kl_at(problem, 1.0)
     return (at_1 - output_errors(problem, np.asarray(lams, dtype=float))) / (at_1 - least)

@@ -2,7 +2,7 @@
 
 h(a) = sum_i E_A H(X_i | X_A) and c_lambda(a) = sum_i E_{A,X}[-log q_lambda^i(X_i | X_A)], where A
 retains each other coordinate with probability a. Such a profile is sum_j v_j a^j (1-a)^(m-j),
-where v_j adds up all sets of size j; `Profile` holds the v_j. The dependence profile D = -h'
+where v_j adds up all sets of size j; `RateProfile` holds the v_j. The dependence profile D = -h'
 is a sum of conditional mutual informations over sets that leave out two coordinates.
 """
 
@@ -19,7 +19,7 @@ from strop.theory.target import Array, Target, expect, subset_sizes
 
 
 @dataclass(frozen=True, eq=False)
-class Profile:
+class RateProfile:
     """The function a -> sum_j values[j] a^j (1-a)^(m-j), with m = len(values) - 1."""
 
     values: Array
@@ -51,9 +51,9 @@ class Profile:
         return total
 
 
-def entropy_profile(target: Target) -> Profile:
+def entropy_profile(target: Target) -> RateProfile:
     """h, from the entropies of all subsets."""
-    return Profile(_by_size(_increments(target.entropies, target.L), target.L, target.L - 1))
+    return RateProfile(_by_size(_increments(target.entropies, target.L), target.L, target.L - 1))
 
 
 def token_losses(target: Target, tables: NDArray) -> Array:
@@ -61,18 +61,18 @@ def token_losses(target: Target, tables: NDArray) -> Array:
     return -expect(target.p, tables)
 
 
-def loss_profile(losses: Array, length: int) -> Profile:
+def loss_profile(losses: Array, length: int) -> RateProfile:
     """c_lambda of one round, from its token losses of shape `(L, 2**L)`."""
-    return Profile(_by_size(losses, length, length - 1))
+    return RateProfile(_by_size(losses, length, length - 1))
 
 
-def dependence_profile(target: Target) -> Profile:
+def dependence_profile(target: Target) -> RateProfile:
     """D(a) = sum over ordered pairs i != j of E_A I(X_i; X_j | X_A), straight from subsets.
 
     For L = 1 there are no pairs and D = 0.
     """
     if target.L < 2:
-        return Profile(np.zeros(1))
+        return RateProfile(np.zeros(1))
     masks, sizes = np.arange(target.subsets), subset_sizes(target.L)
     H, out = target.entropies, np.zeros(target.L - 1)
     for i in range(target.L):
@@ -81,7 +81,7 @@ def dependence_profile(target: Target) -> Profile:
             A = masks[masks & both == 0]
             information = H[A | 1 << i] + H[A | 1 << j] - H[A | both] - H[A]
             out += np.bincount(sizes[A], information, minlength=target.L - 1)
-    return Profile(out)
+    return RateProfile(out)
 
 
 def total_correlations(target: Target) -> tuple[float, float]:

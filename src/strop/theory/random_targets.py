@@ -15,7 +15,7 @@ import numpy as np
 
 from strop.errors import unknown_name
 from strop.theory.accounting import entropy_of
-from strop.theory.sampler import Problem, log_output
+from strop.theory.sampler import LawProblem, log_output
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature, direction, kl_at
 
@@ -59,7 +59,7 @@ GRID_LAWS: dict[str, Callable[[int, np.random.Generator], Array]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class RandomTargets:
     """One row per target."""
 
     seed: int
@@ -110,29 +110,31 @@ class Study:
 
 def random_problems(
     seed: int = 0, grid_law: str = "sorted-uniform", per_setting: int = 40
-) -> list[tuple[tuple[int, int, int], float, Problem]]:
+) -> list[tuple[tuple[int, int, int], float, LawProblem]]:
     """The targets and grids of a study, with their settings."""
     if grid_law not in GRID_LAWS:
         raise unknown_name("grid law", grid_law, GRID_LAWS, where="`grid_law`")
     rng = np.random.default_rng(seed)
-    out: list[tuple[tuple[int, int, int], float, Problem]] = []
+    out: list[tuple[tuple[int, int, int], float, LawProblem]] = []
     for length, values, rounds in SETTINGS:
         for k in range(per_setting):
             concentration = CONCENTRATIONS[k % len(CONCENTRATIONS)]
             target = Target.dirichlet((values,) * length, concentration, rng)
             grid = GRID_LAWS[grid_law](rounds, rng)
-            out.append(((length, values, rounds), concentration, Problem.bayes(target, grid)))
+            out.append(((length, values, rounds), concentration, LawProblem.bayes(target, grid)))
     return out
 
 
-def run_study(seed: int = 0, grid_law: str = "sorted-uniform", per_setting: int = 40) -> Study:
+def run_study(
+    seed: int = 0, grid_law: str = "sorted-uniform", per_setting: int = 40
+) -> RandomTargets:
     """Draw the targets and find the best temperature of each by enumeration."""
     rows = random_problems(seed, grid_law, per_setting)
     best = [best_temperature(problem) for _, _, problem in rows]
     excess = [
         entropy_of(np.exp(log_output(problem))) - problem.target.entropy for *_, problem in rows
     ]
-    return Study(
+    return RandomTargets(
         seed=seed,
         grid_law=grid_law,
         settings=[setting for setting, *_ in rows],

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strop.theory.denoiser import Denoiser, log_sum
+from strop.theory.denoiser import Conditionals, log_sum
 from strop.theory.reveal import MAX_PATHS, PathLaw, grid_paths
 from strop.theory.target import Array, Target, members
 
@@ -27,23 +27,23 @@ UNDERFLOW = 1e-250
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class LawProblem:
     """A target, a grid, a denoiser and its inverse temperature(s): all that a law depends on."""
 
     target: Target
     grid: Array
     """a_0..a_N."""
-    denoiser: Denoiser
+    denoiser: Conditionals
     lam: Array
     """One inverse temperature (length 1) or one per round (length N)."""
 
     @classmethod
-    def bayes(cls, target: Target, grid: ArrayLike, lam: ArrayLike = 1.0) -> Problem:
+    def bayes(cls, target: Target, grid: ArrayLike, lam: ArrayLike = 1.0) -> LawProblem:
         """The exact denoiser of the target itself."""
         return cls(
             target,
             np.asarray(grid, dtype=float),
-            Denoiser.bayes(target),
+            Conditionals.bayes(target),
             np.atleast_1d(np.asarray(lam, dtype=float)),
         )
 
@@ -94,7 +94,7 @@ def gather(tables: NDArray, rounds: NDArray, contexts: NDArray) -> NDArray:
     return total
 
 
-def path_chunks(problem: Problem, tables: NDArray) -> Iterator[tuple[Array, NDArray]]:
+def path_chunks(problem: LawProblem, tables: NDArray) -> Iterator[tuple[Array, NDArray]]:
     """Blocks (nu, log Q^S) of all paths, so that memory stays bounded."""
     law = problem.paths()
     contexts = law.contexts
@@ -201,7 +201,7 @@ def nested_pairs(length: int) -> tuple[NDArray, NDArray]:
     return small, large
 
 
-def log_output(problem: Problem, tables: NDArray | None = None) -> NDArray:
+def log_output(problem: LawProblem, tables: NDArray | None = None) -> NDArray:
     """log pi by the cheaper of the two routes."""
     tables = problem.tables() if tables is None else tables
     if problem.N ** (problem.target.L - 1) <= 3**problem.target.L and problem.enumerable:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.schedules import PLANS, optimise, removed_shares
 from strop.theory.target import Array, Target
 
@@ -63,7 +63,7 @@ def run_schedule_study(seed: int = 0, per_setting: int = 9, starts: int = 3) -> 
         length, values, rounds = setting
         for k in range(per_setting):
             target = Target.dirichlet((values,) * length, (0.3, 1.0, 3.0)[k % 3], rng)
-            problem = Problem.bayes(target, np.linspace(0, 1, rounds + 1))
+            problem = LawProblem.bayes(target, np.linspace(0, 1, rounds + 1))
             settings.append(setting)
             rows.append(removed_shares(problem, starts=starts))
             lams.append(optimise(problem, "per-round", starts).lam)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.theory.denoiser import log_sum, per_context, temper_slope
-from strop.theory.profile import Profile, entropy_profile
+from strop.theory.profile import RateProfile, entropy_profile
 from strop.theory.reveal import PathLaw
-from strop.theory.sampler import Problem, gather
+from strop.theory.sampler import LawProblem, gather
 from strop.theory.target import Array, Target
 from strop.theory.temperature import best_temperature, kl_at
 
@@ -35,7 +35,7 @@ visible; one per round; the grid alone; the grid together with lambda."""
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Optimum:
     """An optimum: the inverse temperature of every round and the grid."""
 
     error: float
@@ -61,8 +61,8 @@ def groups_of(plan: str, rounds: int, subsets: int) -> NDArray[np.int64]:
 
 
 def optimise(
-    problem: Problem, plan: str, starts: int = 3, rng: np.random.Generator | None = None
-) -> Plan:
+    problem: LawProblem, plan: str, starts: int = 3, rng: np.random.Generator | None = None
+) -> Optimum:
     """The least output error over what `plan` leaves free (L-BFGS from several starts)."""
     from scipy.optimize import minimize
 
@@ -93,10 +93,10 @@ def optimise(
     if best is None:
         raise ValueError("at least one start is needed")
     masses = _softmax(best.x[free:]) if moves_grid else problem.masses
-    return Plan(float(best.fun), np.exp(best.x[:free]), _grid_of(masses))
+    return Optimum(float(best.fun), np.exp(best.x[:free]), _grid_of(masses))
 
 
-def optimal_grid(problem: Problem, starts: int = 3) -> Plan:
+def optimal_grid(problem: LawProblem, starts: int = 3) -> Optimum:
     """The grid with the least output error at the Bayes temperature."""
     return optimise(problem, "grid", starts)
 
@@ -134,7 +134,7 @@ def price_optimal_grid(target: Target, rounds: int, mesh: int = 256) -> Array:
 
 
 def removed_shares(
-    problem: Problem, plans: Sequence[str] = PLANS, starts: int = 3
+    problem: LawProblem, plans: Sequence[str] = PLANS, starts: int = 3
 ) -> dict[str, float]:
     """The share of KL(P || pi_1) that each plan removes, plus the B_N-optimal grid at lambda 1."""
     at_1 = kl_at(problem, 1.0)
@@ -146,13 +146,13 @@ def removed_shares(
             else optimise(problem, plan, starts).error
         )
         out[plan] = 1 - error / at_1
-    moved = Problem.bayes(problem.target, price_optimal_grid(problem.target, problem.N))
+    moved = LawProblem.bayes(problem.target, price_optimal_grid(problem.target, problem.N))
     out["grid from h"] = 1 - kl_at(moved, 1.0) / at_1
     return out
 
 
 def error_and_gradient(
-    problem: Problem,
+    problem: LawProblem,
     law: PathLaw,
     group: NDArray[np.int64],
     log_lam: Array,
@@ -183,7 +183,7 @@ def error_and_gradient(
     return error, np.concatenate(parts)
 
 
-def _price_on_mesh(h: Profile, rounds: int, mesh: int) -> Array:
+def _price_on_mesh(h: RateProfile, rounds: int, mesh: int) -> Array:
     """The best inner points among j / mesh: cost[j] is the least sum that reaches point j."""
     points = np.linspace(0.0, 1.0, mesh + 1)
     step = (points[None, :] - points[:, None]) * h(points)[:, None]

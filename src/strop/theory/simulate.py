@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.theory.reveal import hazards
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 
 
-def simulate(problem: Problem, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def simulate(problem: LawProblem, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Output indices (into the enumerated space) of `draws` independent runs."""
     shape = problem.target.shape
     strides = np.array([int(np.prod(shape[i + 1 :])) for i in range(len(shape))])

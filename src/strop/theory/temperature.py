@@ -17,7 +17,7 @@ from strop.theory.accounting import kl, kls
 from strop.theory.denoiser import log_sum, temper_slope
 from strop.theory.moments import carried, path_moments, subset_moments
 from strop.theory.profile import loss_profile, token_losses
-from strop.theory.sampler import Problem, gather, log_output
+from strop.theory.sampler import LawProblem, gather, log_output
 from strop.theory.target import Array, expect
 
 LAMBDA_RANGE = (0.05, 50.0)
@@ -58,7 +58,7 @@ class Direction:
     """J_N'(1) = E[sigma - eta]."""
 
 
-def loss_slopes(problem: Problem) -> tuple[float, float]:
+def loss_slopes(problem: LawProblem) -> tuple[float, float]:
     """J_N' and J_N'' at the problem's inverse temperature (a common change of all rounds)."""
     target, q = problem.target, problem.denoiser
     tables = problem.tables()
@@ -77,7 +77,7 @@ def loss_slopes(problem: Problem) -> tuple[float, float]:
     return _riemann(first, problem), _riemann(second, problem)
 
 
-def output_errors(problem: Problem, lams: Array, block: int = 2**22) -> Array:
+def output_errors(problem: LawProblem, lams: Array, block: int = 2**22) -> Array:
     """KL(P || pi_lambda) for every common inverse temperature in `lams`, in blocks of memory."""
     target = problem.target
     cells = max(
@@ -92,7 +92,7 @@ def output_errors(problem: Problem, lams: Array, block: int = 2**22) -> Array:
     return np.concatenate(out)
 
 
-def output_slope(problem: Problem, lam: float) -> float:
+def output_slope(problem: LawProblem, lam: float) -> float:
     """d KL(P || pi_lambda) / d lambda, exactly: the posterior mean of the paths' scores."""
     q = problem.denoiser
     tables = q.tempered(lam)
@@ -106,7 +106,7 @@ def output_slope(problem: Problem, lam: float) -> float:
     return -float(expect(problem.target.p, mean))
 
 
-def slope_by_paths(problem: Problem, tables: Array, scores: Array) -> Array:
+def slope_by_paths(problem: LawProblem, tables: Array, scores: Array) -> Array:
     """d log pi / d lambda of every output, from the posterior over all its paths."""
     law = problem.paths()
     contexts = law.contexts
@@ -115,13 +115,13 @@ def slope_by_paths(problem: Problem, tables: Array, scores: Array) -> Array:
     return (posterior * gather(scores, law.rounds, contexts)).sum(axis=0)
 
 
-def slope_by_subsets(problem: Problem, tables: Array, scores: Array) -> Array:
+def slope_by_subsets(problem: LawProblem, tables: Array, scores: Array) -> Array:
     """The same without listing paths."""
     pi, slope = carried(problem, tables, (scores,))
     return slope / np.where(pi > 0, pi, 1.0)
 
 
-def direction(problem: Problem) -> Direction:
+def direction(problem: LawProblem) -> Direction:
     """All forms of g at lambda = 1: expectation, covariance, and the two-term split."""
     losses = token_losses(problem.target, problem.denoiser.tempered(1.0))
     if not np.isfinite(_riemann(losses, problem)):
@@ -146,7 +146,7 @@ def direction(problem: Problem) -> Direction:
 
 
 def best_temperature(
-    problem: Problem, limits: tuple[float, float] = LAMBDA_RANGE, points: int = 121
+    problem: LawProblem, limits: tuple[float, float] = LAMBDA_RANGE, points: int = 121
 ) -> Best:
     """lambda* on a logarithmic grid, refined by bounded search and the root of the exact slope.
 
@@ -171,7 +171,7 @@ def best_temperature(
     return Best(lam, error, at_limit=False)
 
 
-def _refined(problem: Problem, low: float, high: float) -> float:
+def _refined(problem: LawProblem, low: float, high: float) -> float:
     from scipy.optimize import brentq, minimize_scalar
 
     if output_slope(problem, low) < 0 < output_slope(problem, high):
@@ -186,7 +186,7 @@ def _refined(problem: Problem, low: float, high: float) -> float:
     return float(np.exp(found.x))
 
 
-def _riemann(values: Array, problem: Problem) -> float:
+def _riemann(values: Array, problem: LawProblem) -> float:
     """sum_k delta_k of the profile with these entries per (round, coordinate, set)."""
     levels, length = problem.grid[:-1], problem.target.L
     rounds = [values[min(k, len(values) - 1)] for k in range(problem.N)]
@@ -199,6 +199,6 @@ def _finite(log_pi: Array) -> Array:
     return np.where(np.isneginf(log_pi), 0.0, log_pi)
 
 
-def kl_at(problem: Problem, lam: float) -> float:
+def kl_at(problem: LawProblem, lam: float) -> float:
     """KL(P || pi_lambda) at one common inverse temperature."""
     return kl(problem.target.p, log_output(problem, problem.denoiser.tempered(lam)))

@@ -27,7 +27,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 @dataclass
-class Report:
+class Verification:
     """What a verification found."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -87,9 +87,9 @@ class Report:
         )
 
 
-def verify_all(seed: int = 0, checks: tuple[Check, ...] = CHECKS) -> Report:
+def verify_all(seed: int = 0, checks: tuple[Check, ...] = CHECKS) -> Verification:
     """Every check on its own stream of random cases."""
-    report = Report()
+    report = Verification()
     for check in checks:
         # A stream per name: a new check does not change the cases of the others.
         rng = np.random.default_rng([seed, zlib.crc32(check.name.encode())])
@@ -98,14 +98,14 @@ def verify_all(seed: int = 0, checks: tuple[Check, ...] = CHECKS) -> Report:
     return report
 
 
-def verify_case(path: Path) -> Report:
+def verify_case(path: Path) -> Verification:
     """Judge again the case that an earlier verification wrote."""
     case = read_document(str(path))
     known = {check.name: check for check in CHECKS}
     name = case.get("check")
     if name not in known:
         raise unknown_name("check", str(name), known, where=f"{path}: check")
-    report = Report()
+    report = Verification()
     try:
         report.add(known[str(name)], case)
     except (KeyError, TypeError, ValueError) as error:

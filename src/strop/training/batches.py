@@ -14,13 +14,13 @@ from torch import Tensor
 from strop.rng import derive_seed
 from strop.training.objective import Noise
 from strop.training.responses import row_noise
-from strop.training.shards import Rows
+from strop.training.shards import ShardRows
 
 
 class Batches:
     """Every row once per epoch, in an order drawn anew for each."""
 
-    def __init__(self, rows: Rows, *, batch: int, seed: int, objective: str) -> None:
+    def __init__(self, rows: ShardRows, *, batch: int, seed: int, objective: str) -> None:
         self.rows, self.batch, self.seed, self.objective = rows, batch, seed, objective
         self._order: tuple[int, NDArray[np.int64]] | None = None
 

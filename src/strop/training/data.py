@@ -26,7 +26,7 @@ from strop.training.shards import (
     MANIFEST,
     SPLITS,
     TOKENIZER,
-    Rows,
+    ShardRows,
     Shards,
     ShardWriter,
     clear,
@@ -272,7 +272,7 @@ def _filter(
     if spec.keep == 1 and (repeats == 1).all():
         return
     whole = np.array([source.name in spec.keep_all_of for source in spec.sources])
-    rows = {split: Rows(directory, entries[split], split, spec.length) for split in SPLITS}
+    rows = {split: ShardRows(directory, entries[split], split, spec.length) for split in SPLITS}
     surprise = _unigram(rows["train"], vocabulary)
     train = _scores(rows["train"], surprise)
     limit = float(np.quantile(train, spec.keep))
@@ -292,7 +292,7 @@ def _filter(
         entries[split] |= {"rows_that_count": len(kept), "filter_limit": limit}
 
 
-def _unigram(rows: Rows, vocabulary: int) -> NDArray[np.float32]:
+def _unigram(rows: ShardRows, vocabulary: int) -> NDArray[np.float32]:
     """-log frequency of every token in all training rows."""
     counts = np.zeros(vocabulary)
     for block in rows.blocks():
@@ -300,7 +300,7 @@ def _unigram(rows: Rows, vocabulary: int) -> NDArray[np.float32]:
     return -np.log((counts + 0.5) / (counts + 0.5).sum()).astype(np.float32)
 
 
-def _scores(rows: Rows, surprise: NDArray[np.float32]) -> NDArray[np.float32]:
+def _scores(rows: ShardRows, surprise: NDArray[np.float32]) -> NDArray[np.float32]:
     """Mean unigram surprise of every row: low is simple."""
     parts = [surprise[block].mean(1) for block in rows.blocks(4096)]
     return np.concatenate(parts) if parts else np.zeros(0, np.float32)

@@ -17,7 +17,7 @@ from strop.stats.interval import Interval
 from strop.stats.resample import bootstrap, mean
 from strop.training.objective import Noise
 from strop.training.responses import row_noise
-from strop.training.shards import Rows
+from strop.training.shards import ShardRows
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class HeldOutLoss:
 @torch.no_grad()
 def held_out_losses(
     losses: Callable[[Tensor, Noise | None], Tensor],
-    rows: Rows,
+    rows: ShardRows,
     *,
     count: int,
     form: str,
@@ -76,7 +76,7 @@ def held_out_losses(
 
 
 def summary(
-    losses: NDArray[np.float64], rows: Rows, form: str, codec: TextCodec | None = None
+    losses: NDArray[np.float64], rows: ShardRows, form: str, codec: TextCodec | None = None
 ) -> HeldOutLoss:
     """Mean, interval, perplexity, and nats per character where a tokenizer is given."""
     n, value = len(losses), float(losses.mean())

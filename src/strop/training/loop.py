@@ -52,7 +52,7 @@ SPEED_STEPS = 20
 """Steps over which tokens per second are averaged for the progress line."""
 
 
-class Progress(Protocol):
+class TrainingProgress(Protocol):
     """Who wants to know how it goes."""
 
     def say(self, text: str) -> None:
@@ -64,7 +64,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class SilentTraining:
     """Nobody."""
 
     def say(self, text: str) -> None:
@@ -98,7 +98,7 @@ def train(
     device: str = "auto",
     strategy: str = "auto",
     prepare_only: bool = False,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> dict[str, Any]:
     """Train by a configuration into the run directory `out`, or continue there; returns the result.
 
@@ -107,10 +107,10 @@ def train(
     begin, `shards` where the prepared corpus lies (default: inside the run).
     """
     spec = read_spec(config, changes)
-    progress = Silent() if progress is None else progress
+    progress = SilentTraining() if progress is None else progress
     fabric = make_fabric(device, strategy)
     if fabric.global_rank != 0:
-        progress = Silent()
+        progress = SilentTraining()
     dtype = network_dtype(spec, fabric.device)
     _check_early(spec, fabric)
     with _alone(fabric, out, spec) as run:
@@ -120,7 +120,7 @@ def train(
         done = run.result()
         if prepare_only or done is not None:
             return done or {"shards": str(corpus.directory), "manifest": corpus.manifest}
-        session = Session(fabric, spec, run, corpus, dtype, progress)
+        session = TrainingProcess(fabric, spec, run, corpus, dtype, progress)
         return session.finish()
 
 
@@ -149,7 +149,7 @@ def _corpus(
     run: TrainingRun,
     root: Path,
     shards: str | os.PathLike[str] | None,
-    progress: Progress,
+    progress: TrainingProgress,
 ) -> Shards:
     """The first process prepares, the others wait and read."""
     directory = run.shards if shards is None else Path(shards)
@@ -174,7 +174,7 @@ def _corpus(
     return corpus
 
 
-class Session:
+class TrainingProcess:
     """One process's part in one sitting of a run."""
 
     def __init__(
@@ -184,7 +184,7 @@ class Session:
         run: TrainingRun,
         corpus: Shards,
         dtype: torch.dtype,
-        progress: Progress,
+        progress: TrainingProgress,
     ) -> None:
         self.fabric, self.spec, self.run, self.corpus = fabric, spec, run, corpus
         self.progress = progress

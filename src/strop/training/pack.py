@@ -26,14 +26,14 @@ from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
 from strop.training.model import BothWays, Causal, Diffusion, Trainable
 from strop.training.objective import Noise
 from strop.training.save import save_network
-from strop.training.shards import Rows, Shards
+from strop.training.shards import ShardRows, Shards
 
 TOLERANCE = 5e-4
 """Nats per token that float16 storage may change: three digits stay."""
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedLoss:
     """What packing did to the held-out loss."""
 
     before: HeldOutLoss
@@ -50,7 +50,7 @@ class Packed:
 
 def pack(
     checkpoint: Path, out: Path, shards: Shards, *, seed: int, rows: int = 512, batch: int = 64
-) -> Packed:
+) -> PackedLoss:
     """Write `checkpoint` into `out` in float16; refused if the held-out loss moves by 5e-4."""
     before = measure(checkpoint, shards, seed=seed, rows=rows, batch=batch)
     tokenizer = (checkpoint / "tokenizer.json").read_bytes()
@@ -62,7 +62,7 @@ def pack(
     save_network(out, module, weights, tokenizer, end, dtype=torch.float16)
     after = measure(out, shards, seed=seed, rows=rows, batch=batch)
     parameters = sum(p.numel() for p in network.parameters())
-    packed = Packed(before, after, parameters, (out / "model.safetensors").stat().st_size)
+    packed = PackedLoss(before, after, parameters, (out / "model.safetensors").stat().st_size)
     if not abs(packed.change) < TOLERANCE:
         raise CheckFailed(
             "float16 storage changes the held-out loss.",
@@ -86,7 +86,7 @@ def measure(
     return summary(losses, shards.held_out, form, TextCodec.from_directory(checkpoint))
 
 
-def held_out_texts(rows: Rows, codec: TextCodec, count: int) -> list[dict[str, Any]]:
+def held_out_texts(rows: ShardRows, codec: TextCodec, count: int) -> list[dict[str, Any]]:
     """Held-out rows as records, evenly spread, to ship beside the models."""
     numbers = np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(np.int64)
     return [{"text": codec.decode(row), "ids": row.tolist()} for row in rows[numbers]]

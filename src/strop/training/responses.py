@@ -19,7 +19,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.training.objective import NOISES, Noise, placed
 from strop.training.rows import GROUP
-from strop.training.shards import Rows
+from strop.training.shards import ShardRows
 
 Ids = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ def make_pairs(
 
 
 def row_noise(
-    rows: Rows,
+    rows: ShardRows,
     numbers: Callable[[], Ids],
     count: int,
     form: str,

@@ -83,7 +83,7 @@ class ShardWriter:
         self._waiting, self._waiting_rows = ([rest] if len(rest) else []), len(rest)
 
 
-class Rows:
+class ShardRows:
     """The rows of one split, by number; they stay on disk until asked for."""
 
     def __init__(self, directory: Path, entry: dict[str, Any], split: str, length: int) -> None:
@@ -170,8 +170,8 @@ class Shards:
             self.length = int(self.manifest["length"])
             self.vocabulary = int(self.manifest["tokenizer"]["vocabulary"])
             self.end_of_text = int(self.manifest["tokenizer"]["end_of_text"])
-            self.train = Rows(directory, self.manifest["train"], "train", self.length)
-            self.held_out = Rows(directory, self.manifest["held_out"], "held_out", self.length)
+            self.train = ShardRows(directory, self.manifest["train"], "train", self.length)
+            self.held_out = ShardRows(directory, self.manifest["held_out"], "held_out", self.length)
         except (KeyError, TypeError, ValueError) as error:
             raise _damaged(path, f"{type(error).__name__}: {error}") from None
 

@@ -25,7 +25,7 @@ from strop.records import FAMILIES, SAMPLERS, reads_as
 from strop.spec import SEED_LIMIT, MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import BUDGETS, OWN, PUBLIC, Item
+from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import (
     POINT_COLUMNS,
@@ -467,8 +467,8 @@ _CORNERS = {"axis": {"temperature": (1.0, 0.9, 0.85)}, "fresh": False, "evaluato
 _SMALL = {"evaluator": None, "n": (32,)}
 
 
-def _grid(name: str, told: str, config: str, smoke: str, n: int) -> Item:
-    return Item(
+def _grid(name: str, told: str, config: str, smoke: str, n: int) -> PaperItem:
+    return PaperItem(
         f"grid-{name}",
         (f"grid-{name}",),
         f"seven temperatures, two precisions, 11 budgets: {told}",
@@ -532,7 +532,7 @@ STUDY = Study(
         "strop audit --prompts prompts.jsonl --length 64 --steps 16 -n 64 -o runs/answers-audit",
     ),
     items=(
-        Item(
+        PaperItem(
             "headline",
             ("headline",),
             "the four corners on the public checkpoint",
@@ -543,7 +543,7 @@ STUDY = Study(
             values={**_CORNERS, "steps": (16, 64, 256, 1024)},
             smoke_values={**_SMALL, "steps": (4, 16, 64)},
         ),
-        Item(
+        PaperItem(
             "headline-full",
             ("headline-full",),
             "the same at every budget; three checkpoints, of which one is public",

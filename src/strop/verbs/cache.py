@@ -150,7 +150,7 @@ def _prompts(
         problems = canvases_of_task(model, grader.candidate, grader.task, length).prompts
         return tuple(tuple(t for t in one.given if t is not None) for one in problems)
     from strop.assets import HELD_OUT
-    from strop.prompts import PromptSet, Reader, resolve
+    from strop.prompts import PromptReader, PromptSet, resolve
 
     if ask["prompts"] is not None:
         found = PromptSet.read(ask["prompts"])
@@ -160,7 +160,7 @@ def _prompts(
     else:
         return ((),)
     codec: Any = model.codec
-    reader = Reader(model.vocab_size, model.mask_id, model.length, codec)
+    reader = PromptReader(model.vocab_size, model.mask_id, model.length, codec)
     canvases = resolve(found, reader, length=length).prompts
     return tuple(tuple(t for t in one.given if t is not None) for one in canvases)
 

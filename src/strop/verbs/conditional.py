@@ -22,7 +22,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
 from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, SITTING, sit
-from strop.verbs.paper import Item
+from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import judge_texts
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
@@ -336,7 +336,7 @@ STUDY = Study(
         "strop study conditional RUN_A RUN_B -o runs/judged",
     ),
     items=(
-        Item(
+        PaperItem(
             NAME,
             (NAME,),
             "judged quality of LLaDA's and Dream's greedy answers against success",

@@ -18,7 +18,7 @@ from strop.spec import CheckpointSpec, SamplerSpec, Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import BUDGETS, PUBLIC, Item
+from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import SHARPENED, budgets, load, named_points, points
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
@@ -344,7 +344,7 @@ STUDY = Study(
     ),
     examples=("strop study cost --steps 4,16 -o runs/cost",),
     items=(
-        Item(
+        PaperItem(
             "cost",
             ("cost",),
             "memory and seconds per sequence, dense and fast",

@@ -21,7 +21,7 @@ from strop.verbs.families import (
     run_folder,
     smoke_sources,
 )
-from strop.verbs.paper import Item
+from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
 from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
@@ -184,7 +184,7 @@ STUDY = Study(
     ),
     examples=("strop study cross-model --smoke -o runs/families",),
     items=(
-        Item(
+        PaperItem(
             NAME,
             (NAME, "cross-model-entropy"),
             "MDLM, sharpened and not, among its successors, and GPT-2",

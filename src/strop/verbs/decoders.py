@@ -44,7 +44,7 @@ SUMS, SUMS_AR = "embedded:sums", "embedded:sums-ar"
 
 
 @dataclass(frozen=True)
-class Curve:
+class DecoderCurve:
     """One decoder and its dial."""
 
     title: str
@@ -73,24 +73,26 @@ def _known(sampler: str) -> Mapping[str, Any]:
 
 
 CURVES = (
-    Curve("most confident first", "llada", STEPS, SHARES),
-    Curve("most confident first, in blocks", "llada", STEPS, SHARES, blocks=True),
-    Curve("random order", "llada", STEPS, SHARES, {"remasking": "random"}),
-    Curve("left to right", "blockwise", STEPS, SHARES, {"score": "left"}),
-    Curve("largest margin first", "blockwise", STEPS, SHARES, {"score": "margin"}),
-    Curve("least entropy first", "dream", STEPS, SHARES, {"alg": "entropy"}),
-    Curve("threshold", "fast-dllm", "threshold", SURE, {"commit": "threshold"}),
-    Curve("factor", "fast-dllm", "factor", FACTORS, {"commit": "factor"}),
-    Curve(
+    DecoderCurve("most confident first", "llada", STEPS, SHARES),
+    DecoderCurve("most confident first, in blocks", "llada", STEPS, SHARES, blocks=True),
+    DecoderCurve("random order", "llada", STEPS, SHARES, {"remasking": "random"}),
+    DecoderCurve("left to right", "blockwise", STEPS, SHARES, {"score": "left"}),
+    DecoderCurve("largest margin first", "blockwise", STEPS, SHARES, {"score": "margin"}),
+    DecoderCurve("least entropy first", "dream", STEPS, SHARES, {"alg": "entropy"}),
+    DecoderCurve("threshold", "fast-dllm", "threshold", SURE, {"commit": "threshold"}),
+    DecoderCurve("factor", "fast-dllm", "factor", FACTORS, {"commit": "factor"}),
+    DecoderCurve(
         "entropy bound",
         "blockwise",
         "entropy_bound",
         BOUNDS,
         {"commit": "entropy-bound", "score": "entropy"},
     ),
-    Curve("threshold, in blocks", "fast-dllm", "threshold", SURE, blocks=True),
+    DecoderCurve("threshold, in blocks", "fast-dllm", "threshold", SURE, blocks=True),
     *(
-        Curve(f"the same, {cache} cache", "fast-dllm", "threshold", SURE, {"cache": cache}, True)
+        DecoderCurve(
+            f"the same, {cache} cache", "fast-dllm", "threshold", SURE, {"cache": cache}, True
+        )
         for cache in ("prefix", "dual")
     ),
 )
@@ -101,7 +103,7 @@ CURVES = (
 class _Place:
     """One point of the figure."""
 
-    curve: Curve
+    curve: DecoderCurve
     value: float
     steps: int
     settings: Mapping[str, Any]

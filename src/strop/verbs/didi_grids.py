@@ -8,7 +8,7 @@ from strop.table import Column
 from strop.verbs import paper, parameters
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
 from strop.verbs.frontier import PRECISION, TEMPERATURE, sweep
-from strop.verbs.paper import BUDGETS, Item
+from strop.verbs.paper import BUDGETS, PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
 from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study
@@ -108,7 +108,7 @@ STUDY = Study(
     runs=(CHECKPOINTS, *GRIDS),
     examples=("strop study didi-grids --smoke --steps 8 --temperature 0.9,1.0 -o runs/didi",),
     items=(
-        Item(
+        PaperItem(
             NAME,
             ("grid-didi-guided", "grid-didi-ancestral"),
             "DiDi-Instruct with and without its reward: seven temperatures, two precisions",

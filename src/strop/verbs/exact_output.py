@@ -23,7 +23,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
-from strop.verbs.paper import Item
+from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import (
     SHARPENED,
@@ -544,7 +544,7 @@ STUDY = Study(
     ),
     examples=("strop study exact-output --smoke -o runs/exact",),
     items=(
-        Item(
+        PaperItem(
             NAME,
             ("groupeval-exact",),
             "the same outputs under two evaluators and a judge",

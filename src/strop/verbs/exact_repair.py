@@ -9,7 +9,7 @@ from typing import Any
 
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import Item
+from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.study import Ask, Result, Sources, Study
 
@@ -54,7 +54,7 @@ STUDY = Study(
     next=lambda _: "strop theory figure -o figures",
     examples=("strop study exact-repair -o runs/repair",),
     items=(
-        Item(
+        PaperItem(
             NAME,
             (NAME,),
             "a perfect model of two bits, and of 280 random targets",

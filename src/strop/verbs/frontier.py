@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.verbs import parameters
-from strop.verbs.paper import PUBLIC, Item
+from strop.verbs.paper import PUBLIC, PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import (
     POINT_COLUMNS,
@@ -109,7 +109,7 @@ STUDY = Study(
     runs=RUNS,
     examples=("strop study frontier --steps 8,64 --temperature 0.8,0.9,1.0 -n 32 -o runs/front",),
     items=(
-        Item(
+        PaperItem(
             "frontier",
             ("frontier",),
             "perplexity and entropy against temperature (numbers at .85, .9 and 1 are printed)",

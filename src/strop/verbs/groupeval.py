@@ -20,7 +20,7 @@ from strop.errors import unknown_name
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
-from strop.verbs.paper import PUBLIC, Item
+from strop.verbs.paper import PUBLIC, PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import (
     SHARPENED,
@@ -323,7 +323,7 @@ STUDY = Study(
     ),
     examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
     items=(
-        Item(
+        PaperItem(
             "groupeval-mdlm",
             ("groupeval-mdlm",),
             "judged quality and diversity, standard against sharpened",
@@ -333,7 +333,7 @@ STUDY = Study(
             {"public": PUBLIC},
             {"public": CHECKPOINT},
         ),
-        Item(
+        PaperItem(
             "groupeval-didi",
             ("groupeval-didi",),
             "the same for DiDi-Instruct, 40 outputs a cell",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.paper import BUDGETS, OWN, Item
+from strop.verbs.paper import BUDGETS, OWN, PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import (
     SHARPENED,
@@ -146,7 +146,7 @@ STUDY = Study(
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
     items=(
-        Item(
+        PaperItem(
             "less-is-more-training",
             ("less-is-more",),
             "does longer training hurt few-step generation?",
@@ -157,7 +157,7 @@ STUDY = Study(
             values={"steps": BUDGETS, "n": 128, "evaluator": "gpt2"},
             smoke_values={"steps": (2, 4, 8), "n": 32, "evaluator": None},
         ),
-        Item(
+        PaperItem(
             "less-is-more-size",
             ("less-is-more",),
             "does a larger model hurt few-step generation?",

@@ -1,7 +1,7 @@
 """The paper's tables and figures: what it printed, and which study measures it again.
 
 One YAML file per table or figure in `assets/paper`. Rows are records: settings first, numbers
-after them, in the columns that the file names. A study's record lists the `Item`s that it
+after them, in the columns that the file names. A study's record lists the `PaperItem`s that it
 reproduces.
 """
 
@@ -138,7 +138,7 @@ def tables() -> list[PaperTable]:
 
 
 @dataclass(frozen=True)
-class Item:
+class PaperItem:
     """One table or figure of the paper as a run of a study."""
 
     id: str
@@ -175,7 +175,7 @@ class Item:
 class Reproduction:
     """What was run, and the paper's numbers beside it."""
 
-    item: Item
+    item: PaperItem
     result: Result
     table: Table
     notes: tuple[str, ...]
@@ -188,7 +188,7 @@ ELSEWHERE: dict[str, str] = {
 """The paper's other tables and figures, and where their numbers come from."""
 
 
-def items() -> dict[str, tuple[Study, Item]]:
+def items() -> dict[str, tuple[Study, PaperItem]]:
     """Everything that can be reproduced, by id."""
     from strop.verbs.study import STUDIES
 
@@ -242,7 +242,7 @@ def _casts(dtype: str | None) -> tuple[str, ...]:
     return (f"networks compute in {words.get(dtype, dtype)}",)
 
 
-def _roles(item: Item, given: Sequence[str], smoke: bool) -> dict[str, str]:
+def _roles(item: PaperItem, given: Sequence[str], smoke: bool) -> dict[str, str]:
     """Every checkpoint by what the paper calls it.
 
     One without a name is the user's own: it stands for the paper's own ones, the last of them
@@ -273,7 +273,7 @@ def _roles(item: Item, given: Sequence[str], smoke: bool) -> dict[str, str]:
     return {role: found[role] for role in roles if role in found}
 
 
-def _lacks(item: Item, got: str, fix: str) -> UserError:
+def _lacks(item: PaperItem, got: str, fix: str) -> UserError:
     roles = item.roles or tuple(item.sources)
     return UserError(
         f"{item.id} is run with other checkpoints.",

@@ -22,7 +22,7 @@ from strop.errors import UserError
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PUBLIC, Item
+from strop.verbs.paper import PUBLIC, PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import TEMPERATURES
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
@@ -621,7 +621,7 @@ STUDY = Study(
     examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
     beside_cells=_beside_cells,
     items=(
-        Item(
+        PaperItem(
             "posterior",
             ("posterior", "late-early"),
             "sharpening worsens the schedule-matched posterior loss",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from strop.measure.causal import Evaluator
     from strop.measure.frame import Measured
     from strop.store import StudyFolder
-    from strop.verbs.paper import Item
+    from strop.verbs.paper import PaperItem
 
 Kind = Literal[
     "int", "float", "text", "flag", "path", "ints", "floats", "words", "counts", "axes", "many"
@@ -216,7 +216,7 @@ class Study:
     parameters: tuple[Parameter, ...]
     run: Callable[[Ask], Result]
     draw: Callable[[Result], Figure] | None = None
-    items: tuple[Item, ...] = ()
+    items: tuple[PaperItem, ...] = ()
     """The paper's tables and figures that it measures."""
     runs: tuple[str, ...] = ()
     """Run directories inside its own; empty where its cells are files."""

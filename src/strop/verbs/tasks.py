@@ -16,7 +16,7 @@ from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs import paper
 from strop.verbs.entrants import CAUSAL, DIFFUSION, FOLDER, MODES, PAPER_TASKS, SITTING, sit
-from strop.verbs.paper import Item
+from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
 
@@ -270,7 +270,7 @@ STUDY = Study(
         "strop study tasks CHECKPOINT CHECKPOINT --task gsm8k --limit 32 -o runs/tasks",
     ),
     items=(
-        Item(
+        PaperItem(
             "large-models",
             ("large-models",),
             "LLaDA and Dream on GSM8K and HumanEval over temperatures",
@@ -280,7 +280,7 @@ STUDY = Study(
             {"LLaDA-8B-Instruct": EMBEDDED + "sums", "Dream-v0-Base-7B": EMBEDDED + "sums-ar"},
             roles=tuple(DIFFUSION),
         ),
-        Item(
+        PaperItem(
             "large-models-control",
             ("large-models-control",),
             "the same for four causal models, HumanEval up to temperature 1",

@@ -9,7 +9,7 @@ one back. Four parts make it one decoder and not another:
 - how the draw is made (`drawing`): from a public code's generator, or from addressed numbers.
 
 A `Decoder` is a record over the first two and over the way the network is read (`reading`); the
-third is in the `Canvas`, the fourth is handed to `decode`. Given tokens never change.
+third is in the `BlockState`, the fourth is handed to `decode`. Given tokens never change.
 
 The same loop has two manners. For users (`public=None`) a sequence takes part in a call only while
 its block has masks and something may be committed, so that neither its tokens nor its number of
@@ -29,18 +29,18 @@ from torch import Tensor
 from strop.errors import UserError
 from strop.samplers.machinery.committing import Commit, Turn
 from strop.samplers.machinery.drawing import Draws
-from strop.samplers.machinery.reading import Reader, View
-from strop.samplers.machinery.scoring import NOT_OPEN, Score
+from strop.samplers.machinery.reading import NetworkReader, View
+from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 
 PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 
-Watch = Callable[["Canvas", Tensor], None]
+Watch = Callable[["BlockState", Tensor], None]
 """Told after every round: the canvas, and where a token was committed [B, L]."""
 
 
 @dataclass
-class Canvas:
+class BlockState:
     """Sequences under way."""
 
     ids: Tensor
@@ -102,7 +102,7 @@ class Public:
 class Decoder:
     """One decoder: a record over the parts."""
 
-    score: Score
+    score: Confidence
     commit: Commit
     opening: bool = False
     """Whether the call that refreshes the cache commits the block's first position, and only it."""
@@ -129,7 +129,9 @@ def block_steps(steps: int, blocks: int) -> list[int]:
     return [max(1, steps // blocks + (b < steps % blocks)) for b in range(blocks)]
 
 
-def decode(decoder: Decoder, canvas: Canvas, reader: Reader, draws: Draws, steps: int) -> Tensor:
+def decode(
+    decoder: Decoder, canvas: BlockState, reader: NetworkReader, draws: Draws, steps: int
+) -> Tensor:
     """Fill the canvas; its ids, which are changed in place."""
     shares = block_steps(steps, max(1, canvas.blocks))
     for block in range(canvas.blocks):
@@ -144,8 +146,8 @@ def decode(decoder: Decoder, canvas: Canvas, reader: Reader, draws: Draws, steps
 def _as_published(
     decoder: Decoder,
     public: Public,
-    canvas: Canvas,
-    reader: Reader,
+    canvas: BlockState,
+    reader: NetworkReader,
     draws: Draws,
     block: int,
     steps: int,
@@ -202,8 +204,8 @@ def _groups(inside: Tensor, *, apart: bool) -> list[Tensor]:
 
 def _for_users(
     decoder: Decoder,
-    canvas: Canvas,
-    reader: Reader,
+    canvas: BlockState,
+    reader: NetworkReader,
     draws: Draws,
     block: int,
     steps: int,
@@ -245,7 +247,7 @@ def _for_users(
         turn.round += 1
 
 
-def _count(canvas: Canvas, reader: Reader, view: View) -> None:
+def _count(canvas: BlockState, reader: NetworkReader, view: View) -> None:
     canvas.total += 1
     canvas.calls[view.rows] += 1
     canvas.positions[view.rows] += view.open.shape[1] * (2 if reader.guidance else 1)
@@ -269,7 +271,7 @@ def _settle(
     return commit.choose(value, view, turn, draws), tokens
 
 
-def _value(score: Score, view: View, draws: Draws) -> Tensor:
+def _value(score: Confidence, view: View, draws: Draws) -> Tensor:
     """Scores that need no network, `NOT_OPEN` where nothing is open."""
     if score.kind == "left":
         position = torch.arange(view.open.shape[1], device=view.open.device)

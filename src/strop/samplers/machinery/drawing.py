@@ -22,7 +22,7 @@ from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address, Weights, addressed
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, Score
+from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 from strop.spec import Precision
 
 TOKEN, ORDER, RACE = 0, 1, 2
@@ -32,7 +32,7 @@ TOKEN, ORDER, RACE = 0, 1, 2
 class Draws(Protocol):
     """Random numbers, and tokens made from them."""
 
-    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+    def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
         """Tokens and scores at all open cells: two tables [R, W]."""
         ...
 
@@ -80,7 +80,7 @@ class AddressedDraws:
         ]
         self._draws = addressed(precision, self._streams[TOKEN])
 
-    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+    def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
         """A draw and a score wherever one is open, some rows of the head at a time."""
         tokens = torch.full_like(view.open, self.mask_id, dtype=torch.long)
         value = torch.full(view.open.shape, NOT_OPEN, dtype=torch.float64, device=tokens.device)
@@ -111,7 +111,7 @@ class AddressedDraws:
         return torch.zeros_like(first).scatter(1, order, first) & view.open
 
     def _row(
-        self, view: View, sequence: Tensor, column: Tensor, logits: Tensor, score: Score | None
+        self, view: View, sequence: Tensor, column: Tensor, logits: Tensor, score: Confidence | None
     ) -> tuple[Tensor, Tensor | None]:
         logits[:, [self.mask_id, *self.forbid]] = -torch.inf
         own = None if score is None or score.blind or score.tempered else logits.clone()

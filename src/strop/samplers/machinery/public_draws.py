@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, Score, scattered
+from strop.samplers.machinery.scoring import NOT_OPEN, Confidence, scattered
 
 SIMPLEX_TOLERANCE = 1e-6
 """How far from one torch lets a row of probabilities sum before it refuses to draw."""
@@ -51,7 +51,7 @@ class PowerDraws:
         """Whether a call through a cache draws once more in vain (Fast-dLLM's prefix cache)."""
         self.forbid, self.hush = list(forbid), list(hush)
 
-    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+    def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
         """Tokens, and the untempered probability of each."""
         logits = self._logits(view, view.open)
         drawn = self._draw(view, view.open, logits)
@@ -118,7 +118,7 @@ class CategoricalDraws:
         self.greedy_calls = 0
         """Calls in which a draw was refused."""
 
-    def propose(self, view: View, score: Score) -> tuple[Tensor, Tensor]:
+    def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
         """Tokens, and scores from the law that they were drawn from."""
         probs, drawn = self._drawn(view, view.open)
         tokens = scattered(drawn, view.open, 0)

@@ -22,7 +22,7 @@ from strop.samplers.machinery.grid import sigma_of
 from strop.samplers.machinery.packed import HEAD_ENTRIES
 
 if TYPE_CHECKING:
-    from strop.samplers.machinery.blocks import Canvas
+    from strop.samplers.machinery.blocks import BlockState
     from strop.samplers.machinery.committing import Turn
 
 Cache = Literal["none", "prefix", "dual"]
@@ -54,7 +54,7 @@ class View:
     """Where a public code draws though it needs fewer, [R, W]."""
 
     @classmethod
-    def blank(cls, canvas: Canvas, rows: Tensor, candidates: Tensor, turn: Turn) -> View:  # noqa: ARG003
+    def blank(cls, canvas: BlockState, rows: Tensor, candidates: Tensor, turn: Turn) -> View:  # noqa: ARG003
         """Before the network has been asked."""
         here = candidates[rows]
         rounds = canvas.rounds[rows]
@@ -79,7 +79,7 @@ class View:
             yield *cells, self.at(*cells)
 
 
-class Reader:
+class NetworkReader:
     """The network, as one decoder asks it."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Reader:
         return self.cached and turn.round > 0
 
     def read(
-        self, canvas: Canvas, rows: Tensor, inside: Tensor, candidates: Tensor, turn: Turn
+        self, canvas: BlockState, rows: Tensor, inside: Tensor, candidates: Tensor, turn: Turn
     ) -> View:
         """One call of the network for the sequences `rows`."""
         start, stop = 0, canvas.ids.shape[1]
@@ -143,7 +143,7 @@ class Reader:
             self.denoiser.vocab_size,
         )
 
-    def _whole(self, canvas: Canvas, rows: Tensor) -> Rows:
+    def _whole(self, canvas: BlockState, rows: Tensor) -> Rows:
         ids = canvas.ids[rows]
         if self.cached and isinstance(self.denoiser, CachingDenoiser):
             starts = None if self.starts is None else self.starts[rows]
@@ -176,7 +176,7 @@ class Reader:
             )
         return self.denoiser.padded(ids, self.starts[rows])
 
-    def _window(self, canvas: Canvas, rows: Tensor, inside: Tensor) -> tuple[int, int, Rows]:
+    def _window(self, canvas: BlockState, rows: Tensor, inside: Tensor) -> tuple[int, int, Rows]:
         """The window spans the block of all sequences that opened it, and reads them all."""
         denoiser = self.denoiser
         if self._kept is None or self.cache == "none" or not isinstance(denoiser, CachingDenoiser):
@@ -192,7 +192,7 @@ class Reader:
         mine = place[rows]
         return start, stop, lambda s, column: self.denoiser.logits(hidden, mine[s], column)
 
-    def _sigma(self, canvas: Canvas, rows: Tensor) -> Tensor | None:
+    def _sigma(self, canvas: BlockState, rows: Tensor) -> Tensor | None:
         """For a network that asks for the time: the share of the sequence that is hidden."""
         if not self.denoiser.time_conditioned:
             return None

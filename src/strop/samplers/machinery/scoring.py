@@ -51,7 +51,7 @@ SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True)
-class Score:
+class Confidence:
     """One way to score."""
 
     kind: str

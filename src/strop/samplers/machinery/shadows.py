@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
-from strop.samplers.machinery.blocks import Canvas
+from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn
-from strop.samplers.machinery.reading import Cache, Reader, View
+from strop.samplers.machinery.reading import Cache, NetworkReader, View
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Laws:
         np.add.at(self.open, (row, call), 1)
 
 
-class Shadowed(Reader):
+class Shadowed(NetworkReader):
     """The network read whole, and through each cache of `laws`, which are added to."""
 
     def __init__(
@@ -62,14 +62,15 @@ class Shadowed(Reader):
         super().__init__(denoiser, given, cache=cache, guidance=guidance, starts=starts)
         self._laws = laws
         self._shadows = {
-            name: Reader(denoiser, given, cache=cast(Cache, name), starts=starts) for name in laws
+            name: NetworkReader(denoiser, given, cache=cast(Cache, name), starts=starts)
+            for name in laws
         }
         self._inside: Tensor | None = None
         self._before: Tensor | None = None
         """[B], the calls of each sequence when the block was opened."""
 
     def read(
-        self, canvas: Canvas, rows: Tensor, inside: Tensor, candidates: Tensor, turn: Turn
+        self, canvas: BlockState, rows: Tensor, inside: Tensor, candidates: Tensor, turn: Turn
     ) -> View:
         """The uncached view; the others are compared with it and forgotten."""
         view = super().read(canvas, rows, inside, candidates, turn)

@@ -38,7 +38,7 @@ Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Found(NamedTuple):
+class OpenOffers(NamedTuple):
     """Open offers, one entry each (see `Offers`)."""
 
     round: Numbers
@@ -77,7 +77,7 @@ class Skips:
         safe = np.where(mask > SMALLEST, mask, 1.0)
         return np.where(token > 0, np.where(mask > SMALLEST, slack * token / safe, np.inf), 0.0)
 
-    def next(self, stream: Stream, start: Address) -> Found:
+    def next(self, stream: Stream, start: Address) -> OpenOffers:
         """The first open offer from the rounds of `start` on."""
         rounds = np.full(len(start.round), len(self.chance))
         score, points = np.zeros(len(rounds), np.float32), np.zeros(len(rounds), np.int64)
@@ -96,7 +96,7 @@ class Skips:
             score[done] = offers.mask_score[opened]
             going, at = going[~opened], at.at(~opened)
             at = at._replace(round=at.round + 1)
-        return Found(rounds, score, points)
+        return OpenOffers(rounds, score, points)
 
     def _candidate(self, start: Numbers, u: Floats) -> Numbers:
         """The first round with a candidate, from `start` on."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Array, Target
 
 TOLERANCE = 4e-11
@@ -82,14 +82,14 @@ def problem_cases(
             target = _target(shape, k, rng, zeros)
             rounds = 1 + k % 4 if len(shape) < 4 else 1 + k % 3
             grid = random_grid(rounds, rng)
-            q, lam = Denoiser.bayes(target), np.ones(1)
+            q, lam = Conditionals.bayes(target), np.ones(1)
             if not bayes_only and k % 3 == 1:
-                q = Denoiser.random(shape, rng)
+                q = Conditionals.random(shape, rng)
             elif not bayes_only and k % 3 == 2:
-                q = Denoiser.random(shape, rng, rounds)
+                q = Conditionals.random(shape, rng, rounds)
             if not lam_one:
                 lam = rng.uniform(0.3, 3.0, rounds if k % 2 else 1)
-            yield problem_document(Problem(target, grid, q, lam))
+            yield problem_document(LawProblem(target, grid, q, lam))
 
     return cases
 

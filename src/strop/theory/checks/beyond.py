@@ -11,7 +11,7 @@ from strop.theory.accounting import account
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
 from strop.theory.document import problem_document, to_problem
 from strop.theory.examples import deflation_target
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
 
@@ -51,7 +51,7 @@ def price_grid(case: Case) -> Iterator[Assertion]:
 
 def deflation(case: Case) -> Iterator[Assertion]:
     """Entropy inflation fails at L = 3: an exact model sampled in parallel is too certain."""
-    problem = Problem.bayes(deflation_target(case["values"]), case["grid"])
+    problem = LawProblem.bayes(deflation_target(case["values"]), case["grid"])
     a = account(problem)
     yield holds(
         "H(pi_1) < H(P)" if case["deflates"] else "H(pi_1) > H(P)",
@@ -74,14 +74,14 @@ def _bound_cases(rng: np.random.Generator) -> Iterator[Case]:
         shape, rounds = ((2, 2), (2, 3), (2, 2, 2))[k % 3], 2 + (k % 2 if k % 3 < 2 else 0)
         target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k // 3 % 3], rng)
         lam = float(rng.uniform(0.5, 2.5))
-        yield problem_document(Problem.bayes(target, random_grid(rounds, rng), lam))
+        yield problem_document(LawProblem.bayes(target, random_grid(rounds, rng), lam))
 
 
 def _price_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(18):
         shape = ((2, 2), (2, 2, 2), (2, 2, 2, 2))[k % 3]
         target = Target.dirichlet(shape, 1.0, rng)
-        document = problem_document(Problem.bayes(target, random_grid(2 + k % 3, rng)))
+        document = problem_document(LawProblem.bayes(target, random_grid(2 + k % 3, rng)))
         yield {**document, "seed": int(rng.integers(2**31))}
 
 
@@ -95,7 +95,7 @@ def _deflation_cases(_rng: np.random.Generator) -> Iterator[Case]:
 def _smoothing_cases(_rng: np.random.Generator) -> Iterator[Case]:
     for length, first in ((3, 0.2), (6, 0.2), (6, 0.5)):
         target = Target.one_hot(length, smoothing=1e-3)
-        yield problem_document(Problem.bayes(target, [0.0, first, 1.0]))
+        yield problem_document(LawProblem.bayes(target, [0.0, first, 1.0]))
 
 
 CHECKS = (

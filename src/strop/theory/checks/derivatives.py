@@ -16,7 +16,7 @@ from strop.theory.document import problem_document, to_problem
 from strop.theory.moments import path_moments, subset_moments
 from strop.theory.random_targets import random_problems
 from strop.theory.reveal import context_weights
-from strop.theory.sampler import Problem, output_by_paths
+from strop.theory.sampler import LawProblem, output_by_paths
 
 STEP = 1e-30
 
@@ -28,7 +28,7 @@ def loss_derivatives(case: Case) -> Iterator[Assertion]:
     yield equal("J_N'", first, _loss(problem, 1j * STEP).imag / STEP)
     yield equal("J_N''", second, _loss_slope(problem, 1j * STEP).imag / STEP)
     yield at_most("J_N is convex", -second, 0.0)
-    at_1 = Problem(problem.target, problem.grid, problem.denoiser, np.ones(1))
+    at_1 = LawProblem(problem.target, problem.grid, problem.denoiser, np.ones(1))
     if case["denoiser"] == "bayes":
         yield equal("J_N'(1) = 0 for Bayes", temperature.loss_slopes(at_1)[0], 0.0)
 
@@ -90,19 +90,19 @@ def best_is_stationary(case: Case) -> Iterator[Assertion]:
         yield equal("the slope vanishes at lambda*", slope, 0.0)
 
 
-def _loss(problem: Problem, shift: complex) -> complex:
+def _loss(problem: LawProblem, shift: complex) -> complex:
     """J_N with every inverse temperature moved by `shift`: sums over contexts, no path."""
     tables = problem.denoiser.tempered(problem.lam + shift)
     return _context_sum(problem, -tables)
 
 
-def _loss_slope(problem: Problem, shift: complex) -> complex:
+def _loss_slope(problem: LawProblem, shift: complex) -> complex:
     q = problem.denoiser
     tables = q.tempered(problem.lam + shift)
     return _context_sum(problem, -temper_slope(q.log_q, q.shape, tables))
 
 
-def _context_sum(problem: Problem, tables: np.ndarray) -> complex:
+def _context_sum(problem: LawProblem, tables: np.ndarray) -> complex:
     target = problem.target
     chance = context_weights(problem.grid[:-1], target.L)
     live = target.p > 0
@@ -115,7 +115,7 @@ def _context_sum(problem: Problem, tables: np.ndarray) -> complex:
     return total
 
 
-def _error(problem: Problem, lam: complex) -> complex:
+def _error(problem: LawProblem, lam: complex) -> complex:
     """-sum P log pi_lambda, a complex function of lambda with the slope of the output error."""
     target = problem.target
     log_pi = output_by_paths(problem.denoiser.tempered(lam), problem.paths())

@@ -18,7 +18,7 @@ from strop.theory.checks.base import (
     random_grid,
 )
 from strop.theory.document import problem_document, to_problem
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Array, Target, expect, log_of, subset_sizes
 
 
@@ -103,7 +103,7 @@ def pair_entropy(case: Case) -> Iterator[Assertion]:
     yield equal("pi_1 = c P_1 x P_2 + (1 - c) P", pi, mixture)
 
 
-def _posterior_kl(problem: Problem) -> float:
+def _posterior_kl(problem: LawProblem) -> float:
     """sum_k delta_k E_A sum_i KL(P(X_i | X_A) || q^i(. | X_A)), prediction by prediction."""
     target, tables = problem.target, problem.tables()
     joint, sizes, total = target.marginals, subset_sizes(target.L), 0.0
@@ -119,7 +119,7 @@ def _posterior_kl(problem: Problem) -> float:
     return total
 
 
-def _quadrature(function: profile.Profile) -> float:
+def _quadrature(function: profile.RateProfile) -> float:
     """Gauss-Legendre on [0, 1], exact for these polynomials."""
     nodes, weights = leggauss(16)
     return float(weights @ function((nodes + 1) / 2)) / 2
@@ -144,7 +144,7 @@ def _two_tokens(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(60):
         shape = ((2, 2), (3, 3), (2, 4), (5, 3))[k % 4]
         target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
-        yield problem_document(Problem.bayes(target, random_grid(1 + k % 4, rng)))
+        yield problem_document(LawProblem.bayes(target, random_grid(1 + k % 4, rng)))
 
 
 CHECKS = (

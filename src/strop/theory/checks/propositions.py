@@ -10,9 +10,9 @@ import numpy as np
 from strop.theory import collapse, pair, path_accounting, reveal, sampler, temperature
 from strop.theory.accounting import account, kl
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Array, Target
 
 
@@ -52,7 +52,7 @@ def path_laws(case: Case) -> Iterator[Assertion]:
 def witness(case: Case) -> Iterator[Assertion]:
     """The V-ary witness: closed form of error and slope, and g < 0."""
     s, values, length = case["s"], case["values"], case["length"]
-    problem = Problem.bayes(Target.witness(s, values, length), case["grid"])
+    problem = LawProblem.bayes(Target.witness(s, values, length), case["grid"])
     c = float((problem.masses**2).sum())
     g = pair.witness_slope(s, values, c)
     yield equal("g in closed form", temperature.direction(problem).g, g)
@@ -65,7 +65,7 @@ def witness(case: Case) -> Iterator[Assertion]:
 def repair(case: Case) -> Iterator[Assertion]:
     """Proposition 2 against enumeration, in both regimes and on their boundary."""
     s, grid, lam = case["s"], np.array(case["grid"]), case["lam"]
-    problem = Problem.bayes(Target.pair(s), grid, lam)
+    problem = LawProblem.bayes(Target.pair(s), grid, lam)
     c = float((problem.masses**2).sum())
     closed, a = pair.pair(s, c, lam), account(problem)
     yield equal("KL_out", closed.KL_out, a.KL_out)
@@ -74,7 +74,7 @@ def repair(case: Case) -> Iterator[Assertion]:
     yield equal("R_N", closed.R_N, a.R_N)
     yield equal("pi = P_t", np.array(a.pi), Target.pair(closed.t).P)
     if closed.lambda_star is not None and closed.u_star is not None:
-        at_star = account(Problem.bayes(Target.pair(s), grid, closed.lambda_star))
+        at_star = account(LawProblem.bayes(Target.pair(s), grid, closed.lambda_star))
         yield equal("lambda* makes the sampler exact", at_star.KL_out, 0.0)
         yield holds(
             "lambda* > 1 and costs posterior loss", closed.lambda_star > 1 and at_star.C_N > 0
@@ -123,12 +123,12 @@ def collapse_program(case: Case) -> Iterator[Assertion]:
     yield equal("the value is its own", float(two.law @ f), two.value)
 
 
-def _inverted(problem: Problem, s: float, u_star: float) -> Iterator[Assertion]:
+def _inverted(problem: LawProblem, s: float, u_star: float) -> Iterator[Assertion]:
     """Agreement u in (s, u*] at lambda = 1: larger posterior loss, smaller output error."""
-    base = account(Problem.bayes(problem.target, problem.grid))
+    base = account(LawProblem.bayes(problem.target, problem.grid))
     for u in np.linspace(s, u_star, 5)[1:]:
-        q = Denoiser.from_tables((2, 2), [agreement_tables(float(u))])
-        a = account(Problem(problem.target, problem.grid, q, np.ones(1)))
+        q = Conditionals.from_tables((2, 2), [agreement_tables(float(u))])
+        a = account(LawProblem(problem.target, problem.grid, q, np.ones(1)))
         yield holds("inverted ranking", a.J_N > base.J_N and a.KL_out < base.KL_out)
 
 
@@ -142,7 +142,7 @@ def _order_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(30):
         shape = ((2, 2), (2, 3, 2), (2, 2, 2, 2), (3, 3, 3))[k % 4]
         target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
-        document = problem_document(Problem.bayes(target, [0.0, 1.0]))
+        document = problem_document(LawProblem.bayes(target, [0.0, 1.0]))
         weights = rng.dirichlet(np.ones(factorial(len(shape))))
         yield {**document, "order_weights": weights.tolist()}
 
@@ -151,9 +151,9 @@ def _path_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(24):
         shape = ((2, 2), (2, 3, 2), (2, 2, 2))[k % 3]
         target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
-        q = Denoiser.bayes(target) if k % 2 else Denoiser.random(shape, rng)
+        q = Conditionals.bayes(target) if k % 2 else Conditionals.random(shape, rng)
         lam = np.array([rng.uniform(0.5, 2.0)])
-        problem = Problem(target, random_grid(2, rng), q, lam)
+        problem = LawProblem(target, random_grid(2, rng), q, lam)
         rounds = rng.integers(0, 4, (7, len(shape)))
         weights = rng.dirichlet(np.ones(7))
         yield {
@@ -198,7 +198,7 @@ def _stability_cases(rng: np.random.Generator) -> Iterator[Case]:
         law = Target.pair(s).P + noise - noise.mean()
         grid = [0.0, first + float(rng.normal(0, 2e-3)), 1.0]
         if star is not None and star < 20:
-            document = problem_document(Problem.bayes(Target(law / law.sum()), grid))
+            document = problem_document(LawProblem.bayes(Target(law / law.sum()), grid))
             yield {**document, "lam": star}
 
 

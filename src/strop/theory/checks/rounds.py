@@ -18,9 +18,9 @@ from strop.theory.checks.base import (
     problem_cases,
     random_grid,
 )
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
 
@@ -85,8 +85,8 @@ def cleanup(case: Case) -> Iterator[Assertion]:
     """Two samplers that differ only in the last round differ by at most the cleanup bound."""
     problem = to_problem(case)
     shape, other = problem.target.shape, np.array(problem.denoiser.log_q)
-    other[-1] = Denoiser.from_tables(shape, [{}]).log_q[0]  # the last round draws uniformly
-    changed = Problem(problem.target, problem.grid, Denoiser(shape, other), problem.lam)
+    other[-1] = Conditionals.from_tables(shape, [{}]).log_q[0]  # the last round draws uniformly
+    changed = LawProblem(problem.target, problem.grid, Conditionals(shape, other), problem.lam)
     gap = np.exp(sampler.log_output(problem)) - np.exp(sampler.log_output(changed))
     bound = collisions.cleanup_tv(problem.target.L, float(problem.masses[-1]))
     yield at_most("TV <= 1 - (1 - eps)^L", 0.5 * np.abs(gap).sum(), bound)
@@ -95,7 +95,7 @@ def cleanup(case: Case) -> Iterator[Assertion]:
 def kernels(case: Case) -> Iterator[Assertion]:
     """Step errors xi_k move the output by at most 1 - prod(1 - xi_k), at most their sum."""
     problem = to_problem(case)
-    other = Problem(problem.target, problem.grid, problem.denoiser, problem.lam * case["factor"])
+    other = LawProblem(problem.target, problem.grid, problem.denoiser, problem.lam * case["factor"])
     xi = bounds.round_errors(problem, other)
     product, total = bounds.kernel_tv_bound(xi)
     gap = np.exp(sampler.log_output(problem)) - np.exp(sampler.log_output(other))
@@ -148,7 +148,7 @@ def _cleanup_cases(rng: np.random.Generator) -> Iterator[Case]:
         target = Target.dirichlet(shape, 1.0, rng)
         grid = random_grid(rounds, rng)
         yield problem_document(
-            Problem(target, grid, Denoiser.random(shape, rng, rounds), np.ones(1))
+            LawProblem(target, grid, Conditionals.random(shape, rng, rounds), np.ones(1))
         )
 
 

@@ -10,7 +10,7 @@ from strop.theory.accounting import account
 from strop.theory.examples import deflation_target
 from strop.theory.mpath import exact_bound
 from strop.theory.mpath_quality import mpath_problems, run_mpath_study
-from strop.theory.sampler import Problem
+from strop.theory.sampler import LawProblem
 from strop.theory.schedule_gains import ROWS, run_schedule_study
 from strop.theory.target import Target
 from strop.theory.temperature import best_temperature, output_errors
@@ -79,7 +79,7 @@ def counterexamples() -> Figure:
         grid = np.array([0, 0.63, 1]) if rounds == 2 else np.linspace(0, 1, rounds + 1)
         excess = []
         for values in sizes:
-            a = account(Problem.bayes(deflation_target(int(values)), grid))
+            a = account(LawProblem.bayes(deflation_target(int(values)), grid))
             excess.append(a.H_pi - a.H_X)
         label = "N = 2, first mass .63" if rounds == 2 else f"N = {rounds}, equal masses"
         top.plot(sizes, excess, color=colour, marker="o", ms=2.5, label=label)
@@ -89,7 +89,7 @@ def counterexamples() -> Figure:
     top.legend(loc="upper right")
     lams = np.geomspace(0.6, 1.4, 81)
     for length, first, colour in ((3, 0.2, BLUE), (6, 0.2, ORANGE), (6, 0.5, GREEN)):
-        problem = Problem.bayes(Target.one_hot(length, smoothing=1e-3), [0, first, 1])
+        problem = LawProblem.bayes(Target.one_hot(length, smoothing=1e-3), [0, first, 1])
         at_1 = output_errors(problem, np.array([1.0]))[0]
         best = best_temperature(problem)
         bottom.plot(
