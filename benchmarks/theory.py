@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strop.theory.accounting import account
-from strop.theory.denoiser import Denoiser
+from strop.theory.denoiser import Conditionals
 from strop.theory.random_targets import run_study
-from strop.theory.sampler import Problem, output_by_paths, output_by_subsets
+from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
 from strop.theory.target import Target
 from strop.theory.temperature import direction
 from strop.theory.verify import verify_all
@@ -42,7 +42,7 @@ def peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def loop_law(problem: Problem) -> np.ndarray:
+def loop_law(problem: LawProblem) -> np.ndarray:
     """pi by plain loops over paths, outputs and coordinates, with dictionary tables."""
     shape, L = problem.target.shape, problem.target.L
     q, masses = problem.denoiser, problem.masses
@@ -79,7 +79,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     report: dict[str, float] = {}
 
-    small = Problem.bayes(Target.dirichlet((3, 3, 3), 1.0, rng), [0, 0.3, 0.6, 1])
+    small = LawProblem.bayes(Target.dirichlet((3, 3, 3), 1.0, rng), [0, 0.3, 0.6, 1])
     tables = small.tables()
     slow, wanted = timed(loop_law, small)
     by_paths, first = timed(lambda: np.exp(output_by_paths(tables, small.paths())), repeats=5)
@@ -93,10 +93,10 @@ def main() -> None:
     report["study_280_cpu_seconds"] = seconds
     report["study_280_sharpening_count"] = float((study.g < 0).sum())
 
-    large = Problem(
+    large = LawProblem(
         Target.dirichlet((4,) * 6, 1.0, rng),
         np.array([0, 0.2, 0.5, 0.8, 1]),
-        Denoiser.bayes(Target.dirichlet((4,) * 6, 1.0, rng)),
+        Conditionals.bayes(Target.dirichlet((4,) * 6, 1.0, rng)),
         np.array([1.2]),
     )
     seconds, result = timed(account, large)

@@ -22,7 +22,7 @@ import strop
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import write
 from strop.store.differences import told_apart
-from strop.training.pack import Packed, as_lines, held_out_texts, pack
+from strop.training.pack import PackedLoss, as_lines, held_out_texts, pack
 from strop.training.run import TrainingRun
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec
@@ -74,7 +74,7 @@ def write_card(
     run: TrainingRun,
     before: TrainingRun | None,
     step: int,
-    packed: Packed,
+    packed: PackedLoss,
     shards: Shards,
     out: Path,
 ) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from strop.denoisers.load import load_model
 from strop.disk import write
 from strop.tasks.sums import RESPONSE, best_by_numbers, commonest_answer, problems
-from strop.training.pack import Packed, pack
+from strop.training.pack import PackedLoss, pack
 from strop.training.run import TrainingRun
 from strop.training.shards import Shards
 from sums_score import score
@@ -56,7 +56,7 @@ def _accuracy(out: Path, count: int) -> list[str]:
     return told
 
 
-def _card(name: str, run: TrainingRun, step: int, packed: Packed, accuracy: list[str]) -> str:
+def _card(name: str, run: TrainingRun, step: int, packed: PackedLoss, accuracy: list[str]) -> str:
     spec, loss, nats = run.spec, packed.after, packed.after.nats_per_token
     seconds = [e["seconds"] for e in run.metrics() if e["kind"] == "train" and e["step"] <= step]
     kind = "A causal language model" if spec.model.family == "ar" else "A model in LLaDA's layout"

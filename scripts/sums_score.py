@@ -20,7 +20,7 @@ from torch import Tensor
 from strop.denoisers.load import load_model
 from strop.samplers.decoders import fill, recipe
 from strop.spec import SamplerSpec
-from strop.tasks.sums import RESPONSE, Problem, answer_of, problems
+from strop.tasks.sums import RESPONSE, SumsProblem, answer_of, problems
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def score(
-    model: Any, test: list[Problem], steps: int, temperature: float, seed: int
+    model: Any, test: list[SumsProblem], steps: int, temperature: float, seed: int
 ) -> dict[str, float]:
     """Accuracy with its standard error, and how many answers could not be read."""
     by_length: dict[int, list[int]] = defaultdict(list)

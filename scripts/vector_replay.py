@@ -23,7 +23,7 @@ from torch import Tensor
 import strop
 from strop.denoisers.base import Denoiser
 from strop.samplers.machinery.reading import Cache
-from strop.samplers.public_decoders import Task, dream, fast_dllm_dream, fast_dllm_llada, llada
+from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_dream, fast_dllm_llada, llada
 
 __all__ = ["Folder", "Replayed", "folders", "played", "replay"]
 
@@ -234,7 +234,7 @@ def played(folder: Folder, run: dict[str, Any]) -> Ours:
     for name in SILENT:
         options.pop(name, None)
     ids = torch.nn.functional.pad(prompt, (0, int(length)), value=folder.denoiser.mask_id)
-    task = Task(folder.denoiser, ids, prompt.shape[1], generator, starts)
+    task = PublicRun(folder.denoiser, ids, prompt.shape[1], generator, starts)
     code, _, _ = run["code"].partition("@")
     with torch.no_grad():
         canvas = _decoder(folder, code, run["sampler"], task, options)
@@ -242,7 +242,7 @@ def played(folder: Folder, run: dict[str, Any]) -> Ours:
     return Ours(canvas.ids, canvas.order[:, prompt.shape[1] :], after)
 
 
-def _decoder(folder: Folder, code: str, sampler: str, task: Task, options: dict[str, Any]):
+def _decoder(folder: Folder, code: str, sampler: str, task: PublicRun, options: dict[str, Any]):
     if code == "llada":
         stops = (folder.case["eos_token_id"], folder.case.get("eot_token_id"))
         stops = tuple(stop for stop in stops if stop is not None)

@@ -1,4 +1,4 @@
-"""docs/architecture.md against the tree: every room is in it, and every file that it names exists."""
+"""docs/architecture.md and the tree: every room is in it, every file that it names exists."""
 
 from __future__ import annotations
 
