@@ -298,7 +298,7 @@ def test_the_doctor_knows_every_registry() -> None:
     assert making == set(KINDS)
 
 
-@pytest.mark.parametrize("package", ["strop.metrics", "strop.studies", "strop.report"])
+@pytest.mark.parametrize("package", ["strop.measure", "strop.verbs", "strop.page"])
 def test_a_public_name_is_not_a_module_s(package: str) -> None:
     """Else the name would be the module's as soon as somebody has imported that."""
     from importlib import import_module

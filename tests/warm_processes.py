@@ -39,8 +39,8 @@ LOADED = (
     "optuna",
     "scipy.stats",
     "matplotlib.figure",
-    "strop.generate",
-    "strop.metrics",
+    "strop.draw",
+    "strop.measure",
     *(f"strop.cli.{one.stem}" for one in Path(strop.cli.__file__).parent.glob("[a-z]*.py")),
 )
 """What commands spend their first seconds on."""

@@ -45,9 +45,9 @@ _HOME = {
     "load_denoiser": "strop.denoisers",
     "load_model": "strop.denoisers",
     "register": "strop.registry",
-    "run_task": "strop.exam",
+    "run_task": "strop.tasks",
     "sample": "strop.draw",
-    "score_task": "strop.exam",
+    "score_task": "strop.tasks",
     "train": "strop.training.loop",
 }
 

@@ -1,7 +1,7 @@
 """What a sampler costs: seconds, network calls and peak memory, batch by batch.
 
-`python -m strop.instruments.cost JSON` measures one cell in a process of its own and prints the numbers
-as JSON; peak memory on the CPU is only meaningful there.
+`python -m strop.instruments.cost JSON` measures one cell in a process of its own and prints
+the numbers as JSON; peak memory on the CPU is only meaningful there.
 """
 
 from __future__ import annotations

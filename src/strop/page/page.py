@@ -262,7 +262,7 @@ def _html(report: Report, words: dict[str, Any], keep: int, told: Callable[[str]
         return told(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     environment = Environment(
-        loader=PackageLoader("strop.report"),
+        loader=PackageLoader("strop.page"),
         autoescape=True,
         finalize=printed,
         undefined=StrictUndefined,

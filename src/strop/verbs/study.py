@@ -309,9 +309,9 @@ def report_command(out: Path) -> str:
 
 
 def _builtin() -> Iterator[Study]:
-    package = import_module("strop.studies")
+    package = import_module("strop.verbs")
     for module in pkgutil.iter_modules(package.__path__):
-        found = getattr(import_module(f"strop.studies.{module.name}"), "STUDY", None)
+        found = getattr(import_module(f"strop.verbs.{module.name}"), "STUDY", None)
         if isinstance(found, Study):
             yield found
 

@@ -35,7 +35,7 @@ from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 
-Watch = Callable[["Canvas", Tensor], None]
+Watch = Callable[["BlockState", Tensor], None]
 """Told after every round: the canvas, and where a token was committed [B, L]."""
 
 
