@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from strop import assets, remembered
+from strop import assets
 from strop.checkpoints import hub
 from strop.measure.metric import METRICS, Metric
+from strop.store import remembered
 from strop.store.remembered import FileMemory, contents, files_at
 from strop.verbs.same import fingerprints
 from tiny_models import environment
