@@ -408,7 +408,7 @@ def test_the_doctor_tells_what_was_found(installed: Path) -> None:
         assert told[f"strop.{group}", "broken"]
     ended = strop_with(installed, "doctor")
     assert "letter-study" in ended.stdout
-    assert "not usable: strop.verbs broken of broken: SystemExit: 5" in ended.stdout
+    assert "not usable: strop.studies broken of broken: SystemExit: 5" in ended.stdout
 
 
 def test_scores_are_measured_in_spite_of_broken_packages(
