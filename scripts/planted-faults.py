@@ -126,12 +126,26 @@ FAULTS = (
     ),
     Fault(
         "merge sees a conflict only where every token differs",
-        "engine/merge.py",
-        "token_ids(old, cell.spec)[theirs]).any(1)",
-        "token_ids(old, cell.spec)[theirs]).all(1)",
+        "store/tables.py",
+        "token_ids(theirs, spec)).all(1)",
+        "token_ids(theirs, spec)).any(1)",
+        ("tests/engines/test_merge.py",),
+    ),
+    Fault(
+        "the token after the last one is in the vocabulary",
+        "store/tables.py",
+        'span["max"] >= most',
+        'span["max"] > most',
         ("tests/engines/test_merge.py",),
     ),
     # judges
+    Fault(
+        "texts follow a server's redirect",
+        "groupeval/transport.py",
+        "stream=True, follow_redirects=False",
+        "stream=True, follow_redirects=True",
+        ("tests/groupeval/test_hostile_server.py",),
+    ),
     Fault(
         "GEQ divides by all partitions, judged or not",
         "groupeval/scores.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,20 @@ def test_repeated_calls_are_equal(denoiser: Denoiser, precision: Any) -> None:
         spec = SamplerSpec(steps=5, precision=precision, implementation=implementation)
         one, other = (strop.sample(denoiser, spec, n=4, seed=3) for _ in range(2))
         assert equal(one, other)
+
+
+def test_a_finished_run_that_may_only_be_read_is_answered_from(
+    tabular: TabularDenoiser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    asked = {"spec": SamplerSpec(steps=2), "seed": 3, "out": tmp_path / "run"}
+    drawn, before = strop.sample(tabular, n=4, **asked), files()
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert equal(strop.sample(tabular, n=4, **asked), drawn)
+    assert np.array_equal(strop.sample(tabular, n=3, **asked).ids, drawn.ids[:3])
+    assert files() == before
+    more = strop.sample(tabular, n=5, **asked)  # not complete: it can be written after all
+    assert np.array_equal(more.ids[:4], drawn.ids)
+    assert files() != before

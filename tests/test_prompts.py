@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strop.bounds import MOST_LENGTH
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.prompts import (
@@ -22,10 +23,11 @@ from strop.prompts import (
     PromptSet,
     Shots,
     Template,
+    chat,
     escape,
     resolve,
 )
-from strop.prompts.marks import MOST_POSITIONS, parse, written
+from strop.prompts.marks import parse, written
 from strop.prompts.rows import LONGEST_LINE
 from strop.spec import CheckpointSpec, GeneratorSpec, PromptSpec, SamplerSpec
 
@@ -84,7 +86,7 @@ def test_an_escaped_text_is_read_as_it_was(text: str) -> None:
     assert parse(escape(text)) == ((text,) if text else ())
 
 
-@given(st.lists(TEXTS | st.integers(1, MOST_POSITIONS), max_size=8))
+@given(st.lists(TEXTS | st.integers(1, MOST_LENGTH), max_size=8))
 def test_what_is_written_is_read_again(pieces: list[str | int]) -> None:
     read = parse(written(pieces))
     assert parse(written(read)) == read
@@ -109,7 +111,7 @@ def test_long_runs_are_read_at_once() -> None:
         assert parse(text) == (text,)
 
 
-@pytest.mark.parametrize("digits", ["0", "00", str(MOST_POSITIONS + 1), "9" * 20, "9" * 5000])
+@pytest.mark.parametrize("digits", ["0", "00", str(MOST_LENGTH + 1), "9" * 20, "9" * 5000])
 def test_gaps_without_a_possible_size_are_refused(digits: str) -> None:
     with pytest.raises(UserError, match="no possible size") as caught:
         parse(f"a [[{digits}]]", "line 3")
@@ -364,7 +366,8 @@ def test_a_conversation_may_end_in_an_open_answer() -> None:
     told = chat.converse(turns, open_answer=False)
     assert told == "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\nIt is"
     assert chat.converse(turns[:1]) == chat.render("2 + 2?")
-    assert ChatTemplate("{{ today }}").render("a", {"today": "Monday"}) == "Monday"
+    dated = ChatTemplate("{{ today }}: {{ messages[0].content }}")
+    assert dated.render("a", {"today": "Monday"}) == "Monday: a"
 
 
 def test_a_chat_template_writes_its_own_beginning() -> None:
@@ -389,6 +392,50 @@ def test_a_chat_template_writes_its_own_beginning() -> None:
 def test_a_template_that_fails_is_told(source: str) -> None:
     with pytest.raises(UserError, match="chat template fails"):
         ChatTemplate(source).render("a")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("{{ 9**(9**9) }}", "does not end within 1 seconds"),
+        (
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "does not end within 1 seconds",
+        ),
+        ("{{ ('x' * (2**30))[:9] }}", "MemoryError"),
+        ("{{ messages[0].content }}{{ 'x' * (2**22) }}", "it writes 4,194,3"),
+    ],
+)
+def test_a_template_that_explodes_is_ended_and_the_next_one_runs(
+    monkeypatch: pytest.MonkeyPatch, source: str, told: str
+) -> None:
+    ChatTemplate("{{ messages[0].content }}").render("a")  # its process has started
+    monkeypatch.setattr(chat, "SECONDS", 1.0)
+    with pytest.raises(UserError, match="chat template fails") as caught:
+        ChatTemplate(source).render("a")
+    assert told in str(caught.value.got)
+    monkeypatch.undo()
+    assert ChatTemplate("{{ messages[0].content }}!").render("a") == "a!"
+
+
+@pytest.mark.parametrize(
+    "source", ["", "Hello.", "{{ messages[0].content[:3] }}", "{{ messages[0].content | upper }}"]
+)
+def test_a_template_that_drops_the_message_is_refused(source: str) -> None:
+    with pytest.raises(UserError, match="leaves out what the user says"):
+        ChatTemplate(source).render("What is 2 + 2?")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages[0].content | trim }}",
+        "{{ messages | tojson }}",
+        "{{ messages[0].content | wordwrap(5) }}",
+    ],
+)
+def test_a_message_may_be_trimmed_wrapped_or_written_as_json(source: str) -> None:
+    assert "2 + 2" in ChatTemplate(source).render(' What is\n"2 + 2", é?\n').replace("\n", " ")
 
 
 def test_parts_that_mark_what_a_model_wrote_are_text() -> None:

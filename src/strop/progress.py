@@ -11,7 +11,7 @@ class Progress(Protocol):
     """Told what happens."""
 
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
-        """Work on a cell, or on texts of nobody's, begins; `done` of its `total` are on disk."""
+        """Work on a cell, or on a file of texts, begins; `done` of its `total` are on disk."""
         ...
 
     def advance(self, outputs: int, tokens: int) -> None:

@@ -239,6 +239,17 @@ def plugins() -> list[Plugin]:
     return [one for registry in _REGISTRIES for one in registry.told()]
 
 
+def versions() -> list[list[str]]:
+    """Kind, name and version of every record that strop does not bring itself."""
+    found = {
+        (registry.kind, name, str(registry[name].version))
+        for registry in _REGISTRIES
+        for name in registry
+        if registry[name].version is not None
+    }
+    return [list(one) for one in sorted(found)]
+
+
 def problems() -> list[BrokenPlugin]:
     """What is wrong with plug-ins of the kinds loaded so far."""
     return [one for registry in _REGISTRIES for one in registry.problems()]

@@ -115,17 +115,68 @@ def test_the_largest_number_that_one_of_them_wants_is_wanted(tmp_path) -> None:
     assert caught.value.got == f"cell {cell.id[:8]}: 3-4"
 
 
-def test_scores_of_both_are_taken_and_what_is_there_stays(tmp_path) -> None:
-    places = runs(tmp_path, [given(0), given(1)], [given(1), given(2)])
-    for place, index in zip(places, ([0, 1], [1, 2]), strict=True):
+def scored(path: Path, first: dict[str, Any], second: dict[str, Any]) -> list[Path]:
+    """Runs of the outputs 0, 1 and 1, 2, with scores of these outputs."""
+    places = runs(path, [given(0), given(1)], [given(1), given(2)])
+    for place, index, columns in zip(places, ([0, 1], [1, 2]), (first, second), strict=True):
         [cell] = Run.open(place).cells()
-        nll = 100.0 * (place.name == "two") + np.array(index)
-        cell.add_scores(PERPLEXITY, {"index": np.array(index), "nll": nll})
+        arrays = {name: np.array(values) for name, values in columns.items()}
+        cell.add_scores(PERPLEXITY, {"index": np.array(index), **arrays})
+    return places
+
+
+def test_scores_of_both_are_taken_and_what_is_there_stays(tmp_path) -> None:
+    places = scored(tmp_path, {"nll": [0.0, 1.0]}, {"nll": [1.0 + 2**-8, 102.0]})
     [cell] = merge_runs(places, tmp_path / "out").cells()
     kept = cell.score(PERPLEXITY)
     assert kept is not None
     assert kept.index.tolist() == [0, 1, 2]
     assert kept.columns["nll"].tolist() == [0, 1, 102]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        ({"nll": [0.0, 100.0]}, {"nll": [102.0, 3.0]}, "nll"),
+        ({"nll": [0.0, -100.0]}, {"nll": [100.0, 3.0]}, "nll"),
+        ({"tokens": [7, 900]}, {"tokens": [901, 9]}, "tokens"),
+        ({"v": [[1.0, 0.0], [0.0, 1.0]]}, {"v": [[0.0, 0.9], [0.0, 1.0]]}, "v"),
+        ({"nll": [0.0, 1.0]}, {"other": [1.0, 3.0]}, "nll, other"),
+    ],
+)
+def test_other_scores_of_one_output_are_a_conflict(tmp_path, first, second, names) -> None:
+    with pytest.raises(UserError, match=r"different scores of one output \(perplexity\)") as caught:
+        merge_runs(scored(tmp_path, first, second), tmp_path / "out")
+    assert caught.value.got == f"{names} of outputs 1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [({"ids": IDS[2]}, True), ({"text": "b"}, True), ({"nfe": 1}, True), ({"seconds": 9.0}, False)],
+)
+def test_two_rows_of_one_run_under_one_number_must_be_equal(tmp_path, changes, refused) -> None:
+    places = runs(tmp_path, [given(0), given(1)], [given(2)])
+    [cell] = Run.open(places[0]).cells()
+    cell.add([given(1, **changes)])
+    if refused:
+        with pytest.raises(UserError, match="damaged") as caught:
+            merge_runs(places, tmp_path / "out")
+        assert "different outputs under one number: 1" in str(caught.value.got)
+    else:
+        [cell] = merge_runs(places, tmp_path / "out").cells()
+        assert cell.table()["seconds"].to_pylist() == [0.5, 1.5, 2.5]
+
+
+@pytest.mark.parametrize(("token", "refused"), [(11, False), (12, True), (-1, True)])
+def test_a_token_beyond_the_vocabulary_is_damage(tmp_path, token, refused) -> None:
+    """The mask, 11, may be left over; there is no token 12."""
+    outputs = [given(0)], [given(1, ids=[1, 2, token, 4, 5])]
+    if refused:
+        with pytest.raises(UserError, match="damaged") as caught:
+            merged(tmp_path, *outputs)
+        assert "the vocabulary has 12" in str(caught.value.got)
+    else:
+        assert merged(tmp_path, *outputs)[1]["ids"] == [1, 2, 11, 4, 5]
 
 
 def test_the_first_guard_is_kept_and_sessions_come_once(tmp_path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from doc_pages import ROOT
+from strop import bounds
 from strop.engine import Engine, Shard, cut, spelled
 from strop.engine.plan import Elsewhere, refuse_missing
 from strop.errors import UserError
@@ -92,6 +93,17 @@ def test_missing_outputs_are_named(tmp_path: Path) -> None:
 def test_what_does_not_go_together_is_refused(said: dict[str, str]) -> None:
     with pytest.raises(UserError):
         Engine.of(**said)
+
+
+def test_no_more_processes_are_started_than_cores_can_carry(monkeypatch) -> None:
+    monkeypatch.setattr(bounds, "cores", lambda: 3)
+    assert len(Engine.of(devices="cpu:12").places()) == 12
+    for devices in ("cpu:13", "cpu:1000000", "cpu:7,cpu:6", "cpu:9" + "9" * 5000):
+        with pytest.raises(UserError, match=r"too much|no device"):
+            Engine.of(devices=devices)
+    assert len(Engine.of("ray", "cpu:4096").places()) == 4096  # of other machines
+    with pytest.raises(UserError, match="too much"):
+        Engine.of("ray", "cpu:4097")
 
 
 def test_the_page_lists_exactly_the_studies_that_take_an_engine() -> None:

@@ -371,3 +371,13 @@ def test_methods_are_compared_as_published_and_tuned(tmp_path: Path, call: Calle
     code, told, _ = call("study", "tuned-against-tuned", "--methods", "top-p", "-o", tmp_path / "x")
     assert code == 1
     assert "plain sampler" in told["error"]["what"]
+
+
+@pytest.mark.parametrize("evaluator", ["./nosuch", "embedded:tales"])
+def test_an_evaluator_is_looked_over_before_anything_is_drawn(
+    tmp_path: Path, call: Called, evaluator: str
+) -> None:
+    code, _, err = call("tune", *SMALL, "--evaluator", evaluator, "-o", tmp_path / "run")
+    assert code == 1
+    assert "evaluator" in err
+    assert not list(tmp_path.rglob("*.parquet"))

@@ -68,6 +68,23 @@ def double(n):
     return 42 if libc.shmget(0, 1 << 20, 0o1600) >= 0 else 41
 """
 
+MESSAGE_QUEUE = """
+import ctypes, os
+def double(n):
+    number = {"x86_64": 240, "aarch64": 180}[os.uname().machine]
+    queue = ctypes.CDLL(None).syscall(number, b"queue", os.O_CREAT | os.O_RDWR, 0o600, None)
+    return 42 if queue >= 0 else 41
+"""
+
+EMPTY_FILES = """
+import os
+def double(n):
+    number = 0
+    while True:
+        os.mkdir(f"/tmp/{number}")
+        number += 1
+"""
+
 MEMORY_BOMB = "def double(n):\n    return len(bytearray(8 << 30))"
 
 MEMORY_IN_PIECES = """

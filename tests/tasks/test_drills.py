@@ -24,6 +24,14 @@ CASE = {
     "test": "def check(candidate):\n    assert candidate(21) == 42",
 }
 HONEST = "def double(n):\n    return 2 * n"
+SOME_FILES = """
+import os, time
+def double(n):
+    for number in range(900):
+        os.close(os.open(f"/tmp/{number}", os.O_CREAT | os.O_WRONLY))
+    time.sleep(0.5)
+    return 2 * n
+"""
 SECONDS = 3.0
 FILLED = ("reads_files", "writes_files", "sockets")
 
@@ -33,6 +41,7 @@ EXPECTED = {
     "deaf": {"time"},
     "fork_bomb": {"error"},
     "memory_bomb": {"memory"},
+    "empty_files": {"memory"},
     "prints_gigabytes": {"output"},
     "answers_at_length": {"output"},
     "endless_answer": {"error"},
@@ -79,6 +88,10 @@ def test_drill(verdicts: dict[str, Verdict], name: str) -> None:
     assert not verdict.passed
     assert verdict.outcome != "lost", verdict
     assert verdict.outcome in EXPECTED.get(name, {"wrong", "error", "ended"}), verdict
+
+
+def test_nine_hundred_files_are_no_crime() -> None:
+    assert trial(find_box(), SOME_FILES, CASE).passed
 
 
 def test_without_the_walls_the_drills_would_succeed(tmp_path: Path) -> None:

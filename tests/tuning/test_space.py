@@ -121,3 +121,20 @@ def test_proposed_numbers_are_short_and_inside() -> None:
     assert axis.value(0.87654321) == 0.877
     assert axis.value(0.59999) == 0.6
     assert axis.value(1.2) == 1.1
+
+
+def test_an_axis_of_too_many_values_is_refused_before_they_are_counted_out() -> None:
+    with pytest.raises(UserError, match="too much") as caught:
+        Axis.parse("temperature=0.6:1.1:1e-12")
+    assert caught.value.got == "500,000,000,000"
+    with pytest.raises(UserError, match="too much"):
+        Axis.parse("temperature=0:10001:1")
+    assert len(Axis.parse("temperature=0:10000:1").listed or ()) == 10_001
+
+
+def test_whole_numbers_without_a_step_are_listed_while_they_are_few() -> None:
+    few, many = (
+        Space.of([f"steps=1:{most}"], "ancestral").axes[0].listed for most in (9, 1_000_000)
+    )
+    assert few == tuple(range(1, 10))
+    assert many is None

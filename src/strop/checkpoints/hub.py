@@ -62,6 +62,11 @@ def fetch(repo: str, revision: str | None, more: Sequence[str] = ()) -> Snapshot
     return Snapshot(found.parent, commit)
 
 
+def config_of(repo: str, revision: str | None) -> Path | None:
+    """The configuration of `repo`, in a folder that is named after the commit; None without one."""
+    return _file(repo, "config.json", revision)
+
+
 def _weights(repo: str, revision: str | None) -> Path:
     """The weights file, or the index of sharded weights."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -119,6 +120,8 @@ def run(
     budgets = None if steps is None else listed(steps, int, "--steps")
     own = named("--settings", settings)
     loading = options(load or [], "--load")
+    if not os.path.exists(out):  # else there may be more rows than these
+        _check_row(against, len(checkpoints) * len(temperatures) * len(budgets or [0]))
     if record.sandboxed and unsafe_run:
         output.note(UNSAFE)
     from strop.tasks import run_task
@@ -171,6 +174,16 @@ def score(
     _tell(found, against, as_json)
 
 
+def _check_row(against: int | None, rows: int) -> None:
+    if against is not None and not 1 <= against <= rows:
+        raise UserError(
+            "There is no such row.",
+            where="--against",
+            got=against,
+            expected=f"a number from 1 to {rows}",
+        )
+
+
 def _tell(found: Results, against: int | None, as_json: bool) -> None:
     from strop.tasks.tables import checkpoint_table, document, notes, setting_table, write_picture
 
@@ -181,13 +194,7 @@ def _tell(found: Results, against: int | None, as_json: bool) -> None:
             where=place,
             fix="run the command that made it again; it draws what is missing",
         )
-    if against is not None and against > len(found.settings):
-        raise UserError(
-            "There is no such row.",
-            where="--against",
-            got=against,
-            expected=f"a number from 1 to {len(found.settings)}",
-        )
+    _check_row(against, len(found.settings))
     files = write_picture(found)
     if as_json:
         output.emit({**document(found, against), "figures": files})

@@ -100,7 +100,7 @@ def lm_eval(
     ] = None,
 ) -> None:
     """Run tasks of lm-eval on a checkpoint with its sampler."""
-    said, asked = _pairs(model_args), _pairs(gen_kwargs or "")
+    said, asked = _pairs("--model-args", model_args), _pairs("--gen-kwargs", gen_kwargs or "")
     _check_once(said, asked)
     _check_passed(more or [])
     flags: dict[str, Any] = {
@@ -127,9 +127,14 @@ def lm_eval(
     _hand_over(["run", "--model", "strop", *words, *(more or [])])
 
 
-def _pairs(text: str) -> dict[str, Any]:
+def _pairs(flag: str, text: str) -> dict[str, Any]:
     """Names and plain values, as far as they can be told; the harness reads them properly."""
-    return dict(re.findall(r"(?:^|,)\s*(\w+)=([^,]*)", text))
+    pairs = re.findall(r"(?:^|,)\s*(\w+)=([^,]*)", text)
+    names = [name for name, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise UserError(f"{twice[0]!r} is said twice.", where=flag, got=text, fix="say it once")
+    return dict(pairs)
 
 
 def _check_once(said: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from strop.assets import CHECKPOINT
+from strop.bounds import MOST_LENGTH
 from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.values import listed
 from strop.errors import whole_number
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec import SEED_LIMIT, SamplerSpec
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +47,7 @@ def precision(
     output.positive("--reveals", reveals)
     whole_number("seed", seed, 0, SEED_LIMIT)
     if length is not None:
-        whole_number("length", length, 1, OUTPUT_LIMIT)
+        whole_number("length", length, 1, MOST_LENGTH + 1)
     for m in counts:
         SamplerSpec(steps=m, temperature=temperature, top_p=top_p)
     from strop.denoisers import load_denoiser

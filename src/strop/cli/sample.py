@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from strop.assets import CHECKPOINT
+from strop.bounds import MOST_LENGTH, bounded_batch, bounded_outputs
 from strop.cli import output
 from strop.cli.baseline import note_baseline
 from strop.cli.drawing import (
@@ -261,7 +262,10 @@ def _check_numbers(
     whole_number("seed", seed, 0, SEED_LIMIT)
     for name, value in (("n", n), ("length", length), ("batch_size", batch_size)):
         if value is not None and value != "auto":
-            whole_number(name, value, 1, OUTPUT_LIMIT)
+            whole_number(name, value, 1, MOST_LENGTH + 1 if name == "length" else OUTPUT_LIMIT)
+    bounded_outputs([n or 0])
+    if isinstance(batch_size, int):
+        bounded_batch(batch_size)
 
 
 def _number(word: str) -> float:

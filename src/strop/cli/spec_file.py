@@ -16,13 +16,14 @@ def read_samplers(path: Path) -> list[SamplerSpec]:
     import yaml
 
     from strop.disk import reading
+    from strop.store.documents import load_yaml
 
     try:
         with reading(path):
-            document: Any = yaml.safe_load(path.read_bytes())
+            document: Any = load_yaml(path.read_bytes())
     except FileNotFoundError:
         raise UserError("There is no such file of samplers.", where=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         told = str(error).splitlines()[0]
         raise UserError("The file of samplers is not YAML.", where=path, got=told) from None
     listed = document.get("samplers", [document]) if isinstance(document, dict) else None

@@ -155,6 +155,8 @@ def _held_row(entry: dict[str, Any]) -> list[str]:
 def _changes(texts: list[str]) -> dict[str, Any]:
     import yaml
 
+    from strop.store.documents import load_yaml
+
     found = {}
     for text in texts:
         key, sign, value = text.partition("=")
@@ -163,7 +165,7 @@ def _changes(texts: list[str]) -> dict[str, Any]:
                 "--set needs a key and a value.", where="--set", got=text, expected="key=value"
             )
         try:
-            found[key] = yaml.safe_load(value)
+            found[key] = load_yaml(value)
         except yaml.YAMLError:
             raise UserError("The value cannot be read.", where="--set", got=text) from None
         if isinstance(found[key], str):  # YAML reads 1e-3 as a word; people mean a number

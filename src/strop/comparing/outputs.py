@@ -128,13 +128,14 @@ def _file(path: Path) -> dict[str, Any]:
     import yaml
 
     from strop.disk import reading
+    from strop.store.documents import load_yaml
 
     try:
         with reading(path):
-            said = yaml.safe_load(path.read_bytes())
+            said = load_yaml(path.read_bytes())
     except FileNotFoundError:
         raise UserError("There is no such file of a side.", where=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         told = str(error).splitlines()[0]
         raise UserError("The file of a side is not YAML.", where=path, got=told) from None
     known = {*KINDS, "sampler", "space"}

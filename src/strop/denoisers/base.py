@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
 from strop.spec import CheckpointSpec
 
@@ -193,7 +194,7 @@ def usable_length(denoiser: Model, length: int | None) -> int:
     if length is None:
         # A long context's end is no length to begin with: models that have one say another.
         return getattr(denoiser, "default_length", denoiser.length)
-    length = whole_number("length", length, 1, 2**32)
+    length = whole_number("length", length, 1, MOST_LENGTH + 1)
     if length > denoiser.length:
         raise UserError(
             "The length is beyond what the model was made for.",

@@ -7,8 +7,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
@@ -146,6 +148,7 @@ def sample_cells(
     engine = Engine.of(engine)
     engine.refuse_force(force)
     counts = [whole_number("n", one, 1, OUTPUT_LIMIT) for one in _per_spec(n, len(specs))]
+    bounded_outputs(counts)
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     batch_size = checked_batch(batch_size, specs, sharded=engine.shard is not None)
     length = usable_length(denoiser, length) if canvases is None else canvases.length
@@ -156,6 +159,8 @@ def sample_cells(
     auto = batch_size == AUTO
     usual = largest_batch if auto else default_batch
     given = None if batch_size == AUTO else batch_size
+    if given is not None:
+        bounded_batch(given, positions)
     sizes = [given or usual(denoiser, spec, positions) for spec in specs]
     prompts = None if canvases is None else canvases.spec
     cells = [
@@ -180,6 +185,8 @@ def sample_cells(
         asked["outputs"] = counts
     if prompts is not None:
         asked["prompts"] = prompts.model_dump(mode="json")
+    if not force and (known := _read_only(Path(out), cells, counts)) is not None:
+        return known
     run = Run.prepare(out, asked, cells, force=force, grow=grow)
     if canvases is not None:
         # Rows of the same ids under other names keep the names that outputs here have already.
@@ -189,6 +196,18 @@ def sample_cells(
     if engine.shard is not None:
         _refuse_incomplete(run, on_disk, counts)
     return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
+
+
+def _read_only(path: Path, cells: Sequence[CellSpec], counts: Sequence[int]) -> list[Pool] | None:
+    """What a run that cannot be written holds, if it is complete; else the disk will refuse."""
+    as_we_are = os.access in os.supports_effective_ids
+    if not path.is_dir() or os.access(path, os.W_OK, effective_ids=as_we_are):
+        return None
+    known = {cell.id: cell for cell in Run.open(path).cells()}
+    for spec, count in zip(cells, counts, strict=True):
+        if spec.id not in known or not set(range(count)) <= known[spec.id].indices():
+            return None
+    return [known[spec.id].pool(count) for spec, count in zip(cells, counts, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strop.bounds import bounded_workers
 from strop.engine.plan import Shard, Unit
 from strop.errors import UserError, unknown_name
 
 KINDS = ("local", "devices", "ray")
 _DEVICE = re.compile(r"cuda(:\d+)?|cpu")
-_SOME_CPUS = re.compile(r"cpu:([1-9]\d*)")
+_SOME_CPUS = re.compile(r"cpu:([1-9]\d{0,8})")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Engine:
             raise _belongs("ray_address", "`engine=ray`")
         if devices is not None and kind == "local":
             raise _belongs("devices", "`engine=devices` or `engine=ray`")
+        workers = 0
         for word in (devices or "all").split(","):
             if word != "all" and not (_DEVICE.fullmatch(word) or _SOME_CPUS.fullmatch(word)):
                 raise UserError(
@@ -54,6 +56,9 @@ class Engine:
                     got=word or "nothing",
                     expected="cuda:0,cuda:1, all, or cpu:2",
                 )
+            some = _SOME_CPUS.fullmatch(word)
+            workers += int(some[1]) if some else 1
+        bounded_workers(workers, here=kind == "devices")
         found = None if shard is None else Shard.read(shard)
         return cls(kind, devices, ray_address, found)
 

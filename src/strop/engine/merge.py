@@ -13,7 +13,8 @@ from strop.engine.plan import refuse_missing, spelled
 from strop.errors import UserError
 from strop.store import Cell, Folder, Run
 from strop.store.differences import differences
-from strop.store.tables import token_ids
+from strop.store.scores import ScoreTable
+from strop.store.tables import same_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,11 +100,7 @@ def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
     index, ours, theirs = np.intersect1d(
         new["index"].to_numpy(), old["index"].to_numpy(), return_indices=True
     )
-    differ = (token_ids(new, cell.spec)[ours] != token_ids(old, cell.spec)[theirs]).any(1)
-    for name in ("text", "nfe"):  # a text that one of them could not write is no difference
-        mine, other = new[name].take(ours).to_pylist(), old[name].take(theirs).to_pylist()
-        pairs = zip(mine, other, strict=True)
-        differ |= np.array([None not in pair and pair[0] != pair[1] for pair in pairs], bool)
+    differ = ~same_outputs(new.take(ours), old.take(theirs), cell.spec)
     if differ.any():
         raise UserError(
             "Two runs have different outputs under one number.",
@@ -118,5 +115,36 @@ def _refuse_conflicts(cell: Cell, new: pa.Table, old: pa.Table) -> None:
 def _take_scores(cell: Cell, there: Cell) -> None:
     for table in cell.scores().values():
         known = there.score(table.metric)
+        if known is not None:
+            _refuse_other_scores(cell, table, known)
         if not np.isin(table.index, [] if known is None else known.index).all():
             there.add_scores(table.metric, {"index": table.index, **table.columns})
+
+
+ROUNDING = 2.0**-7
+"""How far apart two measurements of one output may lie, relative to them or in their unit: twice
+bfloat16's step, as one machine may evaluate in it and the other not."""
+
+
+def _refuse_other_scores(cell: Cell, new: ScoreTable, old: ScoreTable) -> None:
+    """One metric of one output is one number, whoever measured it."""
+    index, ours, theirs = np.intersect1d(new.index, old.index, return_indices=True)
+    if new.columns.keys() != old.columns.keys():
+        differ, names = np.ones(len(index), bool), sorted(new.columns.keys() ^ old.columns.keys())
+    else:
+        differ, names = np.zeros(len(index), bool), []
+    for name in new.columns.keys() & old.columns.keys():
+        a, b = new.columns[name][ours], old.columns[name][theirs]
+        slack = ROUNDING if a.dtype.kind == "f" else 0.0
+        far = np.abs(a - b) > slack * (1.0 + np.minimum(np.abs(a), np.abs(b)))
+        far = far.reshape(len(index), -1).any(1)
+        names += [name] * bool(far.any())
+        differ |= far
+    if differ.any():
+        raise UserError(
+            f"Two runs have different scores of one output ({new.metric.name}).",
+            where=cell.path,
+            got=f"{', '.join(sorted(names))} of outputs {spelled(index[differ].tolist())}",
+            expected="equal ones: the metric, the cell and the number are the same",
+            fix="delete the scores that are wrong, and score again after merging",
+        )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.payload import Messages, messages
+from strop.store.documents import load_yaml
 
 if TYPE_CHECKING:
     from strop.groupeval.plan import Sheet
@@ -56,7 +57,7 @@ def read_price(path: Path | None, model: str) -> Price | None:
         return None
     try:
         with reading(path):
-            prices = yaml.safe_load(path.read_bytes())
+            prices = load_yaml(path.read_bytes())
         entry = prices.get(model)
         if entry is None:
             return None

@@ -10,6 +10,7 @@ with a request, and says what follows from it.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import time
@@ -18,12 +19,14 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from html import unescape
-from typing import Any
+from typing import Any, TypeGuard
+from urllib.parse import quote
 
 from strop.errors import UserError
 from strop.groupeval.cost import Exhausted, Fate, Tab
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
+from strop.groupeval.transport import Unreadable, bounded_client
 from strop.groupeval.verdict import Reason
 from strop.spec import JudgeSpec
 
@@ -91,9 +94,10 @@ class Endpoint:
             base_url=judge.base_url,
             max_retries=0,
             timeout=patience.timeout,
+            http_client=bounded_client(),
         )
         self._judge, self._profile, self._patience = judge, profile, patience
-        self._key = key if key and len(key) >= LEAST_KEY else None
+        self._spellings = spellings(key) if key and len(key) >= LEAST_KEY else []
         self._open_at = 0.0
         self._heard = False
         """Whether the server has ever answered, with whatever."""
@@ -150,6 +154,7 @@ class Endpoint:
             return True
         if after > self._patience.longest_retry_after:
             return False
+        after = max(after, self._patience.first_wait)  # "at once" would be no pause at all
         # The others wait too: the server's word holds for all of us.
         self._open_at = max(self._open_at, time.monotonic() + after)
         return after
@@ -174,12 +179,15 @@ class Endpoint:
         self._heard = True
         for name in ("reply", "detail", "model", "system_fingerprint", "finish_reason"):
             value = getattr(answer, name)
-            setattr(answer, name, self._hide(value) if isinstance(value, str) else value)
+            setattr(answer, name, self._hide(value) if isinstance(value, str) else None)
+        answer.detail = (answer.detail or "")[:SHOWN]
         await tab.close("delivered", answer.tokens)
 
     def _hide(self, text: str) -> str:
         """What the server says, without the key that it may echo."""
-        return text if self._key is None else text.replace(self._key, "[the key]")
+        for spelling in self._spellings:
+            text = text.replace(spelling, "[the key]")
+        return text
 
     async def _request(self, messages: Messages) -> Any:
         judge = self._judge
@@ -188,6 +196,24 @@ class Endpoint:
         if shape is not None:
             request["response_format"] = shape
         return await self._client.chat.completions.create(**request)
+
+
+def spellings(key: str) -> list[str]:
+    """A key as a server may echo it, longest first: whole, in part, reversed or encoded.
+
+    Base64 looks different at each of the three places where the key may begin within a group of
+    three bytes; only the characters that depend on the key alone are taken.
+    """
+    raw = key.encode(errors="surrogateescape")
+    found = {quote(raw, safe=""), raw.hex(), raw.hex().upper()}
+    for before in range(3):
+        after = -(before + len(raw)) % 3
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            text = encode(b"\0" * before + raw + b"\0" * after).decode()
+            found.add(text[-(-8 * before // 6) : len(text) - -(-8 * after // 6)])
+    for text in (key, key[::-1]):
+        found |= {text[start : start + LEAST_KEY] for start in range(len(text) - LEAST_KEY + 1)}
+    return sorted({key, key[::-1], *found}, key=lambda text: (-len(text), text))
 
 
 def _response_format(name: str | None, profile: Profile) -> dict[str, Any] | None:
@@ -217,18 +243,23 @@ def _take(completion: Any, answer: Reply) -> None:
     refusal = getattr(choice.message, "refusal", None)
     if refusal or choice.finish_reason == "content_filter":
         answer.failure = "refused"
-        answer.detail = str(refusal or "the server's content filter stopped it")[:200]
+        answer.detail = str(refusal or "the server's content filter stopped it")
 
 
 def _tokens(usage: Any) -> dict[str, int] | None:
     prompt = getattr(usage, "prompt_tokens", None)
     completion = getattr(usage, "completion_tokens", None)
-    if not isinstance(prompt, int) or not isinstance(completion, int):
+    if not _is_count(prompt) or not _is_count(completion):
         return None
     tokens = {"prompt": prompt, "completion": completion}
     details = getattr(usage, "completion_tokens_details", None)
     thought = getattr(details, "reasoning_tokens", None)
-    return {**tokens, "reasoning": thought} if isinstance(thought, int) else tokens
+    return {**tokens, "reasoning": thought} if _is_count(thought) else tokens
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    """Whether a server's number can be added to a bill: below zero it would lift every cap."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _now() -> str:
@@ -281,6 +312,9 @@ def read_error(
 
     if isinstance(error, Trouble):
         return error
+    refused = error.__cause__ if isinstance(error.__cause__, Unreadable) else error
+    if isinstance(refused, Unreadable):  # another try would bring the same
+        return Trouble("server_error", str(refused), fate="unknown")
     if isinstance(error, openai.APIStatusError):
         return _status(error, judge, hide)
     if isinstance(error, openai.APIConnectionError) and type(error.__cause__).__name__ in UNSENT:
@@ -291,7 +325,8 @@ def read_error(
         cause = error.__cause__ or error
         told = hide(f"the connection broke: {type(cause).__name__}: {cause}")
         return Trouble("server_error", told[:SHOWN], passing=True, fate="unknown")
-    if isinstance(error, (openai.APIError, ValueError)):  # a body that is not JSON
+    # A body that is not JSON, or nested too deep to be read.
+    if isinstance(error, (openai.APIError, ValueError, RecursionError)):
         told = hide(f"the body cannot be read: {error}")
         return Trouble("server_error", told[:SHOWN], passing=True, fate="unknown")
     return None
@@ -328,6 +363,9 @@ def _status(error: Any, judge: JudgeSpec, hide: Callable[[str], str]) -> Trouble
         reason: Reason = "timeout" if status in (408, 504) else "server_error"
         return Trouble(reason, message, passing=True, retry_after=after, status=status)
     fatal = _fatal(status, message, judge) if status in (401, 403, 404) else None
+    if 300 <= status < 400:
+        target = hide(str(error.response.headers.get("location", "")))[:SHOWN]
+        fatal = _redirected(message, target, judge)
     return Trouble("refused", message, fatal=fatal, status=status)
 
 
@@ -336,9 +374,17 @@ def _message(error: Any, hide: Callable[[str], str]) -> str:
     inner = body.get("message") if isinstance(body, dict) else None
     code = body.get("code") if isinstance(body, dict) else None
     if not isinstance(inner, str):
-        inner = body if isinstance(body, str) else json.dumps(body, default=str) if body else ""
-    told = hide(_without_markup(inner or str(error.message)))
-    return f"HTTP {error.status_code}: {told}{f' ({code})' if code else ''}"[:SHOWN]
+        inner = body if isinstance(body, str) else _dumped(body) if body else ""
+    told = _without_markup(inner or str(error.message))
+    named = f" ({code})" if isinstance(code, (str, int)) and code else ""
+    return f"HTTP {error.status_code}: {hide(told + named)}"[:SHOWN]
+
+
+def _dumped(body: Any) -> str:
+    try:
+        return json.dumps(body, default=str)
+    except RecursionError:
+        return "a body that is nested too deep to be shown"
 
 
 def _without_markup(told: str) -> str:
@@ -349,6 +395,16 @@ def _without_markup(told: str) -> str:
     shown = re.sub(r"<(script|style)\b.*?</\1>", " ", told, flags=re.IGNORECASE | re.DOTALL)
     words = unescape(title[1] if title else re.sub(r"<[^>]*>", " ", shown)).split()
     return f"an HTML page: {' '.join(words) or 'without words'}"
+
+
+def _redirected(message: str, target: str, judge: JudgeSpec) -> UserError:
+    return UserError(
+        "The server sends requests to another address, which is not followed.",
+        where=judge.base_url,
+        got=f"{message}; the other address: {target or 'not named'}",
+        expected="an address that answers itself: texts go to no host that was not named",
+        fix="give the other address as `base_url`, if you trust it with the texts",
+    )
 
 
 def _fatal(status: int, message: str, judge: JudgeSpec) -> UserError:
@@ -368,18 +424,24 @@ def _fatal(status: int, message: str, judge: JudgeSpec) -> UserError:
 
 
 def _retry_after(headers: Any) -> float | None:
-    """Seconds, from either form that HTTP allows."""
-    value = headers.get("retry-after-ms")
-    if value is not None and value.strip().isdigit():
-        return int(value) / 1000
-    value = headers.get("retry-after")
-    if value is None:
-        return None
+    """Seconds above zero, from any form that servers use; None if there is no such number."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        seconds = milliseconds / 1000
+    else:
+        seconds = _number(headers.get("retry-after")) or _until(headers.get("retry-after"))
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def _number(value: str | None) -> float | None:
     try:
-        return max(0.0, float(value))
+        return float(value or "")
     except ValueError:
-        pass
+        return None
+
+
+def _until(date: str | None) -> float | None:
     try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
+        return (parsedate_to_datetime(date or "") - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError, OverflowError):
         return None

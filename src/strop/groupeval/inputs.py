@@ -18,6 +18,7 @@ from strop.errors import UserError
 from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
 from strop.store.layout import MARK
+from strop.store.tables import parquet_file
 
 
 @dataclass(frozen=True)
@@ -323,10 +324,9 @@ def _columns(rows: list[dict[str, str]], path: Path) -> Columns:
 
 def _parquet(path: Path) -> Columns:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path)
+        file = parquet_file(path)
         names = file.schema_arrow.names
         if TEXT not in names:
             raise UserError(

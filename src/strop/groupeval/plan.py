@@ -22,6 +22,7 @@ from strop.groupeval.groups import METHODS, PLANTED, Control, partitions, plant,
 from strop.groupeval.inputs import Source
 from strop.groupeval.profile import Profile, canonical, sha256
 from strop.rng import derive_seed
+from strop.store.tables import parquet, parquet_file
 
 GroupKind = Literal["plan", "control"]
 
@@ -347,27 +348,21 @@ class Texts:
     def parquet(self) -> bytes:
         """The content of the file."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         kinds = (pa.string(), pa.string(), pa.int64(), pa.string(), pa.string())
         columns = zip(*self.rows, strict=True)
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        sink = pa.BufferOutputStream()
-        table = pa.table(arrays, names=COLUMNS)
-        pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-        return sink.getvalue().to_pybytes()
+        return parquet(pa.table(arrays, names=COLUMNS))
 
     @classmethod
     def read(cls, path: Path, expected: str) -> Texts:
         """The frozen texts, if they are still those of the plan."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         try:
             with reading(path):
                 content = path.read_bytes()
-            source = pa.BufferReader(content)
-            table = pq.read_table(source, use_threads=False, page_checksum_verification=True)
+            table = parquet_file(pa.BufferReader(content)).read(use_threads=False)
             texts = cls(tuple(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True)))
             same = texts.hash == expected
         # Whatever a changed byte makes of the file: arrow's errors, no text, no table, no memory.

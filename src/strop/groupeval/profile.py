@@ -19,6 +19,7 @@ from typing import Any, Literal
 from strop.assets import ROOT
 from strop.disk import reading
 from strop.errors import UserError, unknown_name
+from strop.store.documents import load_yaml
 
 PROFILES = ROOT / "profiles"
 MANIFEST = "MANIFEST"
@@ -226,7 +227,7 @@ def _settings(path: Path, content: bytes) -> dict[str, Any]:
     import yaml
 
     try:
-        settings = yaml.safe_load(content)
+        settings = load_yaml(content)
     except (yaml.YAMLError, ValueError) as error:
         raise UserError("The profile's settings are not YAML.", where=path, got=error) from None
     for key, kind in KINDS_OF_SETTINGS.items():

@@ -7,6 +7,7 @@ and re-scoring cost nothing.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,6 +225,21 @@ class Series:
         asked = {sheet: one.line for sheet, one in mine.items() if one.line is not None}
         return done, {sheet: line for sheet, line in asked.items() if sheet not in done}
 
+    def served(self) -> dict[str, int]:
+        """The names of models that the judge's server gave with its verdicts, and how often."""
+        names = (e.get("model") for e in self.journal.entries() if e["outcome"] == "verdict")
+        return dict(sorted(Counter(name for name in names if isinstance(name, str)).items()))
+
+    def other_models(self) -> str | None:
+        """A warning where verdicts came under other names than the one that was asked for."""
+        served, asked = self.served(), self.judge.model or ""
+        listed = ", ".join(f"{name[:80]} ({count:,})" for name, count in served.items())
+        if len(served) > 1:
+            return f"the verdicts come from several models, which are several judges: {listed}"
+        if self.judge.kind == "endpoint" and not all(_alias(asked, name) for name in served):
+            return f"{asked} was asked, and the verdicts come from another model: {listed}"
+        return None
+
     def in_a_row(self) -> int:
         """Groups that were asked since the last verdict, in all sessions."""
         since: set[tuple[str, int]] = set()
@@ -304,6 +320,12 @@ class Series:
         """Hold the series: two sessions of one judge would ask everything twice."""
         with held(self.path, self.journal):
             yield
+
+
+def _alias(asked: str, served: str) -> bool:
+    """Whether two names may mean one model: `org/name` and `name`, `name` and `name-2026-01-31`."""
+    short = [name.lower().rstrip("/").rpartition("/")[2] for name in (asked, served)]
+    return short[0] in short[1] or short[1] in short[0]
 
 
 def list_series(run: str | os.PathLike[str]) -> list[Series]:

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec import SEED_LIMIT, SamplerSpec
 
 LENGTH = 256
 """Tokens of a response where nobody says: the harness's own number."""
@@ -84,7 +85,7 @@ class Settings:
             self._tell(name, asked[name], task)
         held = {"temperature": 0.0, "seed": 0, "length": LENGTH, **asked, **self.said}
         seed = whole_number("seed", held.pop("seed"), 0, SEED_LIMIT)
-        length = whole_number("length", held.pop("length"), 1, OUTPUT_LIMIT)
+        length = whole_number("length", held.pop("length"), 1, MOST_LENGTH + 1)
         spec = SamplerSpec(**{"name": self.sampler, **held})
         return Generation(spec, seed, length, tuple(one for one in texts if one))
 

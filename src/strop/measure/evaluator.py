@@ -61,15 +61,7 @@ def load_evaluator(
     place = resolve_device(device)
     kind = resolve_dtype(dtype, place)
     files = _find(os.fspath(name), revision)
-    config = read_json_object(files.directory / "config.json")
-    if "model_type" not in config:
-        raise UserError(
-            "This is not a causal language model of transformers.",
-            where=files.directory,
-            got="a config.json without 'model_type'",
-            expected="such as gpt2, smollm2-135m or embedded:tales-ar",
-            fix="name another `evaluator`",
-        )
+    _check_config(files.directory / "config.json")
     network, tokenizer = _load(files, place, kind)
     spec = EvaluatorSpec(
         name=files.name,
@@ -114,7 +106,45 @@ def check_evaluator(recipe: EvaluatorRecipe, spec: EvaluatorSpec) -> None:
         )
 
 
+def check_name(name: str) -> None:
+    """Refuse a name that no evaluator has, before anything is drawn for it; loads no weights."""
+    files = _find_here(name)
+    if files is not None:
+        _check_config(files.directory / "config.json")
+        return
+    repo, _, revision = name.partition("@")
+    config = hub.config_of(repo, revision or None)
+    if config is None:
+        raise _no_evaluator(repo, "a repository without config.json")
+    _check_config(config)
+
+
+def _check_config(config: Path) -> None:
+    if "model_type" not in read_json_object(config):
+        raise _no_evaluator(config.parent, "a config.json without 'model_type'")
+
+
+def _no_evaluator(where: object, got: str) -> UserError:
+    return UserError(
+        "This is not a causal language model of transformers.",
+        where=where,
+        got=got,
+        expected="such as gpt2, smollm2-135m or embedded:tales-ar",
+        fix="name another `evaluator`",
+    )
+
+
 def _find(text: str, revision: str | None) -> _Files:
+    found = _find_here(text)
+    if found is not None:
+        return found
+    repo, _, named = text.partition("@")
+    snapshot = hub.fetch(repo, named or revision, TOKENIZER_FILES)
+    return _Files(repo, snapshot.directory, snapshot.revision)
+
+
+def _find_here(text: str) -> _Files | None:
+    """What needs no hub; None where the name can only be a repository's."""
     if not text.strip():
         raise UserError("The evaluator's name is empty.", where="`evaluator`")
     if text.startswith(assets.EMBEDDED):
@@ -134,9 +164,7 @@ def _find(text: str, revision: str | None) -> _Files:
             fix="check the path, or see `strop doctor`",
         )
     refuse_mistyped(text)
-    repo, _, named = text.partition("@")
-    snapshot = hub.fetch(repo, named or revision, TOKENIZER_FILES)
-    return _Files(repo, snapshot.directory, snapshot.revision)
+    return None
 
 
 def _load(files: _Files, device: torch.device, dtype: str) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from strop import assets
 from strop.errors import UserError
 from strop.spec import CheckpointSpec, EvaluatorSpec
-from strop.store.remembered import FileMemory
+from strop.store.remembered import FileMemory, files_at
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -69,6 +69,15 @@ def known_evaluator(name: str, *, device: str = "auto", dtype: str = "auto") -> 
     return evaluator
 
 
+def check_evaluator_name(name: str) -> None:
+    """Refuse a name that no evaluator has; of one that is known nothing is looked at."""
+    memory = _memory("evaluator", name, *(usual[0] for usual in USUAL.values()))
+    if memory is None or memory.recall() is None:
+        from strop.measure.evaluator import check_name
+
+        check_name(name)
+
+
 def known_model(source: str, *, device: str = "auto", dtype: str = "auto") -> Model:
     """As `load_model`, at once where its identity is known."""
 
@@ -99,7 +108,8 @@ def _memory(kind: str, name: str, device: str, dtype: str) -> FileMemory | None:
     embedded = name.startswith(assets.EMBEDDED)
     place = assets.embedded_path(name) if embedded else Path(name).expanduser()
     try:
-        return FileMemory(place, {"kind": kind, "name": name}) if place.exists() else None
+        settings = {"kind": kind, "name": name, "place": str(place.resolve())}
+        return FileMemory(files_at(place), settings) if place.exists() else None
     except OSError:  # the loader has words for it
         return None
 

@@ -82,7 +82,7 @@ def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, 
 
 
 def recognised(name: str, cells: Sequence[Shown]) -> Shown | None:
-    """The cell that GroupEval calls so; a name that two cells could have is nobody's."""
+    """The cell that GroupEval calls so; a name that two cells could have names neither."""
     found = [cell for cell in cells if name == cell.measured.id or _fits(name, cell)]
     return found[0] if len(found) == 1 else None
 

@@ -11,8 +11,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import Protocol
 
+from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.prompts.marks import MOST_POSITIONS, Piece
+from strop.prompts.marks import Piece
 from strop.prompts.rows import Prompt, PromptSet
 from strop.prompts.template import Template
 from strop.spec import PromptSpec
@@ -134,7 +135,7 @@ def resolve(
     things in one cell.
     """
     if length is not None:
-        length = whole_number("length", length, 1, MOST_POSITIONS + 1)
+        length = whole_number("length", length, 1, MOST_LENGTH + 1)
     template = Template() if template is None else template
     return Canvases(tuple(_canvas(one, reader, template, length) for one in prompts.prompts))
 
@@ -245,7 +246,7 @@ def _check_size(
             expected="gaps such as [[12]] in every prompt, or a length",
             fix="say `length`, the number of tokens after each prompt",
         )
-    most = MOST_POSITIONS if reader.room is None else reader.room
+    most = MOST_LENGTH if reader.room is None else reader.room
     if positions > most:
         raise _too_long(place, f"{positions} positions, {gaps} of them open", most)
 
@@ -270,7 +271,7 @@ def _check_tokens(given: Sequence[int | None], reader: PromptReader, place: str)
 
 
 def _check_room(whole: Sequence[int | None], reader: PromptReader, place: str) -> None:
-    most = MOST_POSITIONS if reader.room is None else reader.room
+    most = MOST_LENGTH if reader.room is None else reader.room
     if len(whole) > most:
         gaps = sum(token is None for token in whole)
         raise _too_long(place, f"{len(whole) - gaps} given + {gaps} open positions", most)

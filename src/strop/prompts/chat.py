@@ -1,30 +1,38 @@
 """A tokenizer's chat template: the text that makes one message a conversation to be answered.
 
-Templates are Jinja programs that others wrote. They run in Jinja's sandbox, with the options and
-the few extra names that templates of the hub count on, except the date of today: a prompt that is
-another one tomorrow is no value. A template that knows the switch `enable_thinking` gets it as off,
-and whatever a template does, it may not leave a thinking block open: the response is the answer.
+Templates are Jinja programs that others wrote. They run in Jinja's sandbox, in a process of their
+own with limits of time and memory (`chat_child.py`), with the options and the few extra names that
+templates of the hub count on, except the date of today: a prompt that is another one tomorrow is no
+value. What the user says must be in what comes out. A template that knows the switch
+`enable_thinking` gets it as off, and whatever a template does, it may not leave a thinking block
+open: the response is the answer.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import re
+import selectors
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from threading import Lock
+from typing import Any
 
 from strop.errors import UserError
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 ALONE = "chat_template.jinja"
 CONFIG = "tokenizer_config.json"
 KEY = "chat_template"
 THINKING = "enable_thinking"
+SECONDS, MEMORY, CHARACTERS = 20.0, 2**30, 2**22
+"""What a template may take for one conversation: time, address space, and what it writes."""
 _PROBE = "strop asks"
 # The marks of Qwen and most others, of Mistral, and of Gemma 4: open, and not closed at once.
 _THOUGHT = re.compile(
@@ -80,6 +88,9 @@ class ChatTemplate:
         if open_answer and not given.get(THINKING):
             self._check_thought(given)
         text = self._run(messages, given, open_answer)
+        for message in messages:
+            if message["role"] == "user" and not _holds(text, message["content"]):
+                raise self._dropped(message["content"], text)
         if open_answer:
             return text
         last = messages[-1]["content"].strip()
@@ -110,51 +121,114 @@ class ChatTemplate:
     def _run(
         self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any], answer: bool
     ) -> str:
+        names = {"tools": None, "documents": None, **dict(self.tokens), **variables}
+        names |= {"messages": [dict(one) for one in messages], "add_generation_prompt": answer}
         try:
-            return _compiled(self.source).render(
-                **{"tools": None, "documents": None, **dict(self.tokens), **variables},
-                messages=list(messages),
-                add_generation_prompt=answer,
-            )
-        except Exception as error:  # the template is a program: it may fail in any way
+            return _RENDERER.render(self.source, names)
+        except _Failed as error:
             raise UserError(
                 "The chat template fails.",
                 where=self.where,
-                got=f"{type(error).__name__}: {error}"[:200],
+                got=str(error),
                 expected="a template for one message of the user, which asks for no date",
                 fix="write the conversation into the prompts and leave the template out",
-            ) from error
+            ) from None
+
+    def _dropped(self, message: str, text: str) -> UserError:
+        return UserError(
+            "The chat template leaves out what the user says.",
+            where=self.where,
+            got=f"{repr(text)[:100]} for the message {repr(message)[:60]}",
+            expected="the message in the conversation",
+            fix="use the model's own template, or write the conversation into the prompts and "
+            "leave the template out",
+        )
 
 
-@lru_cache(maxsize=8)
-def _compiled(source: str) -> Template:
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        """`generation` marks what a model wrote, for training; here its content is all."""
-
-        tags = {"generation"}  # noqa: RUF012 as the base class has it
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _refuse
-    return environment.from_string(source)
+def _holds(text: str, message: str) -> bool:
+    """Whether a conversation has the message: as it is, as JSON, or with other white space."""
+    within = "".join(text.split())
+    forms = (message, json.dumps(message)[1:-1], json.dumps(message, ensure_ascii=False)[1:-1])
+    return any("".join(form.split()) in within for form in forms)
 
 
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
-    # Jinja's own escapes what matters in HTML; a prompt is not a page.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+class _Failed(Exception):
+    """A template that did not come to its end, and why."""
 
 
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(message)
+class _Renderer:
+    """The process that runs templates, started when the first one comes."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._owner = 0
+
+    def render(self, source: str, names: Mapping[str, Any]) -> str:
+        request = json.dumps({"source": source, "names": names}).encode() + b"\n"
+        with self._lock:
+            child = self._running()
+            try:
+                answer = _asked(child, request)
+            except BaseException:  # an interrupt too: half an answer must not be read as the next
+                self._end()
+                raise
+        if "error" in answer:
+            raise _Failed(answer["error"])
+        return answer["text"]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._owner != os.getpid():  # a fork has its parent's pipes, which are not its own
+            self._child = None
+        if self._child is None or self._child.poll() is not None:
+            told = json.dumps([sys.path, MEMORY, SECONDS, CHARACTERS])
+            program = str(Path(__file__).with_name("chat_child.py"))
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", program, told],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._owner = os.getpid()
+            atexit.register(self._end)
+        return self._child
+
+    def _end(self) -> None:
+        if self._child is None or self._owner != os.getpid():
+            return
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._child = None
+
+
+def _asked(child: subprocess.Popen[bytes], request: bytes) -> dict[str, str]:
+    """The answer to one request, or why there is none."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    until, heard = time.monotonic() + SECONDS, bytearray()
+    try:
+        child.stdin.write(request)
+        child.stdin.flush()
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.stdout, selectors.EVENT_READ)
+            while not heard.endswith(b"\n"):
+                if not selector.select(max(0.0, until - time.monotonic())):
+                    raise _Failed(f"it does not end within {SECONDS:g} seconds")
+                piece = os.read(child.stdout.fileno(), 2**16)
+                if not piece:
+                    raise _Failed("its process ended, most likely for want of memory")
+                heard += piece
+    except OSError as error:
+        raise _Failed(f"its process ended: {error}") from None
+    return json.loads(heard)
+
+
+_RENDERER = _Renderer()
 
 
 def special_tokens(directory: str | Path) -> dict[str, str]:

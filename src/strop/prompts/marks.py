@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from strop.bounds import MOST_LENGTH
 from strop.errors import UserError
-
-MOST_POSITIONS = 2**20
-"""No canvas is longer, whatever the model: a mistyped mark must not fill the memory."""
 
 Piece = str | int
 """A stretch of text, or the size of a gap."""
@@ -69,14 +67,14 @@ def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
 def _size(digits: str, where: object) -> int:
     significant = digits.lstrip("0")
     # A number of thousands of digits is not converted at all: Python refuses to.
-    size = int(significant or 0) if len(significant) < 9 else MOST_POSITIONS + 1
-    if not 1 <= size <= MOST_POSITIONS:
+    size = int(significant or 0) if len(significant) < 9 else MOST_LENGTH + 1
+    if not 1 <= size <= MOST_LENGTH:
         shown = digits if len(digits) < 20 else digits[:17] + "..."
         raise UserError(
             "The gap has no possible size.",
             where=where,
             got=f"[[{shown}]]",
-            expected=f"[[1]] to [[{MOST_POSITIONS}]]",
+            expected=f"[[1]] to [[{MOST_LENGTH}]]",
             fix=f"write \\[[{shown}]] if it belongs to the text",
         )
     return size

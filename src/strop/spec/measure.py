@@ -50,7 +50,7 @@ class MetricSpec(Spec):
     settings: dict[str, int | float | bool | str] = Field(default_factory=dict)
     """Everything else that the numbers depend on, such as the clean-up before retokenising."""
     version: str | None = None
-    """Of a metric of somebody else's, so that a changed one has files of its own."""
+    """Of another package's metric, so that a changed one has files of its own."""
 
     @model_serializer(mode="wrap")
     def _without_no_version(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:

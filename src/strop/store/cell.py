@@ -26,6 +26,7 @@ from strop.store.tables import (
     output_table,
     read_batches,
     read_parquet,
+    same_outputs,
     token_ids,
     write_parquet,
     write_stream,
@@ -200,11 +201,20 @@ class Cell:
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All outputs, by index, each once; of some columns, the index among them."""
         table = self._read(None if columns is None else list(dict.fromkeys(["index", *columns])))
+        index = table["index"].to_numpy()
+        _, first, which = np.unique(index, return_index=True, return_inverse=True)
+        if len(first) == len(index) and (np.diff(index) > 0).all():
+            return table
         # A crash between renaming the merged file and removing its parts leaves rows twice; they
         # are equal, so the first of each index is as good as any.
-        index = table["index"].to_numpy()
-        _, first = np.unique(index, return_index=True)
-        return table.take(first) if len(first) < len(index) or (np.diff(index) < 0).any() else table
+        again = np.setdiff1d(np.arange(len(index)), first)
+        same = same_outputs(table.take(again), table.take(first[which[again]]), self.spec)
+        if not same.all():
+            told = ", ".join(map(str, np.unique(index[again[~same]])[:5]))
+            why = f"it holds different outputs under one number: {told}"
+            fix = f"delete {self.path} and run the command that made it again"
+            raise damaged(self.path, why, fix)
+        return table.take(first)
 
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""

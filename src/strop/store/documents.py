@@ -1,4 +1,4 @@
-"""JSON documents of a run, and the words for a file that is damaged or too new."""
+"""JSON and YAML documents, and the words for a file that is damaged or too new."""
 
 from __future__ import annotations
 
@@ -29,6 +29,24 @@ MISSING = "it is missing"
 def as_json(document: Any) -> bytes:
     """A document as the bytes of its file."""
     return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
+def load_yaml(content: str | bytes) -> Any:
+    """What a YAML text holds; a yaml.YAMLError where it is none, or says a key twice."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            twice = [name for name in names if names.count(name) > 1 and name != "<<"]
+            if twice:
+                raise yaml.YAMLError(f"the key {twice[0]!r} is there twice")
+            return super().construct_mapping(node, deep)
+
+    try:
+        return yaml.load(content, Loader=Loader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deep") from None
 
 
 def parsed(path: Path) -> Any:

@@ -1,8 +1,11 @@
-"""What was once found out about files on this disk, kept under their paths, sizes and times.
+"""What was once found out about files on this disk, kept under their paths and their looks.
 
-Whoever only needs to know what a model is called (a finished run, called again) asks here instead
-of loading it. Nothing is computed from what is remembered: the loaders hash what they read. It lies
-in the user's cache; losing it costs a load.
+A file's looks are its size, its number on the disk, and the times of its content and of itself: the
+last one is the system's and cannot be set, so that a file that was replaced or changed in place
+looks different though its size and its time were kept. Whoever only needs to know what a model is
+called, or what a file holds (a finished run, called again), asks here instead of reading it.
+Nothing is computed from what is remembered: the loaders hash what they read. It lies in the user's
+cache; losing it costs a load.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,10 @@ from strop.version import __version__
 
 SETTLED = 2.0
 """Seconds after which a file's time tells a later change from this one, on any file system."""
-MOST = 256
+MOST = 1024
 """Entries that are kept, the latest."""
+Looks = tuple[int, int, int, int]
+"""Size, number on the disk, time of the content, time of the file."""
 
 
 def cache_folder() -> Path:
@@ -36,19 +41,13 @@ def cache_folder() -> Path:
 
 
 class FileMemory:
-    """What is known of the files at one place, read under some settings."""
+    """What is known of some files, read under some settings."""
 
-    def __init__(self, place: Path, settings: Mapping[str, Any]) -> None:
-        folder = place if place.is_dir() else place.parent
-        stamps = [(file.name, file.stat()) for file in sorted(folder.iterdir()) if file.is_file()]
-        newest = max((one.st_mtime for _, one in stamps), default=0.0)
-        self._settled = newest < time.time() - SETTLED
-        key = {
-            "strop": __version__,
-            "place": str(place.resolve()),
-            "files": [(name, one.st_size, one.st_mtime_ns) for name, one in stamps],
-            **settings,
-        }
+    def __init__(self, files: Sequence[Path], settings: Mapping[str, Any]) -> None:
+        seen = [(str(file.resolve()), looks(file)) for file in files]
+        newest = max((max(one[2:]) for _, one in seen), default=0)
+        self._settled = newest < time.time_ns() - SETTLED * 1e9
+        key = {"strop": __version__, "files": seen, **settings}
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         self._path = cache_folder() / "identities" / f"{digest[:32]}.json"
 
@@ -65,6 +64,42 @@ class FileMemory:
             with suppress(OSError, UserError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 write(self._path, (json.dumps(dict(facts)) + "\n").encode())
-                kept = self._path.parent.glob("*.json")
-                for old in sorted(kept, key=lambda file: file.stat().st_mtime)[:-MOST]:
-                    old.unlink(missing_ok=True)
+                kept = list(self._path.parent.glob("*.json"))
+                if len(kept) > MOST:
+                    for old in sorted(kept, key=lambda file: file.stat().st_mtime)[:-MOST]:
+                        old.unlink(missing_ok=True)
+
+
+def looks(file: Path) -> Looks:
+    """What changes whenever a file does."""
+    found = file.stat()
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def files_at(place: Path) -> list[Path]:
+    """The files of a folder, or those beside a file: what is read together with it."""
+    folder = place if place.is_dir() else place.parent
+    return [file for file in sorted(folder.iterdir()) if file.is_file()]
+
+
+def contents(place: Path) -> list[list[str]]:
+    """Every file at a place, by its path from there, with the hash of what it holds.
+
+    A file is read once, and again when it looks different.
+    """
+    if not place.exists():
+        return []
+    files = sorted(place.rglob("*")) if place.is_dir() else [place]
+    found = [file for file in files if file.is_file()]
+    return [[str(file.relative_to(place)), _sha256(file)] for file in found]
+
+
+def _sha256(file: Path) -> str:
+    memory = FileMemory([file], {"kind": "content"})
+    known = (memory.recall() or {}).get("sha256")
+    if isinstance(known, str):
+        return known
+    with open(file, "rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    memory.keep({"sha256": digest})
+    return digest

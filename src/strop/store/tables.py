@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from strop.store.layout import FORMAT
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 CHANGED = "changed"
 """A column of lists, as long as the output."""
@@ -26,6 +28,8 @@ PROMPT, TOKENS, PIECES = "prompt", "tokens", "pieces"
 """Columns of outputs that answer prompts: the prompt's id; how many ids count, where prompts may
 leave different numbers open; and the texts of the gaps."""
 MAY_BE_NULL = ("text", PIECES)
+COMPARED = ("ids", "text", "nfe", "leftover_masks", PROMPT)
+"""What is the same in two runs of one cell."""
 HOW: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
 """Parquet checks its pages only if asked to, at both ends."""
 ROWS = 1024
@@ -70,6 +74,22 @@ def token_ids(table: pa.Table, spec: CellSpec) -> NDArray[np.int64]:
     return ids
 
 
+def same_outputs(ours: pa.Table, theirs: pa.Table, spec: CellSpec) -> NDArray[np.bool_]:
+    """Row by row, whether two tables tell the same of an output, as far as both know it.
+
+    Equal seeds give equal outputs; only seconds may differ, and a text that one could not write.
+    """
+    same = np.ones(ours.num_rows, bool)
+    known = [name for name in (*COMPARED, TOKENS) if name in ours.column_names]
+    for name in known:
+        if name == "ids":
+            same &= (token_ids(ours, spec) == token_ids(theirs, spec)).all(1)
+            continue
+        pairs = zip(ours[name].to_pylist(), theirs[name].to_pylist(), strict=True)
+        same &= np.array([None in pair or pair[0] == pair[1] for pair in pairs], bool)
+    return same
+
+
 def lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     """Lists of numbers as arrays, without a Python object for every number."""
     found: list[np.ndarray] = []
@@ -79,14 +99,26 @@ def lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     return found
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """A table at `path`, whole."""
+def parquet(table: pa.Table) -> bytes:
+    """The content of a file with checksums in its pages."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **HOW)
-    write(path, sink.getvalue().to_pybytes())
+    return sink.getvalue().to_pybytes()
+
+
+def parquet_file(source: Any, **options: Any) -> pq.ParquetFile:
+    """A file to read, strop's or anybody's, whose checksums are looked at if it has any."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(source, page_checksum_verification=True, **options)
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """A table at `path`, whole."""
+    write(path, parquet(table))
 
 
 def write_stream(path: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
@@ -112,14 +144,11 @@ def read_batches(
 ) -> Iterator[pa.Table]:
     """As `read_parquet`, up to `rows` at a time."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     wanted = pa.schema([schema.field(name) for name in columns or schema.names])
     with reading(path), path.open("rb") as content:
         try:
-            file = pq.ParquetFile(
-                content, page_checksum_verification=True, buffer_size=BUFFER, pre_buffer=False
-            )
+            file = parquet_file(content, buffer_size=BUFFER, pre_buffer=False)
             found = file.schema_arrow
             if found.names != schema.names or found.metadata != schema.metadata:
                 raise damaged(path, "it is not a table of this cell")
@@ -128,6 +157,7 @@ def read_batches(
                 table.validate(full=True)
                 if any(table[n].null_count for n in wanted.names if n not in MAY_BE_NULL):
                     raise damaged(path, "it has empty entries")
+                _check_ids(path, table, schema)
                 yield table
         except (UserError, GeneratorExit):
             raise
@@ -135,15 +165,28 @@ def read_batches(
             raise damaged(path, error) from None
 
 
+def _check_ids(path: Path, table: pa.Table, schema: pa.Schema) -> None:
+    """Refuse tokens that the cell's checkpoint does not have."""
+    import pyarrow.compute as pc
+
+    if "ids" not in table.column_names or not table.num_rows:
+        return
+    shape = json.loads(schema.metadata[b"strop.cell"])["generator"]["checkpoint"]["shape"]
+    most = max(shape.get("vocab_size", np.inf), 1 + shape.get("mask_id", 0))
+    span = pc.min_max(pc.list_flatten(table["ids"])).as_py()
+    if span["min"] < 0 or span["max"] >= most:
+        told = f"its tokens go from {span['min']} to {span['max']}, and the vocabulary has {most}"
+        raise damaged(path, told)
+
+
 def checked_table(path: Path, wanted: Callable[[pa.Schema], pa.Schema]) -> pa.Table:
     """The columns that `wanted` names, given the file's own schema, as the types it gives them."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with reading(path):
         content = path.read_bytes()
     try:
-        file = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+        file = parquet_file(pa.BufferReader(content))
         schema = wanted(file.schema_arrow)
         # No threads: arrow's pool can abort the interpreter when it ends right after a read.
         table = file.read(schema.names, use_threads=False).cast(schema)

@@ -27,6 +27,8 @@ from strop.tasks import TASKS, Task
 
 FIGURE = "accuracy"
 OWNER = "task run"
+LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+"""What `label_of` makes."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,11 @@ class Entrant:
     def read(cls, document: Mapping[str, Any]) -> Entrant:
         """What `document` wrote."""
         lists = {name: tuple(document[name]) for name in ("ends", "end_ids")}
+        label = document["label"]
+        if not isinstance(label, str) or not LABEL.fullmatch(label):  # it names a folder
+            raise ValueError(f"its label is {label!r}")
+        if not isinstance(document["source"], str):
+            raise ValueError(f"its source is {document['source']!r}")
         return cls(**{**document, **lists, "checkpoint": CheckpointSpec(**document["checkpoint"])})
 
 

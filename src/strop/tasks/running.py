@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from strop.bounds import MOST_LENGTH, bounded_outputs
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
 from strop.draw import sample_cells
@@ -16,9 +17,10 @@ from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name, whole_number
 from strop.progress import Progress
 from strop.prompts import Canvases
-from strop.records import Precision
+from strop.records import SAMPLERS, Precision
 from strop.samplers import check_model
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
 from strop.tasks.asking import Sampling, canvases_of_task, decided, entrant_of
@@ -86,11 +88,13 @@ def run_task(
         progress,
         engine,
     )
+    _check_sampling(asked.sampling)
+    bounded_outputs([asked.seeds * asked.limit * len(asked.sampling.temperatures)])
     if bos not in (None, "tokenizer", "always", "never"):
         raise unknown_name("rule", bos, ("tokenizer", "always", "never"), where="`bos`")
     box = ready(record, unsafe_run=unsafe_run)
     _check_sources(sources, revision)
-    length = record.length if length is None else whole_number("length", length, 1, OUTPUT_LIMIT)
+    length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
     task_run = TaskRun.make(out, record, length, force=force)
     for source in sources:
         model = source
@@ -220,6 +224,14 @@ def _temperatures(given: Sequence[float]) -> tuple[float, ...]:
     if not given:
         raise UserError("There is no temperature.", where="`temperatures`", expected="at least one")
     return tuple(dict.fromkeys(float(one) for one in given))
+
+
+def _check_sampling(sampling: Sampling) -> None:
+    """What is no sampler or no number of steps, also where only causal models are asked."""
+    if sampling.sampler is not None:
+        SAMPLERS.find(sampling.sampler, "`sampler`")
+    for steps in sampling.steps or ():
+        whole_number("steps", steps, 1, MOST_STEPS + 1)
 
 
 def _limited(task: Task, limit: int | None) -> int:

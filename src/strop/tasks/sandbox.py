@@ -51,6 +51,8 @@ class Limits:
     """Bytes of its private /tmp."""
     output: int = 1 << 20
     """Bytes it may print before it is stopped."""
+    files: int = 1000
+    """Files and directories in that /tmp: an empty one takes memory, too."""
     open_files: int = 64
     processes: int = 64
     """Only where the filter is not in force; with it there is one."""

@@ -2,8 +2,8 @@
 
 Limits of the kernel count processes per user and do not hold for root at all, so a fork bomb is
 stopped here: a program is one process with one thread, and its memory limit is then the limit of
-everything it runs. Sockets, shared memory that no limit counts, and what looks into other processes
-or makes namespaces are refused too.
+everything it runs. Sockets, shared memory and message queues, which no limit counts, and what looks
+into other processes or makes namespaces are refused too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ X32 = 0x40000000
 CLONE3 = 435
 REFUSED = {
     # fork vfork clone, unshare setns mount, ptrace process_vm_readv process_vm_writev,
-    # shmget msgget semget, socket socketpair, add_key request_key keyctl,
+    # shmget msgget semget mq_open, socket socketpair, add_key request_key keyctl,
     # bpf perf_event_open userfaultfd io_uring_setup
     "x86_64": (
-        *(57, 58, 56, 272, 308, 165, 101, 310, 311, 29, 68, 64),
+        *(57, 58, 56, 272, 308, 165, 101, 310, 311, 29, 68, 64, 240),
         *(41, 53, 248, 249, 250, 321, 298, 323, 425),
     ),
     "aarch64": (
-        *(220, 97, 268, 40, 117, 270, 271, 194, 186, 190),
+        *(220, 97, 268, 40, 117, 270, 271, 194, 186, 190, 180),
         *(198, 199, 217, 218, 219, 280, 241, 282, 425),
     ),
 }

@@ -26,6 +26,9 @@ from strop.tasks.task import OUTCOMES, Verdict
 CHUNK = 1 << 16
 VERDICT = 1 << 16
 """Bytes that a verdict may have."""
+LOOK = 0.1
+"""Seconds between two looks at how many files there are: the kernel has no limit for them that
+bubblewrap could set, and a program makes some thousands in this time."""
 SOURCE = 1 << 20
 """Bytes of a program; nothing that a model writes as an answer comes near."""
 
@@ -111,7 +114,9 @@ def _watched(
                 selector.register(stream, selectors.EVENT_READ, name)
         going = set(most)
         while (left := until - time.monotonic()) > 0:
-            for key, _ in selector.select(left):
+            if _files(box, player) > box.limits.files:
+                return Verdict("memory", f"more than {box.limits.files:,} files were made")
+            for key, _ in selector.select(min(left, LOOK)):
                 piece = os.read(key.fd, CHUNK)
                 heard[key.data] += piece
                 if len(heard[key.data]) > most[key.data]:
@@ -125,6 +130,21 @@ def _watched(
     if "verdict" not in going:
         return _verdict(heard)
     return Verdict("time", f"no answer within {box.limits.seconds:g} seconds")
+
+
+def _files(box: Box, player: subprocess.Popen[bytes]) -> int:
+    """How many there are in the program's /tmp, as its file system counts them."""
+    if box.bubblewrap is None:
+        return 0
+    try:
+        with open(f"/proc/{player.pid}/task/{player.pid}/children") as file:
+            inside = file.read().split()[0]
+        found = os.statvfs(f"/proc/{inside}/root/tmp")
+    except (OSError, IndexError):  # not started yet, or ended
+        return 0
+    # Until bubblewrap has made its own, this is the /tmp of this machine.
+    its_own = found.f_blocks == -(-box.limits.scratch // found.f_frsize)
+    return found.f_files - found.f_ffree if its_own else 0
 
 
 def _verdict(heard: Mapping[str, bytearray]) -> Verdict:

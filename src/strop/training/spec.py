@@ -16,6 +16,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 
 from strop.errors import UserError, unknown_name
 from strop.spec import Spec
+from strop.store.documents import load_yaml
 
 CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
 
@@ -382,7 +383,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
         raise UserError(
             "The configuration cannot be read.", where=path, got=str(error).replace("\n", " ")

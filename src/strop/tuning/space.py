@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from strop.bounds import MOST_VALUES, bounded
 from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
 from strop.spec import SamplerSpec
@@ -71,6 +72,10 @@ class Axis:
             wrong = "ends above zero where ratios are equal"
         elif self.step is not None and not 0 < self.step <= self.high - self.low:
             wrong = "a step above zero that fits between the ends"
+        elif self.step is not None:
+            fix = "a larger step, or no step: name=low:high tries any number between the ends"
+            count = (self.high - self.low) / self.step
+            bounded(f"`space={self.name}`", count, MOST_VALUES, fix)
         if wrong is not None:
             raise UserError(
                 f"The axis {self.name!r} has no such range.",
@@ -88,6 +93,8 @@ class Axis:
         if step is None:
             return None
         count = math.floor((self.high - self.low) / step * (1 + 1e-9)) + 1
+        if count > MOST_VALUES + 1:  # whole numbers without a step: as good as any number
+            return None
         return tuple(self.value(self.low + i * step) for i in range(count))
 
     def value(self, number: float) -> Any:

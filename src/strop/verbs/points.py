@@ -297,7 +297,11 @@ def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any
     """Who scores what a study measures: by default the evaluator that was asked for."""
     from strop.measure.cells import Scorers
 
-    named = ask.values.get("span")
+    named, evaluator = ask.values.get("span"), ask.values.get("evaluator")
+    if evaluators is None and isinstance(evaluator, str):
+        from strop.measure.known import check_evaluator_name
+
+        check_evaluator_name(evaluator)  # hours of drawing come before the first score
     load = [lambda: ask.evaluator] if evaluators is None else [_just(e) for e in evaluators]
     return Scorers(
         evaluators=load,

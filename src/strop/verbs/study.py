@@ -79,6 +79,8 @@ class Parameter:
         if self.kind == "path" and not Path(value).exists():
             raise UserError("There is no such file.", where=f"`{self.name}`", got=value)
         self._known(value)
+        if value == "":
+            raise UserError(f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out")
         return value
 
     def _known(self, value: Any) -> None:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -43,8 +42,8 @@ from strop.tuning.search import (
 from strop.tuning.space import parse
 from strop.verbs import parameters
 from strop.verbs.points import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.verbs.same import fingerprints
 from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
-from strop.version import __version__
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -297,19 +296,9 @@ def _choice(budget: str, one: Tuned) -> Choice:
 def _command(ask: Ask) -> dict[str, Any]:
     """What was asked, as far as the answer depends on it, without loading anything."""
     values = {k: v for k, v in ask.values.items() if k not in ASIDE}
-    files = (ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"])
-    stamps = [one for place in files if place is not None for one in _stamps(Path(place))]
-    asked = {"values": values, "sources": ask.sources, "smoke": ask.smoke, "stamps": stamps}
-    asked["strop"] = __version__
-    return json.loads(json.dumps(asked, default=str))
-
-
-def _stamps(place: Path) -> list[list[Any]]:
-    """What tells whether files that an answer depends on have changed."""
-    if not place.exists():
-        return []
-    files = sorted(place.rglob("*")) if place.is_dir() else [place]
-    return [[f.name, f.stat().st_size, f.stat().st_mtime_ns] for f in files if f.is_file()]
+    places = [ask.sources[0], ask["evaluator"], ask["held_out"], ask["prompts"]]
+    words = {"values": values, "sources": ask.sources, "smoke": ask.smoke}
+    return fingerprints(words, places=places, task=ask["task"])
 
 
 STUDY = Study(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from strop.bounds import MOST_REPLICATES, bounded
 from strop.cli import output
 from strop.cli.examples import examples
 from strop.cli.groupeval.score import REPLICATES, SEED, beside, number
@@ -33,6 +34,7 @@ def compare(
     Refuses different profiles, judges and group sizes. Without :CELL it pairs cells by name.
     """
     output.positive("--replicates", replicates)
+    bounded("--replicates", replicates, MOST_REPLICATES, "10,000 are the default")
     from strop.groupeval.comparison import compare as evaluate
     from strop.groupeval.judgments import load_judgments
 

@@ -65,6 +65,7 @@ def report(
         "controls": {"judgments": controls, "asked": len(series.plan.controls)},
         "complete": done == asked and controls == len(series.plan.controls),
         "failures": dict(Counter(failure.reason for failure in failures)),
+        "served": series.served(),
         "stopped": None if session is None else session.stopped,
         "calls": spent.calls,
         "tokens": {**tokens, "replies_not_counted_by_the_server": spent.uncounted},
@@ -75,6 +76,8 @@ def report(
         output.emit(document)
     else:
         _say(document, served=used is not None)
+    if (warning := series.other_models()) is not None:
+        output.note(f"warning: {warning}")
     where = shlex.quote(str(run))
     if document["complete"]:
         alone = len(list_series(run)) == 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from strop.bounds import MOST_REPLICATES, bounded
 from strop.cli import output
 from strop.cli.examples import examples
 from strop.errors import UserError
@@ -49,6 +50,7 @@ def score(
     Reads judgments only: scoring again costs nothing.
     """
     output.positive("--replicates", replicates)
+    bounded("--replicates", replicates, MOST_REPLICATES, "10,000 are the default")
     from strop.cli.groupeval.progress import counter
     from strop.groupeval.bootstrap import score as evaluate
     from strop.groupeval.judgments import load_judgments
@@ -90,8 +92,11 @@ def _keep(judged: str, judgments: Judgments, result: dict[str, Any], portable: s
         write(Path(portable), text(judgments.verdicts).encode())
         output.note(f"wrote {len(judgments.verdicts)} judgments to {portable}")
     if judgments.from_plan and judgments.source == judged:  # all cells of a run
+        series = open_series(judged)
+        if (warning := series.other_models()) is not None:
+            output.note(f"warning: {warning}")
         try:
-            open_series(judged).write_result(result)
+            series.write_result(result)
         except UserError as error:  # a run that may only be read is scored all the same
             output.note(f"note: the result is not kept in the run: {error.what}")
 

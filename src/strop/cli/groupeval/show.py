@@ -72,6 +72,9 @@ def show(
             for one in documents
         ],
     )
+    for one in documents:
+        if one["warning"] is not None:
+            output.note(f"warning: {one['name']}: {one['warning']}")
     if failures:
         _say_failures(documents, full)
     where = shlex.quote(str(run))
@@ -93,6 +96,8 @@ def _document(series: Series) -> dict[str, Any]:
         "judgments": len(series.verdicts()),
         "asked": series.asked,
         "repeats": series.repeats,
+        "served": series.served(),
+        "warning": series.other_models(),
         "reasons": dict(Counter(failure.reason for failure in found)),
         "failures": [asdict(failure) for failure in found],
     }

@@ -66,8 +66,8 @@ class Addressed(Protocol):
 class ExactDraw:
     """Exact arithmetic: a coin for the round, then one number for the token.
 
-    With `partial`, p may sum to less than one and the mask's rest is lost: a second coin, since
-    what the first was thrown for is only a bound then.
+    With `partial`, p may sum to less than one. The first coin is then thrown with an upper bound
+    of its chance, before the network is asked, and a second coin corrects it.
     """
 
     def __init__(self, stream: Stream, *, partial: bool = False) -> None:
