@@ -22,7 +22,7 @@ from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import KINDS, Folder, Run, StudyFolder, read_mark, study_result
 from strop.tasks import TASKS
-from strop.tasks.run_folder import Candidate, Exam
+from strop.tasks.run_folder import Entrant, TaskRun
 
 ASKED = {"n": 3, "seed": 1}
 CHECKPOINT = CheckpointSpec(family="tabular", sha256="0" * 64, shape={"length": 2})
@@ -351,9 +351,9 @@ def a_comparison(path: Path, force: bool) -> None:
 
 
 def a_task(path: Path, force: bool) -> None:
-    exam = Exam.make(path, TASKS.find("sums"), 8, force=force)
-    who = Candidate("mine", "mine", CHECKPOINT, False, "tokenizer", (), ())
-    exam, who = exam.enter(who)
+    task_run = TaskRun.make(path, TASKS.find("sums"), 8, force=force)
+    who = Entrant("mine", "mine", CHECKPOINT, False, "tokenizer", (), ())
+    task_run, who = task_run.enter(who)
     prepared(Folder(path / who.label, "run", "task run"), 4)
 
 
