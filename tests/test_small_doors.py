@@ -11,7 +11,7 @@ import yaml
 from strop.cli.main import run as strop
 from strop.spec import CheckpointSpec
 from strop.store.documents import load_yaml
-from strop.tasks.run_folder import Candidate, label_of
+from strop.tasks.run_folder import Entrant, label_of
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_task_refuses_what_a_causal_model_would_not_have_noticed(
 @pytest.mark.parametrize("label", [5, None, "", "..", "../up", "a/b", ".hidden"])
 def test_a_label_that_names_no_folder_here_is_damage(label: object) -> None:
     checkpoint = CheckpointSpec(family="mdlm", sha256="5" * 64, shape={"vocab_size": 12})
-    good = Candidate("m", "m", checkpoint, False, "never", (), ())
+    good = Entrant("m", "m", checkpoint, False, "never", (), ())
     assert Candidate.read(json.loads(json.dumps(good.document()))) == good
     with pytest.raises(ValueError, match="its label is"):
         Candidate.read({**good.document(), "label": label})
