@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strop.disk import disk, reading, write
+from strop.disk import disk, write
 from strop.errors import UserError
 from strop.groupeval.cost import SENT, SETTLED
 from strop.groupeval.directory import (
@@ -45,7 +45,7 @@ from strop.groupeval.verdict import (
 from strop.spec import JudgeSpec
 from strop.stats.interval import plain, revived
 from strop.store import FORMAT
-from strop.store.documents import as_json, read_json
+from strop.store.documents import as_json, parsed
 from strop.store.layout import RESULT
 from strop.version import __version__
 
@@ -311,9 +311,16 @@ class Series:
     def read_result(self) -> dict[str, Any] | None:
         """The scores that were kept last; None where nobody has scored."""
         path = self.path / RESULT
-        with reading(path):
-            there = path.is_file()
-        return revived(read_json(path, "cells", dict)) if there else None
+        try:
+            document = revived(parsed(path))
+            if not all(type(cell["n_groups"]) is int for cell in document["cells"].values()):
+                raise ValueError("a cell does not say how many groups were judged")
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            fix = f"score again: strop groupeval score {self.run}@{self.id}"
+            raise damaged(path, repr(error), fix=fix) from None
+        return document
 
     @contextmanager
     def writing(self) -> Iterator[None]:
