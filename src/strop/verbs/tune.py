@@ -20,7 +20,8 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.measure.metric import CALLS, GEQ, SECONDS
 from strop.measure.number import Number
-from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.rng import derive_seed
+from strop.spec import SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic
@@ -44,7 +45,16 @@ from strop.tuning.search import (
 from strop.tuning.space import parse
 from strop.verbs import parameters
 from strop.verbs.audit import write_selection
-from strop.verbs.points import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.verbs.points import (
+    GROUP,
+    budgets,
+    canvases_of_ask,
+    load,
+    prompt_notes,
+    scorers,
+    standard,
+    unseen,
+)
 from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 from strop.version import __version__
 
@@ -146,9 +156,14 @@ def _run(ask: Ask) -> Result:
     chosen = _search(ask, model, canvases, guard, by)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    gains = _gains(ask, model, canvases, by, chosen, digest, start)
+    fresh = canvases if ask["task"] is not None else unseen(canvases, ask["n"])
+    gains = _gains(ask, model, fresh, by, chosen, digest, start)
     write(ask.out / YAML, as_yaml(gains))
-    return as_result(ask, model, guard, Number.of(_objective(ask)), gains)
+    result = as_result(ask, model, guard, Number.of(_objective(ask)), gains)
+    if ask["task"] is not None or canvases is None or fresh is None:
+        return result
+    notes = prompt_notes(ask["n"], canvases.spec, fresh.spec)
+    return replace(result, notes=(*result.notes, *notes))
 
 
 def _objective(ask: Ask) -> str:
@@ -259,7 +274,7 @@ def _gains(
     digest: str,
     start: int,
 ) -> list[Gain]:
-    """The standard sampler and every choice, drawn again under the next seed.
+    """The standard sampler and every choice, drawn again under a seed of its own.
 
     With a task the problems that were searched on, those below `start`, do not count.
     """
@@ -270,7 +285,7 @@ def _gains(
         model,
         Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
         by,
-        seed=(ask["seed"] + 1) % SEED_LIMIT,
+        seed=derive_seed(ask["seed"], "fresh"),
         length=ask["length"],
         canvases=canvases,
         batch=ask["first"],
