@@ -118,6 +118,8 @@ def test_only_prompts_that_both_answer_are_paired() -> None:
     found = perplexity_ratio(_cell(one, _spec(4)), _cell(other, _spec(4)))
     assert np.log(found.value) == pytest.approx((2.0 + 2.2 + 4.0 + 4.1) / 4 - (3.0 + 1.0) / 2)
     assert found.n == 2
+    # Prompt 1 with prompt 1: 2.1 - 1 and 4.05 - 3 are near each other, crosswise they are not.
+    assert np.ptp(np.log(found.ends)) == pytest.approx(2 * student(0.95, 1) * 0.025, rel=1e-6)
     # Other prompts are no pairs, and neither are answers to a single one.
     elsewhere = _cell(other, replace_sha(_spec(4)))
     assert perplexity_ratio(_cell(one, _spec(4)), elsewhere).how == "bootstrap"
