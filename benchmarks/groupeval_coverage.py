@@ -9,6 +9,9 @@ and what a judge thinks of a group of eight moves all of it, by a normal number 
 deviation in points of GEQ. For GEQ the interval of one pool must hold the law's mean; for
 differences that of two pools of one law must hold 0. `claimed` is how often a difference of such
 null pairs is told to exclude 0, by the rule of at least five outputs above 0 on each side.
+
+The third table is why GED has no interval: Student's limits over the groups of a partition, as if
+the second partition added nothing, for texts of some number of equally likely modes.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 
 from strop.groupeval.bootstrap import FLOOR
+from strop.groupeval.scores import ged_of_counts
 from strop.stats.crossed import Crossed, crossed
+from strop.stats.jackknife import student
 
 SIZES, SIZE = (8, 16, 32, 64, 128), 8
 VALID = (0.05, 0.2, 0.5, 0.95)
 MOODS = (0.0, 0.5, 1.0, 1.5)
 LEVELS = (0.25, 0.75)
+MODES = (5, 50, 300, 2000)
 
 
 def pool(n: int, valid: float, mood: float, rng: np.random.Generator) -> tuple[Crossed, int]:
@@ -54,6 +60,24 @@ def measure(n: int, valid: float, mood: float, pools: int, seed: int) -> dict[st
     return {"geq": geq / pools, "difference": difference / pools, "claimed": claimed / pools}
 
 
+def diversities(modes: np.ndarray) -> np.ndarray:
+    """GED of every group."""
+    counts = [np.unique(one, return_counts=True)[1].tolist() for one in modes.reshape(-1, SIZE)]
+    return np.array([ged_of_counts(one, SIZE) for one in counts])
+
+
+def ged_held(n: int, modes: int, pools: int, seed: int) -> float:
+    rng = np.random.default_rng([seed, n, modes])
+    truth = diversities(rng.integers(modes, size=SIZE * 20_000)).mean()
+    held = 0
+    for _ in range(pools):
+        pool = rng.integers(modes, size=n)
+        both = np.stack([diversities(rng.permutation(pool)) for _ in range(2)])
+        error = np.sqrt(both.var(axis=1, ddof=1).mean() / (n // SIZE))
+        held += abs(both.mean() - truth) <= student(0.95, n // SIZE - 1) * error
+    return held / pools
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the pools")
@@ -73,6 +97,10 @@ def main() -> None:
                 row = measure(n, valid, mood, pools, options.seed)
                 shares = " | ".join(f"{row[key]:.3f}" for key in ("geq", "difference", "claimed"))
                 print(f"| {n} | {words} | {shares} |", flush=True)
+    print("| n | modes | GED would hold the mean |\n|---|---|---|")
+    for n in SIZES[2:]:
+        for modes in MODES:
+            print(f"| {n} | {modes} | {ged_held(n, modes, pools // 4, options.seed):.3f} |")
 
 
 if __name__ == "__main__":
