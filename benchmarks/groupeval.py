@@ -45,11 +45,10 @@ SIZE = 8
 DIMENSIONS = ("readability", "coherence", "substance", "nondegeneration")
 
 
-def plain_scores(cell: Cell, v: Sequence[float], w: Sequence[float]) -> tuple[float, float]:
-    """GEQ and GED of one replicate, by loops over outputs, groups and modes."""
+def plain_ged(cell: Cell, v: Sequence[float], w: Sequence[float]) -> float:
+    """GED of one replicate, by loops over groups and modes."""
     index = {output: i for i, output in enumerate(cell.outputs)}
     column = {partition: r for r, partition in enumerate(cell.partitions)}
-    top, bottom = [0.0] * len(w), [0.0] * len(w)
     diversity = weight = 0.0
     for verdict in cell.verdicts:
         share = v[column[verdict.partition]]
@@ -57,8 +56,6 @@ def plain_scores(cell: Cell, v: Sequence[float], w: Sequence[float]) -> tuple[fl
         total = valid = 0.0
         for one in verdict.outputs:
             i = index[one.index]
-            top[i] += share * 10 * sum(one.scores) / 8
-            bottom[i] += share
             total += w[i]
             if one.valid:
                 valid += w[i]
@@ -67,18 +64,17 @@ def plain_scores(cell: Cell, v: Sequence[float], w: Sequence[float]) -> tuple[fl
         ged = 10 * valid / total * spread / math.log(len(verdict.outputs))
         diversity += share * total * ged
         weight += share * total
-    geq = sum(w[i] * top[i] / bottom[i] for i in range(len(w))) / sum(w)
-    return geq, diversity / weight
+    return diversity / weight
 
 
-def plain_loop(cell: Cell, replicates: int, seed: int) -> list[tuple[float, float]]:
+def plain_loop(cell: Cell, replicates: int, seed: int) -> list[float]:
     """What the vectorised form does, one replicate at a time, its weights included."""
     rng = np.random.default_rng(seed)
     scores = []
     for _ in range(replicates):
         v = rng.dirichlet(np.ones(len(cell.partitions)))
         w = rng.dirichlet(np.ones(len(cell.outputs)))
-        scores.append(plain_scores(cell, v.tolist(), w.tolist()))
+        scores.append(plain_ged(cell, v.tolist(), w.tolist()))
     return scores
 
 

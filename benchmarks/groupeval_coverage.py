@@ -1,12 +1,17 @@
-"""How often GEQ's 95% intervals hold what they should, by pool size and share of valid texts.
+"""How often GEQ's 95% intervals hold what they should, by pool size, validity and the judge's mood.
 
     python benchmarks/groupeval_coverage.py [--quick]
 
 Pools are drawn from a law whose mean quality is known: a text is valid with some probability; a
 valid one has a level of its own (uniform between .25 and .75), and each of its two judgments gives
-four grades, binomial(2, level). For GEQ the interval of one pool must hold the law's mean; for
+four grades, binomial(2, level). In the second table all texts are valid, qualities are not rounded,
+and what a judge thinks of a group of eight moves all of it, by a normal number with some standard
+deviation in points of GEQ. For GEQ the interval of one pool must hold the law's mean; for
 differences that of two pools of one law must hold 0. `claimed` is how often a difference of such
 null pairs is told to exclude 0, by the rule of at least five outputs above 0 on each side.
+
+The third table is why GED has no interval: Student's limits over the groups of a partition, as if
+the second partition added nothing, for texts of some number of equally likely modes.
 """
 
 from __future__ import annotations
@@ -18,41 +23,59 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 
 import numpy as np
 
-from strop.groupeval.bootstrap import FLOOR, geq_interval, geq_replicates
-from strop.groupeval.scores import Cell
+from strop.groupeval.bootstrap import FLOOR
+from strop.groupeval.scores import ged_of_counts
+from strop.stats.crossed import Crossed, crossed
+from strop.stats.jackknife import student
 
-SIZES = (8, 16, 32, 64, 128)
+SIZES, SIZE = (8, 16, 32, 64, 128), 8
 VALID = (0.05, 0.2, 0.5, 0.95)
+MOODS = (0.0, 0.5, 1.0, 1.5)
 LEVELS = (0.25, 0.75)
+MODES = (5, 50, 300, 2000)
 
 
-def pool(n: int, valid: float, rng: np.random.Generator) -> Cell:
-    """The judgments of one pool, two per output."""
+def pool(n: int, valid: float, mood: float, rng: np.random.Generator) -> tuple[Crossed, int]:
+    """The GEQ of one pool, two judgments per output, and how many outputs are above 0."""
     level = rng.uniform(*LEVELS, n)
     is_valid = rng.random(n) < valid
     grades = rng.binomial(2, np.broadcast_to(level[:, None, None], (n, 2, 4))).sum(axis=2)
     q = 10 / 8 * np.where(is_valid[:, None], grades, 0)
-    outputs = tuple(range(n))
-    return Cell("cell", (), outputs, (0, 1), q, np.ones((n, 2), dtype=bool), {})
+    groups = np.stack([rng.permutation(n) // SIZE for _ in range(2)], 1)
+    moods = rng.normal(0, mood, (n // SIZE, 2))
+    q = q + np.stack([moods[groups[:, r], r] for r in range(2)], 1)
+    return crossed(q, np.ones((n, 2), bool), groups), int((q > 0).any(axis=1).sum())
 
 
-def drawn(cell: Cell, v: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return geq_replicates(cell, v, rng.standard_exponential((len(v), len(cell.outputs))))
-
-
-def measure(n: int, valid: float, pools: int, replicates: int, seed: int) -> dict[str, float]:
-    rng = np.random.default_rng([seed, n, round(1000 * valid)])
+def measure(n: int, valid: float, mood: float, pools: int, seed: int) -> dict[str, float]:
+    rng = np.random.default_rng([seed, n, round(1000 * valid), round(10 * mood)])
     truth = 10 * valid * sum(LEVELS) / 2
     geq = difference = claimed = 0
     for _ in range(pools):
-        v = rng.dirichlet(np.ones(2), replicates)
-        a, b = pool(n, valid, rng), pool(n, valid, rng)
-        one, other = drawn(a, v, rng), drawn(b, v, rng)
-        geq += not geq_interval(one, a).excludes(truth)
-        apart = geq_interval(other - one, a, b).excludes(0)
+        (a, above_a), (b, above_b) = (pool(n, valid, mood, rng) for _ in range(2))
+        geq += not a.interval().excludes(truth)
+        apart = (b - a).interval().excludes(0)
         difference += not apart
-        claimed += apart and min(a.nonzero, b.nonzero) >= FLOOR
+        claimed += apart and min(above_a, above_b) >= FLOOR
     return {"geq": geq / pools, "difference": difference / pools, "claimed": claimed / pools}
+
+
+def diversities(modes: np.ndarray) -> np.ndarray:
+    """GED of every group."""
+    counts = [np.unique(one, return_counts=True)[1].tolist() for one in modes.reshape(-1, SIZE)]
+    return np.array([ged_of_counts(one, SIZE) for one in counts])
+
+
+def ged_held(n: int, modes: int, pools: int, seed: int) -> float:
+    rng = np.random.default_rng([seed, n, modes])
+    truth = diversities(rng.integers(modes, size=SIZE * 20_000)).mean()
+    held = 0
+    for _ in range(pools):
+        pool = rng.integers(modes, size=n)
+        both = np.stack([diversities(rng.permutation(pool)) for _ in range(2)])
+        error = np.sqrt(both.var(axis=1, ddof=1).mean() / (n // SIZE))
+        held += abs(both.mean() - truth) <= student(0.95, n // SIZE - 1) * error
+    return held / pools
 
 
 def main() -> None:
@@ -60,16 +83,24 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the pools")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    pools, replicates = (200 if options.quick else 2_000), 1_000
-    print(f"{pools} pools each, {replicates} replicates, seed {options.seed}")
-    print(
-        "| n | valid | GEQ holds the mean | difference holds 0 | claimed |\n|---|---|---|---|---|"
-    )
-    for n in SIZES:
-        for valid in VALID:
-            row = measure(n, valid, pools, replicates, options.seed)
-            shares = " | ".join(f"{row[key]:.3f}" for key in ("geq", "difference", "claimed"))
-            print(f"| {n} | {valid:.0%} | {shares} |", flush=True)
+    pools = 200 if options.quick else 2_000
+    print(f"{pools} pools each, seed {options.seed}")
+    laws = [("valid", [(f"{v:.0%}", v, 0.0) for v in VALID])]
+    laws.append(("mood", [(f"{m:g}", 1.0, m) for m in MOODS]))
+    for name, rows in laws:
+        print(
+            f"| n | {name} | GEQ holds the mean | difference holds 0 | claimed |\n"
+            "|---|---|---|---|---|"
+        )
+        for n in SIZES[name == "mood" :]:
+            for words, valid, mood in rows:
+                row = measure(n, valid, mood, pools, options.seed)
+                shares = " | ".join(f"{row[key]:.3f}" for key in ("geq", "difference", "claimed"))
+                print(f"| {n} | {words} | {shares} |", flush=True)
+    print("| n | modes | GED would hold the mean |\n|---|---|---|")
+    for n in SIZES[2:]:
+        for modes in MODES:
+            print(f"| {n} | {modes} | {ged_held(n, modes, pools // 4, options.seed):.3f} |")
 
 
 if __name__ == "__main__":

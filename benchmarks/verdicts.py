@@ -198,7 +198,8 @@ def cases(repetitions: int, n: int, seed: int = 0) -> list[Case]:
         most = 2 * n - few
         many = most if verdict.outputs is None else min(verdict.outputs, most)
         place = [first + 2 * few, first + 2 * few + many]
-        return kind(exact.some(place[0], many, SHARP), exact.some(place[1], many))
+        # Asking for more is a second look, whose intervals are wider.
+        return kind(exact.some(place[0], many, SHARP), exact.some(place[1], many), Level(2))
 
     same = ("the same", "cannot tell")
     unlike = tuple(one for one in KINDS if one not in EQUIVALENT)

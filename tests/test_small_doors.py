@@ -77,11 +77,11 @@ def test_a_task_refuses_what_a_causal_model_would_not_have_noticed(
 def test_a_label_that_names_no_folder_here_is_damage(label: object) -> None:
     checkpoint = CheckpointSpec(family="mdlm", sha256="5" * 64, shape={"vocab_size": 12})
     good = Entrant("m", "m", checkpoint, False, "never", (), ())
-    assert Candidate.read(json.loads(json.dumps(good.document()))) == good
+    assert Entrant.read(json.loads(json.dumps(good.document()))) == good
     with pytest.raises(ValueError, match="its label is"):
-        Candidate.read({**good.document(), "label": label})
+        Entrant.read({**good.document(), "label": label})
     for source in ("embedded:sums-ar", "../..", "a/é b@main", "--x", "_x"):
-        assert Candidate.read({**good.document(), "label": label_of(source)})
+        assert Entrant.read({**good.document(), "label": label_of(source)})
 
 
 def test_a_row_that_is_none_is_told_with_those_that_are(

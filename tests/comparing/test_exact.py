@@ -7,23 +7,26 @@ each side of each limit is reached exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from strop.comparing import Diversity, Equal, Level, Sample, Side, Verdict, compare, copies, overall
-from strop.comparing.diversity import _state, diversity
+from strop.comparing.diversity import _state, diversity, unseen_copies
 from strop.comparing.enough import enough
 from strop.comparing.frontier import equal_sharpness, grid
+from strop.comparing.levels import spent
 from strop.comparing.side import Curve, interval
 from strop.comparing.verdict import Layer, decide, frontiers
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
 
-N, R = 16, 50
+N, R = 32, 50
 LEVEL = Level()
 
 
@@ -236,6 +239,32 @@ def test_more_than_a_tenth_more_alike_is_less_diverse(mine, other, state) -> Non
     assert [one.mirrored() for one in diversity(b, a, where, LEVEL)] == [found]
 
 
+def test_few_outputs_say_nothing_of_copies() -> None:
+    """No copy among 31 is no evidence; of other measures as many outputs are."""
+    points = (3.0, 1.0), (4.0, 2.0)
+
+    def side(n: int, measure: str) -> Curve:
+        made = [flat(level, h, n=n) for h, level in points]
+        named = [replace(one, alike={measure: one.alike["copies"]}) for one in made]
+        return Curve(Side(named), R, 0)
+
+    for n, measure, state in (
+        (31, "copies", "undecided"),
+        (32, "copies", "not less"),
+        (31, "embeddings", "not less"),
+    ):
+        a, b = side(n, measure), side(n, measure)
+        where = grid(a, b, None)
+        assert where is not None
+        [found] = diversity(a, b, where, LEVEL)
+        assert (found.state_a, found.state_b) == (state, state)
+    # The share that n outputs meet at most once in 5%.
+    for n in (32, 256):
+        share = unseen_copies(n)
+        assert (1 - share) ** n + n * share * (1 - share) ** (n - 1) == pytest.approx(0.05)
+    assert 256 * unseen_copies(256) == pytest.approx(4.72, abs=0.02)
+
+
 def test_one_half_is_enough_to_be_less_diverse() -> None:
     """Alike at the sharp end only, as a generator that collapses there."""
     a = curve((3.0, 1.0), (3.5, 1.0), (4.0, 2.0), alike=[0.5, 0.0, 0.0])
@@ -416,23 +445,56 @@ def test_a_comparison_takes_the_published_layer_and_else_the_tuned_one() -> None
     assert compare(*both, replicates=R).verdict.kind == "the same"
 
 
-def test_enough_is_a_multiple_of_32_above_what_there_is() -> None:
-    """Half widths 0.04 and no gap: the reach over the margin, squared, times the outputs."""
+def _power(outputs: float, margin: float, gap: float, half: float, look: int) -> float:
+    """The chance that an interval of 96% with this half at 100 outputs lies inside at a look."""
+    error = half / norm.ppf(0.98) / math.sqrt(outputs / 100)
+    reach = -norm.ppf(spent(look) / 2) * error
+    return norm.cdf((margin - reach - gap) / error) - norm.cdf((reach - margin - gap) / error)
+
+
+def _fits(found: int | None, power: Callable[[float], float]) -> bool:
+    """Whether a number is the least multiple of 32 with four chances out of five."""
+    assert found is not None
+    return found % 32 == 0 and power(found) >= 0.8 > power(found - 32)
+
+
+def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
+    """Half widths 0.04 and no gap: both parts must be inside, at the level of the second look."""
     wide = between(-0.04, 0.04)
     equal = Equal(3.0, 4.0, wide, (wide, wide), (wide, wide))
-    reached = 0.04 * (1 + 0.8416 / 2.0537489)
-    times = (reached / 0.03) ** 2
-    assert enough(100, equal, None, 0.03) == math.ceil(100 * times / 32) * 32
+    found = enough(100, equal, None, 0.03)
+    assert _fits(found, lambda n: _power(n, 0.03, 0, 0.04, 2) ** 2)
+    third = enough(100, equal, None, 0.03, Level(2))
+    ratio = spent(3) / spent(2)
+    assert third is not None
+    assert found is not None
+    assert third < found  # as the interval was of look 2 already, and has less to widen by
+    error = 0.04 / norm.ppf(0.98)
+    reach = -norm.ppf(0.04 * ratio / 2)
+    assert _fits(
+        third,
+        lambda n: (
+            (
+                2 * norm.cdf((0.03 - reach * error / (n / 100) ** 0.5) / (error / (n / 100) ** 0.5))
+                - 1
+            )
+            ** 2
+        ),
+    )
     # Where the intervals are narrow enough already, a few more are asked for.
     narrow = between(-0.001, 0.001)
     assert enough(100, Equal(3.0, 4.0, narrow, (narrow,), (narrow,)), None, 0.03) == 132
     # The published settings must be decided too: by the easier of two ways.
     layer = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(0.06, 0.14))
-    easier = (reached / 0.1) ** 2
-    assert easier < times
-    assert enough(100, equal, layer, 0.03) == math.ceil(100 * times / 32) * 32
+    assert enough(100, equal, layer, 0.03) == found
     hard = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(-0.03, 0.05))
-    assert enough(100, equal, hard, 0.03) == math.ceil(100 * (reached / 0.01) ** 2 / 32) * 32
+    told = -norm.ppf(spent(2) / 2)
+    assert _fits(
+        enough(100, equal, hard, 0.03),
+        lambda n: (
+            _power(n, 0.03, 0, 0.04, 2) ** 2 * norm.cdf(0.01 / (error / math.sqrt(n / 100)) - told)
+        ),
+    )
 
 
 def test_over_budgets_the_most_outputs_that_are_wanted() -> None:

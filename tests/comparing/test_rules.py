@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from strop.comparing import (
     DIFFERENT,
@@ -263,17 +264,17 @@ def test_one_verdict_over_budgets():
 
 
 def test_the_number_of_outputs_follows_from_the_intervals():
-    # A part at 0.01 with a half of 0.04: 0.02 are left, so (0.04 * stretch / 0.02)^2 times 64.
-    stretch = 1 + 0.8416 / 2.0537
-    equal = _equal((-0.03, 0.05), (-0.03, 0.05))
-    inside = 64 * (0.04 * stretch / 0.02) ** 2
-    found = enough(64, equal, None, MARGIN)
+    # Parts at 0.01 with a half of 0.04 at 96%; more outputs are the second look, at 99.5%.
+    error, reach = 0.04 / norm.ppf(0.98), norm.ppf(0.9975)
+    found = enough(64, _equal((-0.03, 0.05), (-0.03, 0.05)), None, MARGIN)
     assert found is not None
-    assert inside <= found < inside + 32
+    for outputs, enough_for in ((found, True), (found - 32, False)):
+        now = error / np.sqrt(outputs / 64)
+        inside = norm.cdf(0.02 / now - reach) - norm.cdf(reach - 0.04 / now)
+        assert (inside**2 >= 0.8) == enough_for
     # A gap that is large and uncertain is decided by being told from zero.
-    wide = _equal((-0.3, 0.1), (-0.3, 0.1))
-    outside = 64 * (0.2 / np.sqrt(2) * stretch / 0.1) ** 2
-    found = enough(64, wide, None, MARGIN)
+    found = enough(64, _equal((-0.3, 0.1), (-0.3, 0.1)), None, MARGIN)
+    outside = 64 * ((reach + 0.8416) * 0.2 / np.sqrt(2) / norm.ppf(0.98) / 0.1) ** 2
     assert found is not None
     assert outside <= found < outside + 32
     # A gap of exactly the margin is neither.

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strop.errors import UserError
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.stats.shares import wilson
 from strop.store import Run
 from strop.tasks import TASKS, Entrant, Filter, Item, Task, TaskRun, Verdict, paired
 from strop.tasks.cell_grades import grade_cell
-from strop.tasks.outcome import Results
+from strop.tasks.outcome import Results, paired_p
 from strop.tasks.tables import checkpoint_table, document, draw, notes, setting_table, write_result
 from strop.verbs.study import Result
 
@@ -115,19 +117,44 @@ def test_accuracy_seed_mean_and_standard_error(found: Results) -> None:
     assert warm.accuracy("second").value == 0
 
 
-def test_the_interval_resamples_problems_with_their_seeds(found: Results) -> None:
+def test_the_interval_is_over_problems_with_their_seeds(found: Results) -> None:
     warm = found.settings[1]
-    assert warm.by_problem("first").tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3])
-    # All resamples of four problems, by hand; 10,000 draws know the percentiles to a step.
     shares = warm.by_problem("first")
-    means = [shares[list(i)].mean() for i in np.ndindex(4, 4, 4, 4)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    step = 1 / 12
+    assert shares.tolist() == pytest.approx([1, 2 / 3, 1 / 3, 1 / 3])
     got = warm.accuracy("first")
-    assert abs(got.low - low) <= step + 1e-9
-    assert abs(got.high - high) <= step + 1e-9
-    # A bootstrap over the twelve responses as if they were independent would be narrower.
-    assert got.high - got.low > 0.4
+    # Twelve answers to four problems are worth as many as have the problems' variance: 12 at most.
+    worth = 7 / 12 * 5 / 12 / (shares.var(ddof=1) / 4)
+    assert 4 < worth < 12
+    assert got.ends == pytest.approx(wilson(7 / 12, worth).ends)
+    assert (got.n, got.how) == (4, "Wilson")
+    # A single seed is worth its problems.
+    assert found.settings[0].accuracy("first").ends == pytest.approx(wilson(3 / 4, 4).ends)
+
+
+def test_pass_at_k_is_over_the_seeds_of_a_problem(found: Results) -> None:
+    """Of three answers 3, 2, 1 and 1 are right: of two of them one is, in 1, 1, 2/3 and 2/3."""
+    cold, warm, *_ = found.settings
+    assert warm.pass_at(1, "first").value == pytest.approx(7 / 12)
+    two = warm.pass_at(2, "first")
+    assert two.value == pytest.approx((1 + 1 + 2 / 3 + 2 / 3) / 4)
+    assert two.n == 4
+    assert warm.pass_at(3, "first").value == 1
+    with pytest.raises(UserError, match="not so many answers"):
+        warm.pass_at(4, "first")
+    row = setting_table(found).rows[1]
+    assert row["pass_at"]["2"] == two
+    assert "pass_at" not in setting_table(found).rows[0]
+    assert cold.pass_at(1, "first") == cold.accuracy("first")
+
+
+def test_differences_have_an_exact_p(found: Results) -> None:
+    cold, warm, _, other = found.settings
+    assert paired_p(other, cold, "first") == pytest.approx(2 * 5 / 16)  # one better, three worse
+    assert paired_p(warm, cold, "first") == 1.0  # shares +0, -1/3, -2/3, +1/3
+    assert setting_table(found).rows[1]["p"] == 1.0
+    table = checkpoint_table(found)
+    assert table is not None
+    assert table.rows[0]["p"] == pytest.approx(2 * 5 / 16)
 
 
 def test_paired_differences_are_over_the_same_problems(found: Results) -> None:

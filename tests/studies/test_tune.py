@@ -16,6 +16,7 @@ from test_audit import held_out
 import warm_processes
 from strop.cli.main import run
 from strop.measure.number import Number
+from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.interval import plain as as_json
@@ -70,7 +71,8 @@ def test_the_gain_is_that_of_fresh_outputs_under_another_seed(tuned: Path) -> No
     [row] = read(tuned)["rows"]
     [fresh] = [one for one in (tuned / "fresh").iterdir() if one.is_dir()]
     cells = Run.open(fresh).cells()
-    assert {cell.spec.seed for cell in cells} == {1}
+    # Of a seed that no search has: those of seed + 1 are what the next seed searches on.
+    assert {cell.spec.seed for cell in cells} == {derive_seed(0, "fresh")}
     assert {cell.spec.seed for cell in Run.open(tuned).cells()} == {0}
     level = {}
     for cell in cells:
@@ -367,7 +369,9 @@ def test_methods_are_compared_as_published_and_tuned(tmp_path: Path, call: Calle
     ratio = plain["tuned"] / nucleus["tuned"]
     assert nucleus["tuned_gain"]["value"] == pytest.approx(ratio, rel=1e-9)
     assert max(row["spent"] for row in result["rows"]) <= 16
-    assert {cell.spec.seed for cell in Run.open(tmp_path / "run" / "fresh").cells()} == {1}
+    assert {cell.spec.seed for cell in Run.open(tmp_path / "run" / "fresh").cells()} == {
+        derive_seed(0, "fresh")
+    }
     code, told, _ = call("study", "tuned-against-tuned", "--methods", "top-p", "-o", tmp_path / "x")
     assert code == 1
     assert "plain sampler" in told["error"]["what"]
@@ -381,3 +385,23 @@ def test_an_evaluator_is_looked_over_before_anything_is_drawn(
     assert code == 1
     assert "evaluator" in err
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_fresh_outputs_answer_prompts_that_were_not_searched_on(
+    tmp_path: Path, call: Called
+) -> None:
+    """Twelve prompts, of which a search with at most four outputs a setting sees four."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"ids": [5 + i, 6]}) + "\n" for i in range(12)))
+    words = ["--prompts", prompts, "--length", "8", "--steps", "2", "--budget", "8", "--first", "2"]
+    words += ["-n", "4", "--fresh-n", "16", "--space", "temperature=0.5,1", "-o", tmp_path / "run"]
+    code, result, _ = call("tune", *words)
+    assert code == 0
+    [fresh] = [one for one in (tmp_path / "run" / "fresh").iterdir() if one.is_dir()]
+    for cell in Run.open(fresh).cells():
+        kept = cell.prompts()
+        assert kept is not None
+        assert [one.given[0] for one in kept.canvases.prompts] == list(range(9, 17))
+    assert "the fresh outputs answer 8 prompts that nothing was chosen on" in result["notes"]
+    [row] = result["rows"]
+    assert (row["objective"]["n"], row["outputs"]) == (8, 16)

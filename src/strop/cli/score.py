@@ -17,7 +17,7 @@ from strop.cli.values import listed
 from strop.engine import Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name
-from strop.spec import SpanPolicy
+from strop.spec import PromptSpec, SpanPolicy
 
 if TYPE_CHECKING:
     from strop.measure.causal import Evaluator
@@ -82,7 +82,8 @@ def score(
 ) -> None:
     """Score every cell of RUN. The same command continues; nothing is scored twice.
 
-    Prints token-pooled perplexity and unigram entropy with 95% bootstrap intervals over outputs.
+    Prints token-pooled perplexity and unigram entropy with 95% bootstrap intervals over outputs;
+    where several outputs answer one prompt, over prompts.
     Texts that are no run are scored in memory, in the evaluator's tokens.
     """
     if vendi not in VENDI:
@@ -255,11 +256,19 @@ def _print(found: Sequence[Measured], wanted: list[str]) -> None:
             row.append(_entry(by_id.get(id_), column) + (one.mark if guarded else ""))
         rows.append(row)
     output.table(header, rows)
-    output.say("perplexity: token-pooled; [..]: 95% bootstrap over outputs (10,000 replicates)")
-    from strop.verbs.points import guard_notes
+    how = "95% bootstrap over outputs (10,000 replicates)"
+    if any(one.by_prompt for one in found):
+        how = "95%, Student's t over prompts"
+    output.say(f"perplexity: token-pooled; [..]: {how}")
+    from strop.verbs.points import guard_notes, prompt_notes
 
-    for words in guard_notes(found):
+    told = [words for one in found for words in prompt_notes(*_answered(one))]
+    for words in dict.fromkeys((*guard_notes(found), *told)):
         output.say(words)
+
+
+def _answered(one: Measured) -> tuple[int, PromptSpec | None]:
+    return one.outputs, one.spec.generator.prompts
 
 
 def _columns(found: Sequence[Measured], wanted: list[str]) -> list[tuple[str, str, Column]]:

@@ -67,7 +67,7 @@ def compare(
     if len(a.frontier) == len(b.frontier) == 1:
         verdict = replace(verdict, why="both sides are single points: neither has a frontier")
     if verdict.kind == "cannot tell" and equal is not None:
-        wanted = enough(min(a.n, b.n), equal, decisive, margin)
+        wanted = enough(min(a.n, b.n), equal, decisive, margin, level)
         verdict = replace(verdict, outputs=wanted)
     return Comparison(layers[0], layers[1], equal, tuple(found), verdict, level, margin)
 

@@ -23,11 +23,14 @@ from strop.comparing.levels import Level
 from strop.comparing.side import Curve
 from strop.measure.grams import NGRAM
 from strop.measure.repetition import ngrams
+from strop.stats.interval import LEVEL
 from strop.stats.resample import order_statistics
 
 State = Literal["less", "not less", "undecided"]
 COPIES = "copies"
 TENTH, PAIRS = 0.1, 0.001
+LEAST = 32
+"""Outputs below which nothing is claimed of copies; see `unseen_copies`."""
 HALF = 0.5
 
 Floats = NDArray[np.float64]
@@ -55,14 +58,15 @@ def diversity(a: Curve, b: Curve, where: Grid, level: Level, measures: int = 1) 
     names = [set(sample.alike) for side in (a, b) for sample in side.side.frontier]
     found = []
     for name in sorted(set.intersection(*names)):
+        few = name == COPIES and min(a.side.n, b.side.n) < LEAST
         mine, other = (where.averaged(one.at(where.points, one.alike(name))) for one in (a, b))
         found.append(
             Diversity(
                 name,
                 float(mine[0].mean()),
                 float(other[0].mean()),
-                _state(mine, other, level, measures),
-                _state(other, mine, level, measures),
+                "undecided" if few else _state(mine, other, level, measures),
+                "undecided" if few else _state(other, mine, level, measures),
             )
         )
     return found
@@ -76,6 +80,17 @@ def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
         return "less"
     fine = all(order_statistics(column[1:], level.same)[1] <= 0 for column in excess.T)
     return "not less" if fine else "undecided"
+
+
+def unseen_copies(n: int) -> float:
+    """The most that one text may be of what a side writes where no two of n outputs are copies.
+
+    The share that n outputs meet less than twice with probability 5%: about 4.7/n. Resampling says
+    nothing of it, for what was not drawn is in no resample.
+    """
+    from scipy.special import bdtri
+
+    return float(bdtri(1, n, 1 - LEVEL))
 
 
 def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:

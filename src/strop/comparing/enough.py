@@ -1,53 +1,87 @@
 """How many outputs would probably decide.
 
-Intervals shrink as one over the square root of the number of outputs, so from the gap and its
-interval follows the number at which, if the gap is what it looks like, a rule would hold four times
-out of five. The estimate inherits the noise of the gap: it is an order of magnitude.
+Intervals shrink as one over the square root of the number of outputs. So from the gap and its
+interval follows the number at which, if the gap is what it looks like, a rule holds four times out
+of five. More outputs are another look (`strop.comparing.levels`), whose intervals are wider: it is
+the chance at that look that is counted. The estimate inherits the noise of the gap: it is an order
+of magnitude.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from strop.comparing.frontier import Equal
+from strop.comparing.levels import Level, spent
 from strop.comparing.verdict import Layer
 from strop.stats.interval import Interval
 
-POWER = 0.8416
-"""Standard errors that make four times out of five."""
+POWER = 0.8
 MOST = 1_000_000
 ROUND = 32
 
 
-def enough(n: int, equal: Equal, layer: Layer | None, margin: float) -> int | None:
-    """Outputs per temperature; None where no number below a million would do."""
-    ways = [_inside(equal.parts, margin), _outside(equal.mean)]
-    if layer is not None:
-        # On frontiers that are the same the published settings must be told apart, or not be.
-        last = min(_inside([layer.gap], margin), _outside(layer.sharper))
-        ways[0] = max(ways[0], last)
-    factor = max(1.0, min(ways))
-    found = math.ceil(n * factor / ROUND) * ROUND if factor < MOST / n else MOST
-    return None if found >= MOST else max(found, n + ROUND)
+def enough(
+    n: int, equal: Equal, layer: Layer | None, margin: float, level: Level | None = None
+) -> int | None:
+    """Outputs per temperature at the look after this one; None where no million would do."""
+    look = 1 if level is None else level.look
+    wider = spent(look + 1) / spent(look)
+
+    def power(outputs: int) -> float:
+        times = outputs / n
+        same = _inside(equal.parts, margin, times, wider)
+        if layer is not None:
+            # On frontiers that are the same the published settings must be told apart, or not be.
+            alike = _inside([layer.gap], margin, times, wider)
+            same *= max(alike, _outside(layer.sharper, times, wider))
+        return max(same, _outside(equal.mean, times, wider))
+
+    found = _least(lambda blocks: power(ROUND * blocks) >= POWER, MOST // ROUND)
+    return None if found is None else max(ROUND * found, n + ROUND)
 
 
-def _reach(one: Interval) -> float:
-    """Half of an interval, and what makes it hold four times out of five."""
-    from scipy.stats import norm
-
-    return one.half * (1 + POWER / float(norm.ppf((1 + one.level) / 2)))
-
-
-def _inside(parts: Iterable[Interval], margin: float) -> float:
-    """How many times as many outputs put every interval inside the margin."""
-    return max(_times(_reach(one), margin - abs(one.value)) for one in parts)
-
-
-def _outside(one: Interval) -> float:
-    """How many times as many outputs keep an interval away from zero."""
-    return _times(_reach(one), abs(one.value))
+def _least(holds: Callable[[int], bool], most: int) -> int | None:
+    """The least number from which on something holds; None where it does not at the most."""
+    if not holds(most):
+        return None
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
-def _times(reach: float, room: float) -> float:
-    return math.inf if room <= 0 else (reach / room) ** 2
+def _errors(found: Interval, times: float, wider: float) -> tuple[float, float]:
+    """The standard error with so many times the outputs, and how many of them an interval takes.
+
+    `wider` is the share of today's error rate that the next look may spend.
+    """
+    from scipy.special import ndtri
+
+    error = found.half / float(ndtri((1 + found.level) / 2)) / math.sqrt(times)
+    return error, float(-ndtri((1 - found.level) * wider / 2))
+
+
+def _inside(parts: Iterable[Interval], margin: float, times: float, wider: float) -> float:
+    """The chance that every interval lies inside the margin: neither end may reach it."""
+    from scipy.special import ndtr
+
+    chance = 1.0
+    for one in parts:
+        error, reach = _errors(one, times, wider)
+        if error == 0:
+            chance *= abs(one.value) < margin
+            continue
+        ends = [(side * margin - one.value) / error - side * reach for side in (-1, 1)]
+        chance *= max(0.0, float(ndtr(ends[1]) - ndtr(ends[0]))) if ends[0] < ends[1] else 0.0
+    return chance
+
+
+def _outside(one: Interval, times: float, wider: float) -> float:
+    """The chance that an interval lies on the side of zero on which its value is."""
+    from scipy.special import ndtr
+
+    error, reach = _errors(one, times, wider)
+    return float(ndtr(abs(one.value) / error - reach)) if error else float(one.value != 0)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.comparing import Comparison, Level, Side, overall
+from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.equal import unequal
 from strop.comparing.frontier import PARTS
 from strop.comparing.outputs import Outputs, Point
@@ -156,6 +157,7 @@ def result(
         *told,
         *unequal(ask, sides, measured),
         *_search_notes(measured, guard),
+        *_copy_notes(found),
         *_same_cells(measured),
         f"look {level.look} at this question, {level.budgets} budget(s): intervals that must lie "
         f"inside the margin are of {100 * level.same:.4g}%, those that must exclude equality of "
@@ -249,6 +251,20 @@ def _name(side: Outputs) -> str:
         return f"{side.named.source} (a pool that is there: it cannot be tuned)"
     fields = ", ".join(f"{k}={v}" for k, v in side.named.sampler.items())
     return f"{side.named.source} with " + (fields or "its family's own sampler")
+
+
+def _copy_notes(found: Mapping[int, Budget]) -> list[str]:
+    """What is not known of copies where there are none."""
+    states = [state for one in found.values() for state in one.found.diversity]
+    if not any(one.measure == COPIES and 0 in (one.a, one.b) for one in states):
+        return []
+    n = min(
+        point.sample.n for one in found.values() for side in one.both for point in side.points()
+    )
+    return [
+        f"no two outputs of a side are copies: of {n} outputs at one temperature that says that "
+        f"one text is at most {unseen_copies(n):.1%} of what it writes (95%)"
+    ]
 
 
 def _search_notes(measured: Mapping[int, Sequence[Measured]], guard: Guard) -> list[str]:

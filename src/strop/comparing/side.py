@@ -98,7 +98,7 @@ class Curve:
     def rows(self) -> Floats:
         """Counts per output [1 + R, n]: the outputs as they are, then resamples of them."""
         n = self.side.n
-        drawn = resamples(n, self.replicates, derive_seed(self.seed, "compare", n))
+        drawn = resamples(n, self.replicates, derive_seed(self.seed, "compare-resamples", n))
         return np.concatenate([np.ones((1, n)), drawn])
 
     @cached_property

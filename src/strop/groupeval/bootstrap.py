@@ -1,21 +1,24 @@
-"""Partition-blocked Bayesian bootstrap (Rubin 1981): how far GEQ hangs on which outputs were drawn.
+"""How sure GEQ is, and how GED moves with the outputs: a cell's scores as one document.
 
-One replicate draws
+GEQ is a mean of readings that are crossed: an output is read once in every partition, among others
+of its group, and what the judge thought of a group moves all of its outputs. Its interval is that
+of the crossed model output + group + rest (`strop.stats.crossed`), with Student's limits.
 
-- a weight per partition, flat Dirichlet, shared by all cells that are compared;
-- a weight per output of a cell, flat Dirichlet, used in every partition, independent between cells
-  (their outputs are not paired);
+GED has no interval. Its range is that of a partition-blocked Bayesian bootstrap (Rubin 1981). A
+replicate draws
 
-and computes the scores again under these weights. With `v` and `w` for them,
+- a weight per partition, flat Dirichlet;
+- a weight per output, flat Dirichlet, used in every partition;
 
-    GEQ = sum_i w_i * (sum_r v_r q_ir / sum_r v_r), the inner sums over i's verdicts;
-    GED = sum_g v_g W_g GED_g / sum_g v_g W_g, W_g being the weight of group g's outputs,
+and with `v` for the first and W_g for the weight of group g's outputs it is
 
-where GED_g takes its shares from the weights. Equal weights give the plain scores back. The range
-of GEQ is an interval given the verdicts. The range of GED is not: unequal weights lower the
-entropy of a group whose modes all differ, so it says how GED moves with the weights, no more.
+    GED = sum_g v_g W_g GED_g / sum_g v_g W_g,
 
-`score` is the whole: GEQ, GED, their ranges and diagnostics of every cell as one document.
+where GED_g takes its shares from the weights. Equal weights give the plain score back. The range
+is no interval: unequal weights lower the entropy of a group whose modes all differ, so it says how
+GED moves with the weights, no more.
+
+`score` is the whole: GEQ, GED and diagnostics of every cell as one document.
 """
 
 from __future__ import annotations
@@ -33,21 +36,19 @@ from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import TOP, Cell, Planned, diagnose, ged, ged_bounds, geq_bounds
 from strop.groupeval.verdict import Verdict
 from strop.rng import derive_seed
-from strop.stats.bayesian import BAYESIAN, dirichlet, exponentials
-from strop.stats.interval import LEVEL, Interval
-from strop.stats.resample import REPLICATES, of_replicates
+from strop.stats.bayesian import dirichlet, exponentials
+from strop.stats.crossed import Crossed, crossed
+from strop.stats.interval import LEVEL
+from strop.stats.resample import REPLICATES
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
-    "FEW",
     "FLOOR",
     "REPLICATES",
-    "Replicates",
     "ged_replicates",
-    "geq_interval",
-    "geq_replicates",
+    "geq_of",
     "mind",
     "output_weights",
     "partition_weights",
@@ -57,18 +58,7 @@ __all__ = [
 
 FLOOR = 5
 """Outputs with a quality above 0 from which an interval of a difference may be read against 0."""
-FEW = 32
-"""Outputs below which intervals are narrower than they say."""
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Replicates:
-    """The scores of one cell under every draw of the weights."""
-
-    geq: Floats
-    ged: Floats | None
-    """None where the profile has no modes."""
 
 
 def partition_weights(partitions: Sequence[int], replicates: int, seed: int) -> dict[int, Floats]:
@@ -88,38 +78,22 @@ def replicate(
     shared: dict[int, Floats],
     *,
     seed: int = 0,
-    modes: bool = True,
-    setting: str | None = None,
     told: Callable[[int], None] = lambda _: None,
-) -> Replicates:
-    """All replicates of a cell; `setting` names its stream of weights, by default the cell does.
+) -> Floats:
+    """GED of a cell under every draw of the weights.
 
     `told` hears how many were drawn since it heard last.
     """
     v = np.stack([shared[partition] for partition in cell.partitions], axis=1)
-    geq, ged, done = [], [], 0
-    terms = _terms(cell) if modes else None
-    for e in output_weights(setting or cell.name, len(cell.outputs), len(v), seed):
+    found, done = [], 0
+    terms = _terms(cell)
+    for e in output_weights(cell.name, len(cell.outputs), len(v), seed):
         e = np.asfortranarray(e)  # both turn it over, and so do it once
         part = v[done : done + len(e)]
         done += len(e)
-        geq.append(geq_replicates(cell, part, e))
-        if terms is not None:
-            ged.append(ged_replicates(cell, part, e, terms))
+        found.append(ged_replicates(cell, part, e, terms))
         told(len(e))
-    return Replicates(np.concatenate(geq), np.concatenate(ged) if modes else None)
-
-
-def geq_replicates(cell: Cell, v: Floats, e: Floats) -> Floats:
-    """GEQ under partition weights `v` and output weights `e`, which need not sum to one."""
-    w = np.ascontiguousarray(e.T)
-    if cell.judged.all():
-        weighted = (_sums(cell.q, w) * v.T).sum(axis=0) / v.sum(axis=1)
-    else:
-        # q is 0 and `judged` False where a verdict is missing: both sums skip it.
-        top, bottom = _mixed(cell.q, v), _mixed(cell.judged, v)
-        weighted = (w * top / bottom).sum(axis=0)
-    return weighted / w.sum(axis=0)
+    return np.concatenate(found)
 
 
 def _sums(columns: Any, w: Floats) -> Floats:
@@ -127,16 +101,10 @@ def _sums(columns: Any, w: Floats) -> Floats:
     return np.stack([np.einsum("i,ij->j", column, w) for column in np.asarray(columns, float).T])
 
 
-def _mixed(columns: Any, v: Floats) -> Floats:
-    """`columns @ v.T`, in the same way."""
-    total = np.zeros((len(columns), len(v)))
-    for r in range(v.shape[1]):
-        total += np.multiply.outer(np.asarray(columns[:, r], float), v[:, r])
-    return total
-
-
 def ged_replicates(cell: Cell, v: Floats, e: Floats, terms: Terms | None = None) -> Floats:
-    """GED under the same weights; `terms` may be given where they are known already.
+    """GED under partition weights `v` and output weights `e`, which need not sum to one.
+
+    `terms` may be given where they are known already.
 
     W_g GED_g = 10 / log n * (V log V - sum_k m_k log m_k), with V the weight of g's valid outputs
     and m_k that of mode k: the group's own weight cancels, and the bracket scales with the weights.
@@ -218,25 +186,15 @@ def _xlogx(x: Floats) -> Floats:
 def mind(*cells: Cell) -> str | None:
     """What stands beside an interval of these cells' GEQ; docs/groupeval-scores.md has the counts.
 
-    The bootstrap weighs the outputs that were drawn. Where nearly all are 0 it knows nothing of
-    the good ones that were not drawn, and where there are few of any kind it is too narrow.
+    Where nearly all outputs are 0 nothing is known of the good ones that were not drawn.
     """
-    least = min(len(cell.outputs) for cell in cells)
     some = min(cell.nonzero for cell in cells)
-    told = []
-    if some < FLOOR:
-        told.append(f"only {some} outputs above 0")
-    if least < FEW:
-        told.append(f"only {least} outputs")
-    return f"{' and '.join(told)}: too narrow" if told else None
+    return f"only {some} outputs above 0: too narrow" if some < FLOOR else None
 
 
-def geq_interval(replicates: Floats, *cells: Cell) -> Interval:
-    """GEQ of a cell, or of a second minus a first, with the central range of its replicates."""
-    geq = [cell.geq() for cell in cells]
-    value = geq[0] if len(geq) == 1 else geq[1] - geq[0]
-    n = min(len(cell.outputs) for cell in cells)
-    return of_replicates(value, replicates, n, BAYESIAN) or Interval(value, n=n)
+def geq_of(cell: Cell) -> Crossed:
+    """GEQ of a cell, and what its variance is made of."""
+    return crossed(cell.q, cell.judged, cell.groups)
 
 
 def score(
@@ -248,7 +206,7 @@ def score(
 ) -> dict[str, Any]:
     """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without verdicts too.
 
-    `told` hears of replicates as they are drawn, so many for every cell with verdicts.
+    `told` hears of replicates as they are drawn, so many for every cell with modes.
     """
     cells = judgments.cells
     everywhere = [partition for cell in cells.values() for partition in cell.partitions]
@@ -288,13 +246,15 @@ def _scored(
     seed: int,
     told: Callable[[int], None],
 ) -> dict[str, Any]:
-    drawn = replicate(cell, shared, seed=seed, modes=modes, told=told)
     diversity = ged(cell) if modes else None
+    drawn = replicate(cell, shared, seed=seed, told=told) if modes else None
+    quality = geq_of(cell)
     return {
-        "geq": geq_interval(drawn.geq, cell),
+        "geq": quality.interval(),
         "geq_interval_mind": mind(cell),
+        "geq_variance": None if quality.variance is None else quality.parts,
         "ged": diversity,
-        "ged_weight_sensitivity": None if drawn.ged is None else _middle(drawn.ged),
+        "ged_weight_sensitivity": None if drawn is None else _middle(drawn),
         "n_outputs": len(cell.outputs),
         "n_outputs_above_0": cell.nonzero,
         "n_groups": len(cell.verdicts),

@@ -101,6 +101,16 @@ class Cell:
         return len(self.verdicts[0].outputs)
 
     @property
+    def groups(self) -> NDArray[np.int64]:
+        """In which verdict a context was judged, `[outputs, partitions]`; 0 where in none."""
+        found = np.zeros(self.q.shape, np.int64)
+        column = {partition: r for r, partition in enumerate(self.partitions)}
+        for number, verdict in enumerate(self.verdicts):
+            rows = [self.row[one.index] for one in verdict.outputs]
+            found[rows, column[verdict.partition]] = number
+        return found
+
+    @property
     def per_output(self) -> Floats:
         """Each output's mean quality over its verdicts."""
         return self.q.sum(axis=1) / self.judged.sum(axis=1)

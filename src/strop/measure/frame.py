@@ -8,7 +8,7 @@ when their files have gone. Intervals are computed when somebody asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -34,12 +34,16 @@ from strop.measure.number import Number, no_interval
 from strop.measure.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.stats.interval import Interval, plain
-from strop.stats.resample import Statistic, interval_of, ratio, sums_of
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
 
 SMALL = 32
 """Outputs below which bootstrap intervals are too short: about 91% instead of 95% at 8."""
+
+BY_PROMPT = "jackknife by prompt"
+"""How intervals are made where several outputs answer one prompt."""
 
 Value = Interval | float | None
 
@@ -174,6 +178,12 @@ class Measured:
         if not isinstance(found, Statistic):
             raise no_interval(number.name, "`objective`")
         return found
+
+    @property
+    def by_prompt(self) -> bool:
+        """Whether intervals are over prompts: there are several, and one has several answers."""
+        prompts = self.spec.generator.prompts
+        return prompts is not None and 1 < prompts.count < self.outputs
 
     @property
     def calls(self) -> float | None:
@@ -321,6 +331,8 @@ def _parts(
 ) -> list[Part]:
     found = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
     parts: list[Part] = []
+    prompts = cell.spec.generator.prompts
+    count = None if prompts is None else prompts.count
     for record in metrics():
         if wanted is not None and record.name not in wanted:
             continue
@@ -332,12 +344,13 @@ def _parts(
         ]
         with leave_out_broken(record):
             if record.of_pool is not None:
-                parts.append(Part.of(record, record.spec, index, record.of_pool(rows), rows))
+                columns = record.of_pool(rows)
+                parts.append(Part.of(record, record.spec, index, columns, rows, count))
             elif stored:
                 tables = (_common(one, index) for one in stored)
-                parts += [Part.of(record, *one, rows) for one in tables if len(one[1])]
+                parts += [Part.of(record, *one, rows, count) for one in tables if len(one[1])]
             elif record.measure is not None and (columns := _measured(record, rows)) is not None:
-                parts.append(Part.of(record, record.spec, index, columns, rows))
+                parts.append(Part.of(record, record.spec, index, columns, rows, count))
     return parts
 
 
@@ -360,7 +373,9 @@ class Part:
     """Which outputs have it."""
     columns: Columns
     raw: Mapping[str, Statistic | float | None]
-    """The pool's numbers by name."""
+    """The pool's numbers by name; with a row per prompt where `by_prompt`."""
+    by_prompt: bool = False
+    """Whether several outputs answer one prompt, of several prompts: they are not independent."""
 
     @classmethod
     def of(
@@ -370,30 +385,57 @@ class Part:
         index: NDArray[np.int64],
         columns: Columns,
         rows: PoolRows,
+        prompts: int | None = None,
     ) -> Part:
-        """With the pool's numbers, which follow from the columns and the outputs."""
+        """With the pool's numbers, which follow from the columns and the outputs.
+
+        Output i answers prompt i mod `prompts`.
+        """
         raw = {one.column.name: one.of(columns, rows) for one in record.aggregates}
-        return cls(record, metric, index, columns, raw)
+        answered = index % prompts if prompts else index
+        by_prompt = 1 < len(np.unique(answered)) < len(index)
+        if by_prompt:
+            raw = {
+                name: clustered(one, answered) if isinstance(one, Statistic) else one
+                for name, one in raw.items()
+            }
+        return cls(record, metric, index, columns, raw, by_prompt)
 
     @property
-    def statistics(self) -> dict[str, Statistic]:
-        """Those that can be resampled."""
-        return {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
+    def resampled(self) -> dict[str, Statistic]:
+        """Those whose outputs are drawn with replacement: of few prompts that is too narrow."""
+        found = {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
+        return {} if self.by_prompt else found
 
     def score(self, sums: Mapping[str, NDArray[np.float64]]) -> Score:
-        """With intervals, from sums over resamples."""
-        values = {
-            name: interval_of(one, sums[name]) if isinstance(one, Statistic) else one
-            for name, one in self.raw.items()
-        }
+        """With intervals, from sums over resamples; over prompts, with Student's t."""
+        values: dict[str, Value] = {}
+        for aggregate in self.record.aggregates:
+            name = aggregate.column.name
+            found = self.raw[name]
+            if not isinstance(found, Statistic):
+                values[name] = found
+            elif self.by_prompt:
+                number = Number(self.record.name, self.record, aggregate)
+                values[name] = _over_prompts(found, log=number.log)
+            else:
+                values[name] = interval_of(found, sums[name])
         return Score(self.metric, self.record, self.index, self.columns, values)
+
+
+def _over_prompts(found: Statistic, *, log: bool) -> Interval | None:
+    """Student's t with a degree of freedom less than there are prompts; the rows are prompts."""
+    if not np.isfinite(found.value):
+        return None
+    interval = jackknife(found, log=log)
+    return replace(interval.exp() if log else interval, value=found.value, how=BY_PROMPT)
 
 
 def _finished(parts: Sequence[Part]) -> Iterable[Score]:
     """With intervals, all on the same resamples, which are drawn once."""
-    sums = iter(sums_of([one for part in parts for one in part.statistics.values()]))
+    sums = iter(sums_of([one for part in parts for one in part.resampled.values()]))
     for part in parts:
-        mine = {name: next(sums) for name in part.statistics}
+        mine = {name: next(sums) for name in part.resampled}
         with leave_out_broken(part.record):
             yield part.score(mine)
 
@@ -424,15 +466,37 @@ def score_of(
 def perplexity_ratio(
     above: Measured, below: Measured, wanted: MetricSpec | None = None, *, seed: int = 0
 ) -> Interval:
-    """Perplexity of one cell over that of another, outputs resampled independently."""
-    pair = (one.part(PERPLEXITY, wanted) for one in (above, below))
-    statistics = [pooled(part.columns) for part in pair if part is not None]
-    if len(statistics) < 2:
+    """Perplexity of one cell over that of another.
+
+    Of outputs that answer the same prompts it is paired by prompt, with Student's t over prompts;
+    others are resampled independently.
+    """
+    parts = [one.part(PERPLEXITY, wanted) for one in (above, below)]
+    pair = [part for part in parts if part is not None]
+    if len(pair) < 2:
         raise UserError("The cell's scores were removed.", where=f"{above.path}, {below.path}")
-    found = ratio(statistics[0], statistics[1], seed=seed)
+    prompts = above.spec.generator.prompts
+    if prompts is not None and prompts.count > 1 and prompts == below.spec.generator.prompts:
+        found = ratio_by_prompt(pair[0], pair[1], prompts.count)
+    else:
+        found = ratio(pooled(pair[0].columns), pooled(pair[1].columns), seed=seed)
     if found is None:
         raise UserError(
             "The ratio of two perplexities is not defined: one of them has no scored token.",
             where=f"{above.path}, {below.path}",
         )
     return found
+
+
+def ratio_by_prompt(above: Part, below: Part, prompts: int) -> Interval | None:
+    """The ratio of two perplexities over the prompts that both answer, prompt by prompt."""
+    answered = [one.index % prompts for one in (above, below)]
+    common = np.intersect1d(*answered)
+    rows = []
+    for part, prompt in zip((above, below), answered, strict=True):
+        order = np.argsort(prompt, kind="stable")
+        order = order[np.isin(prompt[order], common)]
+        columns = {name: values[order] for name, values in part.columns.items()}
+        rows.append(clustered(pooled(columns), prompt[order]))
+    found = jackknife(rows[0], minus=rows[1], log=True)
+    return replace(found.exp(), how=BY_PROMPT) if np.isfinite(found.value) else None

@@ -2,7 +2,9 @@
 
 `Interval` is the one form of a number with its interval. The one resampler takes any function of
 sums over outputs: `resample` draws outputs, or clusters of them, with replacement; `paired` does so
-for several columns at once; `bayesian` weighs them; `jackknife` leaves out each in turn.
+for several columns at once; `bayesian` weighs them; `jackknife` leaves out each in turn. `crossed`
+is for values that were read in groups, `shares` for right answers, `power` for how many outputs a
+question needs.
 
 The names load on first use: importing the package costs nothing.
 """

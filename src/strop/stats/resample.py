@@ -39,6 +39,13 @@ class Statistic:
     """From sums [..., k] to values [...]."""
     exact: bool = False
     """Whether outputs that are all the same are no accident: counts that a setting fixes."""
+    members: int | None = None
+    """The outputs of all rows, where a row is a cluster of them."""
+
+    @property
+    def outputs(self) -> int:
+        """How many it is over."""
+        return len(self.columns) if self.members is None else self.members
 
     @property
     def value(self) -> float:
@@ -63,7 +70,7 @@ def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> 
     _, first, place = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
     sums = np.zeros((len(first), columns.shape[1]))
     np.add.at(sums, first.argsort().argsort()[place], columns)
-    return Statistic(sums, statistic.finish, statistic.exact)
+    return Statistic(sums, statistic.finish, statistic.exact, statistic.outputs)
 
 
 def bootstrap(

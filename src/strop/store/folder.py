@@ -84,6 +84,7 @@ KINDS: dict[str, Kind] = {
     "comparison": Kind(
         "comparison", "strop compare", _PAGE, made=("runs", "groupeval", *_RESULT, *_FIGURE)
     ),
+    "power": Kind("power analysis", "strop power", _PAGE, made=("run", *_RESULT, *_FIGURE)),
     "task": Kind("task run", "strop task run", "strop task score {}"),
     "training": Kind(
         "training run",

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.measure.frame import Part, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
-from strop.rng import derive_seed
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
 from strop.stats.paired import Resampled
-from strop.stats.resample import bootstrap, clustered, mean
+from strop.stats.resample import mean
+from strop.stats.shares import pass_at, share_interval, sign_test
 from strop.store import Cell
 from strop.tasks import Item, Task
 from strop.tasks.run_folder import Entrant, TaskRun
@@ -165,13 +166,23 @@ class TaskSetting:
         return self._table(f"{PASSED}{name}").mean(1)
 
     def accuracy(self, name: str) -> Interval:
-        """Over problems and seeds; the interval resamples problems with all their seeds."""
-        passed = self._table(f"{PASSED}{name}")
-        problems = np.broadcast_to(self.index, passed.shape)
-        seed = derive_seed(SEED, "bootstrap", len(self.index))
-        found = bootstrap(clustered(mean(passed.ravel()), problems.ravel()), seed=seed)
-        assert found is not None  # there are problems, and every one of them counts
-        return found
+        """Over problems and seeds; Wilson's interval over problems, each with all its seeds."""
+        return share_interval(self.by_problem(name), len(self.sittings))
+
+    def pass_at(self, k: int, name: str) -> Interval:
+        """The chance that one of k answers is right, unbiased, with its interval over problems."""
+        seeds = len(self.sittings)
+        if not 1 <= k <= seeds:
+            raise UserError(
+                "There are not so many answers to a problem.",
+                where="`k`",
+                got=k,
+                expected=f"a whole number from 1 to {seeds}, the number of seeds",
+                fix="draw more seeds",
+            )
+        right = self._table(f"{PASSED}{name}").sum(0)
+        found = pass_at(right, seeds, k)
+        return share_interval(found) if k == 1 == seeds else jackknife(mean(found))
 
     def standard_error(self, name: str) -> float | None:
         """Of the mean over seeds, the problems held fixed; None with a single seed."""
@@ -295,14 +306,26 @@ def paired(one: TaskSetting, other: TaskSetting, name: str) -> Interval | None:
 
     The interval resamples problems, each with all its responses on both sides.
     """
+    sides = _common(one, other, name)
+    return Resampled(sides, seed=SEED).interval(0, minus=1) if len(sides[0]) else None
+
+
+def paired_p(one: TaskSetting, other: TaskSetting, name: str) -> float | None:
+    """The exact p of no difference over the problems that both have answered.
+
+    With a seed each it is McNemar's test; with several, the sign test over problems.
+    """
+    sides = _common(one, other, name)
+    return sign_test(sides[0] - sides[1]) if len(sides[0]) else None
+
+
+def _common(one: TaskSetting, other: TaskSetting, name: str) -> dict[Hashable, Floats]:
+    """Shares of right answers of both, by problem."""
     common = np.intersect1d(one.index, other.index)
-    if not len(common):
-        return None
-    sides: dict[Hashable, Floats] = {
+    return {
         side: setting.by_problem(name)[np.isin(setting.index, common)]
         for side, setting in enumerate((one, other))
     }
-    return Resampled(sides, seed=SEED).interval(0, minus=1)
 
 
 def ungraded(task_run: TaskRun, entrant: Entrant, cell: Cell) -> int:

@@ -9,7 +9,7 @@ from strop.spec import OperatingPoint
 from strop.stats.interval import plain
 from strop.store import StudyFolder
 from strop.table import Column, Table
-from strop.tasks.outcome import Results, TaskSetting, paired
+from strop.tasks.outcome import Results, TaskSetting, paired, paired_p
 from strop.tasks.run_folder import FIGURE, OWNER
 
 if TYPE_CHECKING:
@@ -54,17 +54,19 @@ def checkpoint_table(found: Results) -> Table | None:
         if difference is not None:
             named = {"checkpoint": one.label, "sampler": _sampler(one)}
             named |= {"minus": other.label, "temperature": one.temperature}
-            rows.append({**named, "difference": difference})
+            rows.append({**named, "difference": difference, "p": paired_p(one, other, name)})
     columns = (
         Column("checkpoint"),
         Column("minus"),
         TEMPERATURE,
         _share("difference", f"difference in accuracy ({name})", signed=True),
+        EXACT_P,
     )
     return Table("Between checkpoints", columns, rows) if rows else None
 
 
 TEMPERATURE = Column("temperature", digits=None)
+EXACT_P = Column("p", "exact p", digits=2, help="Of no difference: McNemar's test, or sign test.")
 
 
 def _columns(found: Results, rows: list[dict[str, Any]], *, several: bool) -> list[Column]:
@@ -88,6 +90,7 @@ def _columns(found: Results, rows: list[dict[str, Any]], *, several: bool) -> li
     columns += [_share(f"accuracy_{name}", f"accuracy, {name}") for name in others]
     if any(row["against"] is not None for row in rows):
         columns.append(_share("difference", "difference", signed=True))
+        columns.append(EXACT_P)
         columns.append(Column("against", "against #"))
     counted = {"empty": "empty", "invalid": "no answer", "failed": "program failed"}
     columns += [Column(k, v) for k, v in counted.items() if k != "failed" or found.task.sandboxed]
@@ -121,6 +124,8 @@ def _row(found: Results, one: TaskSetting) -> dict[str, Any]:
         row[f"standard_error_{name}"] = one.standard_error(name)
         row[f"by_seed_{name}"] = one.by_seed(name).tolist()
         row[f"outcomes_{name}"] = dict(one.counts(name))
+    if len(one.seeds) > 1:
+        row["pass_at"] = {str(k): one.pass_at(k, first) for k in range(1, len(one.seeds) + 1)}
     counts = one.counts(first)
     row |= {name: counts[name] for name in NOT_RUN}
     row["failed"] = sum(n for k, n in counts.items() if k not in (*ANSWERED, *NOT_RUN))
@@ -134,8 +139,9 @@ def _against(found: Results, one: TaskSetting, other: TaskSetting | None) -> dic
     if other is not None and other is not one:
         difference = paired(one, other, found.filters[0])
     if difference is None or other is None:
-        return {"difference": None, "against": None}
-    return {"difference": difference, "against": found.settings.index(other) + 1}
+        return {"difference": None, "p": None, "against": None}
+    p = paired_p(one, other, found.filters[0])
+    return {"difference": difference, "p": p, "against": found.settings.index(other) + 1}
 
 
 def _coldest(found: Results, one: TaskSetting) -> TaskSetting:
@@ -160,8 +166,9 @@ def _problems(rows: list[dict[str, Any]]) -> str:
 def notes(found: Results) -> list[str]:
     """What a reader of the tables must know."""
     told = [
-        "accuracy: mean over seeds and problems; [..]: 95% bootstrap over problems, the seeds of a "
-        "problem together (10,000 replicates); differences over the same problems, likewise",
+        "accuracy: mean over seeds and problems; [..]: 95%, Wilson's interval over problems, the "
+        "seeds of a problem together; differences over the same problems: bootstrap (10,000 "
+        "replicates) and the exact p of no difference (McNemar's test; with seeds, sign test)",
         "tokens per call: up to the end token, over the network calls of the whole response",
     ]
     if found.task.sandboxed and any(

@@ -16,6 +16,7 @@ budget is spent. What was decided follows from the outputs alone, so a search th
 decides the same.
 
 Intervals are those of the jackknife (`strop.stats.jackknife`), which hold at eight outputs already.
+Where several outputs answer one prompt, whole prompts are left out, and pairs are pairs of prompts.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Arm(Generic[C]):
     @property
     def n(self) -> int:
         """Outputs that it was given."""
-        return len(self.drawn.objective.columns)
+        return self.drawn.objective.outputs
 
     @property
     def value(self) -> float:
@@ -215,7 +216,7 @@ class Race(Generic[C]):
         if not found.bounded:
             return True
         half = found.half
-        better = half / student(self.rules.level, arm.n - 1)
+        better = half / student(self.rules.level, len(one.columns) - 1)
         return limit.excess(found.value) <= better - half * math.sqrt(arm.n / self.rules.most)
 
     def _holds(self, arm: Arm[C]) -> bool | None:

@@ -24,7 +24,8 @@ from strop.measure.guard import MARKS
 from strop.measure.metric import PERPLEXITY
 from strop.measure.number import Number
 from strop.records import FAMILIES, SAMPLERS, reads_as
-from strop.spec import SEED_LIMIT, MetricSpec, OperatingPoint
+from strop.rng import derive_seed
+from strop.spec import MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import Gain, gain, spec_file
@@ -39,6 +40,7 @@ from strop.verbs.points import (
     draw,
     guard_notes,
     points,
+    prompt_notes,
     score,
     standard,
 )
@@ -186,6 +188,11 @@ class Audit:
             f"{public_precision(self.family) or 'a precision that is not known'}",
             *self.told,
             *guard_notes([*self.cells, *self.fresh]),
+            *prompt_notes(
+                max(one.outputs for one in self.cells),
+                self.cells[0].spec.generator.prompts,
+                next((one.spec.generator.prompts for one in self.fresh), None),
+            ),
             *(f"the rule `{rule}` cannot choose: {why}" for rule, why in self.refusals.items()),
         )
         return Result(ask.said(), table, more, facts, notes)
@@ -319,7 +326,7 @@ def _fresh(
     counts: Mapping[int, tuple[int, int]],
     digest: str,
 ) -> Sequence[Measured]:
-    """The standard sampler and every choice, drawn again under the next seed."""
+    """The standard sampler and every choice, drawn again under a seed of its own."""
     from strop.store.layout import FRESH
 
     causal = SAMPLERS[standard(model.spec.family).sampler.name].causal
@@ -329,7 +336,8 @@ def _fresh(
     n = [counts[m][1] if m in counts else max(c for _, c in counts.values()) for m, _ in again]
     out = ask.out / FRESH / digest[:16]
     cells = [(0 if causal else m, point) for m, point in again]
-    drawn = draw(ask, model, cells, out, n=n, seed=(ask["seed"] + 1) % SEED_LIMIT)
+    seed, searched = derive_seed(ask["seed"], "fresh"), max(c for c, _ in counts.values())
+    drawn = draw(ask, model, cells, out, n=n, seed=seed, searched=searched)
     return score(ask, model, drawn, evaluators)
 
 

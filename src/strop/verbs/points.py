@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
-from strop.spec import OperatingPoint, SamplerSpec, check_family
+from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, check_family
 from strop.table import Column, Pivot, Table
 from strop.verbs.study import Ask
 
@@ -30,6 +30,8 @@ TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 SHARPENED = {"temperature": 0.9, "precision": "float32"}
 """The paper's sharper setting; a sampler without a fast float32 form takes float64."""
 PROFILE, GROUP = "webtext-v1", 8
+UNSEEN = 8
+"""Prompts that are kept from a search, if there are so many: fewer say little of other ones."""
 
 POINT_COLUMNS = (
     Column("steps", "M", help="Configured updates; not network calls."),
@@ -202,8 +204,12 @@ def draw(
     *,
     n: int | Sequence[int] | None = None,
     seed: int | None = None,
+    searched: int = 0,
 ) -> list[Cell]:
-    """One cell per budget and point; whatever is in `out` already is not drawn again."""
+    """One cell per budget and point; whatever is in `out` already is not drawn again.
+
+    `searched` prompts were chosen on: outputs answer the others, where there are enough.
+    """
     each: int | Sequence[int] = ask["n"] if n is None else n
     root: int = ask["seed"] if seed is None else seed
     if isinstance(model, Late):
@@ -225,7 +231,7 @@ def draw(
         n=each,
         seed=root,
         length=ask.values.get("length"),
-        canvases=canvases_of_ask(ask, model),
+        canvases=unseen(canvases_of_ask(ask, model), searched),
         out=out if isinstance(out, Folder) else Folder(out, "run", ask.study.name),
         force=bool(ask.values.get("force")),
         progress=ask.progress,
@@ -293,6 +299,39 @@ def canvases_of_ask(ask: Ask, model: Model) -> Canvases | None:
     )
 
 
+def unseen(canvases: Canvases | None, searched: int) -> Canvases | None:
+    """The prompts behind those that were chosen on, if these are enough; else all of them."""
+    rest = () if canvases is None else canvases.prompts[searched:]
+    return type(canvases)(rest) if canvases is not None and len(rest) >= UNSEEN else canvases
+
+
+def prompt_notes(
+    outputs: int, prompts: PromptSpec | None, fresh: PromptSpec | None = None
+) -> list[str]:
+    """For which prompts intervals are meant, and whether a gain was measured on other ones."""
+    if prompts is None:
+        return []
+    told = (
+        "all outputs answer one prompt: intervals hold for this prompt alone"
+        if prompts.count == 1
+        else "intervals hold for other prompts of the same kind, not for these alone: "
+    )
+    if prompts.count > 1:
+        count = min(prompts.count, outputs)
+        told += (
+            f"{outputs} outputs answer {count} prompts, so they are Student's t over prompts "
+            f"({count - 1} degrees of freedom); ratios are paired by prompt"
+            if outputs > count
+            else "every output answers a prompt of its own; ratios are paired by prompt"
+        )
+    if fresh is None:
+        return [told]
+    if fresh != prompts:
+        return [told, f"the fresh outputs answer {fresh.count} prompts that nothing was chosen on"]
+    wanted = f"{outputs + UNSEEN} prompts or more would keep at least {UNSEEN} for them"
+    return [told, f"the fresh outputs answer the prompts that the choice was made on; {wanted}"]
+
+
 def scorers(ask: Ask, evaluators: Sequence[Evaluator] | None = None, **more: Any) -> Scorers:
     """Who scores what a study measures: by default the evaluator that was asked for."""
     from strop.measure.cells import Scorers
@@ -358,7 +397,7 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
 
     found = list(found)
     told = dict.fromkeys(str(one.guard) for one in found)
-    least = min((one.outputs for one in found), default=SMALL)
+    least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
         told[
             f"pools of fewer than {SMALL} outputs (here {least}): their bootstrap intervals are "

@@ -19,7 +19,8 @@ from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.measure.metric import CALLS, GEQ, SECONDS
 from strop.measure.number import Number
-from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
+from strop.rng import derive_seed
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Folder
 from strop.tasks import TASKS
 from strop.tuning.choice import Choice, write_selection
@@ -41,7 +42,16 @@ from strop.tuning.search import (
 )
 from strop.tuning.space import parse
 from strop.verbs import parameters
-from strop.verbs.points import GROUP, budgets, canvases_of_ask, load, scorers, standard
+from strop.verbs.points import (
+    GROUP,
+    budgets,
+    canvases_of_ask,
+    load,
+    prompt_notes,
+    scorers,
+    standard,
+    unseen,
+)
 from strop.verbs.same import fingerprints
 from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
 
@@ -139,11 +149,16 @@ def _run(ask: Ask) -> Result:
     chosen = _search(ask, model, canvases, guard, by)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    found = _found(ask, model, canvases, by, chosen, digest, start)
+    fresh = canvases if ask["task"] is not None else unseen(canvases, ask["n"])
+    found = _found(ask, model, fresh, by, chosen, digest, start)
     gains = [one.gain for one in found]
     told = "The samplers that `strop tune` chose, one per budget."
     write(ask.out / YAML, spec_file(told, [one.choice for one in gains], gains))
-    return as_result(ask, model, guard, Number.of(_objective(ask)), found)
+    result = as_result(ask, model, guard, Number.of(_objective(ask)), found)
+    if ask["task"] is not None or canvases is None or fresh is None:
+        return result
+    notes = prompt_notes(ask["n"], canvases.spec, fresh.spec)
+    return replace(result, notes=(*result.notes, *notes))
 
 
 def _objective(ask: Ask) -> str:
@@ -254,7 +269,7 @@ def _found(
     digest: str,
     start: int,
 ) -> list[BudgetResult]:
-    """The standard sampler and every choice, drawn again under the next seed.
+    """The standard sampler and every choice, drawn again under a seed of its own.
 
     With a task the problems that were searched on, those below `start`, do not count.
     """
@@ -266,7 +281,7 @@ def _found(
         model,
         Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
         by,
-        seed=(ask["seed"] + 1) % SEED_LIMIT,
+        seed=derive_seed(ask["seed"], "fresh"),
         length=ask["length"],
         canvases=canvases,
         batch=ask["first"],

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
 from strop.measure.number import Number
-from strop.spec import SEED_LIMIT, OperatingPoint, SamplerSpec
+from strop.rng import derive_seed
+from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.store import Folder
@@ -115,7 +116,7 @@ def _run(ask: Ask) -> Result:
                 model,
                 Folder(ask.out / FRESH, "run", ask.study.name),
                 by,
-                seed=(ask["seed"] + 1) % SEED_LIMIT,
+                seed=derive_seed(ask["seed"], "fresh"),
                 length=ask["length"],
                 progress=ask.progress,
             ),

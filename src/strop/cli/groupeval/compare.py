@@ -7,10 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from strop.bounds import MOST_REPLICATES, bounded
 from strop.cli import output
 from strop.cli.examples import examples
-from strop.cli.groupeval.score import REPLICATES, SEED, beside, number
+from strop.cli.groupeval.score import beside, number
 
 SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."
 
@@ -25,20 +24,16 @@ def register(app: typer.Typer) -> None:
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
     b: Annotated[str, typer.Argument(metavar="B", help=SIDE)],
-    replicates: Annotated[int, REPLICATES] = 10_000,
-    seed: Annotated[int, SEED] = 0,
     as_json: Annotated[bool, output.JSON_FLAG] = False,
 ) -> None:
     """B minus A: GEQ with a 95% interval, GED without one.
 
     Refuses different profiles, judges and group sizes. Without :CELL it pairs cells by name.
     """
-    output.positive("--replicates", replicates)
-    bounded("--replicates", replicates, MOST_REPLICATES, "10,000 are the default")
     from strop.groupeval.comparison import compare as evaluate
     from strop.groupeval.judgments import load_judgments
 
-    result = evaluate(load_judgments(a), load_judgments(b), replicates=replicates, seed=seed)
+    result = evaluate(load_judgments(a), load_judgments(b))
     if result["unchecked"]:
         told = " and ".join(result["unchecked"])
         output.note(f"note: a file of judgments does not name its {told}: that they match is yours")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from strop.stats.interval import Interval
 
 JUDGED = "A run directory (RUN@SERIES if it has several series), or a .jsonl of judgments."
-REPLICATES = typer.Option(help="Draws of the Bayesian bootstrap.")
+REPLICATES = typer.Option(help="Draws of the Bayesian bootstrap: how GED moves.")
 SEED = typer.Option(help="Of the bootstrap's weights.")
 
 
@@ -118,7 +118,7 @@ def _print(result: dict[str, Any]) -> None:
     titles = ["cell", "groups judged", "GEQ", "95% interval", "GED", *_COLUMNS.values(), "possible"]
     output.table(titles, rows)
     output.say(
-        "GEQ intervals hold given these judgments and partitions. GED has no interval. "
+        "GEQ intervals hold for other outputs and other groups of this judge. GED has no interval. "
         '"possible": where GEQ and GED may still go when the missing groups are judged.'
     )
     if "conditional" in result:
@@ -182,7 +182,7 @@ def beside(row: dict[str, Any], key: str = "geq") -> str:
 
 def interval(found: Interval | None) -> str:
     """Its ends in two decimals, or a dash."""
-    return "-" if found is None else found.span(".2f")
+    return "-" if found is None or not found.bounded else found.span(".2f")
 
 
 def _value(found: Interval | None) -> str:

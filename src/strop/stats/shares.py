@@ -1,0 +1,63 @@
+"""Shares of right answers: Wilson's interval, the exact sign test, and the unbiased pass@k.
+
+A bootstrap of a share is too short near 0 and 1 and a point at them; with 256 answers of which 98%
+are right, what it calls 95% holds in 88%. Wilson's interval inverts the test of the share instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.stats.interval import LEVEL, Interval
+
+WILSON = "Wilson"
+Floats = NDArray[np.float64]
+
+
+def share_interval(shares: Floats, answers: int = 1, level: float = LEVEL) -> Interval:
+    """The mean of shares of right answers, one per problem, each over so many answers.
+
+    Answers to one problem go together, so a mean over P problems of k answers is worth between P
+    and kP independent ones: as many as have the variance that the problems' shares have.
+    """
+    problems, value = len(shares), float(shares.mean())
+    spread = float(shares.var(ddof=1)) / problems if problems > 1 else 0.0
+    worth = value * (1 - value) / spread if spread > 0 else float(problems)
+    return wilson(value, min(max(worth, problems), problems * answers), level, n=problems)
+
+
+def wilson(value: float, worth: float, level: float = LEVEL, n: int | None = None) -> Interval:
+    """Of a share among so many independent answers (Wilson 1927)."""
+    from scipy.special import ndtri
+
+    z2 = float(ndtri((1 + level) / 2)) ** 2
+    middle = (value + z2 / (2 * worth)) / (1 + z2 / worth)
+    root = math.sqrt(value * (1 - value) / worth + z2 / (4 * worth**2))
+    half = math.sqrt(z2) * root / (1 + z2 / worth)
+    # At 0 and 1 rounding could leave the end a trace beside the value.
+    low, high = min(middle - half, value), max(middle + half, value)
+    return Interval(value, max(0.0, low), min(1.0, high), level, n or round(worth), WILSON)
+
+
+def sign_test(differences: Floats) -> float:
+    """The exact two-sided p of no difference; with one answer a side it is McNemar's test.
+
+    Only problems on which the sides differ count: each is as likely to favour one as the other.
+    """
+    from scipy.special import bdtr
+
+    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+    return min(1.0, 2 * float(bdtr(min(better, worse), better + worse, 0.5)))
+
+
+def pass_at(right: Floats, answers: int, k: int) -> Floats:
+    """The chance that one of k answers is right, unbiased, per problem: 1 - C(n-c, k) / C(n, k).
+
+    `right` is how many of a problem's answers are.
+    """
+    wrong = answers - np.asarray(right, float)
+    places = np.arange(k)
+    return 1 - np.prod(np.clip(wrong[:, None] - places, 0, None) / (answers - places), axis=1)

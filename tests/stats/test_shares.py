@@ -1,0 +1,77 @@
+"""Shares of right answers, against textbooks and by enumeration."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from strop.stats.shares import pass_at, share_interval, sign_test, wilson
+
+
+def test_wilsons_interval_is_where_the_test_of_the_share_ends() -> None:
+    """(share - p)^2 = z^2 p (1 - p) / n at both ends."""
+    found = wilson(0.9, 40)
+    for end in found.ends:
+        assert (0.9 - end) ** 2 == pytest.approx(1.959963985**2 * end * (1 - end) / 40)
+    assert found.low is not None
+    assert found.low < 0.9 < found.ends[1]
+    assert (found.n, found.how, found.level) == (40, "Wilson", 0.95)
+    z2 = 1.959963985**2
+    assert wilson(1.0, 10).ends == pytest.approx((1 / (1 + z2 / 10), 1.0))
+    assert wilson(0.0, 10).ends == pytest.approx((0.0, z2 / 10 / (1 + z2 / 10)))
+
+
+@pytest.mark.parametrize("share", [0.5, 0.92, 0.98, 0.99])
+def test_it_holds_as_often_as_it_says_near_one(share: float) -> None:
+    """Exact, 256 problems. A percentile bootstrap holds in 88% at 98% right."""
+    held = 0.0
+    for right in range(257):
+        answers = np.repeat([1.0, 0.0], [right, 256 - right])
+        held += binom.pmf(right, 256, share) * (not share_interval(answers).excludes(share))
+    assert 0.94 < held < 0.965
+
+
+def test_answers_to_one_problem_count_together() -> None:
+    """400 draws of 64 problems with 8 answers each, whose difficulty varies: 95% +- 3 errors.
+
+    As 512 independent answers the interval would hold in about 60%.
+    """
+    rng, held = np.random.default_rng(0), 0
+    for _ in range(400):
+        shares = rng.binomial(8, rng.beta(0.8, 0.2, 64)) / 8
+        held += not share_interval(shares, 8).excludes(0.8)
+    assert 0.917 < held / 400 < 0.983
+    # Problems that are all alike are worth all their answers; all right, no more than problems.
+    alike = share_interval(np.full(16, 0.5), 4)
+    assert alike.half == pytest.approx(wilson(0.5, 16).half)
+    shares = np.array([0.25, 0.5, 0.5, 0.75])
+    worth = 0.25 / (shares.var(ddof=1) / 4)
+    assert worth > 16
+    assert share_interval(shares, 4).half == pytest.approx(wilson(0.5, 16).half)
+    assert share_interval(np.ones(5), 4).ends == wilson(1.0, 5).ends
+    assert share_interval(shares, 4).n == 4
+
+
+def test_the_sign_test_is_mcnemars() -> None:
+    """Four discordant problems to none: 2 / 2^4."""
+    assert sign_test(np.array([1, 1, 1, 1, 0, 0.0])) == pytest.approx(2 / 16)
+    assert sign_test(np.array([1, 1, 1, 1, 1, -1.0])) == pytest.approx(2 * 7 / 64)
+    assert sign_test(np.array([-0.5, -0.25, 1, 0])) == 1.0
+    assert sign_test(np.zeros(3)) == 1.0
+    assert sign_test(np.array([1] * 9 + [-1])) == pytest.approx(2 * 11 / 1024)
+
+
+def test_pass_at_k_is_the_share_of_choices_with_a_right_answer() -> None:
+    """Over every choice of k of five answers, of which two are right."""
+    answers = [1, 1, 0, 0, 0]
+    for k in range(1, 6):
+        every = [max(some) for some in combinations(answers, k)]
+        assert pass_at(np.array([2.0]), 5, k)[0] == pytest.approx(np.mean(every))
+    assert pass_at(np.array([0.0, 5.0]), 5, 3).tolist() == [0.0, 1.0]
+    # Unbiased: its mean over draws of five answers is the chance of one in three.
+    chance = sum(binom.pmf(c, 5, 0.3) * pass_at(np.array([c]), 5, 3)[0] for c in range(6))
+    assert chance == pytest.approx(1 - math.pow(0.7, 3))
