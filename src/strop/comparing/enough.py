@@ -8,7 +8,7 @@ out of five. The estimate inherits the noise of the gap: it is an order of magni
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from strop.comparing.frontier import Equal
 from strop.comparing.verdict import Layer
@@ -22,10 +22,11 @@ ROUND = 32
 
 def enough(n: int, equal: Equal, layer: Layer | None, margin: float) -> int | None:
     """Outputs per temperature; None where no number below a million would do."""
-    ways = [_inside(equal.parts, margin), _outside(equal.mean)]
+    room = [margin - off for off in equal.bend]
+    ways = [_inside(equal.points, room), _outside(equal.mean, sum(equal.bend) / len(room))]
     if layer is not None:
         # On frontiers that are the same the published settings must be told apart, or not be.
-        last = min(_inside([layer.gap], margin), _outside(layer.sharper))
+        last = min(_inside([layer.gap], [margin]), _outside(layer.sharper))
         ways[0] = max(ways[0], last)
     factor = max(1.0, min(ways))
     found = math.ceil(n * factor / ROUND) * ROUND if factor < MOST / n else MOST
@@ -39,14 +40,15 @@ def _reach(one: Interval) -> float:
     return one.half * (1 + POWER / float(norm.ppf((1 + one.level) / 2)))
 
 
-def _inside(parts: Iterable[Interval], margin: float) -> float:
-    """How many times as many outputs put every interval inside the margin."""
-    return max(_times(_reach(one), margin - abs(one.value)) for one in parts)
+def _inside(points: Sequence[Interval], room: Sequence[float]) -> float:
+    """How many times as many outputs put every interval inside its room."""
+    pairs = zip(points, room, strict=True)
+    return max(_times(_reach(one), most - abs(one.value)) for one, most in pairs)
 
 
-def _outside(one: Interval) -> float:
-    """How many times as many outputs keep an interval away from zero."""
-    return _times(_reach(one), abs(one.value))
+def _outside(one: Interval, off: float = 0.0) -> float:
+    """How many times as many outputs keep an interval away from zero, and from what is near it."""
+    return _times(_reach(one), abs(one.value) - off)
 
 
 def _times(reach: float, room: float) -> float:
