@@ -2,11 +2,11 @@
 
 The target is a chain whose symbols are as unequal as words, so that temperature moves the entropy
 of single outputs. Generators unmask it by its exact posteriors (`strop.theory.unmask`); the chain
-itself is the evaluator. Every repetition takes disjoint outputs out of one bank per generator, and
-the temperatures are those of the verb. Besides the planted cases: a gap just beyond the margin, a
-pool against itself at three budgets and in three looks, a pool that repeats sixteen outputs.
+itself is the evaluator. Every repetition takes other outputs, and the temperatures are those of
+the verb unless a case says otherwise. The cases: generators whose order is known, and generators
+made to mislead, such as mixtures, repeated texts, shorter texts, frontiers that cross.
 
-    python benchmarks/verdicts.py [--repetitions 200] [-n 256] [--case NAME] [--json]
+    python benchmarks/verdicts.py [--repetitions 200] [-n 32 -n 256] [--chain 0] [--case NAME]
 """
 
 from __future__ import annotations
@@ -14,15 +14,23 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import DIFFERENT, KINDS, Level, Sample, Side, compare, copies
-from strop.measure.entropy import entropy
+from strop.comparing import (
+    DIFFERENT,
+    KINDS,
+    Level,
+    Sample,
+    Scored,
+    Side,
+    common_length,
+    compare,
+)
 from strop.theory.chain import Chain
 from strop.theory.unmask import unmask
 from strop.verbs.collapse import best_pair
@@ -31,15 +39,30 @@ from strop.verbs.points import TEMPERATURES
 VALUES, LENGTH = 48, 128
 REPLICATES = 2000
 SHARP = 0.85
+SCALED = 0.8
+"""By which a copy of a generator divides its logits: only sharper."""
 NEAR = 0.026
 """Of the undertrained checkpoint that is worse by a little more than the margin."""
+MIDDLE = 0.05
+"""Of the one between the exact and the undertrained checkpoint."""
 EQUIVALENT = ("the same", "only sharper", "only smoother")
+LANGUAGES = ((19, 1.5, 1.0), (20, 1.0, 1.0), (21, 1.5, 0.7))
+"""By number: seed, how unlike the rows are, and the exponent of Zipf's law."""
+SWEEPS = {
+    "2": (0.4, 1.4),
+    "3": (0.4, 0.9, 1.4),
+    "4 wide": (0.4, 0.7, 1.0, 1.4),
+    "4": (0.8, 0.9, 1.0, 1.1),
+    "7": TEMPERATURES,
+}
 
 
-def language() -> Chain:
+def language(number: int = 0) -> Chain:
     """Symbols by Zipf's law, every row another multiple of it."""
-    rng = np.random.default_rng(19)
-    rows = np.exp(1.5 * rng.standard_normal((VALUES, VALUES))) / np.arange(1, VALUES + 1)
+    seed, unlike, zipf = LANGUAGES[number]
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((VALUES, VALUES))
+    rows = np.exp(unlike * noise) / np.arange(1, VALUES + 1) ** zipf
     rows /= rows.sum(axis=1, keepdims=True)
     return Chain(0.99 * rows + 0.01 / VALUES, LENGTH)
 
@@ -51,89 +74,83 @@ def undertrained(chain: Chain, share: float = 0.1) -> Chain:
 
 @dataclass(frozen=True, eq=False)
 class Bank:
-    """Outputs of one generator at every temperature, cut into pools of n."""
+    """Outputs of one generator, drawn by temperature when they are first used."""
 
     target: Chain
     model: Chain
     rounds: int
-    pools: int
-    n: int
+    outputs: int
     seed: int
-    made: dict[tuple[int, float], Sample] = field(default_factory=dict)
+    drawn: dict[float, NDArray[np.int8]] = field(default_factory=dict)
 
     @cached_property
-    def ids(self) -> dict[float, NDArray[np.int8]]:
-        """By temperature."""
-        return {
-            tau: unmask(
-                self.model,
-                self.pools * self.n,
-                rounds=self.rounds,
-                temperature=tau,
-                seed=100 * self.seed + place,
-            ).astype(np.int8)
-            for place, tau in enumerate(TEMPERATURES)
-        }
+    def _nats(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return -np.log(self.target.start), -np.log(self.target.kernel)
 
-    @cached_property
-    def scores(self) -> dict[float, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Nats under the target, and entropy."""
-        found = {}
-        for tau, ids in self.ids.items():
-            blocks = np.array_split(ids.astype(np.int64), max(1, len(ids) // 8192))
-            nats = np.concatenate([-self.target.log_likelihood(one) for one in blocks])
-            found[tau] = (nats, np.concatenate([entropy(one) for one in blocks]))
-        return found
-
-    def sample(self, pool: int, tau: float) -> Sample:
-        """One pool at one temperature."""
-        if (pool, tau) not in self.made:
-            self.made[pool, tau] = self.cut(pool * self.n, self.n, tau)
-        return self.made[pool, tau]
-
-    def cut(self, first: int, count: int, tau: float) -> Sample:
+    def scored(self, first: int, count: int, tau: float) -> Scored:
         """Some outputs at one temperature."""
-        mine = slice(first, first + count)
-        nats, sharpness = (one[mine] for one in self.scores[tau])
-        tokens = np.full(count, float(LENGTH))
-        alike = {"copies": copies(self.ids[tau][mine]).astype(np.int8)}
-        return Sample(nats, tokens, sharpness, alike)
-
-    def side(self, pool: int, published: float = 1.0) -> Side:
-        """One pool at every temperature."""
-        taken = {tau: self.sample(pool, tau) for tau in TEMPERATURES}
-        return Side(list(taken.values()), published=taken[published])
-
-    def some(self, first: int, count: int, published: float = 1.0) -> Side:
-        """Some outputs at every temperature."""
-        taken = {tau: self.cut(first, count, tau) for tau in TEMPERATURES}
-        return Side(list(taken.values()), published=taken[published])
+        tau = round(tau, 6)
+        if tau not in self.drawn:
+            seed = 10**7 * self.seed + round(1e4 * tau)
+            made = unmask(self.model, self.outputs, rounds=self.rounds, temperature=tau, seed=seed)
+            self.drawn[tau] = made.astype(np.int8)
+        ids = self.drawn[tau][first : first + count].astype(np.int64)
+        assert len(ids) == count
+        start, kernel = self._nats
+        nats = np.concatenate([start[ids[:, :1]], kernel[ids[:, :-1], ids[:, 1:]]], axis=1)
+        return Scored(ids, nats)
 
 
-def repeated(side: Side, choose: Callable[[Sample], NDArray[np.int64]]) -> Side:
+Generator = Callable[[float], Scored]
+"""The outputs of one pool by temperature."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One side of a comparison."""
+
+    outputs: Generator
+    published: float = 1.0
+    sweep: Sequence[float] = TEMPERATURES
+
+
+def kind(a: Way, b: Way, level: Level | None = None, again: str = "") -> str:
+    """The verdict alone, on the tokens that both sides have; `again`: A repeats some outputs."""
+    ways = (a, b)
+    pools = [{tau: one.outputs(tau) for tau in {*one.sweep, one.published}} for one in ways]
+    tokens = common_length([pool for some in pools for pool in some.values()])
+    sides = []
+    for way, some in zip(ways, pools, strict=True):
+        made = {tau: pool.first(tokens) for tau, pool in some.items()}
+        if again and way is a:
+            made = {tau: repeated(sample, again) for tau, sample in made.items()}
+        sides.append(Side([made[tau] for tau in way.sweep], published=made[way.published]))
+    return compare(*sides, level=level, replicates=REPLICATES).verdict.kind
+
+
+def repeated(sample: Sample, which: str) -> Sample:
     """A generator that knows a few outputs of every pool and repeats them."""
-
-    def again(sample: Sample) -> Sample:
-        index = np.resize(choose(sample), sample.n)
-        alike = (index[:, None] == index[None, :]).astype(float)
-        return Sample(
-            sample.nll[index], sample.tokens[index], sample.entropy[index], {"copies": alike}
-        )
-
-    made = {id(one): again(one) for one in side.frontier}
-    published = side.published
-    assert published is not None
-    return Side(list(made.values()), published=made[id(published)])
+    if which == "two":  # the control of `strop study collapse`
+        chosen = best_pair(sample.nll, sample.tokens.astype(np.int64), sample.entropy)
+    else:
+        chosen = range(sample.n // 4 if which == "quarter" else min(16, sample.n))
+    index = np.resize(np.array(chosen), sample.n)
+    alike = (index[:, None] == index[None, :]).astype(float)
+    return Sample(sample.nll[index], sample.tokens[index], sample.entropy[index], {"copies": alike})
 
 
-def two(sample: Sample) -> NDArray[np.int64]:
-    """The control of `strop study collapse`."""
-    return np.array(best_pair(sample.nll, sample.tokens.astype(np.int64), sample.entropy))
+def mixed(*parts: Scored) -> Scored:
+    """Pools side by side."""
+    return Scored(*(np.concatenate([getattr(one, name) for one in parts]) for name in PARTS))
 
 
-def sixteen(sample: Sample) -> NDArray[np.int64]:
-    """The first ones, whatever they are."""
-    return np.arange(min(16, sample.n))
+PARTS = ("ids", "nats")
+
+
+def cut(pool: Scored, lengths: NDArray[np.int64] | int) -> Scored:
+    """Outputs that end early."""
+    inside = np.arange(pool.ids.shape[1]) < np.broadcast_to(lengths, pool.n)[:, None]
+    return Scored(np.where(inside, pool.ids, -1), np.where(inside, pool.nats, 0.0))
 
 
 @dataclass(frozen=True)
@@ -152,119 +169,211 @@ class Case:
         return Counter(self.verdict(pool) for pool in range(self.repetitions))
 
 
-def kind(a: Side, b: Side, level: Level | None = None) -> str:
-    """The verdict alone."""
-    return compare(a, b, level=level, replicates=REPLICATES).verdict.kind
-
-
 def claimed(kinds: list[str]) -> str:
     """The first difference that is claimed anywhere, else what is said last."""
     return next((one for one in kinds if one in DIFFERENT), kinds[-1])
 
 
-def cases(repetitions: int, n: int, seed: int = 0) -> list[Case]:
-    """All cases over banks that are drawn when they are first used."""
-    target = language()
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """The generators of one chain, and pools of them."""
 
-    def bank(model: Chain, rounds: int, pools: int, number: int) -> Bank:
-        return Bank(target, model, rounds, pools, n, 100 * seed + number)
+    n: int
+    """Outputs of a pool that are used."""
+    repetitions: int
+    seed: int
+    chain: int = 0
+    most: int = 0
+    """Outputs of a pool that are drawn, where several n share them."""
+    banks: dict[str, Bank] = field(default_factory=dict)
 
-    exact = bank(target, LENGTH, 2 * repetitions, 1)
-    worse = bank(undertrained(target), LENGTH, repetitions, 2)
-    parallel = bank(target, LENGTH // 8, repetitions, 3)
-    near = bank(undertrained(target, NEAR), LENGTH, repetitions, 4)
-    other = repetitions  # the second half of the bank
+    @property
+    def drawn(self) -> int:
+        """Per pool."""
+        return max(self.n, self.most)
 
-    def itself(k: int, published: float = 1.0) -> tuple[Side, Side]:
-        return exact.side(k, published), exact.side(other + k)
+    @cached_property
+    def target(self) -> Chain:
+        """The chain."""
+        return language(self.chain)
+
+    def bank(self, name: str) -> Bank:
+        """By name."""
+        if name not in self.banks:
+            self.banks[name] = self._bank(name)
+        return self.banks[name]
+
+    def _bank(self, name: str) -> Bank:
+        models = {"worse": 0.1, "near": NEAR, "middle": MIDDLE}
+        model = undertrained(self.target, models[name]) if name in models else self.target
+        rounds = LENGTH // 8 if name == "parallel" else LENGTH
+        number = ("exact", "other", "worse", "near", "middle", "parallel").index(name)
+        outputs = self.drawn * self.repetitions
+        return Bank(
+            self.target, model, rounds, outputs, 1000 * self.chain + 10 * self.seed + number
+        )
+
+    def pool(self, name: str, k: int, scale: float = 1.0, n: int | None = None) -> Generator:
+        """The outputs of one repetition."""
+        count = self.n if n is None else n
+        return lambda tau: self.bank(name).scored(k * self.drawn, count, scale * tau)
+
+    def noisy(self, k: int) -> Generator:
+        """15% of the outputs are noise."""
+
+        def made(tau: float) -> Scored:
+            pool = self.pool("exact", k)(tau)
+            bad = round(0.15 * self.n)
+            rng = np.random.default_rng([self.seed, k, round(1e4 * tau)])
+            ids = pool.ids.copy()
+            ids[:bad] = rng.integers(0, VALUES, (bad, LENGTH))
+            start, kernel = self.bank("exact")._nats
+            nats = np.concatenate([start[ids[:, :1]], kernel[ids[:, :-1], ids[:, 1:]]], axis=1)
+            return Scored(ids, nats)
+
+        return made
+
+    def halves(self, k: int) -> Generator:
+        """Half of the outputs at 0.6 times the temperature, half at 1.5 times."""
+        half = self.n // 2
+        return lambda tau: mixed(*(self.pool("exact", k, scale, half)(tau) for scale in (0.6, 1.5)))
+
+    def by_temperature(self, k: int, good: Callable[[float], bool]) -> Generator:
+        """The exact checkpoint at some temperatures, the undertrained one at others."""
+        return lambda tau: self.pool("exact" if good(tau) else "worse", k)(tau)
+
+    def shorter(self, k: int, fewest: int, most: int) -> Generator:
+        """The exact generator, but its outputs end early."""
+
+        def made(tau: float) -> Scored:
+            rng = np.random.default_rng([self.seed, k, round(1e4 * tau)])
+            return cut(self.pool("exact", k)(tau), rng.integers(fewest, most + 1, self.n))
+
+        return made
+
+
+Rule = tuple[Callable[[int], str], tuple[str, ...]]
+SAME = ("the same",)
+
+
+def known(ground: Ground) -> dict[str, Rule]:
+    """Generators whose order is known."""
+    pool = ground.pool
+
+    def itself(k: int, published: float = 1.0) -> tuple[Way, Way]:
+        return Way(pool("exact", k), published), Way(pool("other", k))
 
     def looks(k: int) -> str:
-        a, b = itself(k)
-        few = [n // 4, n // 2, n]
-        return claimed([kind(cut(a, m), cut(b, m), Level(look)) for look, m in enumerate(few, 1)])
+        few = [ground.n // 4, ground.n // 2, ground.n]
+        return claimed(
+            [
+                kind(Way(pool("exact", k, n=m)), Way(pool("other", k, n=m)), Level(look))
+                for look, m in enumerate(few, 1)
+            ]
+        )
 
-    def budgets(k: int) -> str:
-        each = range(3 * k, 3 * k + 3)
-        return claimed([kind(*itself(pool), Level(1, 3)) for pool in each])
+    def against(name: str, k: int) -> tuple[Way, Way]:
+        return Way(pool("exact", k)), Way(pool(name, k))
 
-    def asked(k: int) -> str:
-        """The verdict on as many fresh outputs as one on few asks for, in four pools' room."""
-        first, few = 4 * n * k, n // 4
-        place = [first, first + few]
-        a, b = exact.some(place[0], few, SHARP), exact.some(place[1], few)
-        verdict = compare(a, b, replicates=REPLICATES).verdict
-        if verdict.kind != "cannot tell":
-            return "decided at once"
-        most = 2 * n - few
-        many = most if verdict.outputs is None else min(verdict.outputs, most)
-        place = [first + 2 * few, first + 2 * few + many]
-        # Asking for more is a second look, whose intervals are wider.
-        return kind(exact.some(place[0], many, SHARP), exact.some(place[1], many), Level(2))
-
-    same = ("the same", "cannot tell")
-    unlike = tuple(one for one in KINDS if one not in EQUIVALENT)
-    unbetter = tuple(one for one in KINDS if one != "better")
-    every = {
-        "itself": (lambda k: kind(*itself(k)), same),
+    unlike = tuple(one for one in KINDS if one not in (*EQUIVALENT, "cannot tell"))
+    return {
+        "itself": (lambda k: kind(*itself(k)), SAME),
         f"tau {SHARP}": (lambda k: kind(*itself(k, SHARP)), ("only sharper",)),
-        "better checkpoint": (lambda k: kind(exact.side(k), worse.side(k)), ("better",)),
-        "better sampler": (lambda k: kind(exact.side(k), parallel.side(k)), ("better",)),
-        "two outputs": (
-            lambda k: kind(repeated(exact.side(k), two), exact.side(other + k)),
-            ("mixed",),
-        ),
-        "swapped: tau": (
-            lambda k: kind(exact.side(other + k), exact.side(k, SHARP)),
-            ("only smoother",),
-        ),
-        "swapped: checkpoint": (lambda k: kind(worse.side(k), exact.side(k)), ("worse",)),
-        "swapped: sampler": (lambda k: kind(parallel.side(k), exact.side(k)), ("worse",)),
-        "swapped: two outputs": (
-            lambda k: kind(exact.side(other + k), repeated(exact.side(k), two)),
-            ("mixed",),
-        ),
-        "sixteen outputs": (
-            lambda k: kind(repeated(exact.side(k), sixteen), exact.side(other + k)),
-            unbetter,
-        ),
-        "beyond the margin": (lambda k: kind(exact.side(k), near.side(k)), unlike),
-        "itself, three looks": (looks, same),
+        "better checkpoint": (lambda k: kind(*against("worse", k)), ("better",)),
+        "better sampler": (lambda k: kind(*against("parallel", k)), ("better",)),
+        "two outputs": (lambda k: kind(*itself(k), again="two"), ("mixed",)),
+        "swapped: tau": (lambda k: kind(*itself(k, SHARP)[::-1]), ("only smoother",)),
+        "swapped: checkpoint": (lambda k: kind(*against("worse", k)[::-1]), ("worse",)),
+        "swapped: sampler": (lambda k: kind(*against("parallel", k)[::-1]), ("worse",)),
+        "sixteen outputs": (lambda k: kind(*itself(k), again="sixteen"), ("worse", "mixed")),
+        "beyond the margin": (lambda k: kind(*against("near", k)), unlike),
+        "itself, three looks": (looks, SAME),
     }
-    found = [Case(name, how, right, repetitions) for name, (how, right) in every.items()]
-    decided = ("only sharper", "decided at once")
-    return [
-        *found,
-        Case("itself, three budgets", budgets, same, repetitions // 3),
-        Case("as many as it asked for", asked, decided, repetitions // 2),
-    ]
 
 
-def cut(side: Side, n: int) -> Side:
-    """The first outputs alone."""
-    published = side.published
-    assert published is not None
-    return Side([one.first(n) for one in side.frontier], published=published.first(n))
+def misleading(ground: Ground) -> dict[str, Rule]:
+    """Generators made to mislead."""
+    pool = ground.pool
+
+    def other(k: int) -> Way:
+        return Way(pool("other", k))
+
+    def crossing(k: int, good: Callable[[float], bool]) -> str:
+        return kind(Way(ground.by_temperature(k, good)), Way(pool("middle", k)))
+
+    def scaled(k: int, sweep: Sequence[float]) -> str:
+        a, b = Way(pool("exact", k, SCALED), sweep=sweep), replace(other(k), sweep=sweep)
+        return kind(a, b)
+
+    def late_noise(k: int) -> str:
+        # What follows the first document is not scored, whatever it is.
+        return kind(Way(lambda tau: cut(pool("exact", k, SCALED)(tau), LENGTH // 2)), other(k))
+
+    def shorter(k: int, fewest: int, most: int) -> str:
+        return kind(Way(ground.shorter(k, fewest, most)), other(k))
+
+    made: dict[str, Rule] = {
+        "mixture": (lambda k: kind(Way(ground.halves(k)), other(k)), ("worse", "mixed")),
+        "noise": (lambda k: kind(Way(ground.noisy(k)), other(k)), ("worse",)),
+        "crossing once": (lambda k: crossing(k, lambda tau: tau < 0.95), ("mixed",)),
+        "crossing twice": (lambda k: crossing(k, lambda tau: 0.88 < tau < 1.02), ("mixed",)),
+        "duplicates": (
+            lambda k: kind(Way(pool("exact", k)), Way(pool("worse", k)), again="quarter"),
+            ("mixed",),
+        ),
+        "shorter by 9%": (lambda k: shorter(k, 116, 116), SAME),
+        "longer by 9%": (
+            lambda k: kind(other(k), Way(ground.shorter(k, 116, 116))),
+            SAME,
+        ),
+        "lengths 64 to 128": (lambda k: shorter(k, 64, 128), SAME),
+        "noise after the end": (late_noise, ("only sharper",)),
+    }
+    for name, sweep in SWEEPS.items():
+        made[f"rescaled, {name} temperatures"] = (
+            lambda k, sweep=sweep: scaled(k, sweep),
+            ("only sharper",),
+        )
+    return made
+
+
+def cases(
+    repetitions: int, n: int, seed: int = 0, chain: int = 0, shared: Ground | None = None
+) -> list[Case]:
+    """All cases over banks that are drawn when they are first used, or that a ground has."""
+    ground = Ground(n, repetitions, seed, chain) if shared is None else replace(shared, n=n)
+    every = {**known(ground), **misleading(ground)}
+    return [Case(name, how, right, repetitions) for name, (how, right) in every.items()]
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     words.add_argument("--repetitions", type=int, default=200)
-    words.add_argument("-n", type=int, default=256)
+    words.add_argument("-n", type=int, action="append", help="By default 256; may be repeated.")
     words.add_argument("--seed", type=int, default=0)
+    words.add_argument("--chain", type=int, default=0, choices=range(len(LANGUAGES)))
     words.add_argument("--case", action="append", help="Only cases whose name begins so.")
     words.add_argument("--json", action="store_true")
     asked = words.parse_args()
-    rows = {}
-    for case in cases(asked.repetitions, asked.n, asked.seed):
-        if asked.case and not case.name.startswith(tuple(asked.case)):
+    sizes = asked.n or [256]
+    ground = Ground(max(sizes), asked.repetitions, asked.seed, asked.chain, max(sizes))
+    every = [cases(asked.repetitions, n, shared=ground) for n in sizes]
+    rows = []
+    for some in zip(*every, strict=True):  # one case after the other, at every size
+        if asked.case and not some[0].name.startswith(tuple(asked.case)):
             continue
-        found = case.counted()
-        right = sum(found[one] for one in case.right)
-        rows[case.name] = {"right": right, "of": case.repetitions, "verdicts": dict(found)}
-        if not asked.json:
-            print(f"{case.name:22} {right:4} of {case.repetitions}  {dict(found)}", flush=True)
+        for n, case in zip(sizes, some, strict=True):
+            found = case.counted()
+            right, open_ = sum(found[one] for one in case.right), found["cannot tell"]
+            wrong = case.repetitions - right - open_
+            rows.append(
+                {"chain": asked.chain, "n": n, "case": case.name, "right": right}
+                | {"cannot tell": open_, "wrong": wrong, "verdicts": dict(found)}
+            )
+            if not asked.json:
+                print(*(f"{key} {value}" for key, value in rows[-1].items()), sep=", ", flush=True)
     if asked.json:
-        print(json.dumps({"n": asked.n, "cases": rows}, indent=2))
+        print(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

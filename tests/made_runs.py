@@ -14,6 +14,7 @@ from strop.store import Cell, Run
 
 SHAPE: dict[str, int | float | bool] = {"vocab_size": 12, "mask_id": 11, "length": 64}
 PERPLEXITY = MetricSpec(name="perplexity", settings={"made": "by hand"})
+SCORED_TOKENS = MetricSpec(name="scored-tokens", settings={"made": "by hand"})
 
 
 def cell_spec(length: int, temperature: float = 1.0, **changes: Any) -> CellSpec:
@@ -46,3 +47,11 @@ def with_perplexity(cell: Cell, nll: Sequence[float], tokens: Sequence[int]) -> 
     found = {"nll": np.asarray(nll, float), "tokens": np.asarray(tokens)}
     sizes = dict.fromkeys(("bytes", "kept_bytes", "source_bytes"), 4 * found["tokens"])
     cell.add_scores(PERPLEXITY, found | sizes)
+
+
+def with_tokens(cell: Cell, ids: np.ndarray, nats: np.ndarray) -> None:
+    """Scored tokens of every output one by one; half of its bytes were read."""
+    size = (ids >= 0).sum(1)
+    sizes = {"kept_bytes": 4 * size, "source_bytes": 8 * size}
+    found = {"index": np.arange(len(ids)), "ids": ids, "nats": nats, **sizes}
+    cell.add_scores(SCORED_TOKENS, found)

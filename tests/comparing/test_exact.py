@@ -19,10 +19,10 @@ from scipy.stats import norm
 from strop.comparing import Diversity, Equal, Level, Sample, Side, Verdict, compare, copies, overall
 from strop.comparing.diversity import _state, diversity, unseen_copies
 from strop.comparing.enough import enough
-from strop.comparing.frontier import equal_sharpness, grid
+from strop.comparing.frontier import equal_sharpness, grid, simultaneous, thin
 from strop.comparing.levels import spent
 from strop.comparing.side import Curve, interval
-from strop.comparing.verdict import Layer, decide, frontiers
+from strop.comparing.verdict import BENT, Layer, decide, frontiers
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
 
@@ -188,29 +188,144 @@ def test_two_single_points_have_no_range() -> None:
     assert grid(curve((3.0, 1.0)), curve((3.0, 1.0)), None) is None
 
 
-def test_the_gap_is_that_of_log_perplexities_by_halves() -> None:
-    """Between 3 and 4: from 0 up to 2 against 0.5, so -0.5 + 2 x; by halves 0 and 1."""
+def test_the_gap_is_that_of_log_perplexities_at_every_entropy() -> None:
+    """Between 3 and 4: from 0 up to 2 against 0.5, so -0.5 + 2 x."""
     a, b = curve((3.0, 0.0), (4.0, 2.0)), curve((3.0, 0.5), (4.0, 0.5))
     where = grid(a, b, None)
     assert where is not None
     found = equal_sharpness(a, b, where, LEVEL)
     assert (found.low, found.high) == (3.0, 4.0)
     assert found.mean.value == pytest.approx(0.5)
-    for parts in (found.parts, found.surely):
-        assert [one.value for one in parts] == pytest.approx([0.0, 1.0])
+    middles = (np.arange(24) + 0.5) / 24
+    assert found.entropies == pytest.approx(3 + middles)
+    for intervals in (found.points, found.band):
+        assert [one.value for one in intervals] == pytest.approx(-0.5 + 2 * middles)
     back = equal_sharpness(b, a, where, LEVEL)
     assert back.mean.value == -found.mean.value
 
 
 def test_each_interval_is_as_sure_as_it_must_be() -> None:
-    """Outside zero by `different`, inside the margin by `same`, both halves together by half."""
+    """Outside zero by `different`, inside the margin by `same`, the whole band by `different`."""
     level = Level(1, 2)
     where = grid(WIDE, TALL, None)
     assert where is not None
     found = equal_sharpness(WIDE, TALL, where, level)
     assert found.mean.level == pytest.approx(0.99)
-    assert [one.level for one in found.parts] == pytest.approx([0.98] * 2)
-    assert [one.level for one in found.surely] == pytest.approx([0.995] * 2)
+    assert [one.level for one in found.points] == pytest.approx([0.98] * 24)
+    assert [one.level for one in found.band] == pytest.approx([0.99] * 24)
+
+
+def test_the_band_reaches_the_largest_error_in_units_of_each_columns_own() -> None:
+    """Two columns of four replicates, one ten times as wide as the other."""
+    steps = np.array([-1.5, -0.5, 0.5, 1.5])
+    gaps = np.concatenate([[[0.0, 3.0]], np.stack([steps, 3 + 10 * steps[[1, 2, 3, 0]]], 1)])
+    error = steps.std()
+    largest = np.sort([1.5, 0.5, 1.5, 1.5]) / error
+    for level, place in ((0.25, 1), (0.5, 2), (0.99, 3)):
+        found = simultaneous(gaps, level, 7)
+        for one, value, scale in zip(found, (0.0, 3.0), (1, 10), strict=True):
+            reach = largest[place] * error * scale
+            assert (one.low, one.high) == pytest.approx((value - reach, value + reach))
+            assert (one.value, one.level, one.n) == (value, level, 7)
+    still = simultaneous(np.full((5, 2), 2.0), 0.9, 7)
+    assert [(one.low, one.high) for one in still] == [(2.0, 2.0)] * 2
+
+
+def test_a_band_holds_everywhere_as_often_as_it_says() -> None:
+    """400 curves of 24 points that are alike: between 85 and 95% are inside a band of 90%.
+
+    Single intervals of 90% all hold in far fewer; limits are three standard errors.
+    """
+    rng = np.random.default_rng(5)
+    mix = np.exp(-0.5 * ((np.arange(24)[:, None] - np.arange(24)) / 4.0) ** 2)
+    scale = np.linspace(1, 5, 24)
+    held = single = 0
+    for _ in range(400):
+        value = rng.standard_normal(24) @ mix * scale
+        drawn = value + rng.standard_normal((400, 24)) @ mix * scale
+        gaps = np.concatenate([value[None], drawn])
+        held += not any(one.excludes(0) for one in simultaneous(gaps, 0.9, 9))
+        ends = [order_statistics(column[1:], 0.9) for column in gaps.T]
+        single += all(low <= 0 <= high for low, high in ends)
+    assert 0.855 * 400 <= held <= 0.945 * 400
+    assert single < 0.8 * 400
+
+
+# ---------------------------------------------------------------- how far straight lines are off
+
+
+def parabola(*entropies: float) -> Curve:
+    return curve(*((h, 2 * (h - 3) ** 2) for h in entropies))
+
+
+def test_a_bend_is_what_straight_lines_miss_of_a_parabola() -> None:
+    mine = parabola(3.0, 3.2, 3.5, 3.6, 4.0)
+    wanted = np.linspace(3.0, 4.0, 41)
+    missed = mine.at(wanted)[0] - 2 * (wanted - 3) ** 2
+    assert mine.bend(wanted) == pytest.approx(missed, abs=1e-12)
+    assert mine.bend(wanted).max() > 0.07
+    # In any order of temperatures.
+    assert parabola(4.0, 3.2, 3.6, 3.0, 3.5).bend(wanted) == pytest.approx(missed, abs=1e-12)
+
+
+def test_two_points_show_no_bend_so_nothing_is_known_and_one_has_none() -> None:
+    assert parabola(3.0, 4.0).bend(np.array([3.5])).tolist() == [np.inf]
+    assert parabola(3.5).bend(np.array([3.5])).tolist() == [0]
+    two = [flat(h - 2.0, h) for h in (3.0, 4.0)]
+    found = compare(Side(two), Side([flat(h - 3.0, h) for h in (3.0, 4.0)]), replicates=R)
+    assert (found.verdict.kind, found.verdict.why) == ("cannot tell", BENT)
+
+
+def test_what_noise_does_to_a_point_that_is_left_out_is_no_bend() -> None:
+    """A straight frontier with noise: the bends are a fraction of what noise alone would make."""
+    rng = np.random.default_rng(2)
+    sizes = []
+    for _ in range(40):
+        points = [
+            Sample(8 * (h - 2 + 0.1 * rng.standard_normal(64)), np.full(64, 8.0), np.full(64, h))
+            for h in (3.0, 3.25, 3.5, 3.75, 4.0)
+        ]
+        mine = Curve(Side(points), 200, 0)
+        sizes.append((mine.bend(np.array([3.625]))[0], np.abs(mine.missed[0, 1:]).max() / 4))
+    bend, noise = np.mean(sizes, axis=0)
+    assert bend < 0.75 * noise
+
+
+def test_frontiers_of_the_same_outputs_are_off_by_the_same() -> None:
+    points = [flat(2 * (h - 3) ** 2, h) for h in (3.0, 3.5, 4.0)]
+    found = compare(Side(points, points[0]), Side(points, points[2]), replicates=R)
+    assert found.equal is not None
+    assert set(found.equal.bend) == {0.0}
+    assert found.verdict.kind == "only sharper"
+
+
+def test_a_temperature_is_wanted_where_lines_are_surely_off() -> None:
+    mine, other = parabola(4.0, 3.0, 3.3), curve((3.0, 0.0), (4.0, 2.0), (3.5, 1.0))
+    where = grid(mine, other, None)
+    assert where is not None
+    assert thin(mine, where, 0.01, LEVEL) == (2, 0)  # by place, between 3.3 and 4
+    assert thin(mine, where, 1.0, LEVEL) is None
+    assert thin(other, where, 0.01, LEVEL) is None
+    assert thin(parabola(3.0, 4.0), where, 0.01, LEVEL) is None  # refused, not mended
+
+
+def test_a_claim_must_hold_with_the_bend_added() -> None:
+    made = (between(-0.02, 0.02),) * 2
+    for off, lie in ((0.0, "the same"), (0.0099, "the same"), (0.01, "undecided")):
+        equal = Equal(3.0, 4.0, made[0], (3.0, 4.0), made, made, (off, off))
+        assert frontiers(equal, 0.03) == lie
+        assert frontiers(equal.straight, 0.03) == "the same"
+    low = (between(-0.2, -0.05),) * 2
+    for off, lie in ((0.0499, "better"), (0.05, "undecided")):
+        equal = Equal(3.0, 4.0, low[0], (3.0, 4.0), low, low, (off, off))
+        assert frontiers(equal, 0.03) == lie
+        mirror = tuple(between(0.05, 0.2) for _ in low)
+        equal = Equal(3.0, 4.0, mirror[0], (3.0, 4.0), mirror, mirror, (off, off))
+        assert frontiers(equal, 0.03) == {"better": "worse"}.get(lie, lie)
+    apart = between(-0.2, -0.05), between(0.05, 0.2)
+    for off, lie in ((0.0499, "crossing"), (0.05, "undecided")):
+        equal = Equal(3.0, 4.0, between(-0.1, 0.1), (3.0, 4.0), apart, apart, (off, off))
+        assert frontiers(equal, 0.03) == lie
 
 
 # ---------------------------------------------------------------- diversity
@@ -349,8 +464,9 @@ def between(low: float, high: float) -> Interval:
 
 def lies(mean: tuple[float, float], *parts: tuple[float, float], surely=None) -> str:
     made = tuple(between(*one) for one in parts)
-    sure = made if surely is None else tuple(between(*one) for one in surely)
-    return frontiers(Equal(3.0, 4.0, between(*mean), made, sure), 0.03)
+    band = made if surely is None else tuple(between(*one) for one in surely)
+    flat = (0.0,) * len(made)
+    return frontiers(Equal(3.0, 4.0, between(*mean), flat, made, band, flat), 0.03)
 
 
 INSIDE = (-0.0299, 0.0299)
@@ -391,7 +507,12 @@ def test_crossing_is_told_by_intervals_that_hold_together() -> None:
     assert lies((-0.2, -0.1), *parts, surely=((-0.4, 0.01), (0.04, 0.2))) == "undecided"
 
 
-SAME = Equal(3.0, 4.0, between(*INSIDE), (between(*INSIDE),) * 2, (between(*INSIDE),) * 2)
+def alike(one: Interval, points: int = 2) -> Equal:
+    flat = (0.0,) * points
+    return Equal(3.0, 4.0, one, flat, (one,) * points, (one,) * points, flat)
+
+
+SAME = alike(between(*INSIDE))
 
 
 @pytest.mark.parametrize(
@@ -461,9 +582,9 @@ def _fits(found: int | None, power: Callable[[float], float]) -> bool:
 def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
     """Half widths 0.04 and no gap: both parts must be inside, at the level of the second look."""
     wide = between(-0.04, 0.04)
-    equal = Equal(3.0, 4.0, wide, (wide, wide), (wide, wide))
+    equal = alike(wide)
     found = enough(100, equal, None, 0.03)
-    assert _fits(found, lambda n: _power(n, 0.03, 0, 0.04, 2) ** 2)
+    assert _fits(found, lambda n: _power(n, 0.03, 0, 0.04, 2))
     third = enough(100, equal, None, 0.03, Level(2))
     ratio = spent(3) / spent(2)
     assert third is not None
@@ -471,28 +592,33 @@ def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
     assert third < found  # as the interval was of look 2 already, and has less to widen by
     error = 0.04 / norm.ppf(0.98)
     reach = -norm.ppf(0.04 * ratio / 2)
+
+    def at_the_third(n: float) -> float:
+        fewer = error / math.sqrt(n / 100)
+        return 2 * norm.cdf((0.03 - reach * fewer) / fewer) - 1
+
+    assert _fits(third, at_the_third)
+    # What straight lines may be off by leaves less room; the point with the least room decides.
+    bent = replace(equal, bend=(0.01, 0.0))
+    assert _fits(enough(100, bent, None, 0.03), lambda n: _power(n, 0.02, 0, 0.04, 2))
+    # A mean that differs must do so by more than lines may be off by.
+    apart = replace(equal, mean=between(0.04, 0.12), bend=(0.06, 0.04))
+    told = -norm.ppf(spent(2) / 2)
     assert _fits(
-        third,
-        lambda n: (
-            (
-                2 * norm.cdf((0.03 - reach * error / (n / 100) ** 0.5) / (error / (n / 100) ** 0.5))
-                - 1
-            )
-            ** 2
-        ),
+        enough(100, apart, None, 0.03),
+        lambda n: norm.cdf(0.03 / (error / math.sqrt(n / 100)) - told),
     )
     # Where the intervals are narrow enough already, a few more are asked for.
     narrow = between(-0.001, 0.001)
-    assert enough(100, Equal(3.0, 4.0, narrow, (narrow,), (narrow,)), None, 0.03) == 132
+    assert enough(100, alike(narrow, 1), None, 0.03) == 132
     # The published settings must be decided too: by the easier of two ways.
     layer = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(0.06, 0.14))
     assert enough(100, equal, layer, 0.03) == found
     hard = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(-0.03, 0.05))
-    told = -norm.ppf(spent(2) / 2)
     assert _fits(
         enough(100, equal, hard, 0.03),
         lambda n: (
-            _power(n, 0.03, 0, 0.04, 2) ** 2 * norm.cdf(0.01 / (error / math.sqrt(n / 100)) - told)
+            _power(n, 0.03, 0, 0.04, 2) * norm.cdf(0.01 / (error / math.sqrt(n / 100)) - told)
         ),
     )
 

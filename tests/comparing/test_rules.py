@@ -42,7 +42,8 @@ def _equal(*parts: tuple[float, float]) -> Equal:
     mid = np.mean([(low + high) / 2 for low, high in parts])
     half = np.mean([(high - low) / 2 for low, high in parts]) / np.sqrt(2)
     found = tuple(_interval(*one) for one in parts)
-    return Equal(3.0, 4.0, _interval(mid - half, mid + half), found, found)
+    flat = (0.0,) * len(found)
+    return Equal(3.0, 4.0, _interval(mid - half, mid + half), flat, found, found, flat)
 
 
 def _layer(gap: tuple[float, float], sharper: tuple[float, float]) -> Layer:
@@ -84,7 +85,7 @@ PUBLISHED = _layer((-0.3, -0.2), (-0.4, -0.3))
         (SAME, FINE, None, "the same"),
         # Surely below zero, and surely inside the margin: too small to matter.
         (_equal((-0.02, -0.01), (-0.02, -0.01)), FINE, None, "the same"),
-        # Better on average, but in one half perhaps worse by more than the margin.
+        # Better on average, but somewhere perhaps worse by more than the margin.
         (_equal((-0.3, -0.2), (-0.06, 0.04)), FINE, None, "cannot tell"),
         (_equal((-0.3, -0.2), (-0.06, 0.02)), FINE, None, "better"),
     ],
@@ -137,8 +138,11 @@ def test_swapping_the_sides_mirrors_every_number_exactly(other):
         assert mirrored(there.verdict) == back.verdict
         assert there.equal is not None
         assert back.equal is not None
-        for one, two in zip(there.equal.surely, back.equal.surely, strict=True):
-            assert (one.value, one.low, one.high) == (-two.value, -two.high, -two.low)
+        for name in ("points", "band"):
+            pairs = zip(getattr(there.equal, name), getattr(back.equal, name), strict=True)
+            for one, two in pairs:
+                assert (one.value, one.low, one.high) == (-two.value, -two.high, -two.low)
+        assert there.equal.bend == back.equal.bend
         assert there.published is not None
         assert back.published is not None
         assert there.published.gap.low == -back.published.gap.high
@@ -184,7 +188,7 @@ def test_a_side_that_cannot_be_tuned_is_compared_at_its_own_entropy():
     found = compare(point, _side(2), replicates=R)
     assert found.verdict.kind == "better"
     assert found.equal is not None
-    assert len(found.equal.parts) == 1
+    assert len(found.equal.points) == len(found.equal.band) == 1
     assert found.equal.low < 4.0 < found.equal.high
     assert compare(point, _side(3, points=1), replicates=R).equal is None
     assert compare(point, _side(4, entropy=5.0), replicates=R).equal is None

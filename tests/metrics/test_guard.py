@@ -7,17 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from made_runs import cell_spec
 from strop.errors import UserError
+from strop.measure.causal import Evaluator
 from strop.measure.entropy import entropy
 from strop.measure.guard import (
     Guard,
     clean_tokens,
     default_guard,
+    evaluator_guard,
     guard,
     guard_of,
     held_out_guard,
+    quantile_ends,
 )
 from strop.measure.heldout import read_texts
 from strop.spec import GeneratorSpec
@@ -63,6 +67,44 @@ def test_a_cell_lies_on_a_side_with_its_whole_interval(low, high, side) -> None:
     assert found.verdict(between(low, high)) == side
     told = {"threshold": 5.0, "source": "mine", "verdict": side}
     assert found.document(between(low, high)) == told
+
+
+def test_the_threshold_of_texts_has_an_interval_and_that_of_the_paper_is_a_convention() -> None:
+    found = guard(LENGTH, rows(300))
+    assert found.ends is not None
+    assert found.threshold is not None
+    assert found.ends[0] <= found.threshold <= found.ends[1]
+    assert f"H >= {found.threshold:.3f} [{found.ends[0]:.3f}, {found.ends[1]:.3f}]" in str(found)
+    assert found.document(None)["ends"] == list(found.ends)
+    paper = default_guard(generator(1024, 50258))
+    assert (paper.threshold, paper.ends) == (5.0, None)
+    assert "a convention" in str(paper)
+
+
+@pytest.mark.parametrize("n", [20, 35, 36, 60, 300, 2048])
+def test_a_quantiles_interval_misses_it_by_chance_as_rarely_as_it_says(n: int) -> None:
+    """Whatever the law: which ranks are taken decides, and their chances are the binomial's."""
+    low, high = map(int, quantile_ends(np.arange(1, n + 1), 0.1))  # a rank is its value
+    assert binom.cdf(low - 1, n, 0.1) <= 0.025 < binom.cdf(low, n, 0.1)
+    assert binom.sf(high - 1, n, 0.1) <= 0.025 < binom.sf(high - 2, n, 0.1)
+    assert (low == 0) == (n < 36)  # of fewer none is surely below
+
+
+def test_an_evaluators_guard_is_of_its_tokens(evaluator: Evaluator, tmp_path: Path) -> None:
+    shipped = read_texts()
+    assert shipped is not None
+    found = evaluator_guard(evaluator, 24)
+    ids = [one[:24] for one in evaluator.encode(shipped.texts) if len(one) >= 24]
+    assert found.threshold == pytest.approx(np.quantile(entropy(np.array(ids)), 0.1))
+    assert (found.length, "GPT-2" in found.source) == (24, False)
+    assert evaluator_guard(evaluator, 1023).threshold == 5.0
+    assert evaluator_guard(evaluator, 1022).threshold is None  # the texts that ship are shorter
+    mine = tmp_path / "mine.jsonl"
+    texts = [f"{'a b ' * i}one two three four five six seven eight nine" for i in range(25)]
+    mine.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    given = evaluator_guard(evaluator, 8, mine)
+    rows_of = np.array([one[:8] for one in evaluator.encode(texts)])
+    assert given.threshold == pytest.approx(np.quantile(entropy(rows_of), 0.1))
 
 
 def test_without_a_threshold_or_entropy_there_is_no_verdict() -> None:

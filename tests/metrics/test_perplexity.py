@@ -15,7 +15,12 @@ from strop.measure import perplexity as module
 from strop.measure.aggregates import statistics
 from strop.measure.causal import Evaluator
 from strop.measure.evaluator import load_evaluator
-from strop.measure.perplexity import perplexity_columns, perplexity_metric
+from strop.measure.perplexity import (
+    TOKENS,
+    perplexity_columns,
+    perplexity_metric,
+    token_columns,
+)
 from strop.measure.spans import POLICIES, clean_up
 
 LENGTH = 40
@@ -253,3 +258,50 @@ def test_a_model_that_caps_its_logits_runs_whole(tmp_path: Path) -> None:
     expected = Direct(directory).full_stream(text)
     columns = columns_of(capped, "full-stream", [text])
     assert columns["nll"][0] == pytest.approx(expected[0], rel=1e-5)
+
+
+# ---------------------------------------------------------------- tokens one by one
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_tokens_one_by_one_add_up_to_the_sums(evaluator: Evaluator, policy: Any) -> None:
+    outputs = outputs_of(evaluator, list(HAND_MADE.values()))
+    metric = perplexity_metric(evaluator, policy)
+    sums = perplexity_columns(evaluator, metric, outputs, 64)
+    each = token_columns(
+        evaluator, perplexity_metric(evaluator, policy, name=TOKENS), outputs, 128, 64
+    )
+    assert each["nats"].sum(1) == pytest.approx(sums["nll"])
+    assert (each["ids"] >= 0).sum(1).tolist() == sums["tokens"].tolist()
+    assert not each["nats"][each["ids"] < 0].any()
+    for name in ("kept_bytes", "source_bytes"):
+        assert each[name].tolist() == sums[name].tolist()
+    # Cut to a width the first ones stay.
+    few = token_columns(
+        evaluator, perplexity_metric(evaluator, policy, name=TOKENS), outputs, 3, 64
+    )
+    assert few["ids"].tolist() == each["ids"][:, :3].tolist()
+    assert few["nats"] == pytest.approx(each["nats"][:, :3])
+
+
+def test_what_follows_the_first_document_counts_for_no_score(evaluator: Evaluator) -> None:
+    """Noise behind the end buys no entropy: tokens, nats and all that is read on them stay."""
+    from strop.comparing import Scored
+    from strop.measure.entropy import entropy
+
+    text = "The cat sat on the mat and the cat slept on the mat."
+    noise = " quick brown foxes jumping over seven lazy sleeping dogs yesterday afternoon"
+    metric = perplexity_metric(evaluator, "first-document", name=TOKENS)
+    plain, noisy = (
+        token_columns(evaluator, metric, outputs_of(evaluator, [one] * 3), 64, 64)
+        for one in (f"{text}{END}", f"{text}{END}{noise}")
+    )
+    assert noisy["ids"].tolist() == plain["ids"].tolist()
+    assert noisy["nats"] == pytest.approx(plain["nats"])
+    assert (noisy["kept_bytes"] < 0.6 * noisy["source_bytes"]).all()
+    size = int(Scored.of(plain).lengths[0])
+    samples = [Scored.of(one).first(size) for one in (plain, noisy)]
+    assert samples[0].entropy.tolist() == samples[1].entropy.tolist()
+    assert samples[0].entropy[0] == entropy(plain["ids"][:1, :size])[0]
+    # The whole output has more entropy, and that is what must not count.
+    assert entropy(np.array(evaluator.encode([text + noise])))[0] > samples[1].entropy[0] + 0.3

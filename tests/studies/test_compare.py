@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from strop.spec import SamplerSpec
 from strop.store import Run
 from tiny_models import environment, wait_for
 
-SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,1.4", "--budget", 16)
+SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,0.9,1.4", "--budget", 16)
 SHORT = (*SIZES, "--vendi", "off", "-n", 16)
 TALES, EARLY = "embedded:tales", "embedded:tales-early"
 TINY = "embedded:tales-tiny"
@@ -71,8 +72,8 @@ def test_everything_lies_in_cells_of_one_run_and_is_drawn_once(sharper: Path) ->
     shown = [one for one in cells if len(one.indices()) == 16]
     searched = [one for one in cells if one not in shown]
     assert len({one.spec.seed for one in searched}) == 1
-    # Two as published, two temperatures of the frontier; the tuned one may be a fifth.
-    assert 4 <= len(shown) <= 5
+    # Two as published, three temperatures of the frontier; the tuned one may be a sixth.
+    assert 5 <= len(shown) <= 6
     assert len({one.spec.seed for one in shown}) == len(shown)
     assert not {one.spec.seed for one in shown} & {one.spec.seed for one in searched}
     spent = document(sharper)["tables"]["spent"]["rows"]
@@ -118,7 +119,7 @@ def test_two_checkpoints_are_loaded_once_each(
         out=tmp_path / "run",
         n=8,
         steps=[1],
-        temperature=[0.8, 1.2],
+        temperature=[0.8, 1.0, 1.2],
         budget=0,
         vendi="off",
     )
@@ -135,6 +136,27 @@ def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:
     assert levels[1]["same"] > levels[0]["same"] == pytest.approx(0.96)
     assert [row["layer"] for row in found["rows"]][:1] == ["as published"]
     assert "tuned" not in {row["layer"] for row in found["rows"]}
+
+
+def test_a_temperature_is_added_where_straight_lines_are_off(
+    tmp_path: Path, call: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the frontiers are: as often as the rules want one, and four times at most."""
+    import strop.verbs.compare as verb
+
+    compare = verb.compare
+    monkeypatch.setattr(
+        verb, "compare", lambda a, b, **how: replace(compare(a, b, **how), thin=((0, 1),))
+    )
+    words = (*SHORT, "--budget", 0, "-n", 8)
+    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "bent")
+    assert code == 0
+    rows = found["tables"]["frontier"]["rows"]
+    swept = {row["temperature"] for row in rows if row["side"] == "A" and "frontier" in row["part"]}
+    added = {0.65, 0.525, 0.4625, 0.4312}
+    assert swept == {0.4, 0.9, 1.4} | added
+    assert sum("added to the sweep" in one for one in found["notes"]) == 4
+    assert found["level"]["look"] == 1
 
 
 def test_several_budgets_share_what_may_be_wrong(tmp_path: Path, call: Called) -> None:
@@ -255,11 +277,12 @@ def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) 
     assert code == 0
     [run_of] = [one for one in (tmp_path / "short" / "runs").iterdir() if one.is_dir()]
     assert {cell.spec.generator.length for cell in Run.open(run_of).cells()} == {16}
-    assert not any("scored tokens" in one for one in found["notes"])
+    assert found["tokens"] <= 16
     long = (*words, "--length", 64)
     code, found, _ = call("compare", pool, TALES, *long, "-o", tmp_path / "long")
     assert code == 0
-    assert any("scored tokens per output" in one for one in found["notes"])
+    assert found["tokens"] <= 16  # of the longer outputs no more than the pool has
+    assert any(f"the first {found['tokens']} tokens" in one for one in found["notes"])
     texts.write_text('{"text": "Once upon a time there was a cat."}\n' * 2)
     code, found, _ = call("compare", texts, TALES, *words, "-o", tmp_path / "few")
     assert code == 1
@@ -284,6 +307,9 @@ def test_sides_that_are_given_are_what_a_smoke_run_compares(tmp_path: Path, call
     code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "run")
     assert code == 0
     assert found["sides"] == [f"{one} with its family's own sampler" for one in (TALES, EARLY)]
+    assert found["verdict"]["kind"] == "cannot tell"
+    assert "smoke" in found["answer"][0]
+    assert "would decide" not in found["answer"][0]
     code, found, _ = call("compare", *words, "-o", tmp_path / "own")
     assert code == 0
     assert found["sides"][0] == f"{TALES} with temperature=0.85"
@@ -348,7 +374,7 @@ def test_what_is_no_side_is_refused(tmp_path: Path, content: str, settings: list
         [],
         [TALES],
         [TALES, TALES, "--margin", "0"],
-        [TALES, TALES, "--temperature", "1"],
+        [TALES, TALES, "--temperature", "0.8,1"],
         [TALES, TALES, "--judge", "offline", "-n", "12"],
         [TALES, TALES, "--judge", "nobody"],
         [TALES, TALES, "--temperature", "-1,1"],

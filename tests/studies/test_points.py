@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from made_runs import PERPLEXITY, cell_spec, made_cell, output, with_perplexity
+from made_runs import SCORED_TOKENS, cell_spec, made_cell, output, with_tokens
 from strop.comparing import copies
 from strop.comparing.outputs import Named, Outputs, pool_cell, seed_of
 from strop.errors import UserError
 from strop.measure.cells import Scorers
-from strop.measure.embeddings import available
 from strop.measure.entropy import entropy
 from strop.verbs.compare import STUDY
 from strop.verbs.study import Ask
@@ -22,8 +22,9 @@ from strop.verbs.study import Ask
 LENGTH, HELD = 8, 12
 IDS = np.random.default_rng(0).integers(0, 9, (HELD, LENGTH))
 IDS[9, :7] = IDS[2, :7]  # a copy that eight outputs do not have
-NLL = np.linspace(10, 21, HELD)
-TOKENS = np.arange(HELD) % 4 + 5
+NATS = np.linspace(1, 3, HELD * LENGTH).astype(np.float32).reshape(HELD, LENGTH)
+SHORT = 5
+"""An output whose last three tokens are not scored."""
 
 
 def asked(out: Path, n: int, **more: Any) -> Ask:
@@ -35,62 +36,82 @@ def asked(out: Path, n: int, **more: Any) -> Ask:
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("points") / "run"
     rows = [output(i, IDS[i]) for i in range(HELD)]
-    with_perplexity(made_cell(path, cell_spec(LENGTH, 0.7), rows), NLL, TOKENS)  # type: ignore[arg-type]
+    with_tokens(made_cell(path, cell_spec(LENGTH, 0.7), rows), *scored())
     return path
 
 
+def scored() -> tuple[np.ndarray, np.ndarray]:
+    """What an evaluator scores: everything, but of one output five tokens."""
+    ids, nats = IDS.copy(), NATS.copy()
+    ids[SHORT, 5:], nats[SHORT, 5:] = -1, 0
+    return ids, nats
+
+
 def point(pool: Path, n: int, **more: Any) -> Any:
-    by = Scorers(own={"perplexity": lambda _: PERPLEXITY})
+    by = Scorers(own={"scored-tokens": lambda _: SCORED_TOKENS})
     side = Named("pool", str(pool), {}, ())
-    return Outputs(asked(pool.parent, n, **more), side, None, by, False).fixed()
+    return Outputs(asked(pool.parent, n, **more), side, None, by).fixed()
 
 
 @pytest.mark.parametrize(("n", "held"), [(8, 8), (11, 11), (12, 12), (99, 12)])
 def test_a_pool_is_cut_to_as_many_as_were_asked_for(pool: Path, n: int, held: int) -> None:
     found = point(pool, n)
-    assert found.sample.n == held
     assert found.texts == [f"text {i}" for i in range(held)]
-    assert found.sample.nll.tolist() == NLL[:held].tolist()
-    assert found.sample.tokens.tolist() == TOKENS[:held].tolist()
-    assert found.sample.entropy.tolist() == entropy(IDS[:held]).tolist()
-    assert found.sample.alike["copies"].tolist() == copies(IDS[:held]).tolist()
+    assert found.kept == pytest.approx(0.5)
+    ids, nats = (one[:held] for one in scored())
+    whole = found.sample(5)
+    assert whole.n == held
+    assert whole.nll == pytest.approx(nats[:, :5].sum(1))
+    assert whole.tokens.tolist() == [5] * held
+    assert whole.entropy.tolist() == entropy(ids[:, :5]).tolist()
+    sample, there = found.sample(LENGTH), np.arange(held) != SHORT
+    assert sample.counted.tolist() == there.tolist()
+    assert sample.nll[there] == pytest.approx(nats[there].sum(1))
+    same = np.ix_(there, there)
+    assert sample.alike["copies"][same].tolist() == copies(ids[there]).tolist()
     assert found.calls == pytest.approx((10 + np.arange(held)).mean())
     assert found.seconds == pytest.approx((0.5 + np.arange(held)).mean())
     assert found.temperature == 0.7
-    row = found.row("A", 4)
-    assert row["outputs"] == held
-    assert row["perplexity"] == pytest.approx(np.exp(NLL[:held].sum() / TOKENS[:held].sum()))
-    assert row["entropy"] == pytest.approx(entropy(IDS[:held]).mean())
+    row = found.row("A", 4, LENGTH)
+    assert (row["outputs"], row["left_out"]) == (held, pytest.approx(1 / held))
+    assert row["perplexity"] == pytest.approx(np.exp(nats[there].mean()))
+    assert row["entropy"] == pytest.approx(entropy(ids[there]).mean())
 
 
 def test_too_few_outputs_are_refused(tmp_path: Path) -> None:
     for held, enough in ((7, False), (8, True)):
         path = tmp_path / str(held)
         rows = [output(i, IDS[i]) for i in range(held)]
-        with_perplexity(
-            made_cell(path, cell_spec(LENGTH), rows), NLL[:held].tolist(), TOKENS[:held].tolist()
-        )
+        with_tokens(made_cell(path, cell_spec(LENGTH), rows), IDS[:held], NATS[:held])
         if enough:
-            assert point(path, 99).sample.n == held
+            assert point(path, 99).scored.n == held
         else:
             with pytest.raises(UserError, match="too few outputs"):
                 point(path, 99)
 
 
-@pytest.mark.skipif(not available(), reason="the embedder is not installed")
-def test_embeddings_are_of_the_same_outputs(pool: Path) -> None:
-    from strop.measure.embeddings import vendi_metric
+def test_embeddings_are_of_the_tokens_that_count(pool: Path) -> None:
+    """Of the first tokens of the outputs that have them, and of nothing behind."""
     from strop.measure.vendi import vendi_score
 
-    vectors = np.random.default_rng(1).normal(size=(HELD, 5)).astype(np.float32)
-    pool_cell(str(pool)).add_scores(vendi_metric(), {"embedding": vectors})
-    found = point(pool, 8, vendi="on")
-    unit = vectors[:8].astype(float)
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    asked_for: list[Any] = []
+    vectors = np.random.default_rng(1).normal(size=(HELD, 5))
+
+    def embed(rows: Any) -> np.ndarray:
+        asked_for.append(rows)
+        return vectors[: len(rows)].copy()
+
+    found = replace(point(pool, 8), embed=embed)
+    there = np.arange(8) != SHORT
+    pairs = found.sample(6).alike["embeddings"]
+    assert asked_for == [IDS[:8][there, :6].tolist()]
+    unit = vectors[:7] / np.linalg.norm(vectors[:7], axis=1, keepdims=True)
     cosine = unit @ unit.T
     expected = np.where(cosine > 0, np.minimum(cosine, 1) ** 2, 0)
-    assert found.sample.alike["embeddings"] == pytest.approx(expected)
-    assert found.vendi == pytest.approx(vendi_score(unit))
+    assert pairs[np.ix_(there, there)] == pytest.approx(expected)
+    assert not pairs[SHORT].any()
+    assert found.row("A", 4, 6)["vendi"] == pytest.approx(vendi_score(unit))
+    assert len(asked_for) == 1
 
 
 def test_texts_are_cut_to_as_many_as_were_asked_for(tmp_path: Path) -> None:
@@ -98,9 +119,13 @@ def test_texts_are_cut_to_as_many_as_were_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     ask = asked(tmp_path, 9, evaluator="embedded:tales-ar")
-    found = Outputs(ask, Named("texts", str(path), {}, ()), None, Scorers(), True).fixed()
+    found = Outputs(ask, Named("texts", str(path), {}, ()), None, Scorers()).fixed()
     assert found.texts == texts[:9]
-    assert found.sample.n == len(found.sample.entropy) == 9
+    assert found.scored.n == 9
+    # The first token of a text has no context and is not scored.
+    tokens = ask.evaluator.encode(texts[:9])
+    assert found.scored.lengths.tolist() == [len(one) - 1 for one in tokens]
+    assert found.scored.ids[0, : len(tokens[0]) - 1].tolist() == tokens[0][1:]
     assert (found.calls, found.seconds, found.temperature) == (None, None, None)
 
 

@@ -11,6 +11,7 @@ from strop.comparing.diversity import Diversity, copies
 from strop.comparing.frontier import Equal
 from strop.comparing.levels import Level, spent
 from strop.comparing.overall import overall
+from strop.comparing.scored import Scored, common_length
 from strop.comparing.side import Sample, Side
 from strop.comparing.verdict import DIFFERENT, KINDS, Verdict, mirrored
 
@@ -22,8 +23,10 @@ __all__ = [
     "Equal",
     "Level",
     "Sample",
+    "Scored",
     "Side",
     "Verdict",
+    "common_length",
     "compare",
     "copies",
     "mirrored",

@@ -9,14 +9,18 @@ import numpy as np
 
 from strop.comparing.diversity import Diversity, diversity
 from strop.comparing.enough import enough
-from strop.comparing.frontier import Equal, equal_sharpness, grid
+from strop.comparing.frontier import Equal, equal_sharpness, grid, thin
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve, Sample, Side, interval
-from strop.comparing.verdict import Layer, Verdict, decide
+from strop.comparing.verdict import BENT, SHORTER, Layer, Verdict, decide
 from strop.errors import UserError
 from strop.stats.resample import REPLICATES
 
 MARGIN = 0.03
+ALLOWED = 3
+"""Straight lines may be off by one in so many of the margin before a temperature is added."""
+UNEQUAL = 0.02
+"""By how much the shares of outputs that are left out may differ."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Comparison:
     verdict: Verdict
     level: Level
     margin: float
+    left_out: tuple[float, float] = (0.0, 0.0)
+    """The share of each side's outputs that are too short to be scored."""
+    thin: tuple[tuple[int, int], ...] = ()
+    """Neighbours on a side's frontier, by place, between which another temperature is wanted."""
 
 
 def compare(
@@ -58,18 +66,33 @@ def compare(
         for x, y in ((a.published, b.published), (a.tuned, b.tuned))
     ]
     where = grid(one, two, floor)
-    equal, found = None, list(judged)
+    equal, found, wanting = None, list(judged), []
     if where is not None:
         equal = equal_sharpness(one, two, where, level)
         found += diversity(one, two, where, level, _measures(a, b) + len(judged))
+        if any(equal.bend):
+            wanting = [thin(curve, where, margin / ALLOWED, level) for curve in (one, two)]
     decisive = layers[0] if layers[0] is not None else layers[1]
     verdict = decide(equal, found, decisive, margin)
     if len(a.frontier) == len(b.frontier) == 1:
         verdict = replace(verdict, why="both sides are single points: neither has a frontier")
-    if verdict.kind == "cannot tell" and equal is not None:
+    differ = interval(one.left_out - two.left_out, level.different, min(a.n, b.n))
+    if differ.above(UNEQUAL) or differ.below(-UNEQUAL):
+        verdict = Verdict("cannot tell", SHORTER)
+    elif verdict.kind == "cannot tell" and verdict.why != BENT and equal is not None:
         wanted = enough(min(a.n, b.n), equal, decisive, margin, level)
         verdict = replace(verdict, outputs=wanted)
-    return Comparison(layers[0], layers[1], equal, tuple(found), verdict, level, margin)
+    return Comparison(
+        layers[0],
+        layers[1],
+        equal,
+        tuple(found),
+        verdict,
+        level,
+        margin,
+        (float(one.left_out[0]), float(two.left_out[0])),
+        tuple(pair for pair in wanting if pair is not None),
+    )
 
 
 def _measures(a: Side, b: Side) -> int:

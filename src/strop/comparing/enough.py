@@ -10,7 +10,7 @@ of magnitude.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from strop.comparing.frontier import Equal
 from strop.comparing.levels import Level, spent
@@ -28,15 +28,16 @@ def enough(
     """Outputs per temperature at the look after this one; None where no million would do."""
     look = 1 if level is None else level.look
     wider = spent(look + 1) / spent(look)
+    room = [margin - off for off in equal.bend]
 
     def power(outputs: int) -> float:
         times = outputs / n
-        same = _inside(equal.parts, margin, times, wider)
+        same = _inside(equal.points, room, times, wider)
         if layer is not None:
             # On frontiers that are the same the published settings must be told apart, or not be.
-            alike = _inside([layer.gap], margin, times, wider)
+            alike = _inside([layer.gap], [margin], times, wider)
             same *= max(alike, _outside(layer.sharper, times, wider))
-        return max(same, _outside(equal.mean, times, wider))
+        return max(same, _outside(equal.mean, times, wider, sum(equal.bend) / len(room)))
 
     found = _least(lambda blocks: power(ROUND * blocks) >= POWER, MOST // ROUND)
     return None if found is None else max(ROUND * found, n + ROUND)
@@ -64,24 +65,28 @@ def _errors(found: Interval, times: float, wider: float) -> tuple[float, float]:
     return error, float(-ndtri((1 - found.level) * wider / 2))
 
 
-def _inside(parts: Iterable[Interval], margin: float, times: float, wider: float) -> float:
-    """The chance that every interval lies inside the margin: neither end may reach it."""
+def _inside(points: Sequence[Interval], room: Sequence[float], times: float, wider: float) -> float:
+    """The chance that every interval lies inside its room: neither end may reach it.
+
+    It is the least of their chances: gaps at neighbouring entropies rise and fall together.
+    """
     from scipy.special import ndtr
 
-    chance = 1.0
-    for one in parts:
+    chances = []
+    for one, most in zip(points, room, strict=True):
         error, reach = _errors(one, times, wider)
         if error == 0:
-            chance *= abs(one.value) < margin
+            chances.append(float(abs(one.value) < most))
             continue
-        ends = [(side * margin - one.value) / error - side * reach for side in (-1, 1)]
-        chance *= max(0.0, float(ndtr(ends[1]) - ndtr(ends[0]))) if ends[0] < ends[1] else 0.0
-    return chance
+        ends = [(side * most - one.value) / error - side * reach for side in (-1, 1)]
+        chances.append(float(ndtr(ends[1]) - ndtr(ends[0])) if ends[0] < ends[1] else 0.0)
+    return min(chances)
 
 
-def _outside(one: Interval, times: float, wider: float) -> float:
-    """The chance that an interval lies on the side of zero on which its value is."""
+def _outside(one: Interval, times: float, wider: float, off: float = 0.0) -> float:
+    """The chance that an interval lies beyond `off`, on the side of zero on which its value is."""
     from scipy.special import ndtr
 
     error, reach = _errors(one, times, wider)
-    return float(ndtr(abs(one.value) / error - reach)) if error else float(one.value != 0)
+    beyond = abs(one.value) - off
+    return float(ndtr(beyond / error - reach)) if error else float(beyond > 0)

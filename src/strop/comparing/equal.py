@@ -27,8 +27,6 @@ OUTPUTS = 8
 """From which costs are measured."""
 NEAR = {"calls": 0.05, "seconds": 0.1}
 """Shares within which costs count as equal."""
-LONGER = 0.1
-"""A share by which outputs may be longer than others without a word."""
 COLUMN = {"calls": "nfe", "seconds": "seconds"}
 
 
@@ -113,24 +111,12 @@ def unequal(ask: Ask, sides: Sequence[Outputs], measured: Mapping[int, Sequence[
         told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
     elif there:
         told.append("both sides are pools that are there: neither is tuned")
-    told += _lengths([one.published for one in next(iter(measured.values()))])
-    samples = {one.frontier[0].sample.n for both in measured.values() for one in both}
+    samples = {one.frontier[0].scored.n for both in measured.values() for one in both}
     if len(samples) > 1:
         told.append(f"not equal: outputs per setting, {' and '.join(map(str, sorted(samples)))}")
     if ask["equal"] == "steps" and any(is_causal(one) for one in sides):
         told.append("not equal: a causal model makes one update per token, whatever M is")
     return told
-
-
-def _lengths(points: Sequence[Any]) -> list[str]:
-    """Where outputs of one side are longer: entropy grows with length."""
-    sizes = [float(one.sample.tokens.mean()) for one in points]
-    if abs(sizes[0] - sizes[1]) <= LONGER * max(sizes):
-        return []
-    return [
-        f"not equal: scored tokens per output, A {sizes[0]:.1f}, B {sizes[1]:.1f}; longer outputs "
-        "have more entropy at the same sharpness"
-    ]
 
 
 def _told(where: str, what: str, points: Sequence[Any], near: float) -> list[str]:

@@ -13,7 +13,8 @@ LIGHT = "#ececec"
 
 
 def draw(result: Result) -> Figure:
-    """Perplexity against entropy; rings: as published, stars: tuned, grey: the common range."""
+    """Perplexity against entropy; rings: as published, stars: tuned, grey: the common range; light
+    blue: where A lies with all entropies of that range held together."""
     from strop.figures import BLUE, GREY, ORANGE, log_y, panels, tidy
 
     rows = list(result.more["frontier"].rows)
@@ -30,6 +31,8 @@ def draw(result: Result) -> Figure:
         for side, colour in (("A", BLUE), ("B", ORANGE)):
             mine = [r for r in rows if (r["budget"], r["side"]) == (number, side)]
             _frontier(panel, mine, colour, side)
+        if equal is not None and "band" in equal:  # else it was written before there was one
+            _band(panel, equal, [r for r in rows if r["budget"] == number])
         verdict = result.facts["verdicts"][str(number)]["kind"]
         panel.set(ylabel="perplexity", title=f"M = {number:,}: A against B, {verdict}")
         log_y(panel)
@@ -37,6 +40,27 @@ def draw(result: Result) -> Figure:
     axes[-1].set(xlabel="entropy of an output (nats)")
     figure.legend(*_legend(), loc="outside lower center", ncol=3, fontsize=6.5)
     return figure
+
+
+def _band(panel: Any, equal: Any, rows: list[Any]) -> None:
+    """Where A lies if the whole band holds: B's frontier times its ends."""
+    import numpy as np
+
+    from strop.figures import BLUE
+
+    line = sorted(
+        (r["entropy"], r["perplexity"])
+        for r in rows
+        if r["side"] == "B" and "frontier" in r["part"]
+    )
+    where = np.array(equal["entropies"])
+    entropy, perplexity = np.array(line).T
+    base = np.interp(where, entropy, np.log(perplexity))
+    ends = [base + np.array([one.ends[k] for one in equal["band"]]) for k in (0, 1)]
+    if len(where) > 1:
+        panel.fill_between(where, np.exp(ends[0]), np.exp(ends[1]), color=BLUE, alpha=0.2, lw=0)
+    else:
+        panel.vlines(where, np.exp(ends[0]), np.exp(ends[1]), color=BLUE, alpha=0.4, lw=3)
 
 
 def _frontier(panel: Any, mine: list[Any], colour: str, side: str) -> None:
@@ -75,7 +99,8 @@ def _legend() -> tuple[list[Any], list[str]]:
         Line2D([], [], color=BLUE, marker="o", ms=3, lw=1.2),
         Line2D([], [], color=ORANGE, marker="o", ms=5, lw=3, alpha=0.6),
         Patch(color=LIGHT),
+        Patch(color=BLUE, alpha=0.2),
         Line2D([], [], marker="o", ms=6, **ring),
         Line2D([], [], color="black", ls="", marker="*", ms=7),
     ]
-    return handles, ["A", "B", "common range", "as published", "tuned"]
+    return handles, ["A", "B", "common range", "A, band", "as published", "tuned"]

@@ -37,13 +37,18 @@ class Judged:
 
 
 def judged(
-    ask: Ask, number: int, sides: Sequence[Outputs], measured: Sequence[Measured], entropy: float
+    ask: Ask,
+    number: int,
+    sides: Sequence[Outputs],
+    measured: Sequence[Measured],
+    tokens: int,
+    entropy: float,
 ) -> list[Judged]:
     """Every judge's word on both sides; none where they are one and the same cell."""
     from strop.groupeval.bootstrap import score
     from strop.verbs.points import judge_texts
 
-    points = [_matched(*one, entropy) for one in zip(sides, measured, strict=True)]
+    points = [_matched(*one, tokens, entropy) for one in zip(sides, measured, strict=True)]
     least = min(len(one.texts) for one in points) // GROUP * GROUP
     texts = [list(one.texts)[:least] for one in points]
     # Named by what they hold, in one order: swapping the sides changes no group.
@@ -56,7 +61,8 @@ def judged(
     for judge, judgments in judge_texts(planned, folder, seed=ask["seed"]).items():
         cells = [score(judgments)["cells"][name] for name in names]
         rows = [
-            _row(number, judge, letter, point, cell, point in one.points())
+            _row(number, judge, letter, point, tokens, cell)
+            | {"drawn": 0 if point in one.points() else point.scored.n}
             for letter, point, cell, one in zip("AB", points, cells, measured, strict=True)
         ]
         found.append(Judged(_by_ged(judge, *cells), tuple(rows)))
@@ -64,17 +70,16 @@ def judged(
 
 
 def _row(
-    number: int, judge: str, letter: str, point: Point, cell: dict[str, Any], shown: bool
+    number: int, judge: str, letter: str, point: Point, tokens: int, cell: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "steps": number,
         "judge": judge,
         "side": letter,
         "setting": point.setting,
-        "entropy": float(point.sample.entropy.mean()),
+        "entropy": _entropy(point, tokens),
         "geq": cell["geq"],
         "ged": cell["ged"],
-        "drawn": 0 if shown else point.sample.n,
     }
 
 
@@ -92,11 +97,16 @@ def _state(mine: dict[str, Any], other: dict[str, Any]) -> State:
     return "less" if apart else "undecided"
 
 
-def _matched(side: Outputs, one: Measured, entropy: float) -> Point:
+def _entropy(point: Point, tokens: int) -> float:
+    sample = point.sample(tokens)
+    return float(sample.levels(np.ones((1, sample.n)))[1][0])
+
+
+def _matched(side: Outputs, one: Measured, tokens: int, entropy: float) -> Point:
     """The side's outputs at the temperature that has the entropy; of a pool, the pool."""
     if not side.named.tunable:
         return one.published
-    levels = [float(point.sample.entropy.mean()) for point in one.frontier]
+    levels = [_entropy(point, tokens) for point in one.frontier]
     order = np.argsort(levels)
     taus = np.array([point.temperature for point in one.frontier], float)
     tau = round(float(np.interp(entropy, np.array(levels)[order], taus[order])), 3)

@@ -1,8 +1,9 @@
-"""How often a comparison was looked at: a verdict on other outputs is another look.
+"""How often two sides were looked at in one directory: one account of looks for each pair.
 
-Looks are written before a verdict is taken, so that one that was not liked still counts. Asking
-again for the same outputs is no new look. What makes a question: the sides, the budgets and
-everything that numbers depend on, but not how many outputs there are.
+A look is a verdict that was asked for: on other outputs, by another margin, seed, sweep, judge or
+evaluator, at other budgets. Whoever asks in several ways until it pleases spends looks, and each
+one's intervals are wider. Looks are written before a verdict is taken, so that one that was not
+liked still counts. Asking again for the same is no new look.
 """
 
 from __future__ import annotations
@@ -16,23 +17,27 @@ from typing import Any
 from strop.comparing.outputs import Outputs
 from strop.verbs.study import ASIDE, Ask
 
-LEFT_OUT = ("n", "a", "b", "a_space", "b_space", "judge", "vendi", *ASIDE)
-"""Of what was asked: other outputs of the same question, or what no number depends on."""
+SIDES = ("a", "b", "a_space", "b_space")
+"""Parameters that are said with the sides, in either order."""
 
 
 def look_number(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> int:
-    """1 for the first look at a question, 2 for the next, ...; kept in RUN/runs/looks.json."""
+    """1 for the first look at two sides, 2 for the next, ...; kept in RUN/runs/looks.json."""
     from strop.disk import write
     from strop.store.documents import as_json
 
     path = ask.out / "runs" / "looks.json"
     known = kept_lists(path)
-    question = _question(ask, sides, budgets)
-    looks = known.setdefault(question, [])
-    if ask["n"] not in looks:
-        looks.append(ask["n"])
+    # In either order: swapping the sides asks the same.
+    pair = sorted(sides, key=lambda one: json.dumps(_identity(one), sort_keys=True))
+    looks = known.setdefault(_hash([_identity(one) for one in pair]), [])
+    values = {k: v for k, v in ask.values.items() if k not in (*SIDES, *ASIDE)}
+    spaces = [list(one.named.space) for one in pair]
+    asked = int(_hash([values, spaces, list(budgets), ask.smoke]), 16)
+    if asked not in looks:
+        looks.append(asked)
         write(path, as_json(known))
-    return 1 + looks.index(ask["n"])
+    return 1 + looks.index(asked)
 
 
 def kept_lists(path: Path) -> dict[str, list[int]]:
@@ -50,13 +55,9 @@ def kept_lists(path: Path) -> dict[str, list[int]]:
     return found
 
 
-def _question(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> str:
-    said: dict[str, Any] = {k: v for k, v in ask.values.items() if k not in LEFT_OUT}
-    # In either order: swapping the sides asks the same.
-    said["sides"] = sorted(json.dumps(_identity(one), sort_keys=True) for one in sides)
-    said["budgets"] = list(budgets)
-    text = json.dumps(said, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _identity(side: Outputs) -> dict[str, Any]:
@@ -66,5 +67,4 @@ def _identity(side: Outputs) -> dict[str, Any]:
         "kind": said.kind,
         "source": said.source if weights is None else weights,
         "sampler": {key: str(value) for key, value in said.sampler.items()},
-        "space": list(said.space),
     }

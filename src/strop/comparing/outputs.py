@@ -10,19 +10,17 @@ cell of a run (`RUN` or `RUN@CELL`), or texts of anybody's. A YAML file says the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.comparing import Sample, copies
+from strop.comparing import Sample, Scored
 from strop.errors import UserError
-from strop.measure.entropy import entropy
-from strop.measure.metric import VENDI
 from strop.records import SAMPLERS, default_sampler
 from strop.rng import derive_seed
 from strop.spec import SamplerSpec
@@ -188,26 +186,53 @@ class Point:
 
     setting: str
     temperature: float | None
-    sample: Sample
+    scored: Scored
+    kept: float
+    """The share of the outputs' bytes that the span policy reads."""
     texts: Sequence[str]
     calls: float | None
     """Network calls per output."""
     seconds: float | None
     """Per output, as they were drawn."""
-    vendi: float | None = None
+    embed: Callable[[Sequence[Sequence[int]]], NDArray] | None = None
+    """From token ids of outputs to vectors, where embeddings are wanted."""
+    read: dict[int, tuple[Sample, float | None]] = field(default_factory=dict)
 
-    def row(self, side: str, steps: int | None) -> dict[str, Any]:
+    def sample(self, tokens: int) -> Sample:
+        """What is compared: the first so many scored tokens of every output."""
+        return self._read(tokens)[0]
+
+    def _read(self, tokens: int) -> tuple[Sample, float | None]:
+        """The sample, and its Vendi score where outputs are embedded."""
+        if tokens not in self.read:
+            alike, vendi = {}, None
+            if self.embed is not None:
+                from strop.measure.vendi import vendi_score
+
+                there = np.flatnonzero(self.scored.lengths >= tokens)
+                unit = np.asarray(self.embed(self.scored.ids[there, :tokens].tolist()), float)
+                unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+                pairs = np.zeros((self.scored.n, self.scored.n))
+                pairs[np.ix_(there, there)] = np.clip(unit @ unit.T, 0, 1) ** 2
+                alike, vendi = {"embeddings": pairs}, vendi_score(unit)
+            self.read[tokens] = self.scored.first(tokens, alike), vendi
+        return self.read[tokens]
+
+    def row(self, side: str, steps: int | None, tokens: int) -> dict[str, Any]:
         """One line of the table of frontiers."""
-        level, spread = self.sample.levels(np.ones((1, self.sample.n)))
+        sample, vendi = self._read(tokens)
+        level, spread = sample.levels(np.ones((1, sample.n)))
         return {
             "side": side,
             "steps": steps,
             "setting": self.setting,
             "temperature": self.temperature,
-            "outputs": self.sample.n,
+            "outputs": sample.n,
+            "left_out": 1 - float(sample.counted.mean()),
+            "kept": self.kept,
             "perplexity": float(np.exp(level[0])),
             "entropy": float(spread[0]),
-            "vendi": self.vendi,
+            "vendi": vendi,
             "calls": self.calls,
             "seconds": self.seconds,
         }
@@ -225,11 +250,8 @@ def seed_of(seed: int, temperature: float) -> int:
 class Outputs:
     """Draws, scores and reads the outputs of one side."""
 
-    def __init__(
-        self, ask: Ask, side: Named, model: Model | None, by: Scorers, evaluator_tokens: bool
-    ) -> None:
+    def __init__(self, ask: Ask, side: Named, model: Model | None, by: Scorers) -> None:
         self._ask, self.named, self.model, self._by = ask, side, model, by
-        self.evaluator_tokens = evaluator_tokens
         self._known: dict[Any, Point] = {}
 
     @property
@@ -292,67 +314,57 @@ class Outputs:
             )
 
     def _point(self, cell: Cell, temperature: float | None) -> Point:
-        from strop.measure.cells import measure
-        from strop.measure.number import Number
-        from strop.store.tables import token_ids
+        from strop.measure.cells import measure, token_table
 
         table = cell.table().slice(0, self._ask["n"])
-        wanted = ["perplexity", "calls", "seconds", *(["vendi"] if wants_vendi(self._ask) else [])]
-        [row] = measure([cell], wanted, self._by, outputs=(0, len(table)))
-        vectors = row.part(VENDI)
+        [row] = measure([cell], ["calls", "seconds"], self._by, outputs=(0, len(table)))
+        tokens = token_table(cell, self._by)
+        there = np.isin(tokens.index, table["index"].to_numpy())
         return self._made(
             str(row.point),
             row.point.sampler.temperature if temperature is None else temperature,
-            row.statistic(Number.of("perplexity")).columns,
-            token_ids(table, cell.spec),
+            {name: values[there] for name, values in tokens.columns.items()},
             table["text"].to_pylist(),
-            None if vectors is None else vectors.columns["embedding"],
             row.calls,
             row.seconds,
         )
 
     def _texts(self) -> Point:
         from strop.groupeval.inputs import read_inputs
-        from strop.measure.aggregates import pooled
-        from strop.measure.embeddings import embed
-        from strop.measure.outside import score_texts
+        from strop.measure.outside import text_tokens
 
         [source] = read_inputs([self.named.source])
         texts = list(source.texts)[: self._ask["n"]]
         self._enough(len(texts))
-        evaluator = self._ask.evaluator
-        scores = score_texts(
-            texts, evaluator, [self._ask["span"]], progress=self._ask.progress, name=source.name
+        columns = text_tokens(
+            texts,
+            self._ask.evaluator,
+            self._ask["span"],
+            progress=self._ask.progress,
+            name=source.name,
         )
-        vectors = embed(texts, device=self._ask["device"]) if wants_vendi(self._ask) else None
-        columns = pooled(scores[0].columns).columns
-        nothing = np.zeros((len(texts), 0), np.int64)
-        return self._made(source.name, None, columns, nothing, texts, vectors, None, None)
+        return self._made(source.name, None, columns, texts, None, None)
 
     def _made(
         self,
         setting: str,
         temperature: float | None,
-        level: NDArray[np.float64],
-        ids: NDArray[np.int64],
+        columns: Mapping[str, NDArray],
         texts: Sequence[str],
-        vectors: NDArray | None,
         calls: float | None,
         seconds: float | None,
     ) -> Point:
-        if self.evaluator_tokens:
-            ids = _padded(self._ask.evaluator.encode(list(texts)))
-        alike: dict[str, NDArray] = {"copies": copies(ids)}
-        vendi = None
-        if vectors is not None:
-            from strop.measure.vendi import vendi_score
+        scored = Scored.of(columns)
+        kept = float(columns["kept_bytes"].sum() / max(1, columns["source_bytes"].sum()))
+        embed = self._embed if wants_vendi(self._ask) else None
+        return Point(setting, temperature, scored, kept, texts, calls, seconds, embed)
 
-            unit = np.asarray(vectors, float)
-            unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-            alike["embeddings"] = np.clip(unit @ unit.T, 0, 1) ** 2
-            vendi = vendi_score(unit)
-        sample = Sample(level[:, 0], level[:, 1], entropy(ids), alike)
-        return Point(setting, temperature, sample, texts, calls, seconds, vendi)
+    def _embed(self, rows: Sequence[Sequence[int]]) -> NDArray:
+        """Of the tokens that count, and of nothing behind them."""
+        from strop.measure.embeddings import embed
+
+        decode = self._ask.evaluator.decode
+        return embed([decode(row) for row in rows], device=self._ask["device"])
 
 
 def sampler_spec(family: str, name: str, steps: int, fields: Mapping[str, Any]) -> SamplerSpec:
@@ -396,11 +408,3 @@ def wants_vendi(ask: Ask) -> bool:
     from strop.measure.embeddings import available
 
     return ask["vendi"] == "on" or (ask["vendi"] == "auto" and available())
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> NDArray[np.int64]:
-    """Token ids of different lengths, -1 behind the shorter ones."""
-    out = np.full((len(rows), max(map(len, rows), default=0)), -1, np.int64)
-    for row, ids in zip(out, rows, strict=True):
-        row[: len(ids)] = ids
-    return out

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from strop.comparing import Comparison, Level, Side, overall
+import numpy as np
+
+from strop.comparing import Comparison, Level, Sample, Side, overall
 from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.equal import unequal
-from strop.comparing.frontier import PARTS
 from strop.comparing.outputs import Outputs, Point
 from strop.comparing.words import sentence
 from strop.stats.jackknife import jackknife
@@ -43,12 +44,12 @@ class Measured:
         """None of a pool, and of a causal model, which makes one per token."""
         return None if self.base is None else self.base.steps or None
 
-    def side(self) -> Side:
+    def side(self, tokens: int) -> Side:
         """As the rules want it."""
         return Side(
-            [one.sample for one in self.frontier],
-            self.published.sample,
-            None if self.tuned is None else self.tuned.sample,
+            [one.sample(tokens) for one in self.frontier],
+            self.published.sample(tokens),
+            None if self.tuned is None else self.tuned.sample(tokens),
         )
 
     def points(self) -> list[Point]:
@@ -69,6 +70,8 @@ class Budget:
 
     both: Sequence[Measured]
     found: Comparison
+    tokens: int
+    """Scored tokens of every output on which all is read."""
     judged: tuple[dict[str, Any], ...] = ()
 
 
@@ -89,6 +92,8 @@ FRONTIER_COLUMNS = (
     Column("setting"),
     Column("part", "shown as"),
     Column("outputs", "n"),
+    Column("left_out", "too short", digits=2, percent=True),
+    Column("kept", "bytes read", digits=3, percent=True),
     Column("perplexity"),
     Column("entropy", digits=3),
     Column("vendi", "Vendi", digits=3),
@@ -149,20 +154,23 @@ def result(
             str(number): None if one.found.equal is None else dict(vars(one.found.equal))
             for number, one in found.items()
         },
-        "guard": {"threshold": guard.threshold, "source": guard.source},
+        "guard": {"threshold": guard.threshold, "ends": guard.ends, "source": guard.source},
     }
     measured = {number: one.both for number, one in found.items()}
+    [tokens] = {one.tokens for one in found.values()}
+    facts["tokens"] = tokens
     notes = [
         *(f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=True)),
         *told,
+        *_read_on(ask, found),
         *unequal(ask, sides, measured),
-        *_search_notes(measured, guard),
+        *_search_notes(measured, guard, tokens),
         *_copy_notes(found),
         *_same_cells(measured),
         f"look {level.look} at this question, {level.budgets} budget(s): intervals that must lie "
         f"inside the margin are of {100 * level.same:.4g}%, those that must exclude equality of "
         f"{100 * level.different:.4g}%",
-        f"entropy guard H >= {guard.threshold:.3f} ({guard.source}): at equal sharpness nothing is "
+        f"entropy guard {guard.bound} ({guard.source}): at equal sharpness nothing is "
         "compared below it"
         if guard.threshold is not None
         else str(guard),
@@ -183,14 +191,14 @@ def _layers(found: Mapping[int, Budget]) -> Table:
     rows = [row for number, one in found.items() for row in _layer_rows(number, one.found)]
     title = (
         "Perplexity of A over that of B; at equal sharpness the entropies are the ends of the "
-        "range that both frontiers have"
+        "range that both frontiers have, and lowest and highest are of the band over all of it"
     )
     return Table(title, LAYER_COLUMNS, rows)
 
 
 def _more(found: Mapping[int, Budget]) -> dict[str, Table]:
     frontier = [
-        {**point.row(letter, one.updates), "budget": number, "part": one.part(point)}
+        {**point.row(letter, one.updates, budget.tokens), "budget": number, "part": one.part(point)}
         for number, budget in found.items()
         for letter, one in zip(LETTERS, budget.both, strict=True)
         for point in one.points()
@@ -235,8 +243,9 @@ def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
     if equal is None:
         return rows
     shown = [("at equal sharpness", equal.mean)]
-    if len(equal.parts) > 1:
-        shown += [(f"... {name} half", part) for name, part in zip(PARTS, equal.parts, strict=True)]
+    if len(equal.band) > 1:
+        ordered = sorted(equal.band, key=lambda one: one.value)
+        shown += [("... where it is lowest", ordered[0]), ("... where it is highest", ordered[-1])]
     ends = {"entropy_a": equal.low, "entropy_b": equal.high}
     return rows + [
         {"steps": number, "layer": name, "ratio": gap.exp(), **ends} for name, gap in shown
@@ -267,7 +276,29 @@ def _copy_notes(found: Mapping[int, Budget]) -> list[str]:
     ]
 
 
-def _search_notes(measured: Mapping[int, Sequence[Measured]], guard: Guard) -> list[str]:
+def _read_on(ask: Ask, found: Mapping[int, Budget]) -> list[str]:
+    """Which tokens count, how many outputs have too few of them, and what the span leaves out."""
+    told = []
+    for number, one in found.items():
+        points = [side.points() for side in one.both]
+        kept = [np.mean([point.kept for point in some]) for some in points]
+        words = [
+            f"{letter} {gone:.1%} left out, {share:.1%} of its bytes read"
+            for letter, gone, share in zip(LETTERS, one.found.left_out, kept, strict=True)
+        ]
+        told.append(f"M = {number}: " + "; ".join(words))
+    [tokens] = {one.tokens for one in found.values()}
+    first = (
+        f"perplexity, entropy and copies are read on the first {tokens} tokens that the span "
+        f"{ask['span']} scores, in the tokens of {ask.evaluator.spec.name}; outputs with fewer are "
+        "left out"
+    )
+    return [first, *told]
+
+
+def _search_notes(
+    measured: Mapping[int, Sequence[Measured]], guard: Guard, tokens: int
+) -> list[str]:
     notes = []
     for number, both in measured.items():
         for letter, one in zip(LETTERS, both, strict=True):
@@ -278,17 +309,22 @@ def _search_notes(measured: Mapping[int, Sequence[Measured]], guard: Guard) -> l
                 f"{one.search.spent} outputs of {len(one.search.tried)} settings"
             )
             words += "" if one.search.holds else "; no setting surely held the guard"
-            words += _held(one.tuned, guard)
+            words += _held(one.tuned.sample(tokens), guard)
             notes.append("; ".join([words, *one.search.edges, *one.search.told]))
+    if notes:
+        notes.append(
+            "the interval of the tuned layer is that of the two settings that were chosen: it "
+            "leaves out the search, and is no claim about methods; the verdict does not rest on it"
+        )
     return notes
 
 
-def _held(point: Point, guard: Guard) -> str:
+def _held(sample: Sample, guard: Guard) -> str:
     """What fresh outputs of the tuned setting say of the guard, where they do not hold it."""
     if guard.threshold is None:
         return ""
     limit = Limit("entropy", ">=", guard.threshold)
-    holds = limit.side_of(jackknife(mean(point.sample.entropy)))
+    holds = limit.side_of(jackknife(mean(sample.entropy[sample.counted])))
     if holds:
         return ""
     return f"; its fresh outputs {'break' if holds is False else 'do not surely hold'} the guard"
@@ -301,8 +337,8 @@ def _same_cells(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
         "sharpness the sides are equal by construction"
         for number, both in measured.items()
         if both[0].base is not None
-        and [one.sample.nll.tobytes() for one in both[0].frontier]
-        == [one.sample.nll.tobytes() for one in both[1].frontier]
+        and [one.scored.nats.tobytes() for one in both[0].frontier]
+        == [one.scored.nats.tobytes() for one in both[1].frontier]
     ]
 
 
@@ -318,7 +354,7 @@ def _spent(number: int, budget: Budget) -> list[dict[str, Any]]:
             "updates": one.updates,
             "searched": 0 if one.search is None else one.search.spent,
             "settings": 0 if one.search is None else len(one.search.tried),
-            "shown": sum(point.sample.n for point in one.points()) + judged.get(letter, 0),
+            "shown": sum(point.scored.n for point in one.points()) + judged.get(letter, 0),
             "calls": one.published.calls,
             "seconds": one.published.seconds,
         }

@@ -31,7 +31,7 @@ class Sample:
     nll: Floats
     """Nats of every output under the evaluator [n]."""
     tokens: Floats
-    """The tokens that these are over [n]."""
+    """The tokens that these are over [n]; an output without any is left out."""
     entropy: Floats
     """Unigram entropy of every output [n]."""
     alike: Mapping[str, NDArray] = field(default_factory=dict)
@@ -56,11 +56,18 @@ class Sample:
         alike = {name: pairs[:n, :n] for name, pairs in self.alike.items()}
         return Sample(self.nll[:n], self.tokens[:n], self.entropy[:n], alike)
 
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which outputs have tokens that count [n]."""
+        return self.tokens > 0
+
     def levels(self, weights: Floats) -> tuple[Floats, Floats]:
         """Log-perplexity and mean entropy under every row of weights [R, n]."""
-        sums = weights @ np.stack([self.nll, self.tokens, self.entropy], 1)
+        there = self.counted
+        columns = [self.nll * there, self.tokens, self.entropy * there, there]
+        sums = weights @ np.stack(columns, 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return sums[:, 0] / sums[:, 1], sums[:, 2] / self.n
+            return sums[:, 0] / sums[:, 1], sums[:, 2] / sums[:, 3]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,12 +126,57 @@ class Curve:
         _, entropy, order = self._levels
         return np.take_along_axis(entropy, order, 1)
 
+    @cached_property
+    def left_out(self) -> Floats:
+        """The share of outputs that no score is of, over all points [1 + R]."""
+        gone = np.stack([~sample.counted for sample in self.side.frontier], 1).mean(axis=1)
+        return self.rows @ gone / self.side.n
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The points of the frontier in order of entropy, of the outputs as they are [T]."""
+        return self._levels[2][0]
+
+    @cached_property
+    def missed(self) -> Floats:
+        """Every inner point's distance from the line between its neighbours [1 + R, T - 2]."""
+        level, width = self.level, np.diff(self.entropy, axis=1)
+        before, after = width[:, :-1], width[:, 1:]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            line = (level[:, :-2] * after + level[:, 2:] * before) / (before + after)
+        return level[:, 1:-1] - line
+
+    def bend(self, entropies: Floats) -> Floats:
+        """How far straight lines between the points may be off at some entropies [K].
+
+        A point that is left out lies off the line between its neighbours by half the curvature
+        times its distances from both; what noise alone would do is taken off, since the intervals
+        have it already. Between two points, where nothing can be left out, the larger curvature of
+        the two ends is taken. Two points show no curvature: nothing is known.
+        """
+        level, entropy = self.level[0], self.entropy[0]
+        if len(level) < 3:
+            return np.full(len(entropies), 0.0 if len(level) == 1 else np.inf)
+        width = np.diff(entropy)
+        usable = self.missed[1:][np.isfinite(self.missed[1:]).all(axis=1)]
+        beyond = np.sqrt(np.maximum(self.missed[0] ** 2 - usable.var(axis=0), 0.0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            curvature = beyond * 2 / (width[:-1] * width[1:])
+        curvature = np.pad(np.nan_to_num(curvature, nan=np.inf), 1, mode="edge")
+        upper = np.clip((entropy[:, None] <= entropies).sum(axis=0), 1, len(entropy) - 1)
+        larger = np.maximum(curvature[upper - 1], curvature[upper])
+        apart = np.abs((entropies - entropy[upper - 1]) * (entropy[upper] - entropies))
+        return np.where(apart > 0, larger * apart / 2, 0.0)
+
     def alike(self, measure: str) -> Floats:
         """The mean over pairs of outputs of how alike they are [1 + R, T], in the same order.
 
         A resample holds some outputs twice; an output and itself are not a pair.
         """
-        means = [_pairs(sample.alike[measure], self.rows) for sample in self.side.frontier]
+        means = [
+            _pairs(sample.alike[measure], self.rows * sample.counted)
+            for sample in self.side.frontier
+        ]
         return np.take_along_axis(np.stack(means, 1), self._levels[2], 1)
 
     def at(self, entropies: Floats, values: Floats | None = None) -> Floats:

@@ -2,11 +2,15 @@
 
 At equal sharpness the two frontiers are, in this order,
 
-    the same   every part's interval lies inside the margin
-    crossing   one part's interval lies below zero and another's above it, all parts held together
-    better     the mean gap's interval lies below zero, and no part's reaches above the margin
+    the same   at every entropy of the range the interval of the gap lies inside the margin
+    crossing   the band of all entropies together is below zero somewhere and above it elsewhere
+    better     the mean gap's interval lies below zero, and nowhere does one reach above the margin
     worse      the mirror of it
     undecided  else
+
+each also where straight lines between temperatures are off by as much as they may be. "The same"
+and "nowhere" hold only if every single interval says so, which needs no correction for their
+number (intersection-union); "somewhere" is one of many chances, hence the band.
 
 and the verdict is
 
@@ -44,6 +48,10 @@ MIRROR: dict[Kind, Kind] = {
     "only sharper": "only smoother",
     "only smoother": "only sharper",
 }
+UNCERTAIN = "the gap between the frontiers is too uncertain"
+SHORTER = "the sides leave out different shares of their outputs, which are too short"
+SMOKE = "a smoke run is too small for a verdict"
+BENT = "straight lines between so few temperatures may be too far off"
 Frontiers = Literal["better", "worse", "the same", "crossing", "undecided"]
 
 
@@ -77,13 +85,16 @@ def mirrored(verdict: Verdict) -> Verdict:
 
 def frontiers(equal: Equal, margin: float) -> Frontiers:
     """How the two frontiers lie."""
-    if all(one.within(-margin, margin) for one in equal.parts):
+    points = [(one, margin - off) for one, off in zip(equal.points, equal.bend, strict=True)]
+    average = sum(equal.bend) / len(equal.bend)
+    if all(one.within(-most, most) for one, most in points):
         return "the same"
-    if any(one.below(0) for one in equal.surely) and any(one.above(0) for one in equal.surely):
+    band = list(zip(equal.band, equal.bend, strict=True))
+    if any(one.below(-off) for one, off in band) and any(one.above(off) for one, off in band):
         return "crossing"
-    if equal.mean.below(0) and all(one.below(margin) for one in equal.parts):
+    if equal.mean.below(-average) and all(one.below(most) for one, most in points):
         return "better"
-    if equal.mean.above(0) and all(one.above(-margin) for one in equal.parts):
+    if equal.mean.above(average) and all(one.above(-most) for one, most in points):
         return "worse"
     return "undecided"
 
@@ -96,7 +107,8 @@ def decide(
         return Verdict("cannot tell", "the frontiers have no common range of entropies")
     lie = frontiers(equal, margin)
     if lie == "undecided":
-        return Verdict("cannot tell", "the gap between the frontiers is too uncertain")
+        bent = frontiers(equal.straight, margin) != "undecided"
+        return Verdict("cannot tell", BENT if bent else UNCERTAIN)
     if lie == "crossing":
         return Verdict("mixed", "the frontiers cross")
     less_a, less_b = (

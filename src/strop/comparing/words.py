@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strop.comparing.compare import Comparison
-from strop.comparing.verdict import Kind, Layer
+from strop.comparing.verdict import BENT, SHORTER, SMOKE, Kind, Layer
 from strop.stats.interval import Interval
 
 SAID: dict[Kind, str] = {
@@ -32,9 +32,9 @@ def sentence(found: Comparison) -> str:
         "times the perplexity of B"
     )
     if verdict.kind in ("the same", "only sharper", "only smoother"):
-        words += f", inside the margin of {found.margin:.0%} in both halves of the range"
+        words += f", inside the margin of {found.margin:.0%} everywhere in that range"
     words += f".{_as_published(found.published)}"
-    if verdict.kind != "cannot tell":
+    if verdict.kind != "cannot tell" or verdict.why in (BENT, SHORTER, SMOKE):
         return words
     if verdict.outputs is None:
         return f"{words} More outputs would hardly decide."

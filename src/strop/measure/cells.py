@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from strop.measure.guard import Guard
     from strop.progress import Progress
     from strop.spec import SpanPolicy
-    from strop.store import Cell
+    from strop.store import Cell, ScoreTable
 
 Scorer = Callable[["Cell"], "MetricSpec"]
 """Scores what a cell lacks of one metric, and says which it is."""
@@ -128,6 +128,28 @@ def _perplexities(cells: Sequence[Cell], by: Scorers) -> list[MetricSpec]:
             for span in by.spans
             for some in _alike(cells)
         ]
+    return found
+
+
+def token_table(cell: Cell, by: Scorers) -> ScoreTable:
+    """The scored tokens of a cell's outputs one by one, by the first evaluator and span policy."""
+    from strop.measure.perplexity import TOKENS, score_perplexity
+
+    if TOKENS in by.own:
+        metric = by.own[TOKENS](cell)
+    else:
+        metric = score_perplexity(
+            cell,
+            by.evaluators[0](),
+            by.spans[0],
+            progress=by.progress,
+            engine=by.engine,
+            name=TOKENS,
+            **by.reading,
+        )
+    found = cell.score(metric)
+    if found is None:
+        raise UserError("The cell's scores were removed.", where=cell.path)
     return found
 
 

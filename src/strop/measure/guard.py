@@ -1,7 +1,8 @@
 """The entropy guard: below it a low perplexity is no merit, because outputs repeat themselves.
 
 A cell is `above` or `below` the guard when the whole 95% interval of its mean entropy lies on that
-side, else `undecided`. The threshold is, in this order,
+side, else `undecided`. That is a claim about the threshold as a number. Made of texts it is itself
+an estimate, and its own 95% interval is printed beside it. The threshold is, in this order,
 
 1. the tenth percentile of the entropy of single held-out texts that the user brought, in the
    checkpoint's own tokens and cut to the generator's length; it is kept in the run directory, so
@@ -17,7 +18,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +26,20 @@ from numpy.typing import NDArray
 from strop import assets
 from strop.errors import UserError
 from strop.measure.entropy import entropy
-from strop.measure.heldout import Vocabulary, read_rows, read_texts
+from strop.measure.heldout import Vocabulary, plain_texts, read_rows, read_texts
 from strop.spec import GeneratorSpec
-from strop.stats.interval import Interval
+from strop.stats.interval import LEVEL, Interval
 from strop.store import Run
+
+if TYPE_CHECKING:
+    from strop.measure.causal import Evaluator
 
 Verdict = Literal["above", "below", "undecided"]
 MARKS = {"below": "†", "undecided": "‡"}
 """What stands behind a number of a cell that is not above the guard, wherever it is shown."""
 
 PAPER_LENGTH, PAPER_THRESHOLD = 1024, 5.0
+PAPER = "the paper's H >= 5 at 1,024 GPT-2 tokens, a convention"
 GPT2_TOKENS = 50257
 SHARE = 0.1
 FEWEST = 20
@@ -52,6 +57,8 @@ class Guard:
     """None where there is nothing to compare with."""
     source: str
     """Where the threshold comes from, in words."""
+    ends: tuple[float, float] | None = None
+    """The 95% interval of the threshold, which is an estimate from texts; None of a convention."""
 
     def verdict(self, found: Interval | None) -> Verdict | None:
         """On which side a mean entropy lies; None without a guard or without entropy."""
@@ -66,15 +73,22 @@ class Guard:
         return {
             "threshold": self.threshold,
             "source": self.source,
+            **({} if self.ends is None else {"ends": list(self.ends)}),
             "verdict": self.verdict(found),
         }
+
+    @property
+    def bound(self) -> str:
+        """The threshold and how well it is known."""
+        known = "" if self.ends is None else " [{:.3f}, {:.3f}]".format(*self.ends)
+        return f"H >= {self.threshold:.3f}{known}"
 
     def __str__(self) -> str:
         """One line for people."""
         if self.threshold is None:
             return f"no entropy guard: {self.source}"
         return (
-            f"{MARKS['below']} below the entropy guard H >= {self.threshold:.3f} ({self.source}), "
+            f"{MARKS['below']} below the entropy guard {self.bound} ({self.source}), "
             f"{MARKS['undecided']} undecided: the 95% interval of the mean entropy reaches it"
         )
 
@@ -91,7 +105,39 @@ def guard(
         return Guard(length, None, why)
     values = entropy(held_out[:, :length])
     told = f"tenth percentile of {len(values)} {source} of {length} tokens"
-    return Guard(length, float(np.quantile(values, SHARE)), told)
+    return Guard(length, float(np.quantile(values, SHARE)), told, quantile_ends(values, SHARE))
+
+
+def quantile_ends(
+    values: NDArray[np.float64], share: float, level: float = LEVEL
+) -> tuple[float, float]:
+    """The interval of a quantile, whatever the law: how many values lie below it is binomial.
+
+    Of too few values no one is surely below it; the end is then zero, which no entropy is below.
+    """
+    from scipy.stats import binom
+
+    ordered, n = np.sort(values), len(values)
+    tail = (1 - level) / 2
+    low = int(binom.ppf(tail, n, share)) - 1
+    high = int(binom.ppf(1 - tail, n, share))
+    return 0.0 if low < 0 else float(ordered[low]), float(ordered[min(high, n - 1)])
+
+
+def evaluator_guard(evaluator: Evaluator, tokens: int, held_out: Path | None = None) -> Guard:
+    """Of so many tokens of an evaluator: what entropy is held against where these are counted."""
+    size = len(evaluator.tokenizer)
+    shipped = read_texts()
+    if held_out is not None:
+        texts, source = plain_texts(held_out), f"texts of {held_out.name}"
+    elif size in (GPT2_TOKENS, GPT2_TOKENS + 1) and tokens >= PAPER_LENGTH - 1:
+        return Guard(tokens, PAPER_THRESHOLD, PAPER)
+    elif shipped is not None and size in (shipped.vocab_size, GPT2_TOKENS, GPT2_TOKENS + 1):
+        texts, source = shipped.texts, shipped.source
+    else:
+        return guard(tokens)
+    rows = [one[:tokens] for one in evaluator.encode(texts[:MOST]) if len(one) >= tokens]
+    return guard(tokens, np.array(rows, np.int64).reshape(len(rows), tokens), source=source)
 
 
 def default_guard(generator: GeneratorSpec) -> Guard:
@@ -101,7 +147,7 @@ def default_guard(generator: GeneratorSpec) -> Guard:
         return Guard(length, None, "the outputs answer prompts, and the texts we know answer none")
     gpt2 = tokens in (GPT2_TOKENS, GPT2_TOKENS + 1)
     if gpt2 and length == PAPER_LENGTH:
-        return Guard(length, PAPER_THRESHOLD, "the paper's H >= 5 at 1,024 GPT-2 tokens")
+        return Guard(length, PAPER_THRESHOLD, PAPER)
     shipped = read_texts()
     if shipped is not None and tokens == shipped.vocab_size:
         return guard(length, shipped.ids, source=shipped.source)
@@ -156,7 +202,9 @@ def guard_of(
     try:
         threshold = kept["threshold"]
         value = None if threshold is None else float(threshold)
-        return Guard(generator.length, value, str(kept["source"]))
+        ends = kept.get("ends")
+        known = None if ends is None else (float(ends[0]), float(ends[1]))
+        return Guard(generator.length, value, str(kept["source"]), known)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             "The run's guard cannot be read.",

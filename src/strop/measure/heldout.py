@@ -102,6 +102,12 @@ def read_rows(
     )
 
 
+def plain_texts(path: Path) -> list[str]:
+    """The texts of a file for whoever has a tokenizer; rows of ids alone are left out."""
+    rows = [one for _, one in _records(path) if isinstance(one, dict)]
+    return [one["text"] for one in rows if isinstance(one.get("text"), str)]
+
+
 def check_file(path: Path) -> None:
     """Refuse a file that is not there, before any work is done for it."""
     with reading(path):

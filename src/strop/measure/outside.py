@@ -11,11 +11,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.measure.frame import Score, score_of
 from strop.measure.metric import PERPLEXITY, leave_out_broken, metrics
-from strop.measure.perplexity import perplexity_columns, perplexity_metric
+from strop.measure.perplexity import (
+    TOKENS,
+    perplexity_columns,
+    perplexity_metric,
+    token_columns,
+)
 from strop.measure.rows import PoolRows
 from strop.measure.spans import Passage
 from strop.progress import Progress, Silent
@@ -61,6 +67,31 @@ def score_texts(
             columns = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
             found.append(score_of(record, spec, np.arange(len(texts)), columns, nothing))
     return found
+
+
+def text_tokens(
+    texts: Sequence[str],
+    evaluator: Evaluator,
+    policy: SpanPolicy,
+    *,
+    progress: Progress | None = None,
+    name: str = "texts",
+) -> dict[str, NDArray]:
+    """Every text's scored tokens one by one; see `token_columns`."""
+    check_policies([policy])
+    progress = Silent() if progress is None else progress
+    progress.start(None, len(texts), 0, f"{name} {evaluator.spec.name} {policy}")
+    metric = perplexity_metric(evaluator, policy, name=TOKENS)
+    ids = [np.array(row, np.int64) for row in evaluator.encode(list(texts))]
+    outputs = [Passage(text, row) for text, row in zip(texts, ids, strict=True)]
+    # An end marker's text may be read as several tokens, and as one where it ends a document.
+    width = 1 + max(map(len, ids), default=0)
+    parts = []
+    for start in range(0, len(outputs), BATCH):
+        some = outputs[start : start + BATCH]
+        parts.append(token_columns(evaluator, metric, some, width, 0))
+        progress.advance(len(some), sum(len(one.ids) for one in some))
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
 def _perplexity(

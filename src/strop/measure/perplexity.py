@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
 """Tokens that go through the network at a time, by device: enough to keep it busy, and no more,
 because the network's own activations grow with them."""
 
+TOKENS = "scored-tokens"
+"""The metric whose numbers are tokens one by one."""
+WIDTH = 2
+"""Scored tokens of an output that are kept one by one, at most: so many times its length."""
+
 OUTPUT_TOKENS = 8192
 """Tokens of outputs that are scored between two looks at the clock: eight outputs of 1,024."""
 
@@ -45,16 +50,18 @@ def perplexity_metric(
     retokenise: bool = True,
     clean_up: bool | None = None,
     prompted: bool = False,
+    name: str = "perplexity",
 ) -> MetricSpec:
     """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so.
 
-    `prompted`: of outputs that answer prompts, which are context (`strop.measure.answers`).
+    `prompted`: of outputs that answer prompts, which are context (`strop.measure.answers`). `name`:
+    sums over an output, or its tokens one by one (`TOKENS`).
     """
     clean = (span == "public-code" and retokenise) if clean_up is None else clean_up
     if span not in POLICIES:
         raise unknown_name("span policy", span, POLICIES, where="`span`")
     return MetricSpec(
-        name="perplexity",
+        name=name,
         evaluator=evaluator.spec,
         span=span,
         settings={
@@ -74,6 +81,48 @@ def perplexity_columns(
     Those are the evaluator's tokens `read`, and the `filler_nll` and `filler_tokens` that count
     where a longer output is in the pool.
     """
+    found = _spans_of(evaluator, metric, outputs, length)
+    assert metric.span is not None
+    columns = _columns(found, metric.span)
+    for i, reading, log_probs in _read(evaluator, found):
+        body = slice(0, -1) if reading.filler else slice(None)
+        columns["nll"][i] -= log_probs[body].sum()
+        columns["tokens"][i] += int(reading.scored[body].sum())
+        if reading.filler:
+            columns["filler_nll"][i] -= log_probs[-1]
+            columns["filler_tokens"][i] += 1
+    return columns
+
+
+def token_columns(
+    evaluator: Evaluator, metric: MetricSpec, outputs: Sequence[Passage], width: int, length: int
+) -> dict[str, NDArray]:
+    """Per output: its first scored tokens one by one, `ids` and `nats` [n, width], and bytes.
+
+    Behind an output that is shorter: -1 and zero. The public code's filler is no token of it.
+    """
+    found = _spans_of(evaluator, metric, outputs, length)
+    columns: dict[str, NDArray] = {
+        "ids": np.full((len(found), width), -1, np.int64),
+        "nats": np.zeros((len(found), width)),
+        "kept_bytes": np.array([span.kept_bytes for span in found], np.int64),
+        "source_bytes": np.array([span.source_bytes for span in found], np.int64),
+    }
+    filled = np.zeros(len(found), np.int64)
+    for i, reading, log_probs in _read(evaluator, found):
+        scored = reading.scored.copy()
+        scored[len(scored) - reading.filler :] = False
+        some = slice(filled[i], filled[i] + int(scored.sum()))
+        room = max(0, min(some.stop, width) - some.start)
+        columns["ids"][i, some] = reading.ids[scored][:room]
+        columns["nats"][i, some] = -log_probs[scored][:room]
+        filled[i] = some.stop
+    return columns
+
+
+def _spans_of(
+    evaluator: Evaluator, metric: MetricSpec, outputs: Sequence[Passage], length: int
+) -> list[Span]:
     if metric.evaluator != evaluator.spec or metric.span is None:
         raise UserError(
             "The metric is not one of this evaluator.", got=metric.name, where=evaluator.source
@@ -83,20 +132,18 @@ def perplexity_columns(
         "clean": bool(metric.settings["clean_up"]),
     }
     if "context" in metric.settings:
-        found = answer_spans(outputs, metric.span, evaluator, **how)
-    else:
-        found = spans(outputs, metric.span, evaluator, length=length, **how)
+        return answer_spans(outputs, metric.span, evaluator, **how)
+    return spans(outputs, metric.span, evaluator, length=length, **how)
+
+
+def _read(
+    evaluator: Evaluator, found: Sequence[Span]
+) -> Iterator[tuple[int, Reading, NDArray[np.float64]]]:
+    """Every reading with its output's number and its tokens' log-probabilities."""
     readings = [(i, reading) for i, span in enumerate(found) for reading in span.readings]
     scored = score_readings(evaluator, [reading for _, reading in readings])
-    columns = _columns(found, metric.span)
     for (i, reading), log_probs in zip(readings, scored, strict=True):
-        body = slice(0, -1) if reading.filler else slice(None)
-        columns["nll"][i] -= log_probs[body].sum()
-        columns["tokens"][i] += int(reading.scored[body].sum())
-        if reading.filler:
-            columns["filler_nll"][i] -= log_probs[-1]
-            columns["filler_tokens"][i] += 1
-    return columns
+        yield i, reading, log_probs
 
 
 def _columns(found: Sequence[Span], policy: SpanPolicy) -> dict[str, NDArray]:
@@ -231,9 +278,10 @@ class _Wanted:
 
         def measure(number: int, some: Outputs) -> dict[str, NDArray]:
             passages = list(_passages(some, self.prompts[number]))
-            return perplexity_columns(
-                evaluator, self.metrics[number], passages, self.lengths[number]
-            )
+            metric, length = self.metrics[number], self.lengths[number]
+            if metric.name == TOKENS:
+                return token_columns(evaluator, metric, passages, WIDTH * length, length)
+            return perplexity_columns(evaluator, metric, passages, length)
 
         return ScoreWorker(measure)
 
@@ -248,16 +296,17 @@ def score_perplexity(
     batch_size: int | None = None,
     progress: Progress | None = None,
     engine: Engine = LOCAL,
+    name: str = "perplexity",
 ) -> MetricSpec:
     """Score cells on disk; what is there already is not scored again. Returns the metric.
 
-    All cells answer prompts, or none does.
+    All cells answer prompts, or none does. `name` as for `perplexity_metric`.
     """
     cells = [cells] if isinstance(cells, Cell) else cells
     prompts = tuple(cell.prompts() for cell in cells)
     if any(one is not None for one in prompts):
         check_policy(span)
-    settings = {"retokenise": retokenise, "clean_up": clean_up}
+    settings: dict[str, Any] = {"retokenise": retokenise, "clean_up": clean_up, "name": name}
     metrics = tuple(
         perplexity_metric(evaluator, span, prompted=one is not None, **settings) for one in prompts
     )

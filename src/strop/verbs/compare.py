@@ -10,17 +10,19 @@ Runs of the checkpoints lie in RUN/runs, one per checkpoint: equal settings are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
-from strop.comparing import Comparison, Level, compare
+from strop.comparing import Comparison, Level, Verdict, common_length, compare
 from strop.comparing.compare import MARGIN
 from strop.comparing.diversity import Diversity
 from strop.comparing.figure import draw
 from strop.comparing.outputs import SPACE, Named, Outputs, is_causal, named, told_at
 from strop.comparing.result import Budget, Measured, result
+from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
 from strop.spec import SamplerSpec
 from strop.tuning.search import BUDGET
@@ -30,13 +32,15 @@ from strop.verbs.points import TEMPERATURES, load, scorers
 from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
 
 if TYPE_CHECKING:
-    from strop.denoisers import Model
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
     from strop.tuning.search import Tuned
     from strop.tuning.space import Space
 
 RUNS = ("runs", "groupeval")
+FEWEST = 3
+ADDED = 4
+"""Temperatures that are added at most where straight lines between those asked for are off."""
 SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
 """The sides of a smoke run, and the published setting of its first one."""
 
@@ -63,11 +67,13 @@ def _check(ask: Ask) -> None:
         )
     for tau in ask["temperature"]:
         SamplerSpec(temperature=tau)
-    if len(ask["temperature"]) < 2:
+    if len(set(ask["temperature"])) < FEWEST:
         raise UserError(
-            "A frontier needs two temperatures.",
+            "A frontier needs three temperatures: left out, the middle one shows how far straight "
+            "lines between the others are off.",
             where="`temperature`",
             got=", ".join(map(str, ask["temperature"])),
+            fix="leave `temperature` out: seven are usual",
         )
     if ask["judge"] and ask["n"] % 8:
         raise UserError(
@@ -95,8 +101,7 @@ def _run(ask: Ask) -> Result:
     models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
     ask = same_length(ask, named_sides, models)
     by = scorers(ask)
-    sides, told = _sides(ask, models, by)
-    guard = _guard(ask, sides)
+    sides = [Outputs(ask, one, models.get(one.source), by) for one in named_sides]
     for one in sides:
         for number in ask["steps"] if one.named.tunable else ():
             one.spec(number)  # refused before the other side is searched and drawn
@@ -105,85 +110,107 @@ def _run(ask: Ask) -> Result:
     if all(not one.named.tunable or is_causal(one) for one in sides):
         budgets = budgets[:1]  # nobody has another one
     level = Level(look_number(ask, sides, budgets), len(budgets))
-    found = {}
-    for number in budgets:
-        steps = equal_steps(ask, sides, number)
-        both = [
-            _measure(ask, side, many, guard, by) for side, many in zip(sides, steps, strict=True)
+    bases = {
+        number: [
+            _base(ask, side, many, by)
+            for side, many in zip(sides, equal_steps(ask, sides, number), strict=True)
         ]
-        found[number] = _compared(ask, number, sides, both, level, guard)
-    return result(ask, sides, guard, level, found, told)
+        for number in budgets
+    }
+    told: list[str] = []
+    sweep = sorted(set(ask["temperature"]))
+    while True:
+        measured = {
+            number: [_measure(*one, sweep) for one in zip(sides, both, strict=True)]
+            for number, both in bases.items()
+        }
+        pools = [
+            point.scored for both in measured.values() for one in both for point in one.points()
+        ]
+        tokens = common_length(pools)
+        guard = _guard(ask, sides, tokens)
+        found = {
+            number: _compared(ask, both, level, guard, tokens) for number, both in measured.items()
+        }
+        added = [] if ask.smoke else _thin(found.values(), sweep)
+        if not added or len(sweep) + len(added) > len(set(ask["temperature"])) + ADDED:
+            break
+        told.append(
+            f"added to the sweep: temperature {', '.join(f'{one:g}' for one in added)}, where "
+            "straight lines between its neighbours are off by more than a third of the margin"
+        )
+        sweep = sorted([*sweep, *added])
+    every = {
+        number: _judged(ask, number, sides, both, level, guard, tokens, found[number])
+        for number, both in measured.items()
+    }
+    return result(ask, sides, guard, level, every, told)
 
 
-def _sides(ask: Ask, models: Mapping[str, Model], by: Scorers) -> tuple[list[Outputs], list[str]]:
-    """Both sides with their checkpoints, and in whose tokens entropy is counted."""
+def _thin(found: Iterable[Comparison], sweep: Sequence[float]) -> list[float]:
+    """Temperatures in the middle of where a frontier bends too much for straight lines."""
+    pairs = {pair for one in found for pair in one.thin}
+    return sorted({round((sweep[low] + sweep[high]) / 2, 4) for low, high in pairs} - {*sweep})
+
+
+def _guard(ask: Ask, sides: Sequence[Outputs], tokens: int) -> Guard:
+    """One for both sides: of so many tokens of the evaluator, which entropy is counted in."""
     from strop.comparing.outputs import pool_cell
+    from strop.measure.guard import Guard, evaluator_guard
 
-    both = _named(ask)
-    marks = []
-    for one in both:
-        if one.kind == "checkpoint":
-            codec = models[one.source].codec
-            weights = models[one.source].spec.sha256
-            marks.append({weights, *([] if codec is None else [codec.fingerprint])})
-        else:
-            pool = one.kind == "pool"
-            marks.append(
-                {pool_cell(one.source).spec.generator.checkpoint.sha256} if pool else set()
-            )
-    shared = bool(marks[0] & marks[1])
-    told = [
-        "entropy is counted in the generators' own tokens, which are the same"
-        if shared
-        else f"entropy is counted in the tokens of {ask.evaluator.spec.name} on both sides: that "
-        "they have one vocabulary is not known"
-    ]
-    made = [Outputs(ask, one, models.get(one.source), by, not shared) for one in both]
-    return made, told
-
-
-def _guard(ask: Ask, sides: Sequence[Outputs]) -> Guard:
-    """One for both sides: of their vocabulary and length, where these are the same."""
-    from strop.measure.guard import Guard, guard_of
-    from strop.tuning.search import plain_generator
-
-    models = [one.model for one in sides if one.model is not None]
-    if not models or any(one.evaluator_tokens for one in sides):
-        return Guard(0, None, "it belongs to a vocabulary and a length that both sides share")
+    pools = [pool_cell(one.named.source) for one in sides if one.named.kind == "pool"]
+    if any(one.spec.generator.prompts is not None for one in pools):
+        return Guard(tokens, None, "the outputs answer prompts, and the texts we know answer none")
     given = ask["held_out"]
-    return guard_of(
-        plain_generator(models[0], ask["length"], None),
-        held_out=None if given is None else Path(given),
-        vocabulary=models[0],
-    )
+    return evaluator_guard(ask.evaluator, tokens, None if given is None else Path(given))
 
 
-def _measure(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Measured:
-    """Search, then draw everything anew."""
+@dataclass(frozen=True)
+class _Base:
+    """The samplers of a side at a budget: as published, and as a search found it."""
+
+    steps: int
+    published: SamplerSpec | None
+    """None of a pool that is there."""
+    search: Tuned | None = None
+
+
+def _base(ask: Ask, side: Outputs, steps: int, by: Scorers) -> _Base:
     if not side.named.tunable:
+        return _Base(steps, None)
+    search = _search(ask, side, steps, by) if ask["budget"] else None
+    return _Base(steps, side.spec(steps), search)
+
+
+def _measure(side: Outputs, base: _Base, sweep: Sequence[float]) -> Measured:
+    """Everything that is shown, drawn anew."""
+    if base.published is None:
         only = side.fixed()
-        return Measured(steps, only, None, (only,))
-    published = side.spec(steps)
-    search = _search(ask, side, steps, guard, by) if ask["budget"] else None
-    base = published if search is None else search.sampler
-    frontier = [
-        side.at(base.model_copy(update={"temperature": tau})) for tau in sorted(ask["temperature"])
-    ]
+        return Measured(base.steps, only, None, (only,))
+    chosen = base.published if base.search is None else base.search.sampler
+    frontier = [side.at(chosen.model_copy(update={"temperature": tau})) for tau in sweep]
     return Measured(
-        steps,
-        side.at(published),
-        None if search is None else side.at(base),
+        base.steps,
+        side.at(base.published),
+        None if base.search is None else side.at(chosen),
         tuple(frontier),
-        search,
-        base,
+        base.search,
+        chosen,
     )
 
 
-def _search(ask: Ask, side: Outputs, steps: int, guard: Guard, by: Scorers) -> Tuned:
+def _search(ask: Ask, side: Outputs, steps: int, by: Scorers) -> Tuned:
     """The best setting of the side's space, on as many outputs as the other side's search has."""
-    from strop.tuning.search import Search, tuned
+    from strop.measure.guard import guard_of
+    from strop.tuning.search import Search, plain_generator, tuned
 
     assert side.model is not None
+    given = ask["held_out"]
+    guard = guard_of(
+        plain_generator(side.model, ask["length"], None),
+        held_out=None if given is None else Path(given),
+        vocabulary=side.model,
+    )
     usual = Search()
     first = min(usual.first, max(2, ask["budget"] // 8))
     most = max(first, min(usual.most, ask["budget"] // 4))
@@ -218,33 +245,44 @@ def _space(side: Outputs, steps: int) -> Space:
 
 def _compared(
     ask: Ask,
+    both: Sequence[Measured],
+    level: Level,
+    guard: Guard,
+    tokens: int,
+    diverse: Sequence[Diversity] = (),
+) -> Comparison:
+    """By the rules."""
+    found = compare(
+        both[0].side(tokens),
+        both[1].side(tokens),
+        margin=ask["margin"],
+        level=level,
+        floor=guard.threshold,
+        judged=diverse,
+        seed=ask["seed"],
+    )
+    return replace(found, verdict=Verdict("cannot tell", TOO_SMALL)) if ask.smoke else found
+
+
+def _judged(
+    ask: Ask,
     number: int,
     sides: Sequence[Outputs],
     both: Sequence[Measured],
     level: Level,
     guard: Guard,
+    tokens: int,
+    found: Comparison,
 ) -> Budget:
-    """By the rules; with a judge, who reads both sides at one entropy, once more."""
-
-    def by_rules(diverse: Sequence[Diversity]) -> Comparison:
-        return compare(
-            both[0].side(),
-            both[1].side(),
-            margin=ask["margin"],
-            level=level,
-            floor=guard.threshold,
-            judged=diverse,
-            seed=ask["seed"],
-        )
-
-    found = by_rules(())
+    """With a judge, who reads both sides at one entropy, by the rules once more."""
     if not ask["judge"] or found.equal is None:
-        return Budget(both, found)
+        return Budget(both, found, tokens)
     from strop.comparing.judge import judged
 
-    said = judged(ask, number, sides, both, (found.equal.low + found.equal.high) / 2)
+    said = judged(ask, number, sides, both, tokens, (found.equal.low + found.equal.high) / 2)
     diverse = [one.diversity for one in said if one.diversity is not None]
-    return Budget(both, by_rules(diverse), tuple(row for one in said for row in one.rows))
+    rows = tuple(row for one in said for row in one.rows)
+    return Budget(both, _compared(ask, both, level, guard, tokens, diverse), tokens, rows)
 
 
 STUDY = Study(
