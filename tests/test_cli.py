@@ -19,8 +19,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import warm_processes
-from strop.cli import output, show
+from strop.cli import output
 from strop.cli.main import run
+from strop.verbs import show
 from tiny_models import WORDS, command, environment, strop, write_checkpoint
 
 Called = Callable[..., tuple[int, str, str]]
@@ -205,7 +206,7 @@ def test_warnings_are_told_in_one_line(call: Called, tmp_path: Path) -> None:
 def test_doctor_names_what_is_missing_and_how_to_get_it(
     call: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from strop.cli import doctor
+    from strop.verbs import doctor
 
     real = doctor.find_spec
     monkeypatch.setattr(
@@ -444,7 +445,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     def bug(*_: Any) -> Any:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr("strop.cli.show.find", bug)
+    monkeypatch.setattr("strop.verbs.ls.find", bug)
     with pytest.raises(RuntimeError, match="ours"):
         run(["ls", str(tmp_path)])
 

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from strop.cli import output
 from strop.errors import UserError
+from strop.table import Table
 
 SETTINGS = Annotated[
     str | None,
@@ -53,3 +55,12 @@ def batch_of(text: str | None) -> int | Literal["auto"] | None:
             got=text,
             expected="a whole number of at least 1, or auto",
         ) from None
+
+
+SMOKE = Annotated[bool, typer.Option("--smoke", help="On the embedded models, within minutes.")]
+
+
+def print_table(table: Table) -> None:
+    """A typed table with its title."""
+    output.say(table.title)
+    output.table(*table.text())

@@ -117,7 +117,7 @@ def run(
     record = TASKS.find(task, where="TASK")
     temperatures = listed(temperature, float, "--temperature")
     budgets = None if steps is None else listed(steps, int, "--steps")
-    own = named("--settings", settings)
+    own = named(settings, "--settings") if settings else {}
     loading = options(load or [], "--load")
     if record.sandboxed and unsafe_run:
         output.note(UNSAFE)

@@ -39,7 +39,7 @@ ARGUMENT = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 ALTERNATIVE = ", or "
 
 
-class Verb:
+class Flags:
     """The flags of the verb that a command line invokes."""
 
     def __init__(self, root: Any, argv: Sequence[str]) -> None:
@@ -99,13 +99,13 @@ class Verb:
         return " ".join([self._flags.get(field, field), *rest.split()])
 
 
-_verb: ContextVar[Verb | None] = ContextVar("verb", default=None)
+_verb: ContextVar[Flags | None] = ContextVar("verb", default=None)
 
 
 @contextmanager
-def speaking(root: Any, argv: Sequence[str]) -> Iterator[Verb]:
+def speaking(root: Any, argv: Sequence[str]) -> Iterator[Flags]:
     """Let everything that is told inside name the flags of the verb that `argv` invokes."""
-    verb = Verb(root, argv)
+    verb = Flags(root, argv)
     token = _verb.set(verb)
     try:
         yield verb

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.errors import UserError
 
 # Flags of the harness that are said in another way here, or not at all.

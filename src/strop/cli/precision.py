@@ -9,7 +9,7 @@ import typer
 
 from strop.assets import CHECKPOINT
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.cli.values import listed
 from strop.errors import whole_number
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from strop.cli import output
 from strop.errors import UserError, unknown_name, whole_number
 from strop.prompts import Bos, Canvases, PromptSet
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
-    from strop.store.prompts import KeptPrompts
 
 SHOWN = 120
 """Characters of what stands before a response, where not all is wanted."""
@@ -76,24 +73,3 @@ class Asked:
             "--shots": self.shots,
             "--bos": None if self.bos == "tokenizer" else self.bos,
         }
-
-
-def answered(entry: Mapping[str, Any], kept: KeptPrompts, *, full: bool) -> str:
-    """An output inside what it answers: `given text[[response]] given text`."""
-    stretches = kept.canvases.prompt_of(entry["index"]).stretches
-    pieces = kept.pieces_of(entry["index"])
-    if pieces is None or entry["text"] is None:
-        own, edge = iter(map(str, entry["ids"])), " "
-        words = [" ".join(next(own) if t is None else str(t) for t in one) for one in stretches]
-    else:
-        own, edge = iter(entry.get("pieces") or [entry["text"]]), ""
-        words = [output.visible(next(own) if isinstance(p, int) else p) for p in pieces]
-    gaps = [one[0] is None for one in stretches]
-    if not full:
-        words = [w if gap else _cut(w) for gap, w in zip(gaps, words, strict=True)]
-    return edge.join(f"[[{word}]]" if gap else word for gap, word in zip(gaps, words, strict=True))
-
-
-def _cut(text: str) -> str:
-    """The end of it, which is nearest to the response."""
-    return text if len(text) <= SHOWN else "... " + text[-SHOWN:]

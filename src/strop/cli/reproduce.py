@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
+from strop.cli.drawing import SMOKE, print_table
 from strop.cli.progress import reporter
-from strop.cli.study import SMOKE, print_table
 from strop.cli.values import listed
 from strop.errors import UserError
 from strop.verbs.parameters import ENGINE

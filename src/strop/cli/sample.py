@@ -12,6 +12,7 @@ import typer
 from strop.assets import CHECKPOINT
 from strop.cli import output
 from strop.cli.baseline import note_baseline
+from strop.cli.commands import examples
 from strop.cli.drawing import (
     BATCH_SIZE,
     DEVICE,
@@ -24,8 +25,7 @@ from strop.cli.drawing import (
     batch_of,
 )
 from strop.cli.engine import with_engine
-from strop.cli.examples import examples
-from strop.cli.progress import label, reporter
+from strop.cli.progress import reporter
 from strop.cli.prompted import Asked
 from strop.cli.spec_file import read_samplers
 from strop.cli.values import listed, named, options
@@ -33,7 +33,7 @@ from strop.engine import Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, whole_number
 from strop.records import FAMILIES, default_sampler
-from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, plain_baseline
+from strop.spec import OUTPUT_LIMIT, SAMPLERS, SEED_LIMIT, SamplerSpec, label, plain_baseline
 
 FAMILY_HELP = (
     ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
@@ -149,7 +149,7 @@ def sample(
     from strop.store import Folder
 
     Folder(out, "run", "sample").refuse_strangers()
-    own = named("--settings", settings)
+    own = named(settings, "--settings") if settings else {}
     common = {
         "name": sampler or default_sampler("mdlm"),
         "top_p": top_p,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from strop.cli import output
+from strop.cli.commands import examples
 from strop.cli.engine import with_engine
-from strop.cli.examples import examples
-from strop.cli.progress import label, reporter
+from strop.cli.progress import reporter
 from strop.cli.values import listed
 from strop.engine import Engine
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError, unknown_name
-from strop.spec import SpanPolicy
+from strop.spec import SpanPolicy, label
 
 if TYPE_CHECKING:
     from strop.measure.causal import Evaluator

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
+from strop.cli.commands import examples
 from strop.cli.exam import UNSAFE, UNSAFE_RUN, run, score
-from strop.cli.examples import examples
 from strop.cli.progress import reporter
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.cli.values import listed
 
 Json = Annotated[bool, output.JSON_FLAG]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
-from strop.cli.progress import LINE_SECONDS
-from strop.errors import UserError
+from strop.cli.commands import examples
+from strop.cli.progress import TERMINAL
+from strop.cli.values import changes as read_changes
 
 
 def register(app: typer.Typer) -> None:
@@ -60,10 +58,10 @@ def train(
     """
     from strop.training.spec import read_spec
 
-    spec = read_spec(config, _changes(changes or []))
+    spec = read_spec(config, read_changes(changes or [], "--set"))
     from strop.training.loop import train as run_training
 
-    with _reporter() as bar:
+    with TERMINAL.training() as bar:
         result = run_training(
             spec,
             out=out,
@@ -152,28 +150,6 @@ def _held_row(entry: dict[str, Any]) -> list[str]:
     ]
 
 
-def _changes(texts: list[str]) -> dict[str, Any]:
-    import yaml
-
-    found = {}
-    for text in texts:
-        key, sign, value = text.partition("=")
-        if not sign or not key:
-            raise UserError(
-                "--set needs a key and a value.", where="--set", got=text, expected="key=value"
-            )
-        try:
-            found[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UserError("The value cannot be read.", where="--set", got=text) from None
-        if isinstance(found[key], str):  # YAML reads 1e-3 as a word; people mean a number
-            try:
-                found[key] = float(found[key])
-            except ValueError:
-                continue
-    return found
-
-
 def _print(result: dict[str, Any]) -> None:
     held, loss = result["held_out"], result["held_out"]["nats_per_token"]
     bound = "" if held["form"] == "causal" else " at most"
@@ -184,78 +160,3 @@ def _print(result: dict[str, Any]) -> None:
         f"perplexity{bound} {held['perplexity'].value:.2f}"
     )
     print(f"checkpoint: {result['checkpoint']}")
-
-
-class _Bar:
-    """A rich bar: loss, tokens per second, time left."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-        self._progress = Progress(
-            TextColumn("step {task.fields[step]:,}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("loss {task.fields[loss]}  {task.fields[speed]} tok/s  {task.fields[left]}"),
-            console=Console(stderr=True),
-        )
-        self._task = None
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def say(self, text: str) -> None:
-        """A line above the bar."""
-        self._progress.console.print(output.harmless(text), markup=False, highlight=False)
-
-    def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
-        """Move it."""
-        told = {
-            "step": step,
-            "loss": f"{loss:.3f}",
-            "speed": f"{speed:,.0f}",
-            "left": f"{_duration(left)} left",
-        }
-        if self._task is None:
-            self._task = self._progress.add_task("", total=1.0, **told)
-        self._progress.update(self._task, completed=share, **told)
-
-
-class _Lines:
-    """A line every few seconds, for logs."""
-
-    def __enter__(self) -> _Lines:
-        self._told = 0.0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
-
-    def say(self, text: str) -> None:
-        """A line of its own."""
-        print(text, file=sys.stderr, flush=True)
-
-    def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
-        """Now and then, and at the end."""
-        now = time.monotonic()
-        if share >= 1 or now - self._told > LINE_SECONDS:
-            self._told = now
-            self.say(
-                f"step {step:,} ({share:.1%}), loss {loss:.4f}, {speed:,.0f} tokens/s, "
-                f"{_duration(left)} left"
-            )
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"
-
-
-def _reporter() -> _Bar | _Lines:
-    return _Bar() if sys.stderr.isatty() else _Lines()

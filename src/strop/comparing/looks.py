@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.comparing.outputs import Outputs
-from strop.verbs.study import ASIDE, Ask
+from strop.verbs.verb import ASIDE, Ask
 
 LEFT_OUT = ("n", "a", "b", "a_space", "b_space", "judge", "vendi", *ASIDE)
 """Of what was asked: other outputs of the same question, or what no number depends on."""

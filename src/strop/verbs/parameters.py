@@ -1,12 +1,13 @@
-"""What studies are asked for, where they are asked for the same."""
+"""What verbs are asked for, where they are asked for the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from strop.assets import EVALUATOR
+from strop.records import FAMILIES
 from strop.spec import MOST_STEPS, SEED_LIMIT
-from strop.verbs.study import SAME, Parameter
+from strop.verbs.verb import SAME, Parameter
 
 
 def steps(*default: int, smoke: Any = SAME) -> Parameter:
@@ -25,6 +26,16 @@ def outputs(
 def evaluator(default: str = EVALUATOR, smoke: Any = SAME) -> Parameter:
     """Who scores."""
     return Parameter("evaluator", "The language model that scores.", default, smoke=smoke)
+
+
+def out(words: str = "The run directory; continued if it exists.") -> Parameter:
+    """Where results go."""
+    return Parameter("out", words, flags=("-o", "--out"), required=True)
+
+
+def argument(name: str, metavar: str, words: str, **more: Any) -> Parameter:
+    """A value without a flag, which must be given."""
+    return Parameter(name, words, argument=metavar, **{"required": True, **more})
 
 
 SPAN = Parameter(
@@ -74,3 +85,11 @@ DRAWN = (SEED, DEVICE, DTYPE, FORCE)
 """What whoever runs a network takes."""
 SCORED = (SPAN, HELD_OUT, *DRAWN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
+
+FAMILY = Parameter(
+    "family",
+    ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
+    + " or a plug-in's: where the files do not say.",
+)
+WEIGHTS = Parameter("weights", "Of a training file: ema (default) or raw.", choices=("ema", "raw"))
+REVISION = Parameter("revision", "Of a hub id.")

@@ -45,7 +45,8 @@ from strop.tuning.space import parse
 from strop.verbs import parameters
 from strop.verbs.audit import write_selection
 from strop.verbs.points import GROUP, budgets, canvases_of_ask, load, scorers, standard
-from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.verb import ASIDE
 from strop.version import __version__
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ def _gains(
     span = (start, start + ask["fresh_n"])
     bench = Bench(
         model,
-        Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
+        Folder(ask.out / FRESH / digest[:16], "run", ask.verb.name),
         by,
         seed=(ask["seed"] + 1) % SEED_LIMIT,
         length=ask["length"],

@@ -98,7 +98,7 @@ def _run(ask: Ask) -> Result:
                 model,
                 None,
                 space,
-                out=Folder(ask.out / SEARCH, "run", ask.study.name),
+                out=Folder(ask.out / SEARCH, "run", ask.verb.name),
                 budget=ask["budget"],
                 search=Search(first=ask["first"], most=ask["n"]),
                 guard=guard,
@@ -113,7 +113,7 @@ def _run(ask: Ask) -> Result:
             ask,
             Bench(
                 model,
-                Folder(ask.out / FRESH, "run", ask.study.name),
+                Folder(ask.out / FRESH, "run", ask.verb.name),
                 by,
                 seed=(ask["seed"] + 1) % SEED_LIMIT,
                 length=ask["length"],

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.cli.groupeval.score import JUDGED, number
 from strop.errors import UserError
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.cli.groupeval.score import REPLICATES, SEED, beside, number
 
 SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 
 PAGE = "human.html"
 

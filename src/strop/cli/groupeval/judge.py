@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.cli.groupeval.outcome import print_estimate, report
 from strop.errors import UserError
 
@@ -148,7 +148,7 @@ def _own_settings(record: Judge, settings: str | None) -> dict[str, Any]:
             got=settings,
             fix="strop groupeval judge --help",
         )
-    return named("--settings", settings)
+    return named(settings, "--settings") if settings else {}
 
 
 def _nothing_served(base_url: str | None, model: str | None) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def _ask(
     repeats: int,
     caps: dict[str, Any],
 ) -> Session:
-    from strop.cli.groupeval.progress import reporter
+    from strop.cli.progress import questions as reporter
     from strop.groupeval.cost import Budget
     from strop.groupeval.session import judge_series, pending
 
@@ -329,7 +329,7 @@ def _judge_here(
     as_json: bool,
 ) -> None:
     """A judge that answers in this process: no requests, no cost."""
-    from strop.cli.groupeval.progress import reporter
+    from strop.cli.progress import questions as reporter
     from strop.groupeval import Series, judge_client, judge_spec, open_plan
     from strop.groupeval.session import answer_series, pending
 

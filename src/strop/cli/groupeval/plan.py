@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.cli.values import named
 
 
@@ -69,7 +69,7 @@ def plan(
     if first is not None:
         output.positive("--first", first)
     rules = Profile.load(profile)
-    sources = read_inputs(inputs, first=first, where=[named("--where", one) for one in where or []])
+    sources = read_inputs(inputs, first=first, where=[named(one, "--where") for one in where or []])
     check(sources, rules, mixed_sizes=mixed_sizes)
     made, texts = make_plan(sources, rules, seed=seed, method=partition, controls=controls)
     new = write_plan(out, made, rules, texts)

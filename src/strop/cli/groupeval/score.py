@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strop.cli import output
-from strop.cli.examples import examples
+from strop.cli.commands import examples
 from strop.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def score(
     Reads judgments only: scoring again costs nothing.
     """
     output.positive("--replicates", replicates)
-    from strop.cli.groupeval.progress import counter
+    from strop.cli.progress import share as counter
     from strop.groupeval.bootstrap import score as evaluate
     from strop.groupeval.judgments import load_judgments
 
