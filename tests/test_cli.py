@@ -287,7 +287,7 @@ BAD: list[tuple[list[str], str]] = [
     (["--device", "tpu"], "auto, cpu, cuda"),
     (["--device", "cuda:x"], "auto, cpu, cuda"),
     (["--dtype", "float64"], "auto, bfloat16, float16, float32"),
-    (["--weights", "old"], "ema or raw"),
+    (["--weights", "old"], "one of ema, raw"),
     (["--weights", "raw"], "nothing to choose"),
     (["--revision", "main"], "leave the revision out"),
     (["-o", ""], "The output path is empty"),
@@ -575,7 +575,7 @@ codes = [run(line) for line in (
 )]
 import strop
 try:
-    strop.sample
+    strop.sample("x")
 except strop.UserError as error:
     print("python:", error.fix)
 sys.exit(codes != [1, 1, 0, 0, 0])
@@ -762,7 +762,7 @@ def test_the_python_example(checkpoint: Path) -> None:
 import strop
 den = strop.load_denoiser({str(checkpoint)!r})
 spec = strop.SamplerSpec(steps=48, temperature=1.0, precision="float32", implementation="dense")
-pool = strop.sample(den, spec, n=2, seed=20261, batch_size=2)
+pool = strop.draw.sample(den, spec, n=2, seed=20261, batch_size=2)
 pool.ids, pool.nfe
 assert pool.ids.shape == (2, 8) and pool.nfe.shape == (2,) and len(pool.texts) == 2
 lp = den.log_probs(pool.ids)

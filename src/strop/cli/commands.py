@@ -13,7 +13,8 @@ from strop.cli import output
 from strop.cli.flags import in_flags
 from strop.cli.progress import TERMINAL, reporter
 from strop.cli.values import parsed
-from strop.verbs.verb import SAME, Ask, Group, Parameter, Result, Verb
+from strop.verbs.result import Result
+from strop.verbs.verb import SAME, Ask, Group, Parameter, Verb, spelled
 
 TYPES: dict[str, Any] = {"int": int, "float": float, "path": Path, "place": Path, "flag": bool}
 TYPES |= dict.fromkeys(("axes", "many", "options", "changes", "wheres"), list[str])
@@ -71,9 +72,9 @@ def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> in
 def _flag(one: Parameter) -> inspect.Parameter:
     words = one.help + (f" One of: {', '.join(one.choices)}." if one.choices else "")
     kind = TYPES.get(one.kind, str)
-    shown = one.shown or (None if one.default is None else _spelled(one.default))
+    shown = one.shown or (None if one.default is None else spelled(one.default))
     if shown and one.smoke is not SAME and one.smoke != one.default:
-        shown += f"; with --smoke {_spelled(one.smoke)}"
+        shown += f"; with --smoke {spelled(one.smoke)}"
     if one.argument:
         # typer puts its own name for an argument into brackets where it may be left out
         metavar = None if one.argument == one.name.upper() else one.argument
@@ -88,7 +89,7 @@ def _flag(one: Parameter) -> inspect.Parameter:
         option = typer.Option(
             *names(one), help=words, rich_help_panel=one.panel, show_default=shown or False
         )
-    if one.required:
+    if one.required or one.typed:
         return _keyword(one.name, Annotated[kind, option])
     return _keyword(one.name, Annotated[kind | None, option], None)
 
@@ -99,10 +100,6 @@ def names(one: Parameter) -> tuple[str, ...]:
         return one.flags or ("-n", "--n")
     long = f"--{one.name.replace('_', '-')}"
     return (long if one.kind != "flag" or one.default is False else f"{long}/--no-{long[2:]}",)
-
-
-def _spelled(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def _run(verb: Verb, given: dict[str, Any]) -> None:
@@ -125,6 +122,8 @@ def _note(text: str) -> None:
 
 def tell(ask: Ask, result: Result, as_json: bool) -> None:
     """The result on stdout; where it lies, what is missing and what comes next on stderr."""
+    if result.silent:
+        return
     if not as_json:
         for part in result.printed():
             output.show(part)

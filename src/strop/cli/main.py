@@ -33,12 +33,12 @@ __all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 
 VERBS: dict[str, tuple[str, str]] = {
     "sample": (
-        "strop.cli.sample:register",
+        "strop.verbs.sample:VERB",
         "Draw outputs of CHECKPOINT for every combination of --steps, --temperature and "
         "--precision.",
     ),
     "score": (
-        "strop.cli.score:register",
+        "strop.verbs.score:VERB",
         "Score every cell of RUN. The same command continues; nothing is scored twice.",
     ),
     "merge": (
@@ -59,7 +59,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "Write one self-contained HTML page of RUN...: tables, figures, and a browser of outputs.",
     ),
     "reproduce": (
-        "strop.cli.reproduce:register",
+        "strop.verbs.reproduce:VERB",
         "List the paper's tables and figures, or run one and print paper and measured side by "
         "side.",
     ),
@@ -72,15 +72,15 @@ VERBS: dict[str, tuple[str, str]] = {
         "List what lies below a directory: runs, audits, studies, training runs, GroupEval.",
     ),
     "precision": (
-        "strop.cli.precision:register",
+        "strop.verbs.precision:VERB",
         "Say how much probability the float32 draw truncates, and how entropy and timing shift.",
     ),
     "train": (
-        "strop.cli.train:register",
+        "strop.verbs.train:VERB",
         "Train by CONFIG into a run directory. The same command continues a run.",
     ),
     "lm-eval": (
-        "strop.cli.lm_eval:register",
+        "strop.verbs.lm_eval:VERB",
         "Run tasks of lm-eval on a checkpoint with its sampler.",
     ),
     "doctor": (
@@ -88,10 +88,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "Say what is installed, what is missing and how to get it.",
     ),
     "study": ("strop.cli.study:register", "Studies of checkpoints and their samplers."),
-    "groupeval": ("strop.cli.groupeval:register", "Quality and diversity of texts, in groups."),
-    "theory": ("strop.cli.theory:register", "The paper's mathematics, exact on any small target."),
+    "groupeval": ("strop.verbs.judging:GROUP", "Quality and diversity of texts, in groups."),
+    "theory": ("strop.verbs.theory:GROUP", "The paper's mathematics, exact on any small target."),
     "task": (
-        "strop.cli.task:register",
+        "strop.verbs.task:GROUP",
         "Problems with answers that can be checked: GSM8K, HumanEval, sums.",
     ),
     "models": ("strop.verbs.models:GROUP", "Known checkpoints, and a look at any."),

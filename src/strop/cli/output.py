@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from strop.cli.flags import in_flags
-from strop.errors import StropError, UserError
-from strop.stats.interval import Interval
-from strop.verbs.verb import Facts, Frames, Part
+from strop.errors import StropError
+from strop.verbs.result import Facts, Frames, Part, jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,15 +39,8 @@ JSON_FLAG = typer.Option("--json", help="Print one JSON document on stdout and n
 
 def emit(document: Any) -> None:
     """Print the result of a `--json` call; a NaN here would be a bug, and is one loudly."""
-    json.dump(document, sys.stdout, indent=2, allow_nan=False, default=_plain)
+    json.dump(document, sys.stdout, indent=2, allow_nan=False, default=jsonable)
     sys.stdout.write("\n")
-
-
-def _plain(value: Any) -> Any:
-    """Intervals, numpy scalars and arrays, paths and the like as what JSON knows."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return value.document() if isinstance(value, Interval) else str(value)
 
 
 def note(text: str) -> None:
@@ -231,9 +223,3 @@ def _play(part: Frames) -> None:
             shown = harmless(f"{when} of {frames[-1][0].split()[-1]}\n\n{text}")
             live.update(Text(shown), refresh=True)
             time.sleep(pause)
-
-
-def positive(flag: str, value: int) -> None:
-    """Refuse a count below one."""
-    if value < 1:
-        raise UserError(f"{flag} is out of range.", where=flag, got=value, expected="at least 1")

@@ -53,6 +53,13 @@ def counts(text: str, flag: str) -> list[int]:
         ) from None
 
 
+def masses(text: str, flag: str) -> list[float] | str:
+    """Numbers, of which some may be equal; or `uniform`."""
+    if text == "uniform":
+        return text
+    return [listed(word, float, flag)[0] for word in text.split(",")]
+
+
 def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
     """`name=value,value` of every flag; a value that is no number stays a word."""
     found: dict[str, tuple[Any, ...]] = {}
@@ -157,6 +164,7 @@ READERS: dict[Kind, Callable[[Any, str], Any]] = {
     "floats": lambda text, flag: listed(text, float, flag),
     "words": lambda text, flag: listed(text, str, flag),
     "counts": counts,
+    "masses": masses,
     "axes": axes,
     "pairs": named,
     "wheres": lambda texts, flag: [named(text, flag) for text in texts],

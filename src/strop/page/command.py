@@ -6,7 +6,8 @@ from pathlib import Path
 
 from strop.errors import UserError
 from strop.verbs.parameters import argument
-from strop.verbs.verb import Ask, Parameter, Part, Result, Verb, quoted
+from strop.verbs.result import Part, Result
+from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 
 def _run(ask: Ask) -> Result:

@@ -15,7 +15,8 @@ from typing import Any
 from strop.errors import UserError
 from strop.store.folder import KINDS, Mark, read_mark
 from strop.store.layout import MARK, RESULT
-from strop.verbs.verb import Ask, Parameter, Result, Verb, grid
+from strop.verbs.result import Result, grid
+from strop.verbs.verb import Ask, Parameter, Verb
 
 FIRST = "strop sample -n 4 -o runs/first"
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from strop.errors import StropError
 from strop.spec import label
 from strop.verbs.parameters import argument, out
-from strop.verbs.verb import Ask, Result, Verb, grid, quoted
+from strop.verbs.result import Result, grid
+from strop.verbs.verb import Ask, Verb, quoted
 
 
 def _run(ask: Ask) -> Result:

@@ -6,7 +6,8 @@ import dataclasses
 
 from strop.records import FAMILIES, default_sampler
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, WEIGHTS, argument
-from strop.verbs.verb import Ask, Group, Result, Verb, grid, quoted, visible
+from strop.verbs.result import Result, grid
+from strop.verbs.verb import Ask, Group, Verb, quoted, visible
 
 HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler", "draw"]
 

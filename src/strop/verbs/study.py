@@ -20,7 +20,8 @@ from strop.errors import UserError
 from strop.progress import Progress
 from strop.registry import Registry
 from strop.table import Table
-from strop.verbs.verb import SAME, Ask, Parameter, Result, Verb, quoted, report_command
+from strop.verbs.result import Result
+from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,9 +153,9 @@ class Study(Verb):
         names += [f"{self.name}.{kind}" for kind in ("svg", "png")] if self.draw else []
         written = f"written: {', '.join(names)} in {quoted(ask.out)}"
         if result.missing is None:
-            return replace(result, remarks=(written,), next=self.next(ask))
+            return replace(result, remarks=(written,), next=self.next(ask), draw=self.draw)
         again = f"strop: {result.missing}; run the same command again"
-        return replace(result, remarks=(written, again), incomplete=True)
+        return replace(result, remarks=(written, again), incomplete=True, draw=self.draw)
 
     def _sources(self, given: Sequence[str], smoke: bool) -> tuple[str, ...]:
         mine = self.sources

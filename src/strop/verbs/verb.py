@@ -2,8 +2,7 @@
 
 The command line makes a command from it, Python a function, and both use the same names: a
 parameter is a flag, a YAML key and an argument. `run` gets an `Ask`, in which everything is
-complete and checked, and returns a `Result`: what is printed, what `--json` prints, what comes
-next, and the values themselves for whoever called from Python.
+complete and checked, and returns a `Result` (`strop.verbs.result`).
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from strop.engine import Engine
 from strop.engine.workers import keep_workers
-from strop.errors import StropError, UserError, unknown_name, whole_number
+from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.progress import Progress
-from strop.stats.interval import plain, revived
-from strop.table import Column, Table
+from strop.verbs.result import Result
 
 if TYPE_CHECKING:
     from strop.measure.causal import Evaluator
@@ -41,6 +39,7 @@ Kind = Literal[
     "floats",
     "words",
     "counts",
+    "masses",
     "many",
     "axes",
     "pairs",
@@ -49,7 +48,7 @@ Kind = Literal[
     "wheres",
 ]
 """`path` is a file that is there, `place` any path; `batch` a number or `auto`. Lists: numbers or
-words with commas, each once; `counts` keeps equal ones; `many` is a flag that may be repeated.
+words with commas, each once; `counts` and `masses` keep equal ones; `many` may be repeated.
 Mappings: `axes` (name=a,b), `pairs` (name=value), `options` (name=JSON), `changes` (name=YAML);
 `wheres` are several `pairs`."""
 LISTS = ("ints", "floats", "words", "counts", "many")
@@ -90,6 +89,8 @@ class Parameter:
     argument: str = ""
     """For a value without a flag: what the help calls it. `RUN...` takes any number."""
     required: bool = False
+    typed: bool = False
+    """Whether it must be given on the command line; a call from Python may leave it out."""
 
     @property
     def panel(self) -> str | None:
@@ -204,6 +205,14 @@ class Ask:
         """Where its work runs."""
         return Engine.of(*(self.values.get(name) for name in ASIDE[2:]))
 
+    def words(self, *names: str) -> list[str]:
+        """What is not the default, as words of a command line."""
+        found = []
+        for name, value in self.given(*names).items():
+            flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
+            found += [flag] if value is True else [flag, spelled(value)]
+        return found
+
     def mark(self) -> dict[str, Any]:
         """For the mark: what was asked, as far as it is known without loading anything."""
         values = {k: v for k, v in self.values.items() if k not in ASIDE and v is not None}
@@ -220,96 +229,6 @@ class Ask:
         if "evaluator" in shown and isinstance(shown["evaluator"], str):
             shown["evaluator"] = self.evaluator.spec.model_dump(mode="json")
         return {"checkpoints": list(self.sources), **shown, "smoke": self.smoke, **more}
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Values under their names, printed one below the other."""
-
-    title: str
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Frames:
-    """A text that changes: in a terminal one after the other in its place, elsewhere some lines."""
-
-    frames: Sequence[tuple[str, str]]
-    """When, and what it is then."""
-
-
-Part = str | Table | Facts | Frames
-NO_TABLE = Table("", (), ())
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came out: typed tables, and other numbers under their names."""
-
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    table: Table = NO_TABLE
-    more: Mapping[str, Table] = field(default_factory=dict)
-    """Further tables, in the order in which they are printed."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    """What a reader of the numbers must know."""
-    missing: str | None = None
-    """What could not be measured; the same command tries it again."""
-    parts: tuple[Part, ...] = ()
-    """What is printed, where it is not the tables and the notes."""
-    json: Mapping[str, Any] | None = None
-    """What `--json` prints, where it is not the document of tables, facts and notes."""
-    remarks: tuple[str, ...] = ()
-    """What is said beside the result."""
-    next: str | None = None
-    """The next useful command."""
-    error: StropError | None = None
-    """What is wrong though there is a result: raised when that is printed."""
-    incomplete: bool = False
-    value: Any = None
-    """The things themselves, for whoever called from Python: pools, a run, judgments."""
-
-    @property
-    def tables(self) -> tuple[Table, ...]:
-        """Those that are printed, the main one first."""
-        if self.parts:
-            return tuple(one for one in self.parts if isinstance(one, Table))
-        return tuple(one for one in (self.table, *self.more.values()) if one.shown)
-
-    def printed(self) -> tuple[Part, ...]:
-        """What is printed, in order."""
-        if self.parts or self.table is NO_TABLE:
-            return self.parts
-        parts: list[Part] = []
-        for number, table in enumerate(self.tables):
-            parts += [("\n" if number else "") + table.title, table]
-        notes = [*self.facts.get("answer", ()), *self.notes]
-        return (*parts, *([""] if notes else []), *notes)
-
-    def document(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "asked": dict(self.asked),
-            **plain(self.facts),
-            **self.table.document(),
-            "tables": {name: table.document() for name, table in self.more.items()},
-            "notes": list(self.notes),
-            "missing": self.missing,
-        }
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Result:
-        """What `document` wrote."""
-        known = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
-        known |= {"missing", "format", "study", "command"}
-        return cls(
-            asked=document["asked"],
-            table=Table.read(document),
-            more={name: Table.read(one) for name, one in document["tables"].items()},
-            facts={k: revived(v) for k, v in document.items() if k not in known},
-            notes=tuple(document["notes"]),
-            missing=document["missing"],
-        )
 
 
 @dataclass(frozen=True)
@@ -364,7 +283,13 @@ class Verb:
 
     def __call__(self, *arguments: Any, **given: Any) -> Result:
         """Do it, from Python: `arguments` are those without a flag, in their order."""
-        result = self.answer(self.asked(self.placed(arguments, given)))
+        try:
+            result = self.answer(self.asked(self.placed(arguments, given)))
+        except ModuleNotFoundError as error:
+            remedy = missing_package(error)
+            if remedy is None:
+                raise
+            raise remedy from error
         if result.error is not None:
             raise result.error
         return result
@@ -399,10 +324,9 @@ class Group:
     """What the first word does alone; without it, it prints the help."""
 
 
-def grid(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """A table of texts, printed as they are."""
-    columns = tuple(Column(name, label=name) for name in header)
-    return Table("", columns, [dict(zip(header, row, strict=True)) for row in rows])
+def spelled(value: Any) -> str:
+    """A value as it is typed: lists with commas."""
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
 def visible(text: str) -> str:
