@@ -27,9 +27,9 @@ def measure(keep: bool, steps: int) -> dict[str, float]:
 
     denoiser = strop.load_denoiser("embedded:tales", device="cpu")
     spec = strop.SamplerSpec(steps=steps)
-    strop.sample(denoiser, spec, n=32, seed=0)
+    strop.draw.sample(denoiser, spec, n=32, seed=0)
     began = time.perf_counter()
-    strop.sample(denoiser, spec, n=32, seed=1)
+    strop.draw.sample(denoiser, spec, n=32, seed=1)
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     return {"seconds": time.perf_counter() - began, "faults": faults}
 

@@ -34,9 +34,9 @@ def measure(kind: str, steps: int) -> dict[str, float]:
 
     denoiser = strop.load_denoiser("embedded:tales", device="cpu")
     spec = strop.SamplerSpec(steps=steps)
-    strop.sample(denoiser, spec, n=4, seed=0)
+    strop.draw.sample(denoiser, spec, n=4, seed=0)
     wall, cpu = time.perf_counter(), time.process_time()
-    strop.sample(denoiser, spec, n=32, seed=1)
+    strop.draw.sample(denoiser, spec, n=32, seed=1)
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 

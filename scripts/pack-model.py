@@ -204,7 +204,7 @@ def _sample_note() -> str:
 def _drawn(out: Path) -> list[str]:
     denoiser = strop.load_denoiser(out, device="cpu")
     spec = strop.SamplerSpec(steps=STEPS, temperature=TEMPERATURE)
-    return strop.sample(denoiser, spec, n=READ, seed=0).texts or []
+    return strop.draw.sample(denoiser, spec, n=READ, seed=0).texts or []
 
 
 def _readable(texts: list[str], shards: Shards) -> str:

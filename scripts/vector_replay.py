@@ -268,12 +268,12 @@ def _starts(folder: Folder, mask: str | None) -> Tensor | None:
 
 
 def _sampled(folder: Folder, run: dict[str, Any]) -> Ours:
-    """The older families, through `strop.sample`."""
+    """The older families, through `strop.draw.sample`."""
     wanted = folder.expected[run["expected"]]
     count, length = wanted.shape
     fields = _SPECS[folder.family](folder, run)
     spec = strop.SamplerSpec(steps=run["steps"], implementation="dense", **fields)
-    pool = strop.sample(
+    pool = strop.draw.sample(
         folder.denoiser, spec, n=count, seed=run["seed"], batch_size=count, length=length
     )
     return Ours(torch.from_numpy(pool.ids).long())

@@ -373,6 +373,23 @@ def call_faults(node: ast.Call, known: dict[str, Any]) -> Iterator[str]:
         bind(*([] if unpacked else node.args), **named)
     except TypeError as error:
         yield f"{name}: {error}"
+        return
+    yield from (f"{name}: {fault}" for fault in _named_faults(called, signature, named))
+
+
+def _named_faults(called: Any, signature: inspect.Signature, named: Any) -> Iterator[str]:
+    """The named arguments of a verb, which stand in a TypedDict behind its `**given`."""
+    given = signature.parameters.get("given")
+    unpacked = re.fullmatch(r"Unpack\[(\w+)\]", str(given.annotation)) if given else None
+    if unpacked is None:
+        return
+    known = getattr(importlib.import_module(called.__module__), unpacked[1]).__annotations__
+    for one in named:
+        if one not in known and one not in signature.parameters:
+            yield f"got an unexpected argument: {one!r}"
+    for one, kind in known.items():
+        if kind.__forward_arg__.startswith("Required") and one not in named:
+            yield f"missing a required argument: {one!r}"
 
 
 def _value_of(node: ast.Call, called: Any) -> Iterator[str]:

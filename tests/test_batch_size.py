@@ -41,11 +41,11 @@ class Small(TabularDenoiser):
     "words", [None, "DefaultCPUAllocator: can't allocate memory"], ids=["cuda", "cpu"]
 )
 def test_auto_halves_until_it_fits_and_draws_the_same(words: str | None) -> None:
-    plain = strop.sample(Small(99), SPEC, n=40, seed=1)
+    plain = strop.draw.sample(Small(99), SPEC, n=40, seed=1)
     small = Small(3, after=1, words=words)  # the first call is the look at one sequence
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        pool = strop.sample(small, SPEC, n=40, seed=1, batch_size="auto")
+        pool = strop.draw.sample(small, SPEC, n=40, seed=1, batch_size="auto")
     assert np.array_equal(pool.ids, plain.ids)
     assert max(small.sizes) <= 3
     assert [int(str(one.message).rstrip(".").split()[-1]) for one in said] == [20, 10, 5, 2]
@@ -55,13 +55,13 @@ def test_what_was_drawn_before_memory_ran_out_is_kept(tmp_path: Path) -> None:
     """Unit after unit is drawn; the one that fails loses nothing of those before it."""
     small = Small(0, after=8)
     with pytest.raises(UserError, match="not enough memory") as caught:
-        strop.sample(small, SPEC, n=40, seed=1, batch_size=4, out=tmp_path / "run")
+        strop.draw.sample(small, SPEC, n=40, seed=1, batch_size=4, out=tmp_path / "run")
     assert "batch_size=auto" in str(caught.value)
     [cell] = Run.open(tmp_path / "run").cells()
     done = cell.indices()
     assert 0 < len(done) < 40
-    pool = strop.sample(Small(99), SPEC, n=40, seed=1, out=tmp_path / "run")
-    assert np.array_equal(pool.ids, strop.sample(Small(99), SPEC, n=40, seed=1).ids)
+    pool = strop.draw.sample(Small(99), SPEC, n=40, seed=1, out=tmp_path / "run")
+    assert np.array_equal(pool.ids, strop.draw.sample(Small(99), SPEC, n=40, seed=1).ids)
 
 
 def test_a_single_sequence_that_does_not_fit_is_told() -> None:
@@ -69,18 +69,18 @@ def test_a_single_sequence_that_does_not_fit_is_told() -> None:
         pytest.raises(UserError, match="not enough memory"),
         pytest.warns(UserWarning, match="batches of 1"),
     ):
-        strop.sample(Small(0, after=1), SPEC, n=4, batch_size="auto")
+        strop.draw.sample(Small(0, after=1), SPEC, n=4, batch_size="auto")
 
 
 def test_other_errors_are_not_taken_for_want_of_memory() -> None:
     with pytest.raises(RuntimeError, match="a bug"):
-        strop.sample(Small(0, after=1, words="a bug"), SPEC, n=4, batch_size="auto")
+        strop.draw.sample(Small(0, after=1, words="a bug"), SPEC, n=4, batch_size="auto")
 
 
 def test_dense_refuses_auto() -> None:
     spec = SamplerSpec(steps=3, implementation="dense")
     with pytest.raises(UserError, match="share random numbers"):
-        strop.sample(Small(9), spec, n=4, batch_size="auto")
+        strop.draw.sample(Small(9), spec, n=4, batch_size="auto")
 
 
 def test_the_rule_follows_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

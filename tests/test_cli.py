@@ -19,8 +19,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import warm_processes
-from strop.cli import output, show
+from strop.cli import output
 from strop.cli.main import run
+from strop.verbs import show
 from tiny_models import WORDS, command, environment, strop, write_checkpoint
 
 Called = Callable[..., tuple[int, str, str]]
@@ -205,7 +206,7 @@ def test_warnings_are_told_in_one_line(call: Called, tmp_path: Path) -> None:
 def test_doctor_names_what_is_missing_and_how_to_get_it(
     call: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from strop.cli import doctor
+    from strop.verbs import doctor
 
     real = doctor.find_spec
     monkeypatch.setattr(
@@ -286,7 +287,7 @@ BAD: list[tuple[list[str], str]] = [
     (["--device", "tpu"], "auto, cpu, cuda"),
     (["--device", "cuda:x"], "auto, cpu, cuda"),
     (["--dtype", "float64"], "auto, bfloat16, float16, float32"),
-    (["--weights", "old"], "ema or raw"),
+    (["--weights", "old"], "one of ema, raw"),
     (["--weights", "raw"], "nothing to choose"),
     (["--revision", "main"], "leave the revision out"),
     (["-o", ""], "The output path is empty"),
@@ -444,7 +445,7 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     def bug(*_: Any) -> Any:
         raise RuntimeError("ours")
 
-    monkeypatch.setattr("strop.cli.show.find", bug)
+    monkeypatch.setattr("strop.verbs.ls.find", bug)
     with pytest.raises(RuntimeError, match="ours"):
         run(["ls", str(tmp_path)])
 
@@ -574,7 +575,7 @@ codes = [run(line) for line in (
 )]
 import strop
 try:
-    strop.sample
+    strop.sample("x")
 except strop.UserError as error:
     print("python:", error.fix)
 sys.exit(codes != [1, 1, 0, 0, 0])
@@ -761,7 +762,7 @@ def test_the_python_example(checkpoint: Path) -> None:
 import strop
 den = strop.load_denoiser({str(checkpoint)!r})
 spec = strop.SamplerSpec(steps=48, temperature=1.0, precision="float32", implementation="dense")
-pool = strop.sample(den, spec, n=2, seed=20261, batch_size=2)
+pool = strop.draw.sample(den, spec, n=2, seed=20261, batch_size=2)
 pool.ids, pool.nfe
 assert pool.ids.shape == (2, 8) and pool.nfe.shape == (2,) and len(pool.texts) == 2
 lp = den.log_probs(pool.ids)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import strop
-from strop.cli.flags import Verb
+from strop.cli.flags import Flags
 from strop.cli.main import build, run
 from strop.errors import StropError, UserError, whole_number
 
@@ -23,7 +23,7 @@ ELSEWHERE = ("cli",)
 
 
 def told(error: StropError, *argv: str) -> StropError:
-    return Verb(build(), argv).error(error)
+    return Flags(build(), argv).error(error)
 
 
 def library_error(**fields: Any) -> UserError:

@@ -57,10 +57,10 @@ def test_fast_outputs_do_not_depend_on_the_batch_size(
     together, alone = denoiser.log_probs(ids), [denoiser.log_probs(row[None]) for row in ids]
     assert (together - torch.cat(alone)).abs().max() < 1e-5
     spec = SamplerSpec(steps=steps, precision=precision)
-    reference = strop.sample(denoiser, spec, n=20, seed=9)
+    reference = strop.draw.sample(denoiser, spec, n=20, seed=9)
     assert len(np.unique(reference.ids, axis=0)) > 10
     for batch_size in (1, 3, 7):
-        pool = strop.sample(denoiser, spec, n=20, seed=9, batch_size=batch_size)
+        pool = strop.draw.sample(denoiser, spec, n=20, seed=9, batch_size=batch_size)
         assert equal(pool, reference), batch_size
         assert pool.spec == reference.spec
 
@@ -71,14 +71,14 @@ def test_fast_outputs_agree_up_to_the_last_bits_of_a_product(
 ) -> None:
     """An exact denoiser looks its numbers up, so no bit may depend on the batch."""
     spec = SamplerSpec(steps=8, precision=precision, temperature=0.7)
-    pools = [strop.sample(tabular, spec, n=200, seed=1, batch_size=b) for b in (1, 64, 200)]
+    pools = [strop.draw.sample(tabular, spec, n=200, seed=1, batch_size=b) for b in (1, 64, 200)]
     assert all(equal(pool, pools[0]) for pool in pools)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_prefixes_agree_when_n_grows(denoiser: Denoiser, precision: str) -> None:
     spec = SamplerSpec(steps=8, precision=precision)
-    short, long = (strop.sample(denoiser, spec, n=n, seed=2) for n in (5, 17))
+    short, long = (strop.draw.sample(denoiser, spec, n=n, seed=2) for n in (5, 17))
     assert np.array_equal(short.ids, long.ids[:5])
     assert np.array_equal(short.nfe, long.nfe[:5])
     assert short.spec == long.spec
@@ -86,7 +86,7 @@ def test_prefixes_agree_when_n_grows(denoiser: Denoiser, precision: str) -> None
 
 def test_other_seeds_and_indices_give_other_outputs(denoiser: Denoiser) -> None:
     spec = SamplerSpec(steps=8)
-    pools = [strop.sample(denoiser, spec, n=10, seed=seed) for seed in (0, 1, 2**63 - 1)]
+    pools = [strop.draw.sample(denoiser, spec, n=10, seed=seed) for seed in (0, 1, 2**63 - 1)]
     together = np.concatenate([pool.ids for pool in pools])
     assert len(np.unique(together, axis=0)) == 30
 
@@ -97,9 +97,9 @@ def test_memory_and_disk_agree(
     denoiser: Denoiser, tmp_path: Path, implementation: Any, precision: Any
 ) -> None:
     spec = SamplerSpec(steps=6, implementation=implementation, precision=precision)
-    memory = strop.sample(denoiser, spec, n=7, seed=4, batch_size=3)
-    disk = strop.sample(denoiser, spec, n=7, seed=4, batch_size=3, out=tmp_path / "run")
-    again = strop.sample(denoiser, spec, n=7, seed=4, batch_size=3, out=tmp_path / "run")
+    memory = strop.draw.sample(denoiser, spec, n=7, seed=4, batch_size=3)
+    disk = strop.draw.sample(denoiser, spec, n=7, seed=4, batch_size=3, out=tmp_path / "run")
+    again = strop.draw.sample(denoiser, spec, n=7, seed=4, batch_size=3, out=tmp_path / "run")
     for pool in (disk, again):
         assert equal(pool, memory)
         assert pool.spec == memory.spec
@@ -118,7 +118,7 @@ def test_several_cells_are_their_single_selves(denoiser: Denoiser, tmp_path: Pat
     pools = sample_cells(denoiser, specs, n=5, seed=3, out=tmp_path / "run")
     for spec, pool in zip(specs, pools, strict=True):
         assert pool.spec.generator.sampler == spec
-        assert equal(pool, strop.sample(denoiser, spec, n=5, seed=3))
+        assert equal(pool, strop.draw.sample(denoiser, spec, n=5, seed=3))
 
 
 def test_a_number_of_outputs_per_cell(denoiser: Denoiser, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_number_of_outputs_per_cell(denoiser: Denoiser, tmp_path: Path) -> Non
     for out in (None, tmp_path / "run"):
         pools = sample_cells(denoiser, specs, n=[3, 5], out=out)
         assert [len(pool) for pool in pools] == [3, 5]
-        assert equal(pools[0], strop.sample(denoiser, specs[0], n=3))
+        assert equal(pools[0], strop.draw.sample(denoiser, specs[0], n=3))
     run = Run.open(tmp_path / "run")
     assert list(run.wanted().values()) == [3, 5]
     sample_cells(denoiser, specs, n=4, out=run.path)
@@ -138,17 +138,17 @@ def test_a_number_of_outputs_per_cell(denoiser: Denoiser, tmp_path: Path) -> Non
 @pytest.mark.parametrize("implementation", ["fast", "dense"])
 def test_a_shorter_length(denoiser: Denoiser, implementation: Any) -> None:
     spec = SamplerSpec(steps=4, implementation=implementation)
-    pool = strop.sample(denoiser, spec, n=3, length=5)
+    pool = strop.draw.sample(denoiser, spec, n=3, length=5)
     assert pool.ids.shape == (3, 5)
     assert pool.spec.generator.length == 5
-    assert pool.spec.id != strop.sample(denoiser, spec, n=3).spec.id
+    assert pool.spec.id != strop.draw.sample(denoiser, spec, n=3).spec.id
 
 
 @pytest.mark.parametrize("implementation", ["fast", "dense"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_counts_are_sane(denoiser: Denoiser, implementation: Any, precision: Any) -> None:
     spec = SamplerSpec(steps=5, implementation=implementation, precision=precision)
-    pool = strop.sample(denoiser, spec, n=12, seed=8, batch_size=4)
+    pool = strop.draw.sample(denoiser, spec, n=12, seed=8, batch_size=4)
     assert len(pool) == 12
     assert pool.index.tolist() == list(range(12))
     assert ((pool.ids >= 0) & (pool.ids < denoiser.vocab_size)).all()
@@ -167,7 +167,7 @@ def test_counts_are_sane(denoiser: Denoiser, implementation: Any, precision: Any
 @pytest.mark.parametrize("implementation", ["fast", "dense"])
 def test_leftover_masks_are_counted(denoiser: Denoiser, implementation: Any) -> None:
     spec = SamplerSpec(grid=[0.3, 0.7], finish="none", implementation=implementation)
-    pool = strop.sample(denoiser, spec, n=10, seed=1)
+    pool = strop.draw.sample(denoiser, spec, n=10, seed=1)
     assert pool.leftover_masks.tolist() == (pool.ids == denoiser.mask_id).sum(1).tolist()
     assert pool.leftover_masks.sum() > 20
     assert pool.texts is not None
@@ -178,8 +178,8 @@ def test_a_directory_without_a_tokenizer_gives_no_texts(
     bare_checkpoint: Path, tmp_path: Path
 ) -> None:
     spec = SamplerSpec(steps=2)
-    assert strop.sample(bare_checkpoint, spec, n=2).texts is None
-    assert strop.sample(str(bare_checkpoint), spec, n=2, out=tmp_path / "run").texts is None
+    assert strop.draw.sample(bare_checkpoint, spec, n=2).texts is None
+    assert strop.draw.sample(str(bare_checkpoint), spec, n=2, out=tmp_path / "run").texts is None
 
 
 def test_dense_batches_are_part_of_the_identity(denoiser: Denoiser) -> None:
@@ -201,12 +201,12 @@ def test_dense_batches_are_part_of_the_identity(denoiser: Denoiser) -> None:
 def test_dense_grows_by_whole_batches_only(denoiser: Denoiser, tmp_path: Path) -> None:
     spec = SamplerSpec(steps=4, implementation="dense")
     options: dict[str, Any] = {"seed": 1, "out": tmp_path / "run"}
-    short = strop.sample(denoiser, spec, n=4, batch_size=4, **options)
-    long = strop.sample(denoiser, spec, n=8, batch_size=4, **options)
+    short = strop.draw.sample(denoiser, spec, n=4, batch_size=4, **options)
+    long = strop.draw.sample(denoiser, spec, n=8, batch_size=4, **options)
     assert np.array_equal(long.ids[:4], short.ids)
-    assert equal(long, strop.sample(denoiser, spec, n=8, batch_size=4, seed=1))
+    assert equal(long, strop.draw.sample(denoiser, spec, n=8, batch_size=4, seed=1))
     with pytest.raises(UserError, match="another spec") as caught:
-        strop.sample(denoiser, spec, n=10, batch_size=4, **options)
+        strop.draw.sample(denoiser, spec, n=10, batch_size=4, **options)
     assert "n: 8 there, 10 now" in str(caught.value.got)
     assert "`batch_size`" in str(caught.value)
 
@@ -215,22 +215,24 @@ def test_dense_grows_by_whole_batches_only(denoiser: Denoiser, tmp_path: Path) -
 def test_dense_continues_inside_a_batch(denoiser: Denoiser, tmp_path: Path, n: int) -> None:
     """A batch that was cut short is drawn again whole, and only what is missing is kept."""
     spec = SamplerSpec(steps=4, implementation="dense", precision="float32")
-    whole = strop.sample(denoiser, spec, n=n, batch_size=4, seed=6)
+    whole = strop.draw.sample(denoiser, spec, n=n, batch_size=4, seed=6)
     path = tmp_path / "run"
-    strop.sample(denoiser, spec, n=n, batch_size=4, seed=6, out=path)
+    strop.draw.sample(denoiser, spec, n=n, batch_size=4, seed=6, out=path)
     [cell] = strop.Run.open(path).cells()
     rows = cell.table().to_pylist()
     (cell.path / "outputs.parquet").unlink()
     kept = [rows[i] for i in (0, 2, 5)]
     cell.add(Output(**{k: v for k, v in r.items() if k != "seed"}) for r in kept)
-    assert equal(strop.sample(denoiser, spec, n=n, batch_size=4, seed=6, out=path), whole)
+    assert equal(strop.draw.sample(denoiser, spec, n=n, batch_size=4, seed=6, out=path), whole)
     assert [session["outputs"] for session in cell.sessions()] == [n, n - 3]
 
 
 def test_integers_of_numpy_are_integers(denoiser: Denoiser, tmp_path: Path) -> None:
     counts: dict[str, Any] = {"n": np.int64(3), "seed": np.int32(1), "batch_size": np.int64(2)}
     for out in (None, tmp_path / "run"):
-        pool = strop.sample(denoiser, SamplerSpec(steps=2), **counts, length=np.int8(4), out=out)
+        pool = strop.draw.sample(
+            denoiser, SamplerSpec(steps=2), **counts, length=np.int8(4), out=out
+        )
         assert pool.ids.shape == (3, 4)
 
 
@@ -264,18 +266,18 @@ def test_arguments_out_of_range_are_refused(
     path = tmp_path / "run"
     options: dict[str, Any] = {"n": 2, "seed": 0, argument: value, "out": path if out else None}
     with pytest.raises(UserError, match=f"{argument}") as caught:
-        strop.sample(denoiser, SamplerSpec(steps=2), **options)
+        strop.draw.sample(denoiser, SamplerSpec(steps=2), **options)
     assert caught.value.expected is not None
     assert not path.exists(), "nothing is made for a question that makes no sense"
 
 
 def test_arguments_of_a_wrong_kind_are_refused(denoiser: Denoiser) -> None:
     with pytest.raises(UserError, match="denoiser"):
-        strop.sample(42)  # pyright: ignore[reportArgumentType]
+        strop.draw.sample(42)  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="spec"):
-        strop.sample(denoiser, "ancestral")  # pyright: ignore[reportArgumentType]
+        strop.draw.sample(denoiser, "ancestral")  # pyright: ignore[reportArgumentType]
     with pytest.raises(UserError, match="path is empty"):
-        strop.sample(denoiser, out="")
+        strop.draw.sample(denoiser, out="")
 
 
 class Overflowing:
@@ -305,7 +307,7 @@ def test_scores_that_are_no_numbers_stop_the_run_and_lose_nothing(
     kept = strop.Run.open(tmp_path / "run").cells()[0].indices()
     assert 0 < len(kept) < 9
     [pool] = sample_cells(tabular, [spec], **options)
-    assert equal(pool, strop.sample(tabular, spec, n=9, seed=0, batch_size=3))
+    assert equal(pool, strop.draw.sample(tabular, spec, n=9, seed=0, batch_size=3))
 
 
 def test_a_record_that_cannot_be_written_does_not_write_outputs_twice(
@@ -320,17 +322,17 @@ def test_a_record_that_cannot_be_written_does_not_write_outputs_twice(
         patch.setattr(Cell, "record", full)
         patch.setattr("strop.engine.sink.FLUSH_SECONDS", -1.0)  # after every output
         with pytest.raises(UserError, match="full"):
-            strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
+            strop.draw.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
     [cell] = strop.Run.open(tmp_path / "run").cells()
     assert len(list(cell.path.rglob("*.parquet"))) == len(cell.indices()) == 1
-    pool = strop.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
-    assert equal(pool, strop.sample(tabular, SamplerSpec(steps=3), n=9))
+    pool = strop.draw.sample(tabular, SamplerSpec(steps=3), n=9, out=tmp_path / "run")
+    assert equal(pool, strop.draw.sample(tabular, SamplerSpec(steps=3), n=9))
     assert [session["outputs"] for session in cell.sessions()] == [8]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_ten_thousand_outputs_of_a_small_target(tabular: TabularDenoiser, precision: Any) -> None:
-    pool = strop.sample(tabular, SamplerSpec(steps=64, precision=precision), n=10_000, seed=1)
+    pool = strop.draw.sample(tabular, SamplerSpec(steps=64, precision=precision), n=10_000, seed=1)
     assert pool.ids.shape == (10_000, 3)
     assert pool.leftover_masks.sum() == 0
     counts = np.bincount(pool.ids @ [25, 5, 1], minlength=125)
@@ -344,7 +346,7 @@ def test_ten_thousand_outputs_of_a_small_target(tabular: TabularDenoiser, precis
 def test_repeated_calls_are_equal(denoiser: Denoiser, precision: Any) -> None:
     for implementation in ("fast", "dense"):
         spec = SamplerSpec(steps=5, precision=precision, implementation=implementation)
-        one, other = (strop.sample(denoiser, spec, n=4, seed=3) for _ in range(2))
+        one, other = (strop.draw.sample(denoiser, spec, n=4, seed=3) for _ in range(2))
         assert equal(one, other)
 
 

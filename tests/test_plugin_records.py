@@ -43,7 +43,7 @@ def spec(**fields: Any) -> SamplerSpec:
 
 def test_a_sampler_of_ones_own_works_everywhere(tmp_path: Path, capsys: Any) -> None:
     strop.register(ZEROS)
-    pool = strop.sample("embedded:tales", spec(), n=3, length=8, out=tmp_path / "run")
+    pool = strop.draw.sample("embedded:tales", spec(), n=3, length=8, out=tmp_path / "run")
     assert (pool.ids == 0).all()
     assert [one.tolist() for one in pool.changed if one is not None] == [[1] * 8] * 3
     assert pool.spec.generator.sampler.version == "1"
@@ -55,16 +55,16 @@ def test_a_sampler_of_ones_own_works_everywhere(tmp_path: Path, capsys: Any) -> 
 def test_another_version_is_another_cell(tmp_path: Path) -> None:
     strop.register(ZEROS)
     model = TabularDenoiser(np.full((2, 2), 0.25))
-    first = strop.sample(model, spec(), n=2, out=tmp_path / "run")
+    first = strop.draw.sample(model, spec(), n=2, out=tmp_path / "run")
     strop.register(replace(ZEROS, version="2"), replace=True)
     assert spec().id != first.spec.generator.sampler.id
     old = first.spec.generator.sampler
     assert SamplerSpec(**json.loads(old.canonical())) == old, "cells on disk keep theirs"
     assert strop.Run.open(tmp_path / "run").cells()[0].spec == first.spec
     with pytest.raises(UserError, match="has changed since"):
-        strop.sample(model, old, n=3)
+        strop.draw.sample(model, old, n=3)
     with pytest.raises(UserError):  # the run was asked of the other version
-        strop.sample(model, spec(), n=3, out=tmp_path / "run")
+        strop.draw.sample(model, spec(), n=3, out=tmp_path / "run")
 
 
 def test_built_in_records_have_no_version_in_their_identity() -> None:
@@ -78,7 +78,7 @@ def test_built_in_records_have_no_version_in_their_identity() -> None:
 
 def test_a_run_of_a_sampler_that_is_gone(tmp_path: Path, capsys: Any) -> None:
     strop.register(ZEROS)
-    strop.sample("embedded:tales", spec(), n=1, length=8, out=tmp_path / "runs" / "run")
+    strop.draw.sample("embedded:tales", spec(), n=1, length=8, out=tmp_path / "runs" / "run")
     SAMPLERS.forget("all-zero")
     assert run(["ls", str(tmp_path / "runs")]) == 0
     capsys.readouterr()
@@ -110,11 +110,11 @@ PAIRS = Family(
 def test_a_family_of_ones_own_is_known_by_its_names(tmp_path: Path, word: str) -> None:
     strop.register(PAIRS)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": word}))
-    pool = strop.sample(tmp_path, SamplerSpec(steps=64), n=200)
+    pool = strop.draw.sample(tmp_path, SamplerSpec(steps=64), n=200)
     assert (pool.ids[:, 0] == pool.ids[:, 1]).mean() > 0.9
     assert pool.spec.generator.checkpoint.version == "1"
     with pytest.raises(UserError, match="does not fit"):
-        strop.sample(tmp_path, SamplerSpec(name="sedd-analytic"), n=1)
+        strop.draw.sample(tmp_path, SamplerSpec(name="sedd-analytic"), n=1)
 
 
 def test_a_family_can_be_named_where_the_files_say_nothing(tmp_path: Path) -> None:

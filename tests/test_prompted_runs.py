@@ -30,14 +30,14 @@ def tales() -> Any:
 
 def test_a_cell_grows_by_per_prompt_and_rows_name_their_prompts(tales: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    first = strop.sample(tales, SPEC, prompts=ROWS, length=6, out=out)
-    grown = strop.sample(tales, SPEC, prompts=ROWS, length=6, per_prompt=3, out=out)
+    first = strop.draw.sample(tales, SPEC, prompts=ROWS, length=6, out=out)
+    grown = strop.draw.sample(tales, SPEC, prompts=ROWS, length=6, per_prompt=3, out=out)
     assert first.prompts == ["once", "1"]
     assert grown.prompts == ["once", "1"] * 3
     assert grown.ids[:2].tolist() == first.ids.tolist()
     assert grown.lengths.tolist() == [6] * 6
     assert grown.ids.shape == (6, 6)
-    memory = strop.sample(tales, SPEC, prompts=ROWS, length=6, per_prompt=3, batch_size=1)
+    memory = strop.draw.sample(tales, SPEC, prompts=ROWS, length=6, per_prompt=3, batch_size=1)
     assert memory.ids.tolist() == grown.ids.tolist()
     assert (memory.texts, memory.prompts) == (grown.texts, grown.prompts)
     assert memory.texts is not None
@@ -48,9 +48,9 @@ def test_a_cell_grows_by_per_prompt_and_rows_name_their_prompts(tales: Any, tmp_
 def test_the_run_keeps_the_prompts_and_their_first_names(tales: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     rows = [{**ROWS[0], "reference": "there was"}, ROWS[1]]
-    strop.sample(tales, SPEC, prompts=rows, length=6, out=out)
+    strop.draw.sample(tales, SPEC, prompts=rows, length=6, out=out)
     again = [{"prompt": row["prompt"], "id": f"other {i}"} for i, row in enumerate(rows)]
-    pool = strop.sample(tales, SPEC, prompts=again, length=6, per_prompt=2, out=out)
+    pool = strop.draw.sample(tales, SPEC, prompts=again, length=6, per_prompt=2, out=out)
     assert pool.prompts == ["once", "1", "once", "1"]
     [file] = (out / "prompts").iterdir()
     [cell] = Run.open(out).cells()
@@ -63,7 +63,7 @@ def test_the_run_keeps_the_prompts_and_their_first_names(tales: Any, tmp_path: P
     with pytest.raises(UserError, match="damaged"):
         cell.prompts()
     file.unlink()
-    strop.sample(tales, SPEC, prompts=rows, length=6, out=out)
+    strop.draw.sample(tales, SPEC, prompts=rows, length=6, out=out)
     assert cell.prompts() is not None
 
 
@@ -71,18 +71,18 @@ def test_force_removes_kept_prompts(tales: Any, tmp_path: Path) -> None:
     from strop.draw import sample_cells
 
     out = tmp_path / "run"
-    strop.sample(tales, SPEC, prompts=ROWS, length=6, out=out)
+    strop.draw.sample(tales, SPEC, prompts=ROWS, length=6, out=out)
     sample_cells(tales, [SPEC], n=1, length=4, out=out, force=True)
     assert not (out / "prompts").exists()
 
 
 def test_gaps_of_different_sizes_are_one_pool(tales: Any, tmp_path: Path) -> None:
-    pool = strop.sample(tales, SPEC, prompts=GAPS, per_prompt=2, out=tmp_path / "run")
+    pool = strop.draw.sample(tales, SPEC, prompts=GAPS, per_prompt=2, out=tmp_path / "run")
     assert pool.ids.shape == (4, 8)
     assert pool.lengths.tolist() == [8, 4, 8, 4]
     assert (pool.ids[1, 4:] == tales.mask_id).all()
     assert (pool.leftover_masks == 0).all()
-    memory = strop.sample(tales, SPEC, prompts=GAPS, per_prompt=2)
+    memory = strop.draw.sample(tales, SPEC, prompts=GAPS, per_prompt=2)
     assert memory.ids.tolist() == pool.ids.tolist()
     assert memory.lengths.tolist() == pool.lengths.tolist()
     [cell] = Run.open(tmp_path / "run").cells()
@@ -93,7 +93,7 @@ def test_gaps_of_different_sizes_are_one_pool(tales: Any, tmp_path: Path) -> Non
 
 def test_cells_without_prompts_keep_their_columns(tmp_path: Path) -> None:
     model = TabularDenoiser(np.full((3, 3), 1 / 9))
-    strop.sample(model, SPEC, n=3, out=tmp_path)
+    strop.draw.sample(model, SPEC, n=3, out=tmp_path)
     [cell] = Run.open(tmp_path).cells()
     names = pq.read_schema(cell.path / "outputs.parquet").names
     assert names[-1] == "changed"
@@ -103,16 +103,16 @@ def test_cells_without_prompts_keep_their_columns(tmp_path: Path) -> None:
 
 
 def test_other_prompts_are_another_cell(tales: Any, tmp_path: Path) -> None:
-    strop.sample(tales, SPEC, prompts=ROWS, length=6, out=tmp_path)
+    strop.draw.sample(tales, SPEC, prompts=ROWS, length=6, out=tmp_path)
     with pytest.raises(UserError, match="another spec"):
-        strop.sample(tales, SPEC, prompts=ROWS[:1], length=6, out=tmp_path)
+        strop.draw.sample(tales, SPEC, prompts=ROWS[:1], length=6, out=tmp_path)
 
 
 @pytest.mark.parametrize("implementation", ["dense", "fast"])
 def test_an_interrupted_run_is_continued(tales: Any, tmp_path: Path, implementation: Any) -> None:
     spec = SPEC.model_copy(update={"implementation": implementation})
     options: dict[str, Any] = {"prompts": GAPS, "per_prompt": 3, "batch_size": 4}
-    whole = strop.sample(tales, spec, **options)
+    whole = strop.draw.sample(tales, spec, **options)
 
     class Enough(Exception): ...
 
@@ -121,32 +121,32 @@ def test_an_interrupted_run_is_continued(tales: Any, tmp_path: Path, implementat
             raise Enough
 
     with pytest.raises(Enough):
-        strop.sample(tales, spec, **options, out=tmp_path, on_step=stop)
-    pool = strop.sample(tales, spec, **options, out=tmp_path)
+        strop.draw.sample(tales, spec, **options, out=tmp_path, on_step=stop)
+    pool = strop.draw.sample(tales, spec, **options, out=tmp_path)
     assert pool.ids.tolist() == whole.ids.tolist()
 
 
 def test_canvases_and_sets_are_taken_as_they_are(tales: Any) -> None:
     texts = [str(row["prompt"]) for row in ROWS]
-    from_texts = strop.sample(tales, SPEC, prompts=texts, length=5)
-    from_set = strop.sample(tales, SPEC, prompts=PromptSet.of(ROWS), length=5)
+    from_texts = strop.draw.sample(tales, SPEC, prompts=texts, length=5)
+    from_set = strop.draw.sample(tales, SPEC, prompts=PromptSet.of(ROWS), length=5)
     assert from_set.ids.tolist() == from_texts.ids.tolist()
     assert from_set.spec == from_texts.spec
     canvases = Canvases((Canvas("a", (5, 6, None)),))
-    assert strop.sample(tales, SPEC, prompts=canvases).prompts == ["a"]
+    assert strop.draw.sample(tales, SPEC, prompts=canvases).prompts == ["a"]
     with pytest.raises(UserError, match="canvases already"):
-        strop.sample(tales, SPEC, prompts=canvases, length=7)
+        strop.draw.sample(tales, SPEC, prompts=canvases, length=7)
     with pytest.raises(UserError, match="do not fit the model"):
-        strop.sample(tales, SPEC, prompts=Canvases((Canvas("a", (10**6, None)),)))
+        strop.draw.sample(tales, SPEC, prompts=Canvases((Canvas("a", (10**6, None)),)))
 
 
 def test_a_causal_model_answers_prefixes_only(tmp_path: Path) -> None:
     model = strop.load_model(EVALUATOR, device="cpu")
-    pool = strop.sample(model, prompts=ROWS, length=5, out=tmp_path)
+    pool = strop.draw.sample(model, prompts=ROWS, length=5, out=tmp_path)
     assert pool.ids.shape == (2, 5)
     assert pool.nfe.tolist() == [5, 5]
     with pytest.raises(UserError, match="fills no gaps"):
-        strop.sample(model, prompts=GAPS)
+        strop.draw.sample(model, prompts=GAPS)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_causal_model_answers_prefixes_only(tmp_path: Path) -> None:
 )
 def test_what_is_refused(tales: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        strop.sample(tales, SPEC, **options)
+        strop.draw.sample(tales, SPEC, **options)
 
 
 def strop_command(*argv: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

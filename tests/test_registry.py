@@ -286,7 +286,7 @@ def test_records_of_every_kind_find_their_registry() -> None:
 
 
 def test_the_doctor_knows_every_registry() -> None:
-    from strop.cli.doctor import KINDS
+    from strop.verbs.doctor import KINDS
 
     making = set()
     for file in SOURCE.rglob("*.py"):
@@ -331,7 +331,9 @@ LETTERS = Study(
 """
 CROOKED = """
 from strop.verbs import Study
-CROOKED = Study("crooked", "x", "x", sources=None, parameters=(), run=None, version="1")
+CROOKED = Study(
+    name="crooked", title="x", about="x", sources=None, parameters=(), run=None, version="1"
+)
 """
 
 

@@ -21,7 +21,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import warm_processes
-from strop.cli.listing import find
 from strop.cli.main import run as run_command
 from strop.disk import locked
 from strop.errors import UserError
@@ -29,6 +28,7 @@ from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Run
 from strop.store import cell as cell_module
+from strop.verbs.ls import find
 from tiny_models import command, environment, wait_for
 
 LENGTH = 4

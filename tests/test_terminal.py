@@ -20,6 +20,7 @@ from strop.cli import output
 from strop.cli.main import build, run
 from strop.errors import ALONE, EXTRA_OF, missing_package
 from strop.store import Folder
+from strop.verbs.verb import visible
 from tiny_models import environment
 
 ROOT = Path(__file__).parents[1]
@@ -180,7 +181,7 @@ def test_show_says_what_shows_a_directory_of_another_kind(
 
 def test_text_is_shown_with_its_quotes() -> None:
     text = '"It\'s" he said\n\x1b[31m\\ \u202e é'
-    assert output.visible(text) == '"It\'s" he said\\n\\x1b[31m\\\\ \\u202e é'
+    assert visible(text) == '"It\'s" he said\\n\\x1b[31m\\\\ \\u202e é'
 
 
 # What is installed
@@ -198,7 +199,7 @@ def test_doctor_lists_only_what_is_used_and_how_to_get_it(
         assert re.search(rf"(import|from) {package}\b|\"{package}\":", source), package
         names = " ".join(brought[extra]).replace("-", "_")
         assert package in names, f"{extra} does not bring {package}"
-    monkeypatch.setattr("strop.cli.doctor.find_spec", lambda _: None)
+    monkeypatch.setattr("strop.verbs.doctor.find_spec", lambda _: None)
     assert run(["doctor"]) == 0
     out, err = capsys.readouterr()
     for module, name in ALONE.items():  # no extra brings them

@@ -17,16 +17,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from strop import draw
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
-    from strop.draw import sample
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.pool import Pool
     from strop.registry import register
     from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
     from strop.store import Run
     from strop.tasks import run_task, score_task
-    from strop.training.loop import train
     from strop.training.spec import TrainSpec
+    from strop.verbs.calls import (
+        audit,
+        compare,
+        doctor,
+        lm_eval,
+        ls,
+        merge,
+        precision,
+        report,
+        reproduce,
+        sample,
+        score,
+        show,
+        task,
+        train,
+        tune,
+    )
+    from strop.verbs.result import Result
 
 _HOME = {
     "CellSpec": "strop.spec",
@@ -36,6 +53,7 @@ _HOME = {
     "GeneratorSpec": "strop.spec",
     "Incomplete": "strop.errors",
     "Pool": "strop.pool",
+    "Result": "strop.verbs.result",
     "Run": "strop.store",
     "SamplerSpec": "strop.spec",
     "StropError": "strop.errors",
@@ -46,9 +64,27 @@ _HOME = {
     "load_model": "strop.denoisers",
     "register": "strop.registry",
     "run_task": "strop.tasks",
-    "sample": "strop.draw",
     "score_task": "strop.tasks",
-    "train": "strop.training.loop",
+    **dict.fromkeys(
+        (
+            "audit",
+            "compare",
+            "doctor",
+            "ls",
+            "lm_eval",
+            "merge",
+            "precision",
+            "report",
+            "reproduce",
+            "sample",
+            "score",
+            "show",
+            "task",
+            "train",
+            "tune",
+        ),
+        "strop.verbs.calls",
+    ),
 }
 
 __all__ = [
@@ -59,6 +95,7 @@ __all__ = [
     "GeneratorSpec",
     "Incomplete",
     "Pool",
+    "Result",
     "Run",
     "SamplerSpec",
     "StropError",
@@ -66,17 +103,33 @@ __all__ = [
     "TrainSpec",
     "UserError",
     "__version__",
+    "audit",
+    "compare",
+    "doctor",
+    "draw",
+    "lm_eval",
     "load_denoiser",
     "load_model",
+    "ls",
+    "merge",
+    "precision",
     "register",
+    "report",
+    "reproduce",
     "run_task",
     "sample",
+    "score",
     "score_task",
+    "show",
+    "task",
     "train",
+    "tune",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "draw":  # a room whose function makes one pool: strop.draw.sample
+        return import_module("strop.draw")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'strop' has no attribute {name!r}")

@@ -11,9 +11,13 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 from strop.stats.interval import Interval, plain, revived
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NOTHING = "–"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -204,6 +208,43 @@ class Table:
         writer.writerows(_flat(row) for row in self.rows)
         return text.getvalue().encode()
 
+    def markdown(self) -> str:
+        """As it is printed, for a page in Markdown."""
+        header, lines = self.text()
+        rows = [header, ["---"] * len(header), *lines]
+        return "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in rows) + "\n"
+
+    def latex(self) -> str:
+        """As it is printed, as a tabular of booktabs."""
+        header, lines = self.text()
+        body = [" & ".join(map(_latex, row)) + r" \\" for row in (header, *lines)]
+        begin = rf"\begin{{tabular}}{{{'l' * len(header)}}}"
+        rules = [begin, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule"]
+        return "\n".join([*rules, r"\end{tabular}"]) + "\n"
+
+    def html(self) -> str:
+        """As it is printed, for a notebook."""
+        header, lines = self.text()
+        head = "".join(f"<th>{escape(one)}</th>" for one in header)
+        rows = ["".join(f"<td>{_lines(one)}</td>" for one in line) for line in lines]
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def arrow(self) -> pa.Table:
+        """Every key of every row, of an interval `x` also `x_low` and `x_high`."""
+        import pyarrow as pa
+
+        rows = [_flat(row, safe=False) for row in self.rows]
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {}
+        for name in names:
+            values = [row.get(name) for row in rows]
+            try:
+                columns[name] = pa.array(values)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):  # values of several kinds
+                columns[name] = pa.array([None if one is None else str(one) for one in values])
+        return pa.table(columns)
+
     def document(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -231,14 +272,31 @@ def _ends(key: str) -> tuple[str, str]:
     return f"{key}_low", f"{key}_high"
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(row: Mapping[str, Any], *, safe: bool = True) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Interval):
             found |= zip((key, *_ends(key)), (value.value, value.low, value.high), strict=True)
         else:
-            found[key] = _inert(value)
+            found[key] = _inert(value) if safe else value
     return found
+
+
+LATEX = {one: "\\" + one for one in "&%$#_{}"}
+LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+LATEX |= {"−": "$-$", "∞": r"$\infty$", "±": r"$\pm$", "→": r"$\to$", "–": "--", "\n": " "}
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(one, one) for one in text)
+
+
+def _markdown(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
+
+
+def _lines(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
 
 
 def _inert(value: Any) -> Any:

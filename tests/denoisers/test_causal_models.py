@@ -130,7 +130,7 @@ def test_it_loads_and_answers_prompts(make: Any, tmp_path: Path) -> None:
 
     def answers(temperature: float, **more: Any) -> list[list[int]]:
         spec = SamplerSpec(name="autoregressive", temperature=temperature)
-        return strop.sample(
+        return strop.draw.sample(
             model, spec, prompts=PROMPTS, length=LENGTH, seed=3, **more
         ).ids.tolist()
 
@@ -171,7 +171,7 @@ def test_smollm2_answers_as_transformers_does(tmp_path: Path) -> None:
     assert model.spec.sha256 == smollm2.sha256()
     assert model.source == "smollm2-135m"
     spec = SamplerSpec(name="autoregressive", temperature=0.0)
-    pool = strop.sample(model, spec, prompts=questions, length=12, chat=True)
+    pool = strop.draw.sample(model, spec, prompts=questions, length=12, chat=True)
 
     place, ends = smollm2.converted(), end_ids(model)
     tokenizer = AutoTokenizer.from_pretrained(place)

@@ -81,7 +81,7 @@ def test_hub_layouts(tmp_path):
         assert denoiser.spec.family == family
         assert denoiser.mask_id == (13 if family == "duo" else 12)
         assert denoiser.time_conditioned == (family != "mdlm")
-        pool = strop.sample(denoiser, n=2, length=5)
+        pool = strop.draw.sample(denoiser, n=2, length=5)
         assert (pool.ids < 13).all()
         assert pool.leftover_masks.sum() == 0
         assert strop.load_denoiser(path, family=family, device="cpu").spec == denoiser.spec
@@ -146,8 +146,8 @@ def test_a_missing_discriminator_is_told_when_it_is_needed(tmp_path):
     for kind in ("fast", "dense"):
         spec = strop.SamplerSpec(name="didi-guided", steps=2, implementation=kind)
         with pytest.raises(strop.UserError, match="no discriminator"):
-            strop.sample(denoiser, spec, length=4)
-    strop.sample(denoiser, strop.SamplerSpec(name="didi-ancestral", steps=2), length=4)
+            strop.draw.sample(denoiser, spec, length=4)
+    strop.draw.sample(denoiser, strop.SamplerSpec(name="didi-ancestral", steps=2), length=4)
 
 
 def test_a_missing_average_of_the_student(tmp_path):

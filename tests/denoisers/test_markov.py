@@ -7,8 +7,9 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from strop import SamplerSpec, sample
+from strop import SamplerSpec
 from strop.denoisers import Denoiser, MarkovDenoiser, TabularDenoiser
+from strop.draw import sample
 from strop.errors import UserError
 from strop.theory.sampler import LawProblem, output_by_subsets
 from strop.theory.target import Target

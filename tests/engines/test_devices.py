@@ -77,7 +77,7 @@ def test_dense_batches_stay_whole_and_memory_needs_no_disk(
     assert outcome(tmp_path / "one") == outcome(tmp_path / "two")
     [cell] = Run.open(tmp_path / "one").cells()
     spec = cell.spec.generator.sampler
-    pool = strop.sample(
+    pool = strop.draw.sample(
         str(model), spec, n=N, seed=5, batch_size=3, engine=Engine.of(devices="cpu:2")
     )
     assert (pool.ids == cell.pool().ids).all()
@@ -198,9 +198,9 @@ def test_what_other_processes_cannot_do_is_refused(model: Path, tmp_path: Path) 
     engine = Engine.of(devices="cpu:2")
     made = strop.load_denoiser(model)
     with pytest.raises(UserError, match="can be watched"):
-        strop.sample(made, engine=engine, on_step=lambda *_: None)
+        strop.draw.sample(made, engine=engine, on_step=lambda *_: None)
     del made.recipe  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="cannot load this model"):
-        strop.sample(made, engine=engine)
+        strop.draw.sample(made, engine=engine)
     with pytest.raises(UserError, match="no CUDA"):
-        strop.sample(str(model), engine=Engine.of("devices"))
+        strop.draw.sample(str(model), engine=Engine.of("devices"))

@@ -101,7 +101,7 @@ def test_workers_go_on_after_a_death_and_end_after_an_error(
 ) -> None:
     def drawn(seed: int, engine: Engine) -> list[Any]:
         spec = strop.SamplerSpec(steps=4)
-        pool = strop.sample(str(model), spec, n=6, seed=seed, batch_size=2, engine=engine)
+        pool = strop.draw.sample(str(model), spec, n=6, seed=seed, batch_size=2, engine=engine)
         return pool.ids.tolist()
 
     here, two = Engine(), Engine.of(devices="cpu:2")

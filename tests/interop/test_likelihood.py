@@ -99,7 +99,7 @@ def test_one_token_is_exact(masked: Any) -> None:
 
 def test_greedy_is_what_the_surest_first_decoder_writes(masked: Any) -> None:
     spec = SamplerSpec(name="llada", temperature=0.0, steps=6, block_length=6)
-    ids = strop.sample(masked, spec, prompts=[{"ids": [5, 9, 33]}], length=6).ids[0].tolist()
+    ids = strop.draw.sample(masked, spec, prompts=[{"ids": [5, 9, 33]}], length=6).ids[0].tolist()
     assert is_greedy(masked, Pair((5, 9, 33), tuple(ids)))
     ids[2] = (ids[2] + 1) % 4000
     assert not is_greedy(masked, Pair((5, 9, 33), tuple(ids)))

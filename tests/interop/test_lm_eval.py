@@ -44,7 +44,7 @@ def test_answers_are_those_of_strop_sample_whatever_the_batch(tmp_path: Path) ->
     model = strop.load_model("embedded:tales")
     spec = SamplerSpec(temperature=0.7, steps=6)
     escaped = [text.replace("[[", "\\[[") for text in QUESTIONS]
-    pool = strop.sample(model, spec, prompts=escaped, length=24, per_prompt=2, seed=3)
+    pool = strop.draw.sample(model, spec, prompts=escaped, length=24, per_prompt=2, seed=3)
     wanted = [cut(text.partition("<|endoftext|>")[0]) for text in pool.texts or []]
     rows = responses(found, "tales")
     assert [row[0][0] for row in rows] + [row[0][1] for row in rows] == wanted
@@ -62,12 +62,12 @@ def test_generation_arguments_count(tmp_path: Path) -> None:
     plain = {"pretrained": "embedded:tales-ar"}
     found = evaluated(tmp_path, "tales", model_args=plain)
     spec = SamplerSpec(name="autoregressive", temperature=0.0)
-    text = strop.sample(model, spec, prompts=QUESTIONS[:1], length=12).texts[0]  # pyright: ignore[reportOptionalSubscript]
+    text = strop.draw.sample(model, spec, prompts=QUESTIONS[:1], length=12).texts[0]  # pyright: ignore[reportOptionalSubscript]
     assert responses(found, "tales") == [[[cut(text)]]]
     drawn = "do_sample=true,temperature=0.9,seed=8,max_gen_toks=20"
     found = evaluated(tmp_path, "tales", model_args=plain, gen_kwargs=drawn)
     spec = SamplerSpec(name="autoregressive", temperature=0.9)
-    text = strop.sample(model, spec, prompts=QUESTIONS[:1], length=20, seed=8).texts[0]  # pyright: ignore[reportOptionalSubscript]
+    text = strop.draw.sample(model, spec, prompts=QUESTIONS[:1], length=20, seed=8).texts[0]  # pyright: ignore[reportOptionalSubscript]
     assert responses(found, "tales") == [[[cut(text)]]]
 
 
@@ -142,7 +142,7 @@ def test_the_checkpoints_chat_template_is_used(tmp_path: Path) -> None:
     )
     model = strop.load_model(place)
     spec = SamplerSpec(name="autoregressive", temperature=0.0)
-    pool = strop.sample(model, spec, prompts=QUESTIONS[:2], length=12, chat=True)
+    pool = strop.draw.sample(model, spec, prompts=QUESTIONS[:2], length=12, chat=True)
     assert responses(found, "tales") == [[[cut(text)]] for text in pool.texts or []]
 
 

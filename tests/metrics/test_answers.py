@@ -137,7 +137,9 @@ def test_metrics_read_only_what_counts() -> None:
 def test_a_cell_with_gaps_is_scored_without_its_file(evaluator: Any, tmp_path: Path) -> None:
     model = strop.load_model(CHECKPOINT, device="cpu")
     prompts = ["The king was[[3]]. In the end he[[5]]", "The dog[[4]] home."]
-    pool = strop.sample(model, SamplerSpec(steps=4), prompts=prompts, per_prompt=2, out=tmp_path)
+    pool = strop.draw.sample(
+        model, SamplerSpec(steps=4), prompts=prompts, per_prompt=2, out=tmp_path
+    )
     [cell] = Run.open(tmp_path).cells()
     score_records(cell)
     metric = score_perplexity(cell, evaluator, "first-document")

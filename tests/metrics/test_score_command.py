@@ -253,7 +253,7 @@ def test_wrong_input_is_told(tmp_path: Path, gpt2_directory: Path, capsys: Any) 
         ((tmp_path / "run", "--evaluator", stranger), "not a causal language model"),
         ((tmp_path / "run", "--evaluator", ""), "name is empty"),
         ((tmp_path / "run", *good, "--own-ids"), "another text"),
-        ((tmp_path / "run", *good, "--vendi", "maybe"), "no choice called"),
+        ((tmp_path / "run", *good, "--vendi", "maybe"), "one of auto, off, on"),
         ((tmp_path / "run", *good, "--batch-size", "0"), "--batch-size"),
         ((tmp_path / "run", *good, "--held-out", tmp_path / "none.jsonl"), "not there"),
         ((tmp_path / "run", *good, "--dtype", "float16"), "for GPUs"),

@@ -101,7 +101,7 @@ def test_dense_ids_are_those_of_a_plain_loop_without_a_cache(model, precision, t
     settings = spec(
         precision=precision, temperature=temperature, top_p=top_p, implementation="dense"
     )
-    pool = strop.sample(model, settings, n=8, seed=5, batch_size=8)
+    pool = strop.draw.sample(model, settings, n=8, seed=5, batch_size=8)
     assert (pool.ids == ids.numpy()).all()
     assert (pool.nfe == LENGTH - 1).all()
     assert len(np.unique(pool.ids, axis=0)) > 4
@@ -115,7 +115,7 @@ def test_fast_ids_are_those_of_a_plain_loop_without_a_cache(model):
         u = stream.uniform(np.arange(8), 0, position, 1)
         token = (law.cumsum(-1) <= u[:, None] * law.sum(-1, keepdims=True)).sum(-1)
         ids = torch.cat([ids, torch.from_numpy(token)[:, None]], dim=1)
-    assert (strop.sample(model, spec(), n=8, seed=5).ids == ids.numpy()).all()
+    assert (strop.draw.sample(model, spec(), n=8, seed=5).ids == ids.numpy()).all()
 
 
 def test_greedy_is_the_best_continuation(model):
@@ -125,7 +125,7 @@ def test_greedy_is_the_best_continuation(model):
     for implementation in ("fast", "dense"):
         for precision in PRECISIONS:
             settings = spec(temperature=0, implementation=implementation, precision=precision)
-            pool = strop.sample(model, settings, n=2, seed=1, batch_size=2)
+            pool = strop.draw.sample(model, settings, n=2, seed=1, batch_size=2)
             assert (pool.ids == ids.numpy()).all()
 
 
@@ -205,29 +205,29 @@ def test_float32_law_on_a_coarse_lattice(implementation):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_outputs_do_not_depend_on_the_batch(model, precision):
     settings = spec(precision=precision)
-    pools = [strop.sample(model, settings, n=20, seed=9, batch_size=b) for b in (1, 7, 20)]
+    pools = [strop.draw.sample(model, settings, n=20, seed=9, batch_size=b) for b in (1, 7, 20)]
     for pool in pools[1:]:
         assert (pool.ids == pools[0].ids).all()
         assert pool.spec == pools[0].spec
     assert len(np.unique(pools[0].ids, axis=0)) == 20
-    more = strop.sample(model, settings, n=25, seed=9)
+    more = strop.draw.sample(model, settings, n=25, seed=9)
     assert (more.ids[:20] == pools[0].ids).all()
-    shorter = strop.sample(model, settings, n=20, seed=9, length=5)
+    shorter = strop.draw.sample(model, settings, n=20, seed=9, length=5)
     assert (shorter.ids == pools[0].ids[:, :5]).all()
     assert shorter.spec.generator.sampler.steps == 5
 
 
 def test_a_run_is_continued(model, tmp_path):
-    whole = strop.sample(model, spec(), n=9, seed=2)
-    part = strop.sample(model, spec(), n=4, seed=2, out=tmp_path / "run")
-    again = strop.sample(model, spec(), n=9, seed=2, out=tmp_path / "run")
+    whole = strop.draw.sample(model, spec(), n=9, seed=2)
+    part = strop.draw.sample(model, spec(), n=4, seed=2, out=tmp_path / "run")
+    again = strop.draw.sample(model, spec(), n=9, seed=2, out=tmp_path / "run")
     assert (part.ids == whole.ids[:4]).all()
     assert (again.ids == whole.ids).all()
     assert again.texts == whole.texts
     assert [session["outputs"] for session in again.provenance] == [4, 5]
     assert (again.leftover_masks == 0).all()
     with pytest.raises(UserError, match="another spec"):
-        strop.sample(model, spec(temperature=0.9), n=9, seed=2, out=tmp_path / "run")
+        strop.draw.sample(model, spec(temperature=0.9), n=9, seed=2, out=tmp_path / "run")
 
 
 def test_other_weights_and_configurations_are_other_generators(directory, model, tmp_path):
@@ -277,13 +277,13 @@ def test_bad_directories_are_refused_in_words(directory, tmp_path):
 
 def test_samplers_and_models_that_do_not_fit_are_refused(model, checkpoint):
     with pytest.raises(UserError, match="needs a masked denoiser"):
-        strop.sample(model, SamplerSpec(steps=4), n=1)
+        strop.draw.sample(model, SamplerSpec(steps=4), n=1)
     with pytest.raises(UserError, match="needs a causal language model"):
-        strop.sample(checkpoint, spec(), n=1)
+        strop.draw.sample(checkpoint, spec(), n=1)
     with pytest.raises(UserError, match="beyond what the model"):
-        strop.sample(model, spec(), n=1, length=LENGTH + 1)
+        strop.draw.sample(model, spec(), n=1, length=LENGTH + 1)
     with pytest.raises(UserError, match="one step per token"):
-        strop.sample(model, spec(steps=3), n=1, length=4)
+        strop.draw.sample(model, spec(steps=3), n=1, length=4)
 
 
 def test_missing_transformers_is_told_with_its_remedy(directory, monkeypatch):

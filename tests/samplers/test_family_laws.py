@@ -343,4 +343,4 @@ def test_draws_that_break_a_bound_are_told(
     monkeypatch.setattr(Lattice, "settle", breaking)
     spec = strop.SamplerSpec(name=sampler, steps=2, precision="float32")
     with pytest.warns(UserWarning, match="broke a bound"):
-        strop.sample(small_checkpoints(tmp_path)[family], spec, n=1, length=8, device="cpu")
+        strop.draw.sample(small_checkpoints(tmp_path)[family], spec, n=1, length=8, device="cpu")

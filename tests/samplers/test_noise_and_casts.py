@@ -35,7 +35,7 @@ def test_noise_is_part_of_the_identity_only_where_it_is_the_devices() -> None:
 def test_on_a_cpu_the_devices_generator_is_the_cpus() -> None:
     """Also of the samplers that start from noise; the generator is made where the network is."""
     denoiser = TabularDenoiser(LAW / LAW.sum())
-    plain, there = (strop.sample(denoiser, one, n=8, seed=4) for one in (DENSE, THERE))
+    plain, there = (strop.draw.sample(denoiser, one, n=8, seed=4) for one in (DENSE, THERE))
     assert np.array_equal(plain.ids, there.ids)
     assert plain.spec.id != there.spec.id
 

@@ -94,7 +94,7 @@ def test_mdlm_ids(run):
         implementation="dense",
     )
     wanted = expected[run["expected"]].numpy()
-    pool = strop.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
+    pool = strop.draw.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
     assert (pool.ids == wanted).all()
     assert (pool.nfe == run["calls"]).all()
 
@@ -109,7 +109,7 @@ def test_duo_ids(run):
         name=name, steps=run["steps"], precision="float64", implementation="dense", finish=finish
     )
     wanted = expected[run["expected"]].numpy()
-    pool = strop.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
+    pool = strop.draw.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
     assert (pool.ids == wanted).all()
     assert (pool.nfe == run["calls"]).all()
 
@@ -119,19 +119,19 @@ def test_another_precision_seed_or_cache_rule_is_noticed():
     wanted = expected["ids/ddpm_cache-64"].numpy()
     spec = strop.SamplerSpec(steps=64, precision="float32", implementation="dense")
     same = {"n": 3, "seed": 123, "batch_size": 3, "length": 16}
-    assert (strop.sample(denoiser, spec, **same).ids == wanted).all()
-    assert not (strop.sample(denoiser, spec, **{**same, "seed": 124}).ids == wanted).all()
+    assert (strop.draw.sample(denoiser, spec, **same).ids == wanted).all()
+    assert not (strop.draw.sample(denoiser, spec, **{**same, "seed": 124}).ids == wanted).all()
     double = spec.model_copy(update={"precision": "float64"})
-    assert not (strop.sample(denoiser, double, **same).ids == wanted).all()
+    assert not (strop.draw.sample(denoiser, double, **same).ids == wanted).all()
     uncached = spec.model_copy(update={"name": "ancestral-uncached"})
-    assert (strop.sample(denoiser, uncached, **same).nfe == 65).all()  # 33 with the cache
+    assert (strop.draw.sample(denoiser, uncached, **same).nfe == 65).all()  # 33 with the cache
 
 
 def test_later_batches_have_streams_of_their_own():
     denoiser, _, _ = load("mdlm")
     spec = strop.SamplerSpec(steps=4, precision="float32", implementation="dense")
-    pool = strop.sample(denoiser, spec, n=6, seed=123, batch_size=3, length=16)
-    first = strop.sample(denoiser, spec, n=3, seed=123, batch_size=3, length=16)
+    pool = strop.draw.sample(denoiser, spec, n=6, seed=123, batch_size=3, length=16)
+    first = strop.draw.sample(denoiser, spec, n=3, seed=123, batch_size=3, length=16)
     assert (pool.ids[:3] == first.ids).all()
     assert not (pool.ids[3:] == first.ids).all()
     assert len(np.unique(pool.ids, axis=0)) == 6
@@ -139,7 +139,7 @@ def test_later_batches_have_streams_of_their_own():
 
 def sampled(denoiser, name: str, run: dict, **settings):
     spec = strop.SamplerSpec(name=name, steps=run["steps"], implementation="dense", **settings)
-    return strop.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
+    return strop.draw.sample(denoiser, spec, n=3, seed=run["seed"], batch_size=3, length=16)
 
 
 def test_sedd_scores():
@@ -243,6 +243,6 @@ def test_swapping_the_updates_of_two_families_fails_the_vectors(family):
 def test_a_sampler_of_another_family_is_refused():
     denoiser, _, _ = load("duo", "duo")
     with pytest.raises(strop.UserError, match="does not fit") as caught:
-        strop.sample(denoiser, strop.SamplerSpec(steps=2))
+        strop.draw.sample(denoiser, strop.SamplerSpec(steps=2))
     assert "duo-ancestral" in str(caught.value)
-    assert strop.sample(denoiser, n=1, length=4).spec.generator.sampler.name == "duo-ancestral"
+    assert strop.draw.sample(denoiser, n=1, length=4).spec.generator.sampler.name == "duo-ancestral"

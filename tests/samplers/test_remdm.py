@@ -17,7 +17,8 @@ import torch
 from laws import chi_square, counts, exact_outcome, output_law
 from revising_laws import Arbitrary, cap, largest, loop, rescale, revising_law, sigma_schedule
 
-from strop import SamplerSpec, TabularDenoiser, sample
+from strop import SamplerSpec, TabularDenoiser
+from strop.draw import sample
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.remdm_rates import remdm_rates, unsure_first

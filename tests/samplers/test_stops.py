@@ -53,7 +53,7 @@ def drawn(model: object, implementation: str, end: str) -> tuple[NDArray, NDArra
         del tokens
         call[output, positions] = round_
 
-    pool = strop.sample(model, spec, n=1, seed=0, length=16, on_step=told)
+    pool = strop.draw.sample(model, spec, n=1, seed=0, length=16, on_step=told)
     return pool.ids, call
 
 

@@ -42,7 +42,7 @@ def spec_of(name: str, form: str, precision: str) -> SamplerSpec:
 
 def watched(model: Any, spec: SamplerSpec) -> tuple[Pool, list[tuple[int, int, Any, Any]]]:
     told: list[tuple[int, int, Any, Any]] = []
-    pool = strop.sample(
+    pool = strop.draw.sample(
         model,
         spec,
         n=N,
@@ -84,7 +84,7 @@ def test_the_steps_add_up_to_the_output(
 def test_watching_changes_nothing(models: dict[str, Any], name: str) -> None:
     model, spec = models[SAMPLERS[name].family], spec_of(name, "fast", "float64")
     pool, _ = watched(model, spec)
-    alone = strop.sample(model, spec, n=N, seed=3, length=LENGTH, batch_size=3)
+    alone = strop.draw.sample(model, spec, n=N, seed=3, length=LENGTH, batch_size=3)
     assert (pool.ids == alone.ids).all()
     assert all((a == b).all() for a, b in zip(pool.changed, alone.changed, strict=True))  # type: ignore[union-attr]
 
@@ -99,7 +99,7 @@ def test_a_revising_sampler_tells_what_it_takes_back(models: dict[str, Any]) -> 
 
 def test_the_run_keeps_it(models: dict[str, Any], tmp_path: Path) -> None:
     model, spec = models["mdlm"], SamplerSpec(steps=4)
-    drawn = strop.sample(model, spec, n=3, seed=1, length=LENGTH)
-    kept = strop.sample(model, spec, n=3, seed=1, length=LENGTH, out=tmp_path / "run")
+    drawn = strop.draw.sample(model, spec, n=3, seed=1, length=LENGTH)
+    kept = strop.draw.sample(model, spec, n=3, seed=1, length=LENGTH, out=tmp_path / "run")
     assert [one.tolist() for one in kept.changed] == [one.tolist() for one in drawn.changed]
     assert all(len(one) == LENGTH and one.max() > 0 for one in kept.changed)

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from strop.cli.listing import find
 from strop.disk import locked
 from strop.errors import UserError
 from strop.pool import Output
@@ -23,6 +22,7 @@ from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.store import KINDS, Folder, Run, StudyFolder, read_mark, study_result
 from strop.tasks import TASKS
 from strop.tasks.run_folder import Entrant, TaskRun
+from strop.verbs.ls import find
 
 ASKED = {"n": 3, "seed": 1}
 CHECKPOINT = CheckpointSpec(family="tabular", sha256="0" * 64, shape={"length": 2})

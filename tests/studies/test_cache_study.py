@@ -85,7 +85,7 @@ def test_outputs_are_the_samplers_own_and_the_measurement_changes_none(llada: An
     for cache in ("none", "prefix", "dual"):
         alone = CacheBench(llada, mine.spec, 16, range(3), seed=1)
         spec = mine.spec.model_copy(update={"cache": cache})
-        pool = strop.sample(llada, spec, n=3, seed=1, length=16)
+        pool = strop.draw.sample(llada, spec, n=3, seed=1, length=16)
         assert (pool.ids == alone.run(cache).ids).all()
 
 

@@ -33,7 +33,7 @@ def looked_up(*args):
 TRY = """
 import json, sys
 import strop
-from strop.cli.doctor import _sandbox
+from strop.verbs.doctor import _sandbox
 from strop.tasks import TASKS, find_box
 from strop.tasks.trial import trial
 
@@ -77,7 +77,7 @@ try:
 except UserError as error:
     print(json.dumps(error.as_dict()))
 """
-DOCTOR = "from strop.cli.doctor import _sandbox; print(_sandbox())"
+DOCTOR = "from strop.verbs.doctor import _sandbox; print(_sandbox())"
 
 
 def _refused(layout: Layout) -> dict[str, str]:

@@ -132,12 +132,12 @@ def test_a_foreign_directory_is_refused_and_left_alone(corpus: Path) -> None:
 
 def test_a_sample_run_is_no_place_to_train(corpus: Path) -> None:
     result = train(corpus, steps=1)
-    strop.sample(result["checkpoint"], strop.SamplerSpec(steps=2), n=1, out=corpus / "samples")
+    strop.draw.sample(result["checkpoint"], strop.SamplerSpec(steps=2), n=1, out=corpus / "samples")
     with pytest.raises(UserError, match="no training run"):
         train(corpus, "samples", steps=1)
     assert strop_command(["show", str(corpus / "samples")]) == 0
     with pytest.raises(UserError, match="no run"):
-        strop.sample(result["checkpoint"], n=1, out=corpus / "run")
+        strop.draw.sample(result["checkpoint"], n=1, out=corpus / "run")
 
 
 def test_a_lost_mark_is_written_again(stopped: Path) -> None:

@@ -9,11 +9,10 @@ import toy
 from safetensors.torch import load_file
 from torch import nn
 
-import strop
 from strop.checkpoints.config import DiTShape
 from strop.denoisers.dit import DiT
 from strop.errors import Incomplete
-from strop.training.loop import SilentTraining
+from strop.training.loop import SilentTraining, train
 from strop.training.model import Diffusion
 from strop.training.muon import Muon, matrices, orthogonal
 
@@ -65,7 +64,7 @@ def test_runs_with_muon_resume_bit_for_bit(corpus):
                 os.kill(os.getpid(), signal.SIGTERM)
 
     def run(name, progress=None):
-        return strop.train(
+        return train(
             toy.config(optimizer="muon", steps=10, save_every=None),
             out=corpus / name,
             data_root=corpus,

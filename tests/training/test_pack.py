@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 import strop
 from strop import assets
 from strop.errors import CheckFailed
+from strop.training.loop import train
 from strop.training.pack import measure, pack
 from strop.training.shards import Shards
 
@@ -24,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def trained(corpus):
-    result = strop.train(
+    result = train(
         toy.config(steps=40, model={"dropout": 0.0}),
         out=corpus / "run",
         data_root=corpus,

@@ -16,6 +16,7 @@ from strop.errors import UserError
 from strop.tasks.sums import RESPONSE as R
 from strop.tasks.sums import problems, tokenizer
 from strop.training.batches import Batches
+from strop.training.loop import train
 from strop.training.model import build
 from strop.training.objective import llada_noise, loss_per_token, placed
 from strop.training.pack import measure, pack
@@ -54,7 +55,7 @@ def spec_of(name, **changes):
 
 def trained(data, name):
     spec = spec_of(name)
-    result = strop.train(
+    result = train(
         spec, out=data / f"run-{name}", data_root=data, shards=data / "shards", device="cpu"
     )
     return Path(result["checkpoint"]), Shards(data / "shards"), result
@@ -154,7 +155,7 @@ def test_both_are_packed(which, request, tmp_path):
 
 def test_a_run_goes_on_from_its_weights(both_ways, data, tmp_path):
     path, _, first = both_ways
-    result = strop.train(
+    result = train(
         spec_of("sums", start=str(path), steps=1, seed=9),
         out=tmp_path / "more",
         data_root=data,
@@ -169,13 +170,13 @@ def test_a_run_goes_on_from_its_weights(both_ways, data, tmp_path):
 
 def test_what_does_not_fit_is_refused(data, tmp_path):
     with pytest.raises(UserError, match="does not fit its row"):
-        strop.train(
+        train(
             spec_of("sums", **{"data.length": 64}), out=tmp_path / "a", data_root=data, device="cpu"
         )
     (tmp_path / "train.jsonl").write_text("no pair\n" * 20)
     (tmp_path / "tokenizer").symlink_to(data / "tokenizer")
     with pytest.raises(UserError, match="no pair of a prompt"):
-        strop.train(spec_of("sums"), out=tmp_path / "b", data_root=tmp_path, device="cpu")
+        train(spec_of("sums"), out=tmp_path / "b", data_root=tmp_path, device="cpu")
     with pytest.raises(UserError, match="without prompts"):
         spec_of("sums", **{"model.family": "mdlm"})
     with pytest.raises(UserError, match="goes with rows of pairs"):

@@ -14,12 +14,12 @@ import torch.nn.functional as F
 import toy
 from toy import same, train, weights
 
-import strop
 from strop.checkpoints.files import sha256_of
 from strop.errors import Incomplete, UserError
 from strop.training import parallel
 from strop.training.attention import plain_attention
 from strop.training.loop import SilentTraining
+from strop.training.loop import train as run_training
 from tiny_models import environment
 
 STILL = {"lr": 1e-30, "warmup": 0, "steps": 2, "seed": 6}
@@ -51,7 +51,7 @@ def test_it_continues_although_the_checkpoint_is_gone(corpus):
 
     where = {"out": corpus / "run", "data_root": corpus, "shards": corpus / "shards"}
     with pytest.raises(Incomplete):
-        strop.train(toy.config(start=start), **where, device="cpu", progress=Stopper())
+        run_training(toy.config(start=start), **where, device="cpu", progress=Stopper())
     shutil.rmtree(start)
     ended = train(corpus, "run", start=start)
     assert ended["start_sha256"] == whole["start_sha256"]

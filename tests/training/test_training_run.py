@@ -22,6 +22,7 @@ from strop.errors import Incomplete, UserError
 from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.loop import SilentTraining
+from strop.training.loop import train as run_training
 from strop.training.run import TrainingRun
 from strop.training.spec import DataSpec, config_names, read_spec
 
@@ -74,7 +75,7 @@ def test_checkpoints_load_and_have_the_measured_loss(corpus):
     denoiser = strop.load_denoiser(result["checkpoint"], device="cpu")
     assert (denoiser.vocab_size, denoiser.mask_id, denoiser.length) == (301, 300, 32)
     assert denoiser.codec is not None
-    pool = strop.sample(denoiser, strop.SamplerSpec(steps=4), n=2)
+    pool = strop.draw.sample(denoiser, strop.SamplerSpec(steps=4), n=2)
     assert pool.texts is not None
     # The denoiser that everyone else loads has the loss that the run reports.
     from strop.training.evaluate import held_out_losses
@@ -97,7 +98,7 @@ def test_causal_models_load_in_transformers(corpus):
 
     model = {"family": "ar", "hidden_dim": 32, "n_blocks": 1, "n_heads": 2, "dropout": 0.0}
     spec = {**toy.config(objective="causal", steps=6), "model": model}
-    result = strop.train(spec, out=corpus / "ar", data_root=corpus, device="cpu")
+    result = run_training(spec, out=corpus / "ar", data_root=corpus, device="cpu")
     loaded = AutoModelForCausalLM.from_pretrained(result["checkpoint"])
     tokenizer = AutoTokenizer.from_pretrained(result["checkpoint"])
     assert tokenizer.eos_token == "<|endoftext|>"
@@ -218,7 +219,7 @@ def test_another_strategy_continues_a_run(corpus):
     (corpus / "config.json").write_text(json.dumps(spec))
     where = {"out": corpus / "run", "data_root": corpus, "shards": corpus / "shards"}
     with pytest.raises(Incomplete):
-        strop.train(spec, **where, device="cpu", progress=Stopper())
+        run_training(spec, **where, device="cpu", progress=Stopper())
     process = toy.start(corpus, "run", launcher=torchrun(), flags=["--strategy", "fsdp"])
     _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told
@@ -268,7 +269,7 @@ def test_a_stop_is_saved_and_continued(corpus):
     spec = toy.config(save_every=None)
     where = {"out": corpus / "run", "data_root": corpus, "shards": corpus / "shards"}
     with pytest.raises(Incomplete, match="asked to stop") as caught:
-        strop.train(spec, **where, device="cpu", progress=Stopper())
+        run_training(spec, **where, device="cpu", progress=Stopper())
     assert "step 5" in caught.value.got
     assert same(weights(train(corpus, save_every=None)), weights(whole))
 

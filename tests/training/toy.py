@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-import strop
 import warm_processes
+from strop.training.loop import train as run_training
 from tiny_models import environment
 
 SUBJECTS = ["the fox", "a crow", "the old king", "her sister", "the miller", "a small boy"]
@@ -87,7 +87,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 def train(corpus: Path, run: str = "run", **changes: Any) -> dict[str, Any]:
     """A run in this process."""
-    return strop.train(
+    return run_training(
         config(**changes),
         out=corpus / run,
         data_root=corpus,

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from strop.errors import StropError
+from strop.verbs import calls
 
 OWNERS = {
     "SamplerSpec": "",
@@ -39,7 +40,7 @@ ARGUMENT = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 ALTERNATIVE = ", or "
 
 
-class Verb:
+class Flags:
     """The flags of the verb that a command line invokes."""
 
     def __init__(self, root: Any, argv: Sequence[str]) -> None:
@@ -53,7 +54,7 @@ class Verb:
             for parameter in command.params
             for name in _names(parameter)
         }
-        self._anywhere = _all_names(root) - KEYS
+        self._anywhere = (_all_names(root) | _all_fields()) - KEYS
 
     def error(self, error: StropError) -> StropError:
         """The same error as this verb's user should read it."""
@@ -93,19 +94,19 @@ class Verb:
         owner, path = found[1], OWNERS[found[1]] + found[2]
         if "config" in self._flags:  # of a file, or changed on the command line
             changed = any(word.startswith(f"{path}=") for word in self._argv)
-            return f"{self._flags['changes']} {path}" if changed else path
+            return f"{self._flags['set']} {path}" if changed else path
         field, _, rest = path.partition(".")
         field = RENAMED.get(f"{owner}.{field}", field)
         return " ".join([self._flags.get(field, field), *rest.split()])
 
 
-_verb: ContextVar[Verb | None] = ContextVar("verb", default=None)
+_verb: ContextVar[Flags | None] = ContextVar("verb", default=None)
 
 
 @contextmanager
-def speaking(root: Any, argv: Sequence[str]) -> Iterator[Verb]:
+def speaking(root: Any, argv: Sequence[str]) -> Iterator[Flags]:
     """Let everything that is told inside name the flags of the verb that `argv` invokes."""
-    verb = Verb(root, argv)
+    verb = Flags(root, argv)
     token = _verb.set(verb)
     try:
         yield verb
@@ -119,12 +120,6 @@ def in_flags(text: str) -> str:
     return text if verb is None else verb.text(text)
 
 
-def as_keys(text: str) -> str:
-    """A sentence of the library for who wrote the fields into a file: `steps`, `steps: 64`."""
-    text = re.sub(rf"\b({'|'.join(OWNERS)})(\.|$)", "", text)
-    return ARGUMENT.sub(lambda found: found[1] + (f": {found[2]}" if found[2] else ""), text)
-
-
 def _names(parameter: Any) -> set[str]:
     """What the library may call a parameter: as the function does, or as the flag does."""
     return {parameter.name, *(opt.lstrip("-").replace("-", "_") for opt in parameter.opts)}
@@ -136,6 +131,12 @@ def _spelled(parameter: Any, argv: Sequence[str]) -> str:
         return parameter.metavar or parameter.name.upper()
     typed = [opt for opt in parameter.opts if opt in argv]
     return (typed or parameter.opts)[0]
+
+
+def _all_fields() -> set[str]:
+    """What any verb may be told, from the list of its arguments: no record is loaded for it."""
+    arguments = [one for one in vars(calls).values() if isinstance(one, type)]
+    return {name for one in arguments for name in getattr(one, "__annotations__", ())}
 
 
 def _all_names(command: Any) -> set[str]:

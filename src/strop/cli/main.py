@@ -9,17 +9,18 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
 
 from strop.cli import output
+from strop.cli.commands import add, examples
 from strop.cli.entry import main
-from strop.cli.examples import examples
-from strop.cli.flags import Verb, speaking
+from strop.cli.flags import Flags, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package, out_of_memory
+from strop.registry import resolve
+from strop.verbs.verb import Group, Verb
 from strop.version import __version__
 
 # typer carries its own copy of click in some releases and imports it in others; the common
@@ -30,24 +31,72 @@ _ClickException: type[Exception] = next(
 
 __all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 
-# One module per verb; each has `register(app)`. The order is that of `strop --help`.
-VERBS: tuple[str, ...] = (
-    "sample",
-    "score",
-    "merge",
-    "study",
-    "groupeval",
-    "report",
-    "reproduce",
-    "show",
-    "precision",
-    "theory",
-    "train",
-    "task",
-    "lm_eval",
-    "models",
-    "doctor",
-)
+VERBS: dict[str, tuple[str, str]] = {
+    "sample": (
+        "strop.verbs.sample:VERB",
+        "Draw outputs of CHECKPOINT for every combination of --steps, --temperature and "
+        "--precision.",
+    ),
+    "score": (
+        "strop.verbs.score:VERB",
+        "Score every cell of RUN. The same command continues; nothing is scored twice.",
+    ),
+    "merge": (
+        "strop.verbs.merge:VERB",
+        "Bring outputs and scores of runs together that were made for the same cells.",
+    ),
+    "audit": (
+        "strop.verbs.audit:STUDY",
+        "How much of a checkpoint's few-step gap is its sampler?",
+    ),
+    "compare": ("strop.verbs.compare:STUDY", "Is A better than B, or only sharper?"),
+    "tune": (
+        "strop.verbs.tune:STUDY",
+        "Which setting of its samplers suits a checkpoint best?",
+    ),
+    "report": (
+        "strop.page.command:VERB",
+        "Write one self-contained HTML page of RUN...: tables, figures, and a browser of outputs.",
+    ),
+    "reproduce": (
+        "strop.verbs.reproduce:VERB",
+        "List the paper's tables and figures, or run one and print paper and measured side by "
+        "side.",
+    ),
+    "show": (
+        "strop.verbs.show:VERB",
+        "Print what a run or one of its cells holds: spec, counts, first outputs.",
+    ),
+    "ls": (
+        "strop.verbs.ls:VERB",
+        "List what lies below a directory: runs, audits, studies, training runs, GroupEval.",
+    ),
+    "precision": (
+        "strop.verbs.precision:VERB",
+        "Say how much probability the float32 draw truncates, and how entropy and timing shift.",
+    ),
+    "train": (
+        "strop.verbs.train:VERB",
+        "Train by CONFIG into a run directory. The same command continues a run.",
+    ),
+    "lm-eval": (
+        "strop.verbs.lm_eval:VERB",
+        "Run tasks of lm-eval on a checkpoint with its sampler.",
+    ),
+    "doctor": (
+        "strop.verbs.doctor:VERB",
+        "Say what is installed, what is missing and how to get it.",
+    ),
+    "study": ("strop.cli.study:register", "Studies of checkpoints and their samplers."),
+    "groupeval": ("strop.verbs.judging:GROUP", "Quality and diversity of texts, in groups."),
+    "theory": ("strop.verbs.theory:GROUP", "The paper's mathematics, exact on any small target."),
+    "task": (
+        "strop.verbs.task:GROUP",
+        "Problems with answers that can be checked: GSM8K, HumanEval, sums.",
+    ),
+    "models": ("strop.verbs.models:GROUP", "Known checkpoints, and a look at any."),
+}
+"""Where each verb's record is, and the first line of its help: `strop --help` loads no record."""
 
 
 START = examples("strop sample -n 4 -o runs/first", "strop show runs/first")
@@ -74,10 +123,11 @@ def _root(
     """Sample, audit and compare diffusion language models."""
 
 
-def build(argv: Sequence[str] = ()) -> Any:
-    """The command tree; importing it loads neither torch nor scipy nor matplotlib.
+def build(argv: Sequence[str] | None = None) -> Any:
+    """The command tree: all of it, or what a command line needs.
 
-    For a command line whose verb is known, that verb alone: the studies' records are many.
+    That is the verb which it names; without one, the verbs by name and first line. Neither loads
+    torch, scipy or matplotlib.
     """
     app = typer.Typer(
         no_args_is_help=True,
@@ -85,9 +135,18 @@ def build(argv: Sequence[str] = ()) -> Any:
         context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
     )
     app.callback(epilog=START)(_root)
-    alone = argv[:1] if argv and argv[0] in VERBS and COMPLETION not in os.environ else VERBS
-    for verb in alone:
-        import_module(f"strop.cli.{verb}").register(app)
+    if argv is None or COMPLETION in os.environ:
+        wanted = tuple(VERBS)
+    else:
+        wanted = tuple(argv[:1]) if argv and argv[0] in VERBS else ()
+    for name in wanted:
+        record = resolve(VERBS[name][0])
+        if isinstance(record, (Verb, Group)):
+            add(app, record)
+        else:
+            record(app)
+    for name, (_, line) in VERBS.items() if not wanted else ():
+        app.command(name, help=line)(_root)
     return typer.main.get_command(app)
 
 
@@ -112,7 +171,7 @@ def run(argv: list[str]) -> int:
             return output.fail(told, as_json and told.where != STDOUT)
 
 
-def _told(error: BaseException, verb: Verb) -> StropError | None:
+def _told(error: BaseException, verb: Flags) -> StropError | None:
     """A failure in words; None if it is a bug, whose traceback we want."""
     if isinstance(error, StropError):
         return verb.error(error)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from strop.cli.flags import in_flags
-from strop.errors import StropError, UserError
-from strop.stats.interval import Interval
+from strop.errors import StropError
+from strop.verbs.result import Facts, Frames, Part, jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,21 +29,18 @@ SHORT = 8
 """Digits of an id where there is no room for all sixteen."""
 GAP = 3
 """Places between two columns."""
+FRAMES = 12
+"""Texts of a replay that are shown where there is no terminal to redraw."""
+SECONDS = 6.0
+"""How long a replay takes in a terminal, at most."""
 
 JSON_FLAG = typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
 
 
 def emit(document: Any) -> None:
     """Print the result of a `--json` call; a NaN here would be a bug, and is one loudly."""
-    json.dump(document, sys.stdout, indent=2, allow_nan=False, default=_plain)
+    json.dump(document, sys.stdout, indent=2, allow_nan=False, default=jsonable)
     sys.stdout.write("\n")
-
-
-def _plain(value: Any) -> Any:
-    """Intervals, numpy scalars and arrays, paths and the like as what JSON knows."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return value.document() if isinstance(value, Interval) else str(value)
 
 
 def note(text: str) -> None:
@@ -166,17 +164,62 @@ def _stacked(header: list[str], rows: list[list[str]], room: int) -> None:
                 print((title if i == 0 else "").ljust(margin) + line)
 
 
-def visible(text: str) -> str:
-    """Text in one line: what cannot be printed as an escape, quotes as they are."""
-    return "".join(c if c.isprintable() and c != "\\" else repr(c)[1:-1] for c in text)
-
-
 def harmless(text: str) -> str:
     """Text of any origin without control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def positive(flag: str, value: int) -> None:
-    """Refuse a count below one."""
-    if value < 1:
-        raise UserError(f"{flag} is out of range.", where=flag, got=value, expected="at least 1")
+def show(part: Part) -> None:
+    """One part of a result on stdout."""
+    if isinstance(part, str):
+        say(part)
+    elif isinstance(part, Frames):
+        _play(part)
+    elif isinstance(part, Facts):
+        _facts(part)
+    else:
+        table(*part.text())
+
+
+def _facts(part: Facts) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    values = Table(title=part.title, show_header=False, title_justify="left")
+    values.add_column(style="bold")
+    values.add_column(overflow="fold")
+    for key, value in part.values.items():
+        values.add_row(key, Text(_words(value)))  # brackets are no markup here
+    console().print(values)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, Mapping):
+        return "\n".join(f"{key}: {_words(item)}" for key, item in value.items())
+    if isinstance(value, list) and any(isinstance(item, (str, Mapping)) for item in value):
+        return "\n".join(_words(item) for item in value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_words(item) for item in value) + "]"
+    return str(value)
+
+
+def _play(part: Frames) -> None:
+    """One frame after the other in a terminal; elsewhere a dozen, evenly spread, the last too."""
+    frames = list(part.frames)
+    if not sys.stdout.isatty():
+        if len(frames) > FRAMES:
+            frames = [frames[round(i * (len(frames) - 1) / (FRAMES - 1))] for i in range(FRAMES)]
+        for when, text in frames:
+            say(f"{when}: {text}")
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    pause = min(0.4, SECONDS / len(frames))
+    with Live(console=console(), auto_refresh=False) as live:
+        for when, text in frames:
+            shown = harmless(f"{when} of {frames[-1][0].split()[-1]}\n\n{text}")
+            live.update(Text(shown), refresh=True)
+            time.sleep(pause)

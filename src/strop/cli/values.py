@@ -1,16 +1,24 @@
-"""Reading lists and settings from flags: `--steps 16,64`, `--settings eta=0.008`."""
+"""What was typed behind a flag, as its kind of parameter wants it: `--steps 16,64`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from strop.errors import UserError
+from strop.verbs.verb import Kind
 
 T = TypeVar("T")
 
 KINDS: dict[object, str] = {int: "whole numbers", float: "numbers"}
+
+
+def parsed(kind: Kind, value: Any, flag: str) -> Any:
+    """A value as the record wants it; what has another kind is as typer made it."""
+    if value is None or kind not in READERS or not isinstance(value, (str, list)):
+        return value
+    return READERS[kind](value, flag)
 
 
 def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
@@ -45,6 +53,13 @@ def counts(text: str, flag: str) -> list[int]:
         ) from None
 
 
+def masses(text: str, flag: str) -> list[float] | str:
+    """Numbers, of which some may be equal; or `uniform`."""
+    if text == "uniform":
+        return text
+    return [listed(word, float, flag)[0] for word in text.split(",")]
+
+
 def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
     """`name=value,value` of every flag; a value that is no number stays a word."""
     found: dict[str, tuple[Any, ...]] = {}
@@ -62,10 +77,8 @@ def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def named(flag: str, text: str | None) -> dict[str, Any]:
+def named(text: str, flag: str) -> dict[str, Any]:
     """Comma-separated `name=value` pairs; a value that is no number stays a word."""
-    if text is None:
-        return {}
     values: dict[str, Any] = {}
     for word in text.split(","):
         name, equals, value = (part.strip() for part in word.partition("="))
@@ -106,3 +119,58 @@ def options(words: Sequence[str], flag: str) -> dict[str, Any]:
         except ValueError:
             found[name.strip()] = value
     return found
+
+
+def changes(texts: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` with a value in YAML."""
+    import yaml
+
+    from strop.store.documents import load_yaml
+
+    found = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign or not key:
+            raise UserError(
+                f"{flag} needs a key and a value.", where=flag, got=text, expected="key=value"
+            )
+        try:
+            found[key] = load_yaml(value)
+        except yaml.YAMLError:
+            raise UserError("The value cannot be read.", where=flag, got=text) from None
+        if isinstance(found[key], str):  # YAML reads 1e-3 as a word; people mean a number
+            try:
+                found[key] = float(found[key])
+            except ValueError:
+                continue
+    return found
+
+
+def batch(text: str, flag: str) -> int | Literal["auto"]:
+    """A number of sequences, or the word."""
+    if text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(
+            "The batch size is no number.",
+            where=flag,
+            got=text,
+            expected="a whole number of at least 1, or auto",
+        ) from None
+
+
+READERS: dict[Kind, Callable[[Any, str], Any]] = {
+    "ints": lambda text, flag: listed(text, int, flag),
+    "floats": lambda text, flag: listed(text, float, flag),
+    "words": lambda text, flag: listed(text, str, flag),
+    "counts": counts,
+    "masses": masses,
+    "axes": axes,
+    "pairs": named,
+    "wheres": lambda texts, flag: [named(text, flag) for text in texts],
+    "options": options,
+    "changes": changes,
+    "batch": batch,
+}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.comparing.outputs import Outputs
-from strop.verbs.study import ASIDE, Ask
+from strop.verbs.verb import ASIDE, Ask
 
 SIDES = ("a", "b", "a_space", "b_space")
 """Parameters that are said with the sides, in either order."""

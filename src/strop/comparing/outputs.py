@@ -259,7 +259,7 @@ class Outputs:
         """Where the cells of the checkpoint lie; sides of one checkpoint share them."""
         assert self.model is not None
         place = self._ask.out / "runs" / self.model.spec.sha256[:16]
-        return Folder(place, "run", self._ask.study.name)
+        return Folder(place, "run", self._ask.verb.name)
 
     def spec(self, steps: int, **fields: Any) -> SamplerSpec:
         """The published sampler at a budget, with some fields changed."""

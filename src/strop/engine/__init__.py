@@ -11,7 +11,7 @@ the rows that come back. One process writes a cell's files at a time, and whoeve
 has claimed it, so that any number of commands on one run share its units. `run_units` brings a
 sink and an engine together.
 
-A verb takes the choice of engine by one line: `@with_engine` (`strop.cli.engine`) over a command,
+A verb takes the choice of engine by one line: `*parameters.ENGINE` (`strop.verbs`) in its record,
 or `*parameters.ENGINE` in a study's parameters; `Ask.engine` is the value then. One whose next
 step depends on the results of the last begins with `engine.refuse_shard("A search")`.
 """

@@ -17,7 +17,7 @@ from strop.spec.generator import (
     check_prompts,
 )
 from strop.spec.measure import EvaluatorSpec, JudgeSpec, MetricSpec, SpanPolicy
-from strop.spec.sampler import EPSILON, OperatingPoint, SamplerSpec, plain_baseline
+from strop.spec.sampler import EPSILON, OperatingPoint, SamplerSpec, label, plain_baseline
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT, Spec
 
 __all__ = [
@@ -44,5 +44,6 @@ __all__ = [
     "Spec",
     "check_family",
     "check_prompts",
+    "label",
     "plain_baseline",
 ]

@@ -309,3 +309,22 @@ def _masses(value: tuple[Any, ...]) -> tuple[float, ...]:
             expected="reveal masses (not cumulative times) that sum to 1",
         )
     return masses
+
+
+def label(spec: SamplerSpec) -> str:
+    """A cell in a few words: steps, temperature, precision, and what is not the default.
+
+    A revising sampler and its baseline always show top_p: it sharpens, and so may they.
+    """
+    words = [f"M={spec.steps}", f"tau={spec.temperature:g}", spec.precision]
+    if spec.top_p != 1 or SAMPLERS[spec.name].nucleus == "within":
+        words.append(f"top_p={spec.top_p:g}")
+    if spec.grid != "uniform":
+        words.append("own grid")
+    if spec.name != "ancestral":
+        words.insert(0, spec.name)
+    declared = SAMPLERS[spec.name].settings
+    words += [f"{k}={v}" for k, v in spec.settings.items() if v != declared[k].default]
+    if spec.implementation != "fast":
+        words.append(spec.implementation)
+    return " ".join(words)

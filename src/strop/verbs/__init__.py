@@ -11,7 +11,6 @@ from strop.lazy import loader
 
 if TYPE_CHECKING:
     from strop.table import Column, Table
-    from strop.verbs.paper import reproduce
     from strop.verbs.points import cell_table, guard_notes, judge_texts, measure_cells, texts_of
     from strop.verbs.study import Ask, Parameter, Result, Sources, Study, find, run, studies
 
@@ -28,7 +27,6 @@ __all__ = [
     "guard_notes",
     "judge_texts",
     "measure_cells",
-    "reproduce",
     "run",
     "studies",
     "texts_of",
@@ -49,7 +47,6 @@ __getattr__ = loader(
         "guard_notes": "strop.verbs.points",
         "judge_texts": "strop.verbs.points",
         "measure_cells": "strop.verbs.points",
-        "reproduce": "strop.verbs.paper",
         "run": "strop.verbs.study",
         "studies": "strop.verbs.study",
         "texts_of": "strop.verbs.points",

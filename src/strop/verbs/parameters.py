@@ -1,12 +1,14 @@
-"""What studies are asked for, where they are asked for the same."""
+"""What verbs are asked for, where they are asked for the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from strop.assets import EVALUATOR
-from strop.spec import MOST_STEPS, SEED_LIMIT
-from strop.verbs.study import SAME, Parameter
+from strop.bounds import MOST_LENGTH
+from strop.records import FAMILIES
+from strop.spec import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
+from strop.verbs.verb import SAME, Parameter
 
 
 def steps(*default: int, smoke: Any = SAME) -> Parameter:
@@ -25,6 +27,23 @@ def outputs(
 def evaluator(default: str = EVALUATOR, smoke: Any = SAME) -> Parameter:
     """Who scores."""
     return Parameter("evaluator", "The language model that scores.", default, smoke=smoke)
+
+
+def out(
+    words: str = "The run directory; continued if it exists.", *, required: bool = True
+) -> Parameter:
+    """Where results go."""
+    return Parameter("out", words, flags=("-o", "--out"), required=required, typed=True)
+
+
+def argument(name: str, metavar: str, words: str, **more: Any) -> Parameter:
+    """A value without a flag, which must be given."""
+    return Parameter(name, words, argument=metavar, **{"required": True, **more})
+
+
+def budgets(words: str, default: tuple[int, ...] | None = None) -> Parameter:
+    """Steps of a sampler, whose spec says which there may be."""
+    return Parameter("steps", words, default, "ints", least=-(2**63), most=2**63)
 
 
 SPAN = Parameter(
@@ -74,3 +93,44 @@ DRAWN = (SEED, DEVICE, DTYPE, FORCE)
 """What whoever runs a network takes."""
 SCORED = (SPAN, HELD_OUT, *DRAWN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
+
+FAMILY = Parameter(
+    "family",
+    ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)
+    + " or a plug-in's: where the files do not say.",
+)
+WEIGHTS = Parameter("weights", "Of a training file; ema by default.", choices=("ema", "raw"))
+REVISION = Parameter("revision", "Of a hub id.")
+LOAD = Parameter(
+    "load",
+    "An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR; may "
+    "be repeated.",
+    kind="options",
+)
+SETTINGS = Parameter(
+    "settings",
+    "What only this sampler has, e.g. eta=0.008 (see docs/samplers.md).",
+    kind="pairs",
+)
+IMPLEMENTATION = Parameter(
+    "implementation", "fast, or dense: the public code step by step.", "fast"
+)
+BATCH_SIZE = Parameter(
+    "batch_size",
+    "Sequences at a time, or auto: as many as fit; changes nothing but speed if fast.",
+    kind="batch",
+    least=1,
+    most=OUTPUT_LIMIT,
+)
+NETWORK_DTYPE = Parameter(
+    "dtype",
+    "Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of the "
+    "family's public code.",
+    "auto",
+)
+
+
+def tokens(words: str) -> Parameter:
+    """How long an output is, by any of its three names."""
+    names = ("--length", "--gen-length", "--max-new-tokens")
+    return Parameter("length", words, kind="int", least=1, most=MOST_LENGTH + 1, flags=names)

@@ -232,7 +232,7 @@ def draw(
         seed=root,
         length=ask.values.get("length"),
         canvases=unseen(canvases_of_ask(ask, model), searched),
-        out=out if isinstance(out, Folder) else Folder(out, "run", ask.study.name),
+        out=out if isinstance(out, Folder) else Folder(out, "run", ask.verb.name),
         force=bool(ask.values.get("force")),
         progress=ask.progress,
         engine=ask.engine,

@@ -53,7 +53,8 @@ from strop.verbs.points import (
     unseen,
 )
 from strop.verbs.same import fingerprints
-from strop.verbs.study import ASIDE, Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.verb import ASIDE
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -279,7 +280,7 @@ def _found(
     span = (start, start + ask["fresh_n"])
     bench = Bench(
         model,
-        Folder(ask.out / FRESH / digest[:16], "run", ask.study.name),
+        Folder(ask.out / FRESH / digest[:16], "run", ask.verb.name),
         by,
         seed=derive_seed(ask["seed"], "fresh"),
         length=ask["length"],

@@ -106,7 +106,7 @@ def _run(ask: Ask) -> Result:
                 model,
                 None,
                 space,
-                out=Folder(ask.out / SEARCH, "run", ask.study.name),
+                out=Folder(ask.out / SEARCH, "run", ask.verb.name),
                 budget=ask["budget"],
                 search=Search(first=ask["first"], most=ask["n"]),
                 guard=guard,
@@ -124,7 +124,7 @@ def _run(ask: Ask) -> Result:
 def _bench(ask: Ask, model: Model, by: Scorers, seed: int) -> Bench:
     return Bench(
         model,
-        Folder(ask.out / FRESH, "run", ask.study.name),
+        Folder(ask.out / FRESH, "run", ask.verb.name),
         by,
         seed=seed,
         length=ask["length"],

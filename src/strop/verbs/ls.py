@@ -1,4 +1,4 @@
-"""What lies in a directory: runs, audits, studies, task runs, training runs, GroupEval.
+"""strop ls: the runs, audits, studies, task runs, training runs and GroupEval below a directory.
 
 Each of them says in its mark what it is. What lies inside belongs to it and is not listed for
 itself.
@@ -15,6 +15,10 @@ from typing import Any
 from strop.errors import UserError
 from strop.store.folder import KINDS, Mark, read_mark
 from strop.store.layout import MARK, RESULT
+from strop.verbs.result import Result, grid
+from strop.verbs.verb import Ask, Parameter, Verb
+
+FIRST = "strop sample -n 4 -o runs/first"
 
 
 @dataclass(frozen=True)
@@ -93,3 +97,30 @@ def _task(path: Path, mark: Mark) -> Entry:
         return Entry(str(path), "task", None, 0, "A file of the run is damaged.")
     state = "; ".join(one.state for one in runs) or "nothing drawn"
     return Entry(str(path), kind, named, sum(one.cells for one in runs), state)
+
+
+def _run(ask: Ask) -> Result:
+    root = Path(ask["root"])
+    if not root.is_dir():
+        raise UserError("There is no such directory.", where=root, fix=FIRST)
+    entries = list(find(root))
+    rows = [
+        [one.run, one.kind, one.checkpoint or "", str(one.cells or ""), one.state]
+        for one in entries
+    ]
+    return Result(
+        parts=(grid(["run", "kind", "checkpoint", "cells", "state"], rows),) if rows else (),
+        json={"root": str(root), "runs": [one.as_dict() for one in entries]},
+        remarks=() if entries else (f"no runs below {root}",),
+        next=entries[0].look if entries else FIRST,
+        value=entries,
+    )
+
+
+VERB = Verb(
+    name="ls",
+    help="List what lies below a directory: runs, audits, studies, training runs, GroupEval.",
+    parameters=(Parameter("root", "Where to look.", "runs", argument="ROOT"),),
+    run=_run,
+    examples=("strop ls", "strop ls elsewhere --json"),
+)

@@ -7,16 +7,13 @@ import platform
 from dataclasses import asdict
 from importlib import import_module, metadata
 from importlib.util import find_spec
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from strop.assets import EMBEDDED, EVALUATOR, embedded_names
-from strop.cli import output
-from strop.cli.examples import examples
-from strop.cli.study import plugged
 from strop.errors import ALONE, EXTRA_OF, UserError, to_get
-from strop.registry import plugins, problems, strays
+from strop.registry import one_line, plugins, problems, strays
+from strop.verbs.result import Part, Result, grid
+from strop.verbs.verb import Ask, Verb
 from strop.version import __version__
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
@@ -31,13 +28,7 @@ KINDS = (
 """Where the registries are: every module that makes one."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("doctor", epilog=examples("strop doctor", "strop doctor --json"))(doctor)
-
-
-def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
-    """Say what is installed, what is missing and how to get it."""
+def _run(_: Ask) -> Result:
     report = {
         "strop": __version__,
         "python": platform.python_version(),
@@ -54,26 +45,28 @@ def doctor(as_json: Annotated[bool, output.JSON_FLAG] = False) -> None:
         "sandbox": _sandbox(),
         **_plugins(),
     }
-    if as_json:
-        output.emit(report)
-        return
-    output.say(f"strop {__version__}, Python {report['python']}, {report['platform']}")
-    output.say(f"{report['cores']} cores; {report['devices']['summary']}")
-    rows = [[n, v or "missing", _remedy(n, v)] for n, v in report["base"].items()]
-    for name, entry in report["extras"].items():
-        rows.append([name, entry["version"] or "missing", _remedy(name, entry["version"])])
-    output.table(["package", "version", "to get it"], rows)
-    lacking_torch = report["extras"]["torch"]["version"] is None
-    names = report["embedded"]
-    output.say("embedded models: " + (", ".join(EMBEDDED + name for name in names) or "none"))
-    for name, lacking in report["evaluators"].items():
-        state = f"missing: {lacking}" if lacking else "ready"
-        output.say(f"evaluator {name}: {state}")
+    found = report["base"] | {name: one["version"] for name, one in report["extras"].items()}
+    rows = [[name, version or "missing", _remedy(name, version)] for name, version in found.items()]
+    embedded = ", ".join(EMBEDDED + name for name in report["embedded"]) or "none"
     lacking = report["sandbox"]
-    output.say(f"sandbox for programs: {'ready' if lacking is None else 'missing: ' + lacking}")
-    _say_plugins(report)
     first = "strop sample -n 4 -o runs/first"
-    output.next_command(to_get("torch") or "" if lacking_torch else first)
+    return Result(
+        parts=(
+            f"strop {__version__}, Python {report['python']}, {report['platform']}",
+            f"{report['cores']} cores; {report['devices']['summary']}",
+            grid(["package", "version", "to get it"], rows),
+            f"embedded models: {embedded}",
+            *(
+                f"evaluator {name}: {f'missing: {lack}' if lack else 'ready'}"
+                for name, lack in report["evaluators"].items()
+            ),
+            f"sandbox for programs: {'ready' if lacking is None else 'missing: ' + lacking}",
+            *_plugin_parts(report),
+        ),
+        json=report,
+        next=first if found["torch"] is not None else to_get("torch") or "",
+        value=report,
+    )
 
 
 def _remedy(name: str, version: str | None) -> str:
@@ -105,21 +98,29 @@ def _plugins() -> dict[str, Any]:
     """What other packages add to this one, and what of it cannot be used."""
     for module in KINDS:
         import_module(module)
-    plugged()  # a study whose command cannot be made is a problem, and told below
+    from strop.verbs.study import STUDIES
+
+    for name, record in STUDIES.plugins().items():
+        try:
+            _ = record.takes  # what its command is made from
+        except Exception as error:  # what is in the record is somebody else's
+            STUDIES.leave_out(name, one_line(error))
     return {
         "plugins": [asdict(one) for one in plugins()],
         "plugin_problems": [asdict(one) for one in (*problems(), *strays())],
     }
 
 
-def _say_plugins(report: dict[str, Any]) -> None:
+def _plugin_parts(report: dict[str, Any]) -> list[Part]:
+    parts: list[Part] = []
     if report["plugins"]:
         names = ["kind", "name", "package", "version"]
-        found = [[one[name] for name in names] for one in report["plugins"]]
-        output.table(["plug-in", *names[1:]], found)
+        rows = [[one[name] for name in names] for one in report["plugins"]]
+        parts.append(grid(["plug-in", *names[1:]], rows))
     for one in report["plugin_problems"]:
         what = " ".join(word for word in (one["group"], one["name"]) if word)
-        output.say(f"not usable: {what or 'plug-ins'} of {one['package']}: {one['error']}")
+        parts.append(f"not usable: {what or 'plug-ins'} of {one['package']}: {one['error']}")
+    return parts
 
 
 def _devices() -> dict[str, Any]:
@@ -154,3 +155,12 @@ def _evaluators() -> dict[str, str | None]:
         lacking = any(find_spec(module) is None for module in needs)
         found[name] = to_get(package) if lacking else models
     return found
+
+
+VERB = Verb(
+    name="doctor",
+    help="Say what is installed, what is missing and how to get it.",
+    parameters=(),
+    run=_run,
+    examples=("strop doctor", "strop doctor --json"),
+)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
-from strop.cli.flags import as_keys
 from strop.errors import UserError
 from strop.spec import SamplerSpec
 
@@ -46,3 +46,9 @@ def _of_file(error: UserError, path: Path) -> UserError:
     told.where = f"{path}: {as_keys(error.where or '')}".removesuffix(": ")
     told.fix = None if error.fix is None else as_keys(error.fix)
     return told
+
+
+def as_keys(text: str) -> str:
+    """A sentence of the library for who wrote the fields into a file: `steps`, `steps: 64`."""
+    text = re.sub(r"\bSamplerSpec(\.|$)", "", text)
+    return re.sub(r"`([a-z_]+)(?:=([^`]*))?`", lambda m: m[1] + (f": {m[2]}" if m[2] else ""), text)

@@ -1,0 +1,155 @@
+"""Write src/strop/verbs/calls.py: every verb as a typed function, from the records.
+
+scripts/make_calls.py            write the file
+scripts/make_calls.py --check    exit code 3 if it is not what the records say
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from strop.cli.main import VERBS
+from strop.registry import resolve
+from strop.verbs.study import Study
+from strop.verbs.verb import Group, Parameter, Verb
+
+FILE = Path(__file__).parents[1] / "src/strop/verbs/calls.py"
+OF_GROUP = {"task": "strop.verbs.task:VERB"}
+"""Groups that have a function of their name, and the verb that it is."""
+HEAD = '''"""Every verb as a function of its name, with the parameters of its record as arguments.
+
+Made by scripts/make_calls.py from the records; change those and run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
+
+from strop.registry import resolve
+
+if TYPE_CHECKING:
+    from strop.verbs.result import Result
+
+Place = str | PathLike[str]
+
+
+def _call(reference: str, arguments: Sequence[Any], given: Mapping[str, Any]) -> Result:
+    return resolve(reference)(*arguments, **given)
+'''
+TYPES = {
+    "int": "int",
+    "float": "float",
+    "text": "str",
+    "flag": "bool",
+    "path": "Place",
+    "place": "Place",
+    "batch": 'int | Literal["auto"]',
+    "ints": "int | Sequence[int]",
+    "floats": "float | Sequence[float]",
+    "words": "str | Sequence[str]",
+    "counts": "int | Sequence[int]",
+    "masses": "str | Sequence[float]",
+    "many": "str | Sequence[str]",
+    "axes": "Mapping[str, Sequence[Any]]",
+    "pairs": "Mapping[str, Any]",
+    "options": "Mapping[str, Any]",
+    "changes": "Mapping[str, Any]",
+    "wheres": "Sequence[Mapping[str, Any]]",
+}
+
+
+def verbs() -> dict[str, tuple[str, Verb]]:
+    """Functions by name, with where their records are."""
+    found = {}
+    for name, (reference, _) in VERBS.items():
+        record = resolve(OF_GROUP.get(name, reference))
+        if isinstance(record, Verb) and not isinstance(record, Group):
+            found[name.replace("-", "_")] = (OF_GROUP.get(name, reference), record)
+    return found
+
+
+def of(one: Parameter) -> str:
+    """The type of a parameter."""
+    if one.name in ("out", "run", "config", "root"):
+        words = "Place"
+    elif one.name in ("prompts", "shots", "spec"):
+        words = "Any"  # a file, or what it would hold
+    elif one.choices and one.kind == "text":
+        words = f"Literal[{', '.join(repr(choice) for choice in one.choices)}]"
+    else:
+        words = TYPES[one.kind]
+    words = f"{words} | None" if one.default is None and not one.required else words
+    return f"Required[{words}]" if one.required and not one.argument else words
+
+
+def argument(one: Parameter, study: bool) -> tuple[str, str]:
+    """How an argument without a flag is declared and handed on."""
+    name = re.sub(r"\W", "", one.argument.lower()) if study else one.name
+    if one.kind == "many":
+        return f"*{name}: Place", f"*{name}"
+    kind = "Any" if one.name in ("checkpoint", "config") else "Place"
+    kind = "str" if one.name in ("task", "id", "cell") else kind
+    return (f"{name}: {kind}" if one.required else f"{name}: {kind} | None = None"), name
+
+
+def function(name: str, reference: str, verb: Verb) -> str:
+    """A verb's arguments as a TypedDict, and its function."""
+    title = "".join(word.capitalize() for word in name.split("_")) + "Arguments"
+    study = isinstance(verb, Study)
+    named = [one for one in verb.takes if not one.argument]
+    fields = [f"    {one.name}: {of(one)}\n    {words(one.help)}\n" for one in named]
+    given = [argument(one, study) for one in verb.takes if one.argument]
+    rest = f"**given: Unpack[{title}]" if named else ""
+    first = verb.help.split("\n\n")[0]
+    handed = ", ".join(one for _, one in given)
+    optional = [one for one in verb.takes if one.argument and not one.required]
+    values = f"({handed},)" if handed else "()"
+    if optional and not any(one.kind == "many" for one in optional):
+        values = f"[one for one in {values} if one is not None]"
+    # a study's checkpoints have no names: one of its parameters may be called like them
+    alone = ["/"] if study and not any(one.startswith("*") for _, one in given) and given else []
+    declared = ", ".join([*(one for one, _ in given), *alone, *([rest] if rest else [])])
+    body = "".join(fields)
+    about = f'    """What `{name}` may be told."""\n\n'
+    typed = f"class {title}(TypedDict, total=False):\n{about}{body}\n\n" if named else ""
+    return (
+        f"{typed}def {name}({declared}) -> Result:\n    {words(first)}\n"
+        f"    return _call({reference!r}, {values}, {'given' if named else '{}'})\n"
+    )
+
+
+def words(text: str) -> str:
+    """A docstring."""
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    line = f'"""{text}"""'
+    if len(line) <= 90:
+        return line
+    lines, current = [], '"""'
+    for word in text.split():
+        if len(current) + len(word) > 90:
+            lines.append(current.rstrip())
+            current = "    "
+        current += word + " "
+    return "\n".join([*lines, current.rstrip() + '"""']).replace('"""\n', '"""')
+
+
+def text() -> str:
+    """The whole file, in the house's style."""
+    parts = [function(name, *found) for name, found in verbs().items()]
+    source = HEAD + "\n\n" + "\n\n".join(parts)
+    style = ["ruff", "format", "-", "--stdin-filename", str(FILE)]
+    ruff = Path(sys.executable).parent / style[0]
+    return subprocess.run(
+        [str(ruff), *style[1:]], input=source, capture_output=True, text=True, check=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(0 if FILE.read_text(encoding="utf-8") == text() else 3)
+    FILE.write_text(text(), encoding="utf-8")

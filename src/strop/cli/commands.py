@@ -1,0 +1,142 @@
+"""Commands made from records: a verb's flags, its help, and what happens when it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from strop.cli import output
+from strop.cli.flags import in_flags
+from strop.cli.progress import TERMINAL, reporter
+from strop.cli.values import parsed
+from strop.verbs.result import Result
+from strop.verbs.verb import SAME, Ask, Group, Parameter, Verb, spelled
+
+TYPES: dict[str, Any] = {"int": int, "float": float, "path": Path, "place": Path, "flag": bool}
+TYPES |= dict.fromkeys(("axes", "many", "options", "changes", "wheres"), list[str])
+
+
+def examples(*commands: str) -> str | None:
+    """Commands as the end of a help; a blank line between them keeps typer from joining lines."""
+    title = f"Example{'s' if len(commands) > 1 else ''}:"
+    return "\n\n".join([title, *commands]) if commands else None
+
+
+def add(app: typer.Typer, record: Verb | Group) -> None:
+    """Add the command, or the group with its commands."""
+    if isinstance(record, Verb):
+        text, shown = record.help, examples(*record.examples)
+        app.command(record.name, help=text, epilog=shown)(command(record))
+        return
+    group = typer.Typer(
+        no_args_is_help=record.own is None,
+        invoke_without_command=record.own is not None,
+        help=record.help,
+        epilog=examples(*record.examples),
+    )
+    if record.own is not None:
+        group.callback()(command(record.own, alone=True))
+    for verb in record.verbs:
+        add(group, verb)
+    app.add_typer(group, name=record.name)
+
+
+def command(verb: Verb, *, alone: bool = False) -> Callable[..., None]:
+    """A function whose signature has the verb's flags, for typer.
+
+    `alone`: the verb of a group, called only where none of the group's is named.
+    """
+
+    def run(**given: Any) -> None:
+        context = given.pop("context", None)
+        if context is None or context.invoked_subcommand is None:
+            _run(verb, given)
+
+    parameters = [_keyword("context", typer.Context)] if alone else []
+    parameters += [_flag(one) for one in verb.takes]
+    if verb.json:
+        parameters.append(_keyword("as_json", Annotated[bool, output.JSON_FLAG], False))
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _keyword(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _flag(one: Parameter) -> inspect.Parameter:
+    words = one.help + (f" One of: {', '.join(one.choices)}." if one.choices else "")
+    kind = TYPES.get(one.kind, str)
+    shown = one.shown or (None if one.default is None else spelled(one.default))
+    if shown and one.smoke is not SAME and one.smoke != one.default:
+        shown += f"; with --smoke {spelled(one.smoke)}"
+    if one.argument:
+        # typer puts its own name for an argument into brackets where it may be left out
+        metavar = None if one.argument == one.name.upper() else one.argument
+        option = typer.Argument(metavar=metavar, help=words, show_default=shown or False)
+    elif one.kind == "flag":
+        shown_flag = False if one.default is None else bool(one.default) or None
+        option = typer.Option(
+            *names(one), help=words, rich_help_panel=one.panel, show_default=bool(shown_flag)
+        )
+        return _keyword(one.name, Annotated[bool | None, option], one.default)
+    else:
+        option = typer.Option(
+            *names(one), help=words, rich_help_panel=one.panel, show_default=shown or False
+        )
+    if one.required or one.typed:
+        return _keyword(one.name, Annotated[kind, option])
+    return _keyword(one.name, Annotated[kind | None, option], None)
+
+
+def names(one: Parameter) -> tuple[str, ...]:
+    """How a flag is spelled."""
+    if one.flags or one.name == "n":
+        return one.flags or ("-n", "--n")
+    long = f"--{one.name.replace('_', '-')}"
+    return (long if one.kind != "flag" or one.default is False else f"{long}/--no-{long[2:]}",)
+
+
+def _run(verb: Verb, given: dict[str, Any]) -> None:
+    as_json = given.pop("as_json", False)
+    values = {one.name: _typed(one, given[one.name]) for one in verb.takes}
+    with output.warnings_noted(), reporter() as bar:
+        ask = verb.asked(values, progress=bar, note=_note, bars=TERMINAL)
+        result = verb.answer(ask)
+    tell(ask, result, as_json)
+
+
+def _typed(one: Parameter, value: Any) -> Any:
+    return parsed(one.kind, value, one.argument or names(one)[0])
+
+
+def _note(text: str) -> None:
+    """What the library says on the way, in the words of this verb's flags."""
+    output.note(in_flags(text))
+
+
+def tell(ask: Ask, result: Result, as_json: bool) -> None:
+    """The result on stdout; where it lies, what is missing and what comes next on stderr."""
+    if result.silent:
+        return
+    if not as_json:
+        for part in result.printed():
+            output.show(part)
+    elif result.error is None:
+        document = result.json
+        if document is None:
+            document = {"run": str(ask.out), **result.document()}
+        output.emit(document)
+    if result.error is not None:
+        raise result.error
+    for words in result.remarks:
+        _note(words)
+    if result.next is not None:
+        output.next_command(result.next)
+    if result.incomplete:
+        raise typer.Exit(2)

@@ -1,0 +1,629 @@
+"""Every verb as a function of its name, with the parameters of its record as arguments.
+
+Made by scripts/make_calls.py from the records; change those and run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
+
+from strop.registry import resolve
+
+if TYPE_CHECKING:
+    from strop.verbs.result import Result
+
+Place = str | PathLike[str]
+
+
+def _call(reference: str, arguments: Sequence[Any], given: Mapping[str, Any]) -> Result:
+    return resolve(reference)(*arguments, **given)
+
+
+class SampleArguments(TypedDict, total=False):
+    """What `sample` may be told."""
+
+    out: Place | None
+    """The run directory; continued if it exists."""
+    steps: int | Sequence[int] | None
+    """Updates M, e.g. 16,64; 64 by default (autoregressive: the length)."""
+    temperature: float | Sequence[float]
+    """tau, e.g. 1.0,0.9; 0 is greedy."""
+    precision: str | Sequence[str]
+    """Of the draw: float64, float32 or both."""
+    n: int | None
+    """Outputs per cell; may grow later. 16 by default; with prompts, one for each."""
+    seed: int
+    """Root seed; output i depends on it and on i."""
+    sampler: str | None
+    """By default that of the family; a plug-in's, or one of: ancestral, ancestral-uncached,
+    analytic, ancestral-duo, analytic-duo, sedd-analytic, sedd-euler, sedd-analytic-duo,
+    duo-ancestral, duo-held, didi-guided, didi-ancestral, didi-guided-literal,
+    didi-ancestral-literal, ancestral-remdm, remdm-cap, remdm-rescale, remdm-conf,
+    remdm-loop, autoregressive, llada, fast-dllm, dream, fast-dllm-dream, blockwise."""
+    top_p: float
+    """Nucleus of the clean-token distribution."""
+    grid: str | Sequence[float] | None
+    """Reveal masses that sum to 1, e.g. 0.2,0.3,0.5, instead of --steps."""
+    finish: str | None
+    """Last mass: greedy, draw or none; by default the public one."""
+    spec: Any | None
+    """A YAML file of samplers, e.g. from `strop audit`; no other settings."""
+    settings: Mapping[str, Any] | None
+    """What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."""
+    implementation: str
+    """fast, or dense: the public code step by step."""
+    noise: str
+    """Of dense, drawn on: cpu (the same everywhere), or device."""
+    length: int | None
+    """Tokens per output, after a prompt if there is one; else the model's."""
+    prompts: Any | None
+    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
+    per_prompt: int | None
+    """Outputs for each prompt; may grow later."""
+    chat: bool
+    """Put prompts into the tokenizer's chat template."""
+    shots: Any | None
+    """A .jsonl of worked examples, put before every prompt."""
+    bos: Literal["tokenizer", "always", "never"]
+    """What opens a prompt; tokenizer is its own rule."""
+    batch_size: int | Literal["auto"] | None
+    """Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of the
+    family's public code."""
+    revision: str | None
+    """Of a hub id."""
+    weights: Literal["ema", "raw"] | None
+    """Of a training file; ema by default."""
+    family: str | None
+    """mdlm, sedd, duo, didi, llada, dream or a plug-in's: where the files do not say."""
+    load: Mapping[str, Any] | None
+    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR;
+    may be repeated."""
+    force: bool
+    """Start the run directory anew."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+
+
+def sample(checkpoint: Any | None = None, **given: Unpack[SampleArguments]) -> Result:
+    """Draw outputs of CHECKPOINT for every combination of --steps, --temperature and
+    --precision."""
+    return _call(
+        "strop.verbs.sample:VERB", [one for one in (checkpoint,) if one is not None], given
+    )
+
+
+class ScoreArguments(TypedDict, total=False):
+    """What `score` may be told."""
+
+    evaluator: str | Sequence[str]
+    """Causal language models, e.g. embedded:tales-ar,gpt2@REVISION,smollm2-135m, a directory;
+    none for the metrics that need no text."""
+    span: str | Sequence[str]
+    """What counts."""
+    clean_up: bool | None
+    """Tidy spaces as transformers 4 did; by default for public-code only."""
+    own_ids: bool
+    """Score the generator's ids, without retokenising."""
+    vendi: Literal["auto", "on", "off"]
+    """Vendi score; auto: if embeddings are installed."""
+    held_out: Place | None
+    """JSON lines of texts for the entropy guard, instead of ours; kept in the run."""
+    batch_size: int | None
+    """Outputs at a time; changes nothing but speed."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the evaluator: auto (float32), bfloat16, float16."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+
+
+def score(run: Place, **given: Unpack[ScoreArguments]) -> Result:
+    """Score every cell of RUN. The same command continues; nothing is scored twice."""
+    return _call("strop.verbs.score:VERB", (run,), given)
+
+
+class MergeArguments(TypedDict, total=False):
+    """What `merge` may be told."""
+
+    out: Required[Place]
+    """The run that gets them all."""
+
+
+def merge(*runs: Place, **given: Unpack[MergeArguments]) -> Result:
+    """Bring outputs and scores of runs together that were made for the same cells."""
+    return _call("strop.verbs.merge:VERB", (*runs,), given)
+
+
+class AuditArguments(TypedDict, total=False):
+    """What `audit` may be told."""
+
+    out: Required[Place]
+    """The directory; continued if it exists."""
+    steps: int | Sequence[int] | None
+    """Updates M, e.g. 16,64; a causal model has one budget."""
+    n: int | Sequence[int]
+    """Outputs per cell: one number, or one per budget."""
+    grid: bool
+    """Seven temperatures .80 to 1.10 instead of three."""
+    evaluator: str
+    """The language model that scores."""
+    second_evaluator: str | None
+    """Another one, for the gain on fresh outputs."""
+    fresh: bool
+    """Report the gain on outputs that were not chosen from."""
+    fresh_n: int | Sequence[int] | None
+    """Fresh outputs per cell."""
+    sampler: str | None
+    """By default that of the checkpoint's family."""
+    axis: Mapping[str, Sequence[Any]] | None
+    """A field of the sampler and the values to try, e.g. top_p=1,0.9; may be repeated."""
+    length: int | None
+    """Tokens per output."""
+    prompts: Any | None
+    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
+    chat: bool
+    """Put prompts into the tokenizer's chat template."""
+    span: Literal["first-document", "full-stream", "public-code"]
+    """Which tokens of an output count."""
+    held_out: Place | None
+    """JSON lines of texts for the entropy guard, instead of ours."""
+    seed: int
+    """Root seed."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the generator's network: float32, bfloat16, float16, public."""
+    force: bool
+    """Draw and measure everything anew."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    smoke: bool
+    """On the embedded models, within minutes."""
+
+
+def audit(checkpoint: Place | None = None, /, **given: Unpack[AuditArguments]) -> Result:
+    """How much of a checkpoint's few-step gap is its sampler?"""
+    return _call(
+        "strop.verbs.audit:STUDY", [one for one in (checkpoint,) if one is not None], given
+    )
+
+
+class CompareArguments(TypedDict, total=False):
+    """What `compare` may be told."""
+
+    out: Required[Place]
+    """The directory; continued if it exists."""
+    a: str | Sequence[str] | None
+    """A's published setting, e.g. temperature=0.9; repeatable."""
+    b: str | Sequence[str] | None
+    """B's published setting, likewise."""
+    a_space: str | Sequence[str] | None
+    """What may be tuned for A, e.g. eta=0.005:0.1:log; repeatable."""
+    b_space: str | Sequence[str] | None
+    """Likewise for B."""
+    steps: int | Sequence[int]
+    """Updates M, e.g. 16,64."""
+    equal: Literal["steps", "calls", "seconds"]
+    """What both sides have alike at a budget."""
+    n: int
+    """Outputs per temperature and side."""
+    temperature: float | Sequence[float]
+    """The sweep that traces the frontiers."""
+    budget: int
+    """Outputs of each side's search at each budget; 0 for no search."""
+    margin: float
+    """The smallest difference in perplexity that matters."""
+    vendi: Literal["auto", "on", "off"]
+    """Embeddings for diversity."""
+    judge: Literal["offline"] | None
+    """Who judges both at one entropy, by GEQ and GED."""
+    evaluator: str
+    """The language model that scores."""
+    length: int | None
+    """Tokens per output."""
+    span: Literal["first-document", "full-stream", "public-code"]
+    """Which tokens of an output count."""
+    held_out: Place | None
+    """JSON lines of texts for the entropy guard, instead of ours."""
+    seed: int
+    """Root seed."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the generator's network: float32, bfloat16, float16, public."""
+    force: bool
+    """Draw and measure everything anew."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    smoke: bool
+    """On the embedded models, within minutes."""
+
+
+def compare(
+    a: Place | None = None, b: Place | None = None, /, **given: Unpack[CompareArguments]
+) -> Result:
+    """Is A better than B, or only sharper?"""
+    return _call(
+        "strop.verbs.compare:STUDY",
+        [
+            one
+            for one in (
+                a,
+                b,
+            )
+            if one is not None
+        ],
+        given,
+    )
+
+
+class TuneArguments(TypedDict, total=False):
+    """What `tune` may be told."""
+
+    out: Required[Place]
+    """The directory; continued if it exists."""
+    space: str | Sequence[str] | None
+    """What may be tried: temperature=0.6:1.1, eta=0.005:0.1:log, name=ancestral,remdm-cap;
+    may be repeated."""
+    steps: int | Sequence[int] | None
+    """Budgets of updates M, each searched on its own."""
+    calls: int | Sequence[int] | None
+    """Budgets of network calls per output instead."""
+    objective: str | None
+    """A metric, or one of its numbers; also geq, calls and seconds."""
+    task: str | None
+    """A task whose problems the outputs answer, e.g. sums."""
+    judge: str
+    """Who judges where the objective is geq."""
+    best: Literal["min", "max"] | None
+    """Which way is better."""
+    constraint: str | Sequence[str] | None
+    """What a setting must hold, e.g. repetition<=0.2; may be repeated."""
+    guard: bool
+    """Hold the entropy guard, where there is one."""
+    budget: int
+    """Outputs per search."""
+    n: int
+    """The most outputs of one candidate."""
+    first: int
+    """Outputs that a candidate starts with."""
+    tolerance: float
+    """A share that is not worth more outputs."""
+    fresh_n: int
+    """Fresh outputs of the choice."""
+    evaluator: str
+    """The language model that scores."""
+    sampler: str | None
+    """By default that of the checkpoint's family."""
+    length: int | None
+    """Tokens per output."""
+    prompts: Any | None
+    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
+    chat: bool
+    """Put prompts into the tokenizer's chat template."""
+    span: Literal["first-document", "full-stream", "public-code"]
+    """Which tokens of an output count."""
+    held_out: Place | None
+    """JSON lines of texts for the entropy guard, instead of ours."""
+    seed: int
+    """Root seed."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the generator's network: float32, bfloat16, float16, public."""
+    force: bool
+    """Draw and measure everything anew."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    smoke: bool
+    """On the embedded models, within minutes."""
+
+
+def tune(checkpoint: Place | None = None, /, **given: Unpack[TuneArguments]) -> Result:
+    """Which setting of its samplers suits a checkpoint best?"""
+    return _call("strop.verbs.tune:STUDY", [one for one in (checkpoint,) if one is not None], given)
+
+
+class ReportArguments(TypedDict, total=False):
+    """What `report` may be told."""
+
+    out: Place
+    """The page."""
+    title: str | None
+    """Of the page; the checkpoints' names by default."""
+    outputs: int | None
+    """Outputs of each generator to hold; by default those that fit (8 MB)."""
+
+
+def report(*runs: Place, **given: Unpack[ReportArguments]) -> Result:
+    """Write one self-contained HTML page of RUN...: tables, figures, and a browser of
+    outputs."""
+    return _call("strop.page.command:VERB", (*runs,), given)
+
+
+class ReproduceArguments(TypedDict, total=False):
+    """What `reproduce` may be told."""
+
+    out: Place | None
+    """The directory; continued if it exists."""
+    smoke: bool
+    """On the embedded models, within minutes."""
+    checkpoint: str | Sequence[str] | None
+    """Instead of the paper's; repeat for a second one. late=PATH, early=PATH or public=ID
+    says which of the paper's it stands for."""
+    evaluator: str | None
+    """Instead of the paper's."""
+    steps: int | Sequence[int] | None
+    """Instead of the paper's budgets."""
+    n: int | None
+    """Instead of the paper's."""
+    limit: int | None
+    """Problems of a task, from the first; the paper's are all."""
+    held_out: Place | None
+    """JSON lines of texts: of the posterior loss, or the guard."""
+    seed: int | None
+    """Root seed; 0 by default."""
+    device: str | None
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str | None
+    """Of the generator's network: float32, bfloat16, float16, public."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+
+
+def reproduce(id: str | None = None, **given: Unpack[ReproduceArguments]) -> Result:
+    """List the paper's tables and figures, or run one and print paper and measured side by
+    side."""
+    return _call("strop.verbs.reproduce:VERB", [one for one in (id,) if one is not None], given)
+
+
+class ShowArguments(TypedDict, total=False):
+    """What `show` may be told."""
+
+    first: int
+    """Outputs to print."""
+    full: bool
+    """Print whole outputs."""
+    output: int | None
+    """Only the output of this number, whole."""
+    unmask: bool
+    """Replay that output round by round."""
+
+
+def show(run: Place, cell: str | None = None, **given: Unpack[ShowArguments]) -> Result:
+    """Print what a run or one of its cells holds: spec, counts, first outputs."""
+    return _call(
+        "strop.verbs.show:VERB",
+        [
+            one
+            for one in (
+                run,
+                cell,
+            )
+            if one is not None
+        ],
+        given,
+    )
+
+
+def ls(root: Place | None = None) -> Result:
+    """List what lies below a directory: runs, audits, studies, training runs, GroupEval."""
+    return _call("strop.verbs.ls:VERB", [one for one in (root,) if one is not None], {})
+
+
+class PrecisionArguments(TypedDict, total=False):
+    """What `precision` may be told."""
+
+    steps: int | Sequence[int]
+    """Updates M, e.g. 64,1024."""
+    temperature: float
+    """tau of the draw."""
+    top_p: float
+    """Nucleus of the draw."""
+    samples: int
+    """Outputs whose contexts are looked at."""
+    rows: int
+    """Masked positions per level."""
+    reveals: int
+    """Reveals to count per level in draws from the exact law."""
+    seed: int
+    """Root seed."""
+    length: int | None
+    """Tokens per output."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the network."""
+
+
+def precision(checkpoint: Any | None = None, **given: Unpack[PrecisionArguments]) -> Result:
+    """Say how much probability the float32 draw truncates, and how entropy and timing shift."""
+    return _call(
+        "strop.verbs.precision:VERB", [one for one in (checkpoint,) if one is not None], given
+    )
+
+
+class TrainArguments(TypedDict, total=False):
+    """What `train` may be told."""
+
+    out: Required[Place]
+    """The run directory; continued if it exists."""
+    data_root: Place
+    """Where the sources' relative paths begin."""
+    shards: Place | None
+    """Where the prepared corpus lies; by default in the run."""
+    set: Mapping[str, Any] | None
+    """Change one value, e.g. --set model.n_blocks=2; repeatable."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    strategy: str
+    """Under torchrun: auto (ddp), ddp or fsdp."""
+    prepare_only: bool
+    """Tokenise the corpus and stop."""
+
+
+def train(config: Any, **given: Unpack[TrainArguments]) -> Result:
+    """Train by CONFIG into a run directory. The same command continues a run."""
+    return _call("strop.verbs.train:VERB", (config,), given)
+
+
+class LmEvalArguments(TypedDict, total=False):
+    """What `lm_eval` may be told."""
+
+    tasks: Required[str]
+    """Names of tasks, with commas."""
+    model_args: Required[str]
+    """pretrained=CHECKPOINT and settings: steps, temperature, seed, length, mc_num, whatever
+    the sampler has; they hold whatever a task's file says."""
+    gen_kwargs: str | None
+    """Generation arguments in place of the task's own."""
+    num_fewshot: int | None
+    """Worked examples."""
+    fewshot_seed: int
+    """Which worked examples are drawn."""
+    limit: float | None
+    """Only so many problems of a task."""
+    include_path: str | None
+    """A directory with tasks of your own."""
+    output_path: str | None
+    """Where results are written."""
+    log_samples: bool
+    """Write every response, too."""
+    apply_chat_template: bool
+    """The checkpoint's own chat template."""
+    confirm_run_unsafe_code: bool
+    """Let the harness run programs that the model wrote, without a sandbox."""
+    batch_size: str
+    """Sequences at a time; changes nothing but speed."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+
+
+def lm_eval(*more: Place, **given: Unpack[LmEvalArguments]) -> Result:
+    """Run tasks of lm-eval on a checkpoint with its sampler."""
+    return _call("strop.verbs.lm_eval:VERB", (*more,), given)
+
+
+def doctor() -> Result:
+    """Say what is installed, what is missing and how to get it."""
+    return _call("strop.verbs.doctor:VERB", (), {})
+
+
+class TaskArguments(TypedDict, total=False):
+    """What `task` may be told."""
+
+    out: Required[Place]
+    """The directory; continued if it exists."""
+    temperature: float | Sequence[float]
+    """0 is greedy, and is drawn once."""
+    seeds: int
+    """So many seeds, 0, 1, ..., above 0."""
+    limit: int | None
+    """Only so many problems, from the first; may grow later."""
+    sampler: str | None
+    """Of diffusion models; by default each family's own."""
+    steps: int | Sequence[int] | None
+    """Updates M of diffusion models, e.g. 8,24; by default one per token."""
+    precision: str | None
+    """Of the draw: float64 or float32; by default each family's public code."""
+    settings: Mapping[str, Any] | None
+    """What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."""
+    implementation: str
+    """fast, or dense: the public code step by step."""
+    length: int | None
+    """Tokens of a response; the task's."""
+    chat: bool | None
+    """Problems as messages in the tokenizer's chat template; by default where there is one,
+    unless the checkpoint is called base."""
+    bos: Literal["tokenizer", "always", "never"] | None
+    """What opens a plain text; tokenizer is its own rule. By default always for Dream, else
+    tokenizer."""
+    batch_size: int | Literal["auto"] | None
+    """Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of the
+    family's public code."""
+    revision: str | None
+    """Of a hub id."""
+    load: Mapping[str, Any] | None
+    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR;
+    may be repeated."""
+    unsafe_run: bool
+    """Run programs without a sandbox, as yourself."""
+    against: int | None
+    """The row to compare all others with, by its number; by default each row is compared with
+    the same checkpoint and sampler at its lowest temperature."""
+    force: bool
+    """Start the directory anew."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+
+
+def task(task: str, *checkpoints: Place, **given: Unpack[TaskArguments]) -> Result:
+    """Let every CHECKPOINT answer TASK at every temperature, and grade the responses."""
+    return _call(
+        "strop.verbs.task:VERB",
+        (
+            task,
+            *checkpoints,
+        ),
+        given,
+    )

@@ -1,0 +1,401 @@
+"""strop groupeval judge: ask a judge about every group that has no verdict yet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from strop.errors import UserError
+from strop.verbs.parameters import argument
+from strop.verbs.result import Part, Result, grid
+from strop.verbs.verb import Ask, Parameter, Verb, quoted
+
+if TYPE_CHECKING:
+    from strop.groupeval.cost import Price, Usage
+    from strop.groupeval.directory import Journal
+    from strop.groupeval.endpoint import Endpoint
+    from strop.groupeval.judges import Judge
+    from strop.groupeval.series import Series
+    from strop.groupeval.session import Asked, Session
+    from strop.spec import JudgeSpec
+
+EXCERPT = 160
+FREE = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
+
+T = TypeVar("T")
+
+
+def _judge(ask: Ask) -> Result:
+    record = _chosen(ask)
+    own = _own_settings(ask, record)
+    if not record.served:
+        return _judge_here(ask, record, own)
+    from strop.groupeval.cost import cost_estimate, read_price
+    from strop.groupeval.directory import probes, probing
+    from strop.groupeval.form import settled_form
+    from strop.groupeval.series import Series
+    from strop.groupeval.session import pending
+
+    run, repeats = ask["run"], ask["repeats"]
+    who = _served_judge(ask, record, own)
+    if not 0 < ask["timeout"] < float("inf"):
+        raise UserError("`timeout` is out of range.", where="`timeout`", got=ask["timeout"])
+    price = read_price(ask["prices"], who.title)
+    _check_caps(ask, price, who.title)
+    if ask["dry_run"]:
+        known = settled_form(who, probes(run, who))
+        series = Series.planned(run, known or who)
+        told = {**cost_estimate(series, pending(series, repeats), price), "probe": known is None}
+        return _estimate(ask, series, told)
+    caps = {**ask.some("max_calls", "max_cost"), "price": price}
+    connect = _connection(ask, record)
+    with probing(run, who) as probe:
+        series = Series.create(run, _settled(run, who, connect, caps, probe))
+    _note_form(ask, who, series)
+    with series.writing():
+        session = _asked(ask, series, probe, connect, caps)
+    return _outcome(ask, series, session, price, _usage(probe, series))
+
+
+def _chosen(ask: Ask) -> Judge:
+    from strop.groupeval import JUDGES
+
+    if ask["offline"] and ask["judge"] not in (None, "offline"):
+        raise UserError("Two judges are named.", where="`judge`", fix="leave one out")
+    name = "offline" if ask["offline"] else ask["judge"] or "endpoint"
+    return JUDGES.find(name, where="`judge`")
+
+
+def _own_settings(ask: Ask, record: Judge) -> dict[str, Any]:
+    from strop.groupeval import JUDGES
+
+    if ask["settings"] is not None and record.name in JUDGES.builtin:
+        raise UserError(
+            f"The judge {record.name!r} has flags of its own.",
+            where="`settings`",
+            got=", ".join(ask["settings"]),
+            fix="strop groupeval judge --help",
+        )
+    return ask["settings"] or {}
+
+
+def _served_judge(ask: Ask, record: Judge, own: dict[str, Any]) -> JudgeSpec:
+    """Who judges: the model, where it is, and how it is asked."""
+    from strop.groupeval import judge_spec, open_plan
+
+    if record.name == "endpoint" and not (ask["base_url"] and ask["model"]):
+        raise UserError(
+            "Which judge? There is no default model.",
+            where="`base_url`",
+            fix="strop groupeval judge {} --base-url http://HOST:8000/v1 --model NAME, or "
+            "--offline for the judge that only counts".format(quoted(ask["run"])),
+        )
+    asked = {**ask.some("base_url", "model", "max_tokens"), **own}
+    _, profile = open_plan(ask["run"])
+    return judge_spec(record.name, profile, **asked, response_format=ask["response_format"])
+
+
+def _connection(ask: Ask, record: Judge) -> Callable[[JudgeSpec], Endpoint]:
+    """How the judge's server is reached."""
+    from strop.groupeval import open_plan
+    from strop.groupeval.endpoint import Patience
+    from strop.registry import resolve
+
+    client = resolve(record.client or "")
+    _, profile = open_plan(ask["run"])
+    key, patience = os.environ.get(ask["key_env"]), Patience(timeout=ask["timeout"])
+    return lambda judge: client(judge, profile, key, patience)
+
+
+def _check_caps(ask: Ask, price: Price | None, model: str) -> None:
+    most = ask["max_cost"]
+    if most is not None and not 0 <= most < float("inf"):
+        raise UserError("`max_cost` is out of range.", where="`max_cost`", got=most)
+    if most is not None and price is None:
+        raise UserError(
+            f"There is no price for {model!r}, so its cost cannot be capped.",
+            where=ask["prices"] or "`prices`",
+            expected=f"a line {model}: {{input: X, output: Y}} in a YAML file, per million tokens",
+            fix="add it, or use `max_calls`",
+        )
+
+
+def _settled(
+    run: str,
+    who: JudgeSpec,
+    connect: Callable[[JudgeSpec], Endpoint],
+    caps: dict[str, Any],
+    probe: Journal,
+) -> JudgeSpec:
+    """The judge as the server takes it: known from before, or found out now."""
+    from strop.groupeval.cost import Budget, usage
+    from strop.groupeval.form import settle_form, settled_form
+    from strop.groupeval.series import Series
+
+    known = settled_form(who, probe)
+    if known is not None:
+        return known
+    series = Series.planned(run, who)
+    spent = usage([*probe.entries(), *series.journal.entries()])
+
+    async def work() -> JudgeSpec:
+        return await settle_form(who, connect, Budget(spent, **caps), probe)
+
+    return _to_the_end(work())
+
+
+def _note_form(ask: Ask, asked: JudgeSpec, series: Series) -> None:
+    """Say how the judge is asked, and where that is not what was wanted."""
+    from strop.groupeval.form import form_words
+
+    judge = series.judge
+    ask.note(f"{series.name} is asked with {form_words(judge)}")
+    lost = [name for name in asked.decoding or {} if name not in (judge.decoding or {})]
+    if asked.response_format != judge.response_format:
+        lost.append(str(asked.response_format))
+    if lost:
+        ask.note(f"note: the server does not take {', '.join(lost)}; this is a judge of its own")
+    form = {"format": judge.response_format}
+    others = sum(entry.get("request", form) != form for entry in series.journal.entries())
+    if others:
+        ask.note(f"warning: {others} earlier replies of this series were asked for otherwise")
+
+
+def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end; SIGTERM ends it as Ctrl-C does, with everything closed and nothing lost."""
+    import asyncio
+    import logging
+
+    # Retries are in the journal; told here they would only tear the progress bar.
+    logging.getLogger("stamina").setLevel(logging.ERROR)
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def ended_by_signals() -> T:
+        task = asyncio.current_task()
+        if task is not None and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work
+
+    try:
+        return asyncio.run(ended_by_signals())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _note_reply(ask: Ask, asked: Asked) -> None:
+    """What came back for a group that was asked alone."""
+    told = asked.outcome if not asked.detail else f"{asked.outcome}: {asked.detail}"
+    raw = "no text" if asked.reply is None else " ".join(asked.reply.split())
+    ask.note(f"asked one group alone: {told}\n  {raw[:EXCERPT]}{' ...' * (len(raw) > EXCERPT)}")
+
+
+def _usage(probe: Journal, series: Series) -> Usage:
+    """What a judge has used, the requests included that found out how to ask it."""
+    from strop.groupeval.cost import usage
+
+    return usage([*probe.entries(), *series.journal.entries()])
+
+
+def _asked(
+    ask: Ask,
+    series: Series,
+    probe: Journal,
+    connect: Callable[[JudgeSpec], Endpoint],
+    caps: dict[str, Any],
+) -> Session:
+    from strop.groupeval.cost import Budget
+    from strop.groupeval.session import judge_series, pending
+
+    options = ask.some("concurrency", "repeats")
+
+    async def work() -> Session:
+        endpoint = connect(series.judge)
+        budget = Budget(_usage(probe, series), **caps)
+        total = len(pending(series, ask["repeats"]))
+        with ask.bars.questions(series.name, total) as told:
+            return await judge_series(
+                series,
+                endpoint,
+                budget,
+                **options,
+                told=told,
+                shown=lambda asked: _note_reply(ask, asked),
+            )
+
+    return _to_the_end(work())
+
+
+def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
+    """A judge that answers in this process: no requests, no cost."""
+    from strop.groupeval import Series, judge_client, judge_spec, open_plan
+    from strop.groupeval.session import answer_series, pending
+
+    run, served = ask["run"], ask.some("base_url", "model")
+    if record.name == "offline" and any(served.values()):
+        raise UserError(
+            "The offline judge has neither a model nor an address.",
+            where="`offline`",
+            fix="leave `offline` out to ask a server, or leave `base_url` and `model` out",
+        )
+    settings = ask.some("features") if record.name == "offline" else {**served, **own}
+    _, profile = open_plan(run)
+    who = judge_spec(record.name, profile, **settings)
+    client = judge_client(who, profile)
+    if ask["dry_run"]:
+        return _estimate(ask, Series.planned(run, who), {**FREE, "basis": "counted here"})
+    series = Series.create(run, who)
+    with series.writing():
+        questions = pending(series, ask["repeats"])
+        with ask.bars.questions(series.name, len(questions)) as told:
+            session = answer_series(series, questions, client, told)
+    return _outcome(ask, series, session, None, None)
+
+
+def _estimate(ask: Ask, series: Series, told: dict[str, Any]) -> Result:
+    """What the questions that are left would cost."""
+    cost = told["cost"]
+    probe = "first a short one to find out which settings are taken; " if told.get("probe") else ""
+    words = (
+        f"{told['calls']} calls, about {told['prompt_tokens']:,} tokens in and "
+        f"{told['completion_tokens']:,} out ({told['basis']}); {probe}"
+        + ("no price is known: --prices FILE" if cost is None else f"about {cost:.4f}")
+    )
+    who = {"run": str(ask["run"]), "series": series.id, "judge": series.judge.document()}
+    return Result(
+        parts=(words,), json={**who, **told}, next="the same without --dry-run", value=told
+    )
+
+
+def _outcome(
+    ask: Ask, series: Series, session: Session, price: Price | None, used: Usage | None
+) -> Result:
+    """What there is now; `used` is None where no server was asked."""
+    from strop.groupeval.series import list_series
+
+    run = ask["run"]
+    document = _document(ask, series, session, price, used)
+    where = quoted(run)
+    if document["complete"]:
+        named = where if len(list_series(run)) == 1 else quoted(f"{run}@{series.id}")
+        remarks, following = [], f"strop groupeval score {named}"
+    else:
+        stopped = [f"stopped: {document['stopped']}"] if document["stopped"] else []
+        again = "incomplete: run the same command again to ask for what is missing"
+        remarks = [*stopped, again]
+        following = f"strop groupeval show {where} --series {series.id} --failures"
+    if (warning := series.other_models()) is not None:
+        remarks.insert(0, f"warning: {warning}")
+    return Result(
+        parts=_parts(document, served=used is not None),
+        json=document,
+        remarks=tuple(remarks),
+        next=following,
+        incomplete=not document["complete"],
+        value=series,
+    )
+
+
+def _document(
+    ask: Ask, series: Series, session: Session, price: Price | None, used: Usage | None
+) -> dict[str, Any]:
+    from strop.groupeval.cost import Usage
+
+    repeats = range(ask["repeats"])
+    failures = [f for repeat in repeats for f in series.failures("plan", repeat)]
+    failures += series.failures("control")
+    done = sum(len(series.verdicts("plan", repeat)) for repeat in repeats)
+    asked, controls = series.asked * len(repeats), len(series.verdicts("control"))
+    spent = used or Usage()
+    tokens = {"prompt": spent.prompt, "completion": spent.completion}
+    return {
+        "run": str(ask["run"]),
+        "series": series.id,
+        "name": series.name,
+        "judge": series.judge.document(),
+        "judgments": done,
+        "asked": asked,
+        "controls": {"judgments": controls, "asked": len(series.plan.controls)},
+        "complete": done == asked and controls == len(series.plan.controls),
+        "failures": dict(Counter(failure.reason for failure in failures)),
+        "served": series.served(),
+        "stopped": session.stopped,
+        "calls": spent.calls,
+        "tokens": {**tokens, "replies_not_counted_by_the_server": spent.uncounted},
+        "requests_without_a_count": spent.unseen,
+        "cost": None if price is None else spent.cost(price),
+    }
+
+
+def _parts(document: Mapping[str, Any], *, served: bool) -> tuple[Part, ...]:
+    planted = document["controls"]
+    rows = [["judgments", f"{document['judgments']} of {document['asked']}"]]
+    if planted["asked"]:
+        rows.append(["controls", f"{planted['judgments']} of {planted['asked']}"])
+    rows += [[f"failed: {reason}", str(n)] for reason, n in document["failures"].items()]
+    if served:
+        tokens = document["tokens"]
+        rows.append(["calls", f"{document['calls']:,}"])
+        rows.append(["tokens in, out", f"{tokens['prompt']:,}, {tokens['completion']:,}"])
+        if tokens["replies_not_counted_by_the_server"]:
+            rows.append(["replies not counted", str(tokens["replies_not_counted_by_the_server"])])
+        cost, unseen = document["cost"], document["requests_without_a_count"]
+        if unseen:
+            rows.append(["requests that nobody counted", f"{unseen:,}"])
+        most = "at most " if unseen else ""
+        rows.append(["cost", "no price known" if cost is None else f"{most}{cost:.4f}"])
+    title = f"{document['name']} ({document['series']})"
+    return (title, grid(["what", "how much"], rows))
+
+
+JUDGE = Verb(
+    name="judge",
+    help="Ask about every group without a verdict; the same command continues, failures "
+    "included.\n\n"
+    "Every reply is kept as it came. Exit code 2 means that some groups have no verdict yet.",
+    parameters=(
+        argument("run", "RUN", "A directory made by `strop groupeval plan`."),
+        Parameter("base_url", "Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
+        Parameter("model", "As the server names it; no default."),
+        Parameter(
+            "key_env",
+            "The environment variable that holds the key, if one is needed.",
+            "OPENAI_API_KEY",
+        ),
+        Parameter("judge", "Who judges: endpoint (the default), offline, or a plug-in's name."),
+        Parameter("offline", "The counting judge offline-v1; no server, no model.", False, "flag"),
+        Parameter("settings", "Of a plug-in's judge, e.g. least=40,strict=1.", kind="pairs"),
+        Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
+        Parameter(
+            "repeats", "Ask about each group this often, to measure the judge.", 1, "int", least=1
+        ),
+        Parameter("concurrency", "Requests under way at once.", 8, "int", least=1),
+        Parameter("timeout", "Seconds for one request.", 300.0, "float"),
+        Parameter(
+            "max_tokens",
+            "Of a reply; the profile's by default. Another judge.",
+            kind="int",
+            least=1,
+        ),
+        Parameter(
+            "response_format",
+            "The strictest form to try: json_schema, json_object or text.",
+            "json_schema",
+        ),
+        Parameter("dry_run", "Say how many calls and tokens, and what they cost.", False, "flag"),
+        Parameter("max_calls", "Cap for the whole series, earlier sessions included.", kind="int"),
+        Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+        Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
+    ),
+    run=_judge,
+    examples=(
+        "strop groupeval judge runs/ge --base-url URL --model NAME --dry-run",
+        "strop groupeval judge runs/ge --offline",
+    ),
+)

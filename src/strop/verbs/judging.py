@@ -1,0 +1,297 @@
+"""strop groupeval: judge texts in groups; here the plan, what was judged of it, and people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.verbs.judge import JUDGE
+from strop.verbs.judged import AGREE, COMPARE, RELIABILITY, SCORE
+from strop.verbs.parameters import argument, out
+from strop.verbs.result import Part, Result, grid
+from strop.verbs.verb import Ask, Group, Parameter, Verb, quoted
+
+if TYPE_CHECKING:
+    from strop.groupeval.plan import Plan
+    from strop.groupeval.series import Series
+
+EXCERPT = 160
+PAGE = "human.html"
+
+
+def _plan(ask: Ask) -> Result:
+    from strop.groupeval.directory import write_plan
+    from strop.groupeval.inputs import check, read_inputs
+    from strop.groupeval.plan import make_plan
+    from strop.groupeval.profile import Profile
+
+    rules = Profile.load(ask["profile"])
+    sources = read_inputs(list(ask["inputs"]), first=ask["first"], where=ask["where"] or [])
+    check(sources, rules, mixed_sizes=ask["mixed_sizes"])
+    plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
+    new = write_plan(ask.out, plan, rules, texts)
+    rows = [
+        [name, str(n), str(sum(group.cell == name for group in plan.groups))]
+        for name, n in plan.cells.items()
+    ]
+    again = "--base-url URL --model NAME --dry-run  (or --offline)"
+    return Result(
+        parts=(grid(["generator", "outputs", "groups"], rows), _planned(plan, new)),
+        json={
+            "run": str(ask.out),
+            "new": new,
+            "profile": plan.profile,
+            "profile_sha256": plan.profile_sha256,
+            "plan_sha256": plan.hash,
+            "cells": plan.cells,
+            "sheets": len(plan.sheets),
+            "groups": len(plan.groups),
+            "controls": len(plan.controls),
+            "pairs_reused": plan.reuse,
+        },
+        next=f"strop groupeval judge {quoted(ask.out)} {again}",
+        value=plan,
+    )
+
+
+def _planned(plan: Plan, new: bool) -> str:
+    sizes = ", ".join(f"{n} outputs: {pairs}" for n, pairs in plan.reuse.items())
+    return (
+        f"{len(plan.sheets)} sheets to judge under {plan.profile}"
+        + (f", {len(plan.controls)} of them controls" if plan.controls else "")
+        + (f"; pairs of outputs judged together twice: {sizes}" if sizes else "")
+        + ("" if new else " (this plan was there already)")
+    )
+
+
+def _show(ask: Ask) -> Result:
+    from strop.groupeval.directory import open_plan
+    from strop.groupeval.series import Series, list_series
+
+    run = Path(ask["run"])
+    plan, profile = open_plan(run)
+    chosen = list_series(run) if ask["series"] is None else [Series.open(run, ask["series"])]
+    documents = [_document(one) for one in chosen]
+    rows = [
+        [
+            one["name"],
+            one["series"],
+            f"{one['judgments']} of {one['asked']}",
+            ", ".join(f"{n} {reason}" for reason, n in one["reasons"].items()) or "none",
+            str(one["asked"] - one["judgments"] - len(one["failures"])),
+        ]
+        for one in documents
+    ]
+    planted = f", {len(plan.controls)} controls" if plan.controls else ""
+    parts: list[Part] = [
+        f"{run}: {profile.name}, {len(plan.cells)} generators, {len(plan.groups)} groups{planted}",
+        grid(["judge", "series", "judgments", "failures", "not asked"], rows),
+    ]
+    if ask["failures"]:
+        parts += _failures(documents, ask["full"])
+    return Result(
+        parts=tuple(parts),
+        json={
+            "run": str(run),
+            "profile": profile.name,
+            "profile_sha256": profile.hash,
+            "cells": plan.cells,
+            "groups": len(plan.groups),
+            "controls": len(plan.controls),
+            "series": documents,
+        },
+        remarks=tuple(
+            f"warning: {one['name']}: {one['warning']}"
+            for one in documents
+            if one["warning"] is not None
+        ),
+        next=_after_show(run, documents, failures=ask["failures"]),
+        value=chosen,
+    )
+
+
+def _after_show(run: Path, documents: list[dict[str, Any]], *, failures: bool) -> str:
+    if not documents:
+        return f"strop groupeval judge {quoted(run)} --base-url URL --model NAME"
+    if any(one["failures"] for one in documents) and not failures:
+        return f"strop groupeval show {quoted(run)} --failures"
+    first = documents[0]["series"]
+    return f"strop groupeval score {quoted(run if len(documents) == 1 else f'{run}@{first}')}"
+
+
+def _document(series: Series) -> dict[str, Any]:
+    found = series.failures()
+    return {
+        "series": series.id,
+        "name": series.name,
+        "judge": series.judge.document(),
+        "judgments": len(series.verdicts()),
+        "asked": series.asked,
+        "repeats": series.repeats,
+        "served": series.served(),
+        "warning": series.other_models(),
+        "reasons": dict(Counter(failure.reason for failure in found)),
+        "failures": [asdict(failure) for failure in found],
+    }
+
+
+def _replies(count: int) -> str:
+    return {0: "no reply", 1: "after 1 reply"}.get(count, f"after {count} replies")
+
+
+def _failures(documents: list[dict[str, Any]], full: bool) -> list[Part]:
+    lines: list[Part] = []
+    for one in documents:
+        if one["failures"]:
+            lines.append(f"\n{one['name']} ({one['series']})")
+        for failure in one["failures"]:
+            lines.append(
+                f"  {failure['cell']}, partition {failure['partition']}, group {failure['group']}: "
+                f"{failure['reason']}, {_replies(failure['attempts'])}: {failure['detail']}"
+            )
+            if failure["raw"] is not None:
+                raw = repr(failure["raw"])
+                cut = raw if full or len(raw) <= EXCERPT else raw[:EXCERPT] + " ..."
+                lines.append(f"    {cut}")
+    return lines
+
+
+def _export_human(ask: Ask) -> Result:
+    from strop.disk import write
+    from strop.groupeval.human import human_page
+
+    run = ask["run"]
+    page = human_page(run, first=ask["first"]).encode()
+    path = Path(ask["out"]) if ask["out"] else Path(run) / PAGE
+    write(path, page)
+    return Result(
+        parts=(f"{path}: {len(page):,} bytes, needs no network",),
+        json={"page": str(path), "bytes": len(page)},
+        next=f"strop groupeval import-human {quoted(run)} judgments-NAME.json",
+        value=path,
+    )
+
+
+def _import_human(ask: Ask) -> Result:
+    from strop.groupeval.human import import_answers
+
+    run = ask["run"]
+    done = import_answers(run, ask["file"], name=ask["name"])
+    series, judged = done.series, len(done.series.verdicts())
+    return Result(
+        parts=(
+            f"{series.name} ({series.id}): {done.added} groups added, {done.known} known before; "
+            f"{judged} of {series.asked} judged",
+        ),
+        json={
+            "series": series.id,
+            "name": series.name,
+            "added": done.added,
+            "known": done.known,
+            "n_groups": judged,
+            "n_groups_asked": series.asked,
+        },
+        next=f"strop groupeval score {quoted(f'{run}@{series.id}')}",
+        value=series,
+    )
+
+
+PLAN = Verb(
+    name="plan",
+    help="Freeze which texts are judged together, in which order, under which profile.",
+    parameters=(
+        argument(
+            "inputs",
+            "INPUT...",
+            "Runs of strop (every cell is a generator), .jsonl or .parquet with a `text` field, "
+            "or folders of .txt files; NAME=PATH gives a name.",
+            kind="many",
+        ),
+        out("A new directory."),
+        Parameter("profile", "webtext-v1, task-v1, or the directory of your own.", "webtext-v1"),
+        Parameter("seed", "Of partitions and orders.", 0, "int", most=2**63),
+        Parameter(
+            "partition",
+            "Second partition: minimum (reuse of pairs), or best-of-2000.",
+            "minimum",
+        ),
+        Parameter("first", "Use only the first outputs of every generator.", kind="int", least=1),
+        Parameter(
+            "where",
+            "Of strop's runs, only cells with these settings, e.g. steps=64,temperature=0.9; "
+            "repeat for more.",
+            kind="wheres",
+        ),
+        Parameter("mixed_sizes", "Accept generators of different sizes.", False, "flag"),
+        Parameter(
+            "controls",
+            "Control groups per generator, to test the judge with.",
+            0,
+            "int",
+            most=2**10,
+        ),
+    ),
+    run=_plan,
+    examples=(
+        "strop groupeval plan runs/first -o runs/ge",
+        "strop groupeval plan a=a.jsonl b=b.jsonl -o runs/ge",
+    ),
+)
+SHOW = Verb(
+    name="show",
+    help="Say what is planned, who judged how much of it, and what went wrong.",
+    parameters=(
+        argument("run", "RUN", "A directory made by `strop groupeval plan`."),
+        Parameter("series", "A judge: its id, the beginning of it, or its name."),
+        Parameter("failures", "Every group without a verdict, and why.", False, "flag"),
+        Parameter("full", "Print whole replies.", False, "flag"),
+    ),
+    run=_show,
+    examples=("strop groupeval show runs/ge --failures",),
+)
+EXPORT_HUMAN = Verb(
+    name="export-human",
+    help="Write the blinded groups as one self-contained page: open it, grade, download, import.",
+    parameters=(
+        argument("run", "RUN", "A planned run directory."),
+        Parameter("out", f"The page; by default RUN/{PAGE}.", flags=("-o", "--out")),
+        Parameter(
+            "first",
+            "Only the first so many groups: the order is random, so it is a sample.",
+            kind="int",
+            least=1,
+        ),
+    ),
+    run=_export_human,
+    examples=("strop groupeval export-human runs/ge -o judge.html",),
+)
+IMPORT_HUMAN = Verb(
+    name="import-human",
+    help="Check a person's answers by the rules of every judge and keep them as another "
+    "series.\n\n"
+    "A file with more groups of the same person adds to the series; nothing is counted twice.",
+    parameters=(
+        argument("run", "RUN", "The run whose page was graded."),
+        argument("file", "FILE", "What the page saved."),
+        Parameter("name", "The person's name in tables; by default as in the file."),
+    ),
+    run=_import_human,
+    examples=("strop groupeval import-human runs/ge judgments-anna.json",),
+)
+GROUP = Group(
+    name="groupeval",
+    help="Quality and diversity of texts, in groups.",
+    verbs=(
+        PLAN,
+        JUDGE,
+        SHOW,
+        SCORE,
+        COMPARE,
+        AGREE,
+        RELIABILITY,
+        EXPORT_HUMAN,
+        IMPORT_HUMAN,
+    ),
+)

@@ -1,0 +1,228 @@
+"""strop show: what a run holds, and how one of its outputs came about.
+
+What is replayed is the round after which each token last changed, as the run keeps it. A sampler
+that revises tokens may have shown others before; those are not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strop.assets import EMBEDDED, embedded_path
+from strop.errors import UserError
+from strop.spec import label, plain_baseline
+from strop.verbs.parameters import argument
+from strop.verbs.result import Frames, Part, Result, grid
+from strop.verbs.verb import Ask, Parameter, Verb, quoted, visible
+
+if TYPE_CHECKING:
+    from strop.store import Cell, Run
+    from strop.store.prompts import KeptPrompts
+
+EXCERPT = 280
+SHOWN = 120
+"""Characters of what stands before a response, where not all is wanted."""
+HIDDEN = "░"
+GPT2 = (50257, 50258)
+"""Vocabularies of GPT-2's tokenizer, without and with a mask."""
+
+Decode = Callable[[Sequence[int]], str]
+
+
+def _run(ask: Ask) -> Result:
+    from strop.store import Run, read_mark
+
+    run = Path(ask["run"])
+    mark = read_mark(run)
+    if mark is not None and mark.kind == "training":
+        from strop.verbs.train import training_run
+
+        return training_run(run)
+    if ask["unmask"] and ask["output"] is None:
+        raise UserError("One output is replayed at a time.", where="`unmask`", fix="add `output=0`")
+    opened = Run.open(run)
+    cells = opened.cells() if ask["cell"] is None else [opened.cell(ask["cell"])]
+    if ask["output"] is not None:
+        return _one_output(opened, cells, ask["output"], ask["unmask"])
+    asked, wanted = opened.asked, opened.wanted()
+    documents = [_document(one, wanted[one.id], ask["first"]) for one in cells]
+    parts: list[Part] = [
+        f"{run}: {asked.get('checkpoint')}, seed {asked.get('seed')}, n {asked.get('n')}"
+    ]
+    for one, document in zip(cells, documents, strict=True):
+        parts += _cell(one, document, fields=ask["cell"] is not None, full=ask["full"])
+    incomplete = any(one["outputs"] < one["asked"] for one in documents)
+    remark = "some outputs are missing: the command that made this run continues it"
+    more = not incomplete and ask["cell"] is None and bool(cells)
+    return Result(
+        parts=tuple(parts),
+        json={"run": str(run), "asked": asked, "cells": documents},
+        remarks=(remark,) if incomplete else (),
+        next=f"strop show {quoted(run)} {cells[0].id} --full" if more else None,
+        value=opened,
+    )
+
+
+def _cell(cell: Cell, document: Mapping[str, Any], *, fields: bool, full: bool) -> list[Part]:
+    sampler = cell.spec.generator.sampler
+    counted = f"{document['outputs']} of {document['asked']} outputs"
+    parts: list[Part] = [f"\n{cell.id}  {label(sampler)}  {counted}"]
+    baseline = plain_baseline(sampler)
+    if baseline is not None:
+        parts.append(f"  plain baseline: {label(baseline)}")
+    if fields:
+        parts.append(grid(["field", "value"], [[name, str(value)] for name, value in sampler]))
+    kept = cell.prompts()
+    return parts + [
+        f"  [{entry['index']}] nfe {entry['nfe']}  {_shown(entry, kept, full)}"
+        for entry in document["first"]
+    ]
+
+
+def _one_output(run: Run, cells: list[Cell], number: int, unmask: bool) -> Result:
+    """One output of every chosen cell: its text, or how it came about."""
+    rows, parts = [], list[Part]()
+    for cell in cells:
+        table = cell.table()
+        row = next((row for row in _rows(table) if row["index"] == number), None)
+        if row is None:
+            raise UserError(
+                "There is no such output.",
+                where=cell.path,
+                got=f"output {number}",
+                expected=f"a number below {table.num_rows}",
+            )
+        rows.append({"cell": cell.id, **row})
+        parts.append(f"{cell.id}  {label(cell.spec.generator.sampler)}  output {number}")
+        if unmask:
+            shape = cell.spec.generator.checkpoint.shape
+            parts.append(_replay(row, decoder(str(run.asked.get("checkpoint", "")), shape)))
+        else:
+            parts.append(_shown(row, cell.prompts(), full=True))
+    again = f"strop show {quoted(run.path)} --output {number} --unmask"
+    return Result(
+        parts=tuple(parts),
+        json={"run": str(run.path), "outputs": rows},
+        next=None if unmask else again,
+        value=rows,
+    )
+
+
+def _document(cell: Cell, asked: int, first: int) -> dict[str, Any]:
+    table = cell.table()
+    head = _rows(table.slice(0, min(first, table.num_rows)))
+    return {
+        "cell": cell.id,
+        "spec": cell.spec.model_dump(mode="json"),
+        "outputs": table.num_rows,
+        "asked": asked,
+        "sessions": cell.sessions(),
+        "first": head,
+    }
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:
+    """Outputs as they are, without what fills up short responses."""
+    rows = table.to_pylist()
+    return [{**row, "ids": row["ids"][: row.get("tokens", len(row["ids"]))]} for row in rows]
+
+
+def _shown(entry: dict[str, Any], kept: Any, full: bool) -> str:
+    """One output in a line, after the prompt that it answers."""
+    if kept is None:
+        return _excerpt(entry, full)
+    text = answered(entry, kept, full=full)
+    limit = 2 * EXCERPT
+    text = text if full or len(text) <= limit else text[:limit] + " ..."
+    return f"{entry['prompt']}: {text}"
+
+
+def _excerpt(entry: dict[str, Any], full: bool) -> str:
+    shown = entry["text"]
+    text = " ".join(map(str, entry["ids"])) if shown is None else visible(shown)
+    return text if full or len(text) <= EXCERPT else text[:EXCERPT] + " ..."
+
+
+def answered(entry: Mapping[str, Any], kept: KeptPrompts, *, full: bool) -> str:
+    """An output inside what it answers: `given text[[response]] given text`."""
+    stretches = kept.canvases.prompt_of(entry["index"]).stretches
+    pieces = kept.pieces_of(entry["index"])
+    if pieces is None or entry["text"] is None:
+        own, edge = iter(map(str, entry["ids"])), " "
+        words = [" ".join(next(own) if t is None else str(t) for t in one) for one in stretches]
+    else:
+        own, edge = iter(entry.get("pieces") or [entry["text"]]), ""
+        words = [visible(next(own) if isinstance(p, int) else p) for p in pieces]
+    gaps = [one[0] is None for one in stretches]
+    if not full:
+        words = [w if gap else _cut(w) for gap, w in zip(gaps, words, strict=True)]
+    return edge.join(f"[[{word}]]" if gap else word for gap, word in zip(gaps, words, strict=True))
+
+
+def _cut(text: str) -> str:
+    """The end of it, which is nearest to the response."""
+    return text if len(text) <= SHOWN else "... " + text[-SHOWN:]
+
+
+def decoder(source: str, shape: Mapping[str, Any]) -> Decode | None:
+    """Tokens to text, where the checkpoint's tokenizer is at hand; nothing is downloaded."""
+    place = embedded_path(source) if source.startswith(EMBEDDED) else Path(source)
+    place = place if place.is_dir() else place.parent
+    known = (place / "tokenizer.json").is_file()
+    if not known and shape.get("vocab_size") not in GPT2:
+        return None
+    try:
+        from strop.denoisers.tokenizer import TextCodec
+
+        codec = TextCodec.from_directory(place) if known else TextCodec.gpt2()
+    except ModuleNotFoundError:
+        return None
+    mask = shape.get("mask_id")
+    return lambda ids: codec.decode(ids, mask_id=mask)
+
+
+def _replay(entry: Mapping[str, Any], decode: Decode | None) -> Frames:
+    rounds = sorted({0, *entry["changed"]})
+    return Frames([(f"after round {number}", _frame(entry, number, decode)) for number in rounds])
+
+
+def _frame(entry: Mapping[str, Any], number: int, decode: Decode | None) -> str:
+    """The tokens that stand since `number` or earlier; a run of others is one mark and a count."""
+    tokens = [
+        token if changed <= number else None
+        for token, changed in zip(entry["ids"], entry["changed"], strict=True)
+    ]
+    parts = []
+    for there, group in groupby(tokens, key=lambda token: token is not None):
+        run = list(group)
+        ids = [token for token in run if token is not None]
+        if not there:
+            parts.append(HIDDEN * min(3, len(run)) + (f"({len(run)})" if len(run) > 3 else ""))
+        elif decode is None:
+            parts.append(" ".join(map(str, ids)))
+        else:
+            parts.append(visible(decode(ids)))
+    return ("" if decode is not None else " ").join(parts)
+
+
+VERB = Verb(
+    name="show",
+    help="Print what a run or one of its cells holds: spec, counts, first outputs.",
+    parameters=(
+        argument("run", "RUN", "A run directory."),
+        Parameter("cell", "A cell's id or its beginning.", argument="CELL"),
+        Parameter("first", "Outputs to print.", 3, "int", most=2**99),
+        Parameter("full", "Print whole outputs.", False, "flag"),
+        Parameter("output", "Only the output of this number, whole.", kind="int", most=2**99),
+        Parameter("unmask", "Replay that output round by round.", False, "flag"),
+    ),
+    run=_run,
+    examples=(
+        "strop show runs/first",
+        "strop show runs/first 3f9a --first 10 --full",
+        "strop show runs/first --output 3 --unmask",
+    ),
+)

@@ -1,0 +1,348 @@
+"""What a verb is: a value. Its record says what it takes, how it runs, and how its help reads.
+
+The command line makes a command from it, Python a function, and both use the same names: a
+parameter is a flag, a YAML key and an argument. `run` gets an `Ask`, in which everything is
+complete and checked, and returns a `Result` (`strop.verbs.result`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from strop.engine import Engine
+from strop.engine.workers import keep_workers
+from strop.errors import UserError, missing_package, unknown_name, whole_number
+from strop.progress import Progress
+from strop.verbs.result import Result
+
+if TYPE_CHECKING:
+    from strop.measure.causal import Evaluator
+    from strop.store import StudyFolder
+    from strop.training.loop import TrainingProgress as TrainingProgress
+
+Kind = Literal[
+    "int",
+    "float",
+    "text",
+    "flag",
+    "path",
+    "place",
+    "batch",
+    "ints",
+    "floats",
+    "words",
+    "counts",
+    "masses",
+    "many",
+    "axes",
+    "pairs",
+    "options",
+    "changes",
+    "wheres",
+]
+"""`path` is a file that is there, `place` any path; `batch` a number or `auto`. Lists: numbers or
+words with commas, each once; `counts` and `masses` keep equal ones; `many` may be repeated.
+Mappings: `axes` (name=a,b), `pairs` (name=value), `options` (name=JSON), `changes` (name=YAML);
+`wheres` are several `pairs`."""
+LISTS = ("ints", "floats", "words", "counts", "many")
+SAME: Any = object()
+"""The smoke default that is the default."""
+ASIDE = ("force", "device", "engine", "devices", "ray_address", "shard")
+"""Parameters that no number depends on."""
+PANELS = {
+    "Sampler": "steps temperature precision sampler top_p grid finish spec settings implementation "
+    "noise axis calls space",
+    "What is drawn": "n seed seeds length prompts per_prompt chat shots bos fresh fresh_n limit",
+    "Scoring": "evaluator second_evaluator span held_out clean_up own_ids vendi objective "
+    "constraint guard judge",
+    "Where it runs": "batch_size device dtype revision weights family load engine devices "
+    "ray_address shard",
+}
+"""The panels of a verb's help, and the parameters in each; all others stand under Options."""
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One thing that a verb can be asked for: a flag, a YAML key, an argument."""
+
+    name: str
+    help: str
+    default: Any = None
+    kind: Kind = "text"
+    smoke: Any = SAME
+    """The default of a smoke run, where it is another."""
+    least: int = 0
+    most: int = 2**31
+    choices: tuple[str, ...] = ()
+    shown: str | None = None
+    """What the help says of the default, where it follows from something else."""
+    flags: tuple[str, ...] = ()
+    """How it is spelled on the command line; by default as its name."""
+    argument: str = ""
+    """For a value without a flag: what the help calls it. `RUN...` takes any number."""
+    required: bool = False
+    typed: bool = False
+    """Whether it must be given on the command line; a call from Python may leave it out."""
+
+    @property
+    def panel(self) -> str | None:
+        """Under which heading the help shows it."""
+        return None if self.argument else PANEL_OF.get(self.name)
+
+    def checked(self, value: Any) -> Any:
+        """The value in its one form, refused before any work if it cannot be one."""
+        if value is None:
+            if self.required:
+                raise UserError(f"`{self.name}` is missing.", where=f"`{self.name}`")
+            return None
+        if self.kind == "int" or (self.kind == "batch" and value != "auto"):
+            return whole_number(self.name, value, self.least, self.most)
+        if self.kind in LISTS:
+            return self._each(value)
+        if self.kind == "path" and not Path(value).exists():
+            raise UserError("There is no such file.", where=f"`{self.name}`", got=value)
+        if self.kind == "place":
+            return Path(value)
+        if self.kind in ("text", "float"):
+            value = str(value) if isinstance(value, Path) else value
+            self._known(value)
+            if value == "":
+                raise UserError(
+                    f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out"
+                )
+        return value
+
+    def _each(self, value: Any) -> tuple[Any, ...]:
+        values = list(value) if isinstance(value, (list, tuple, range)) else [value]
+        if self.kind in ("ints", "counts"):
+            values = [whole_number(self.name, one, self.least, self.most) for one in values]
+        else:
+            for one in values:
+                self._known(one)
+        if not values:
+            raise UserError(
+                f"`{self.name}` is empty.", where=f"`{self.name}`", expected="at least one value"
+            )
+        as_given = self.kind == "counts" or self.argument
+        return tuple(values) if as_given else tuple(dict.fromkeys(values))
+
+    def _known(self, value: Any) -> None:
+        if self.choices and value not in self.choices:
+            words = self.name.replace("_", " ")
+            raise unknown_name(words, str(value), self.choices, where=f"`{self.name}`")
+
+
+class Bars(Protocol):
+    """Progress of work that is not drawn or scored cell by cell."""
+
+    def training(self) -> AbstractContextManager[TrainingProgress | None]:
+        """Of a training run."""
+        ...
+
+    def questions(self, name: str, total: int, /) -> AbstractContextManager[Callable[[str], None]]:
+        """Of a judge: told the outcome of each question."""
+        ...
+
+    def share(self, name: str, total: int, /) -> AbstractContextManager[Callable[[int], None]]:
+        """Of a long computation: told how much more is done."""
+        ...
+
+
+class NoBars:
+    """Says nothing."""
+
+    def training(self) -> AbstractContextManager[None]:
+        """Nothing."""
+        return nullcontext()
+
+    def questions(self, *_: object) -> AbstractContextManager[Callable[[object], None]]:
+        """Nothing."""
+        return nullcontext(lambda _: None)
+
+    share = questions
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a verb was asked for, complete and checked."""
+
+    verb: Verb
+    out: Path
+    sources: tuple[str, ...]
+    values: Mapping[str, Any]
+    smoke: bool = False
+    progress: Progress | None = None
+    note: Callable[[str], None] = lambda _: None
+    folder: StudyFolder | None = None
+    """Where results of cells are kept; held while a study runs."""
+    bars: Bars = field(default_factory=NoBars)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def some(self, *names: str) -> dict[str, Any]:
+        """Values by their names, as arguments of whoever does the work."""
+        return {name: self.values[name] for name in names}
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those that are not the default."""
+        usual = {one.name: one.checked(one.default) for one in self.verb.parameters}
+        return {name: v for name, v in self.some(*names).items() if v != usual[name]}
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """The language model that scores, loaded once and only if something is to be scored."""
+        from strop.measure.known import known_evaluator
+
+        return known_evaluator(self["evaluator"], device=self.engine.at_home(self["device"]))
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Where its work runs."""
+        return Engine.of(*(self.values.get(name) for name in ASIDE[2:]))
+
+    def words(self, *names: str) -> list[str]:
+        """What is not the default, as words of a command line."""
+        found = []
+        for name, value in self.given(*names).items():
+            flag = "-n" if name == "n" else f"--{name.replace('_', '-')}"
+            found += [flag] if value is True else [flag, spelled(value)]
+        return found
+
+    def mark(self) -> dict[str, Any]:
+        """For the mark: what was asked, as far as it is known without loading anything."""
+        values = {k: v for k, v in self.values.items() if k not in ASIDE and v is not None}
+        asked = {"checkpoints": self.sources, **values, "smoke": self.smoke}
+        return json.loads(json.dumps(asked, default=str))
+
+    def said(self, **more: Any) -> dict[str, Any]:
+        """For the result: what the numbers depend on."""
+        shown = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self.values.items()
+            if name not in ASIDE and value is not None
+        }
+        if "evaluator" in shown and isinstance(shown["evaluator"], str):
+            shown["evaluator"] = self.evaluator.spec.model_dump(mode="json")
+        return {"checkpoints": list(self.sources), **shown, "smoke": self.smoke, **more}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One verb."""
+
+    name: str
+    help: str
+    """What its help says; the first line says what it does."""
+    parameters: tuple[Parameter, ...]
+    run: Callable[[Ask], Result]
+    examples: tuple[str, ...] = ()
+    json: bool = True
+    """Whether it takes `--json`."""
+
+    @property
+    def takes(self) -> tuple[Parameter, ...]:
+        """Everything that its command line takes, in the order of its help."""
+        return self.parameters
+
+    def parameter(self, name: str) -> Parameter:
+        """One by its name."""
+        for one in self.parameters:
+            if one.name == name:
+                return one
+        raise unknown_name("parameter", name, [p.name for p in self.parameters], where=self.name)
+
+    def values(self, given: Mapping[str, Any], *, smoke: bool = False) -> dict[str, Any]:
+        """A value for every parameter, from what was given and the defaults; checked."""
+        for name in given:
+            self.parameter(name)
+        found = {}
+        for one in self.parameters:
+            value = given.get(one.name)
+            if value is None:
+                value = one.smoke if smoke and one.smoke is not SAME else one.default
+            found[one.name] = one.checked(value)
+        return found
+
+    def asked(self, given: Mapping[str, Any], **speaking: Any) -> Ask:
+        """What a command line or a call from Python says; `speaking` goes to the Ask."""
+        values = self.values(given)
+        ask = Ask(self, Path(values.get("out") or ""), (), values, **speaking)
+        if "engine" in values:
+            ask.engine.refuse_force(values.get("force"))
+        return ask
+
+    def answer(self, ask: Ask) -> Result:
+        """Do what was asked."""
+        with keep_workers() if "engine" in ask.values else nullcontext():
+            return self.run(ask)
+
+    def __call__(self, *arguments: Any, **given: Any) -> Result:
+        """Do it, from Python: `arguments` are those without a flag, in their order."""
+        try:
+            result = self.answer(self.asked(self.placed(arguments, given)))
+        except ModuleNotFoundError as error:
+            remedy = missing_package(error)
+            if remedy is None:
+                raise
+            raise remedy from error
+        if result.error is not None:
+            raise result.error
+        return result
+
+    def placed(self, arguments: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments under their names."""
+        names = [one for one in self.takes if one.argument]
+        found = dict(given)
+        rest = list(arguments)
+        for one in names:
+            if rest:
+                found[one.name] = rest if one.kind == "many" else rest.pop(0)
+                rest = [] if one.kind == "many" else rest
+        if rest:
+            raise UserError(
+                f"{self.name} takes {len(names)} arguments without a name.",
+                got=", ".join(map(str, arguments)),
+                expected=", ".join(one.name for one in names) or "named ones",
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """Verbs that share a first word."""
+
+    name: str
+    help: str
+    verbs: tuple[Verb, ...]
+    examples: tuple[str, ...] = ()
+    own: Verb | None = None
+    """What the first word does alone; without it, it prints the help."""
+
+
+def spelled(value: Any) -> str:
+    """A value as it is typed: lists with commas."""
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def visible(text: str) -> str:
+    """Text in one line: what cannot be printed as an escape, quotes as they are."""
+    return "".join(c if c.isprintable() and c != "\\" else repr(c)[1:-1] for c in text)
+
+
+def quoted(path: str | Path) -> str:
+    """A path as a shell reads it."""
+    return shlex.quote(str(path))
+
+
+def report_command(out: Path) -> str:
+    """The command that shows a directory as a page."""
+    return f"strop report {quoted(out)} -o {quoted(out)}.html"
