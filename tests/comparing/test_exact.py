@@ -449,7 +449,8 @@ def _power(outputs: float, margin: float, gap: float, half: float, look: int) ->
     """The chance that an interval of 96% with this half at 100 outputs lies inside at a look."""
     error = half / norm.ppf(0.98) / math.sqrt(outputs / 100)
     reach = -norm.ppf(spent(look) / 2) * error
-    return norm.cdf((margin - reach - gap) / error) - norm.cdf((reach - margin - gap) / error)
+    ends = norm.cdf([(margin - reach - gap) / error, (reach - margin - gap) / error])
+    return float(ends[0] - ends[1])
 
 
 def _fits(found: int | None, power: Callable[[float], float]) -> bool:
@@ -469,17 +470,10 @@ def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
     assert third is not None
     assert found is not None
     assert third < found  # as the interval was of look 2 already, and has less to widen by
-    error = 0.04 / norm.ppf(0.98)
-    reach = -norm.ppf(0.04 * ratio / 2)
+    error = 0.04 / float(norm.ppf(0.98))
+    reach = -float(norm.ppf(0.04 * ratio / 2))
     assert _fits(
-        third,
-        lambda n: (
-            (
-                2 * norm.cdf((0.03 - reach * error / (n / 100) ** 0.5) / (error / (n / 100) ** 0.5))
-                - 1
-            )
-            ** 2
-        ),
+        third, lambda n: float(2 * norm.cdf(0.03 / error * math.sqrt(n / 100) - reach) - 1) ** 2
     )
     # Where the intervals are narrow enough already, a few more are asked for.
     narrow = between(-0.001, 0.001)
