@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,10 +76,13 @@ def steps_axis(axes: Axes, steps: Iterable[int]) -> None:
 
 
 def errors(found: Sequence[Interval]) -> Any:
-    """How far the ends of some intervals lie from their values, as matplotlib wants it."""
+    """How far the ends of some intervals lie from their values, as matplotlib wants it.
+
+    Nan, which has no bar, where an end is not there.
+    """
     return [
-        [one.value - one.ends[0] for one in found],
-        [one.ends[1] - one.value for one in found],
+        [math.nan if one.low is None else one.value - one.low for one in found],
+        [math.nan if one.high is None else one.high - one.value for one in found],
     ]
 
 

@@ -570,7 +570,8 @@ def _power(outputs: float, margin: float, gap: float, half: float, look: int) ->
     """The chance that an interval of 96% with this half at 100 outputs lies inside at a look."""
     error = half / norm.ppf(0.98) / math.sqrt(outputs / 100)
     reach = -norm.ppf(spent(look) / 2) * error
-    return norm.cdf((margin - reach - gap) / error) - norm.cdf((reach - margin - gap) / error)
+    ends = norm.cdf([(margin - reach - gap) / error, (reach - margin - gap) / error])
+    return float(ends[0] - ends[1])
 
 
 def _fits(found: int | None, power: Callable[[float], float]) -> bool:

@@ -30,7 +30,7 @@ def _part(nats: np.ndarray, prompts: int | None, index: np.ndarray | None = None
     columns: dict[str, Any] = {"nll": TOKENS * nats, "tokens": np.full(n, TOKENS)}
     columns |= {name: np.full(n, 200) for name in ("bytes", "kept_bytes", "source_bytes")}
     index = np.arange(n) if index is None else index
-    rows = PoolRows.of(np.zeros((n, 0)))
+    rows = PoolRows.of(np.zeros((n, 0), int))
     return Part.of(PERPLEXITY, MetricSpec(name="perplexity"), index, columns, rows, prompts)
 
 
@@ -132,7 +132,7 @@ def replace_sha(spec: PromptSpec) -> PromptSpec:
 
 
 def test_every_number_of_the_pool_is_over_prompts() -> None:
-    rows = PoolRows.of(np.zeros((6, 0)), beside={"nfe": np.full(6, 4.0)})
+    rows = PoolRows.of(np.zeros((6, 0), int), beside={"nfe": np.full(6, 4.0)})
     values = {"entropy": np.array([1.0, 2, 3, 1, 2, 3])}
     part = Part.of(ENTROPY, ENTROPY.spec, np.arange(6), values, rows, 3)
     found = part.score({}).interval("entropy")

@@ -40,6 +40,7 @@ def test_of_two_whole_rounds_it_is_the_sum_of_two_mean_squares() -> None:
     assert found.unit == pytest.approx(shared)
     assert found.group == pytest.approx((between - within) / 2)
     assert found.rest == pytest.approx(within - shared)
+    assert found.variance is not None
     assert found.variance == pytest.approx((between + shared) / 12)
     doubt = (between / 12) ** 2 * 2 / 4 + (shared**2 + (within + found.group) ** 2) / 5 / 144
     assert found.freedom == pytest.approx(min(5, 2 * found.variance**2 / doubt))
@@ -79,6 +80,7 @@ def test_a_difference_adds_variances() -> None:
     rng = np.random.default_rng(1)
     one, other = drawn(rng, 32, 1.0), drawn(rng, 64, 1.0)
     found = one - other
+    assert found.variance is not None
     assert found.value == one.value - other.value
     assert one.variance is not None
     assert other.variance is not None
@@ -111,5 +113,5 @@ def test_the_variances_are_those_of_the_law() -> None:
     assert np.mean([one.group for one in found]) == pytest.approx(2.25, abs=0.3)
     assert np.mean([one.rest for one in found]) == pytest.approx(1, abs=0.2)
     truth = 4 / 128 + 2.25 / 32 + 1 / 256
-    assert np.mean([one.variance for one in found]) == pytest.approx(truth, rel=0.1)
+    assert np.mean([one.variance or 0.0 for one in found]) == pytest.approx(truth, rel=0.1)
     assert np.var([one.value for one in found]) == pytest.approx(truth, rel=0.4)

@@ -54,6 +54,7 @@ def test_the_promise_is_kept_on_average_over_pilots(rule: str, effect: float, al
     """
     rng = np.random.default_rng(7)
     error, margin, decided, powers = 0.31 * math.sqrt(2), 0.05, 0, []
+    pilot, outputs = 0.0, 0
     power = apart(effect, alpha) if rule == "apart" else alike(margin, alpha)
     x = precision(power, 31)
     assert x is not None

@@ -100,7 +100,7 @@ def measured_rows() -> list[dict[str, Any]]:
         {
             "judge": judge,
             "steps": steps,
-            **contrast(series, f"standard {steps}", f"sharpened {steps}", seed=0),
+            **contrast(series, f"standard {steps}", f"sharpened {steps}"),
         }
         for judge, series in (("a", ours(1)), ("b", ours(2)))
         for steps in (16, 256, 1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ from called import Called
 
 from strop.comparing.levels import Level
 from strop.groupeval import portable
+from strop.groupeval.bootstrap import geq_of
+from strop.groupeval.scores import by_cell
+from strop.groupeval.verdict import Grade, Verdict
 from strop.stats.power import alike, apart, needed
 from strop.store import Run
 from strop.verbs.power import CURVE, spreads
-
-sys.path.append(str(Path(__file__).parents[1] / "groupeval"))
-from made_judgments import random_verdicts
 
 
 def _pilot(level: float, entropy: float, n: int, slope: float) -> dict[str, Any]:
@@ -40,6 +39,20 @@ def test_the_spread_is_that_of_nats_and_at_equal_entropy_of_what_entropy_leaves(
     against = [_pilot(3.0, 4.0, 4000, -4.0), _pilot(3.8, 4.2, 4000, -4.0)]
     assert spreads(against)[1][0] == pytest.approx(math.hypot(0.8, 0.2), rel=0.05)
     assert len(spreads(pilots[:1])) == 1
+
+
+def _verdicts(groups: int) -> list[Verdict]:
+    """Groups of eight in two partitions, graded by chance."""
+    rng = np.random.default_rng(3)
+
+    def grade(index: int) -> Grade:
+        return Grade(int(index), True, tuple(rng.integers(0, 3, 4).tolist()), "a")
+
+    return [
+        Verdict("cell", partition, number, tuple(map(grade, members)), "high")
+        for partition in (0, 1)
+        for number, members in enumerate(rng.permutation(8 * groups).reshape(-1, 8))
+    ]
 
 
 def test_a_pilot_and_a_stored_run_say_what_a_question_needs(tmp_path: Path, call: Called) -> None:
@@ -73,7 +86,7 @@ def test_a_pilot_and_a_stored_run_say_what_a_question_needs(tmp_path: Path, call
     assert (tmp_path / "a" / "power.svg").exists()
 
     judged = tmp_path / "judged.jsonl"
-    judged.write_text(portable.text(random_verdicts(3, outputs=32, size=8)))
+    judged.write_text(portable.text(_verdicts(4)))
     more = ["--look", "2", "--gap", "0.1", "--accuracy", "0.9", "--judged", judged]
     code, second, _ = call("power", tmp_path / "a" / "run", *more, "-o", tmp_path / "b")
     assert code == 0
@@ -84,7 +97,11 @@ def test_a_pilot_and_a_stored_run_say_what_a_question_needs(tmp_path: Path, call
     assert by_name["perplexity gap at one setting"] == needed(rule, error, levels[0][1]).outputs
     share = math.sqrt(0.9 * 0.1 + 0.85 * 0.15)
     assert by_name["accuracy difference"] == needed(apart(0.05, 0.05), share, 31).outputs
-    assert by_name["GEQ difference"] > 32
+    judged_error = geq_of(by_cell(_verdicts(4))["cell"])
+    assert judged_error.variance is not None
+    error = math.sqrt(2 * 32 * judged_error.variance)
+    wanted = needed(apart(0.5, 0.05), error, judged_error.freedom).outputs
+    assert by_name["GEQ difference"] == wanted
 
 
 @pytest.mark.parametrize("words", [["--gap", "0"], ["--margin", "1.5"], ["--accuracy", "1"]])

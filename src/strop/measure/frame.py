@@ -491,7 +491,7 @@ def perplexity_ratio(
 def ratio_by_prompt(above: Part, below: Part, prompts: int) -> Interval | None:
     """The ratio of two perplexities over the prompts that both answer, prompt by prompt."""
     answered = [one.index % prompts for one in (above, below)]
-    common = np.intersect1d(*answered)
+    common = np.intersect1d(answered[0], answered[1])
     rows = []
     for part, prompt in zip((above, below), answered, strict=True):
         order = np.argsort(prompt, kind="stable")

@@ -203,7 +203,8 @@ def _against_steps(lines: _Lines, wanted: MetricSpec | None, label: str) -> Figu
         xs = [one.measured.steps * aside for one, _ in cells]
         points = [(x, v.value, one) for x, (one, v) in zip(xs, cells, strict=True)]
         colour = lines.draw(axes, name, points)
-        lows, highs = [v.ends[0] for _, v in cells], [v.ends[1] for _, v in cells]
+        lows = [v.value if v.low is None else v.low for _, v in cells]
+        highs = [v.value if v.high is None else v.high for _, v in cells]
         axes.vlines(xs, lows, highs, color=colour, lw=0.9, zorder=2)
     if wanted is not None:
         log_y(axes)

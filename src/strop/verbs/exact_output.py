@@ -235,19 +235,16 @@ def _comparisons(
                 "steps": m,
                 "setting": setting,
                 "ratios": ratios,
-                "judged": {
-                    judge: _judged(judgments, pair, ask["seed"])
-                    for judge, judgments in judged.items()
-                },
+                "judged": {judge: _judged(judgments, pair) for judge, judgments in judged.items()},
                 "paper": said or None,
             }
         )
     return rows
 
 
-def _judged(judgments: Judgments, pair: Sequence[Place], seed: int) -> dict[str, Any]:
-    """GEQ of the first minus that of the second, blocked by partition."""
-    row = contrast(judgments, str(pair[1]), str(pair[0]), seed=seed)
+def _judged(judgments: Judgments, pair: Sequence[Place]) -> dict[str, Any]:
+    """GEQ of the first minus that of the second."""
+    row = contrast(judgments, str(pair[1]), str(pair[0]))
     return {
         "geq": [row["geq_sharpened"], row["geq_standard"]],
         "ged": [row["ged_sharpened"], row["ged_standard"]],

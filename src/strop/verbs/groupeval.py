@@ -69,11 +69,11 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
     return [paper.with_interval(row) for row in paper.table(name).records()]
 
 
-def contrast(judgments: Judgments, standard: str, sharpened: str, *, seed: int) -> dict[str, Any]:
+def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, Any]:
     """GEQ and GED of two cells of one series, and the difference of GEQ with its interval."""
     from strop.groupeval.comparison import compare
 
-    pair = compare(judgments.only(standard), judgments.only(sharpened), seed=seed)["pairs"]
+    pair = compare(judgments.only(standard), judgments.only(sharpened))["pairs"]
     [row] = pair
     return {
         "geq_standard": row["geq_a"],
@@ -99,7 +99,7 @@ def _run(ask: Ask) -> Result:
         {
             "judge": judge,
             "steps": m,
-            **contrast(judgments, f"standard {m}", f"sharpened {m}", seed=ask["seed"]),
+            **contrast(judgments, f"standard {m}", f"sharpened {m}"),
         }
         for judge, judgments in series.items()
         for m in ask["steps"]

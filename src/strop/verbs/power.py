@@ -304,8 +304,8 @@ def _draw(result: Result) -> Figure:
         colour = PALETTE[place % len(PALETTE)]
         n = [row["outputs"] for row in mine]
         axes.plot(n, [row["power"] for row in mine], color=colour, label=f"{key[0]}, {key[1]:g}")
-        ends = [[row[end] for row in mine] for end in ("low", "high")]
-        axes.fill_between(n, *ends, color=colour, alpha=0.12, lw=0)
+        low, high = ([row[end] for row in mine] for end in ("low", "high"))
+        axes.fill_between(n, low, high, color=colour, alpha=0.12, lw=0)
     axes.axhline(result.facts["goal"], color=GREY, lw=0.6)
     axes.set(xscale="log", xlabel="outputs a side", ylabel="decided", ylim=(0, 1.02))
     tidy(axes)
