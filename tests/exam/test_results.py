@@ -65,7 +65,11 @@ def _entrant(label: str) -> Entrant:
 
 
 def _answer(
-    task_run: TaskRun, entrant: Entrant, temperature: float, texts: Sequence[Sequence[str]]
+    task_run: TaskRun,
+    entrant: Entrant,
+    temperature: float,
+    texts: Sequence[Sequence[str]],
+    calls: Sequence[int] = (4, 4, 4, 4),
 ) -> None:
     """Responses [seeds][problems] of a checkpoint, as a sampler would have left them."""
     prompts = tuple(Canvas(f"p/{i}", (i, *[None] * LENGTH)) for i in range(PROBLEMS))
@@ -80,17 +84,19 @@ def _answer(
         run = Run.prepare(task_run.path / entrant.label, asked, [spec], grow=True)
         run.keep_prompts(canvases, [None] * PROBLEMS)
         cell = run.cell(spec.id)
-        cell.add(_output(i, text, temperature) for i, text in enumerate(row))
+        cell.add(_output(i, text, temperature, calls[i]) for i, text in enumerate(row))
         cell.merge()
         grade_cell(cell, task_run.task, entrant, None)
 
 
-def _output(index: int, text: str, temperature: float) -> Output:
-    """Three tokens and an end; hot ones never end. Calls and seconds are 4 and a half."""
+def _output(index: int, text: str, temperature: float, calls: int) -> Output:
+    """Three tokens and an end; hot ones never end. A call takes an eighth of a second."""
     ended = temperature < 2
     ids = np.array([1, 2, 3, END, 4, 5] if ended else [1, 2, 3, 4, 5, 6], np.int64)
     words = f"{text}<end>and on" if ended else text
-    return Output(index, ids, 4, 0.5, 0, np.zeros_like(ids), text=words, prompt=f"p/{index}")
+    return Output(
+        index, ids, calls, calls / 8, 0, np.zeros_like(ids), text=words, prompt=f"p/{index}"
+    )
 
 
 @pytest.fixture
@@ -288,3 +294,17 @@ def test_a_run_that_is_started_anew_has_no_result(found: Results) -> None:
     write_result(found)
     TaskRun.make(found.run.path, found.task, LENGTH, force=True)
     assert not any((found.run.path / name).exists() for name in ("result.json", "table.csv"))
+
+
+def test_costs_stand_beside_their_own_verdicts(task: Task, tmp_path: Path) -> None:
+    """Also where the verdict of one in between was lost."""
+    task_run = TaskRun.make(tmp_path / "run", task, LENGTH, force=False)
+    task_run, entrant = task_run.enter(_entrant("a"))
+    _answer(task_run, entrant, 0, [[RIGHT, LOST, WRONG, RIGHT]], calls=(1, 2, 4, 8))
+    [setting] = Results.of(task_run).settings
+    [grades] = setting.grades
+    assert grades.index.tolist() == [0, 2, 3]
+    assert grades.passed("first").tolist() == [1, 0, 1]
+    assert grades.columns["calls"].tolist() == [1, 4, 8]
+    assert grades.columns["seconds"].tolist() == [1 / 8, 4 / 8, 8 / 8]
+    assert (setting.calls, setting.ungraded) == (pytest.approx(13 / 3), 1)

@@ -54,6 +54,7 @@ def gather(
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, map(_search, found.runs)))
+    parts = tuple(sorted(parts, key=lambda part: part.record is TASK_RUN))  # task runs come last
     names = list(dict.fromkeys(group.name for group, _ in groups))
     names += [] if names else [part.name for part in parts]
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
