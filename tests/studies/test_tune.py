@@ -413,10 +413,10 @@ def test_fresh_outputs_answer_prompts_that_were_not_searched_on(
 
 
 def test_where_a_search_stopped_is_no_gain() -> None:
-    """One sampler tuned twice: its two frontiers differ by noise alone, in none of twelve pairs.
+    """One sampler tuned twice: at equal entropy 2% of pairs may differ, by chance.
 
-    Held against each other at the temperatures where two searches stopped, a hundredth of a nat
-    apart, the same outputs differ in nearly all: perplexity rises by 5% with it.
+    More than one of twelve comes once in forty times. Held against each other where two searches
+    stopped, 0.05 nats apart, nearly all pairs differ: perplexity rises by a quarter with it.
     """
     rng = np.random.default_rng(0)
 
@@ -431,13 +431,11 @@ def test_where_a_search_stopped_is_no_gain() -> None:
     kinds, apart = [], 0
     for _ in range(12):
         a, b = frontier(), frontier()
-        found = compare(Side(a), Side(b), replicates=400)
-        row = {"published_gain": None, **_equal_columns(found)}
-        kinds.append(_survives(row))
-        stopped = compare(Side(a, tuned=a[0]), Side(b, tuned=b[1]), replicates=400).tuned
-        assert stopped is not None
-        apart += stopped.gap.excludes(0)
-    assert set(kinds) <= {"cannot be told", "none: it is the same"}
+        found = compare(Side(a, tuned=a[0]), Side(b, tuned=b[1]), replicates=400)
+        kinds.append(_survives({"published_gain": None, **_equal_columns(found)}))
+        assert found.tuned is not None
+        apart += found.tuned.gap.excludes(0)
+    assert sum(one not in ("cannot be told", "none: it is the same") for one in kinds) <= 1
     assert apart >= 11
 
 

@@ -167,7 +167,7 @@ def result(
         *_search_notes(measured, guard, tokens),
         *_copy_notes(found),
         *_same_cells(measured),
-        f"look {level.look} at this question, {level.budgets} budget(s): intervals that must lie "
+        f"look {level.look} at these two sides, {level.budgets} budget(s): intervals that must lie "
         f"inside the margin are of {100 * level.same:.4g}%, those that must exclude equality of "
         f"{100 * level.different:.4g}%",
         f"entropy guard {guard.bound} ({guard.source}): at equal sharpness nothing is "

@@ -184,7 +184,8 @@ def _at_equal_entropy(
     from strop.measure.cells import token_table
     from strop.measure.guard import evaluator_guard
 
-    n, pools = ask["fresh_n"], {}
+    n = ask["fresh_n"]
+    pools: dict[SamplerSpec, list[Scored]] = {}
     settings = list(dict.fromkeys(_without_heat(one) for one in specs))
     for tau in sorted(ask["temperature"]):
         heated = [one.model_copy(update={"temperature": tau}) for one in settings]
