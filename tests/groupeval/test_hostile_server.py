@@ -278,3 +278,13 @@ def test_an_encoded_key_is_written_nowhere(
     assert piece not in out + err
     for path in run.rglob("*"):
         assert not path.is_file() or piece.encode() not in path.read_bytes()
+
+
+def test_a_server_without_tls_is_told_from_one_that_is_away(call: Called, tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 8})
+    with serving(lambda body, _: agree(body)) as served:
+        code, _, err = call(run, "--base-url", served.url.replace("http:", "https:"))
+    assert code == 1
+    assert "does not speak TLS" in err
+    assert "SSL_CERT_FILE" in err
+    assert served.received == 0

@@ -334,11 +334,17 @@ def read_error(
 
 def _unreachable(cause: BaseException, judge: JudgeSpec) -> Trouble:
     told = f"the connection failed: {_root(cause)}"[:SHOWN]
+    secure = "SSL" in told  # of whatever package it is
     fatal = UserError(
-        "The server cannot be reached.",
+        "The server's certificate is not accepted, or it does not speak TLS."
+        if secure
+        else "The server cannot be reached.",
         where=judge.base_url,
         got=told,
-        fix="start it, or correct `base_url`: host, port and path; most end in /v1",
+        fix="say http:// in `base_url` if it has no TLS, or put its certificate into a file and "
+        "name that with SSL_CERT_FILE"
+        if secure
+        else "start it, or correct `base_url`: host, port and path; most end in /v1",
     )
     return Trouble("server_error", told, passing=True, fatal=fatal, fate="unsent")
 
