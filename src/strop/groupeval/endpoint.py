@@ -237,11 +237,11 @@ def _take(completion: Any, answer: Reply) -> None:
         answer.failure, answer.detail = "empty", "the completion has no choices"
         return
     choice = choices[0]
-    content = choice.message.content
+    content = getattr(choice.message, "content", None)  # the SDK takes what a server sends
     answer.reply = content if isinstance(content, str) else None
-    answer.finish_reason = choice.finish_reason
+    answer.finish_reason = getattr(choice, "finish_reason", None)
     refusal = getattr(choice.message, "refusal", None)
-    if refusal or choice.finish_reason == "content_filter":
+    if refusal or answer.finish_reason == "content_filter":
         answer.failure = "refused"
         answer.detail = str(refusal or "the server's content filter stopped it")
 
