@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 import time
 from collections import Counter
@@ -37,6 +38,8 @@ class Action:
     """Close without a word."""
     drip: float = 0.0
     """Seconds between two bytes."""
+    flood: bytes | None = None
+    """Sent after the body, again and again, until the client hangs up."""
 
 
 def labels_of(body: dict[str, Any]) -> list[str]:
@@ -75,8 +78,15 @@ class Served:
 
 
 @contextmanager
-def serving(script: Script, probe: Script = lambda *_: Action("{}")) -> Iterator[Served]:
-    """Answer by the script, and probes by a script of their own, by default with goodwill."""
+def serving(
+    script: Script,
+    probe: Script = lambda *_: Action("{}"),
+    context: ssl.SSLContext | None = None,
+) -> Iterator[Served]:
+    """Answer by the script, and probes by a script of their own, by default with goodwill.
+
+    With a `context` the server speaks TLS.
+    """
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -112,8 +122,14 @@ def serving(script: Script, probe: Script = lambda *_: Action("{}")) -> Iterator
             for name, value in action.headers.items():
                 self.send_header(name, value)
             self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(content)))
+            if action.flood is None:
+                self.send_header("content-length", str(len(content)))
             self.end_headers()
+            if action.flood is not None:
+                self.close_connection = True
+                self.wfile.write(content)
+                while True:  # ended by the error of writing to nobody
+                    self.wfile.write(action.flood)
             if action.drip:
                 for place in range(len(content)):
                     self.wfile.write(content[place : place + 1])
@@ -150,7 +166,10 @@ def serving(script: Script, probe: Script = lambda *_: Action("{}")) -> Iterator
             """Clients that hang up are part of the script."""
 
     server = Server(("127.0.0.1", 0), Handler)
-    served = Served(f"http://127.0.0.1:{server.server_address[1]}/v1")
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    scheme = "http" if context is None else "https"
+    served = Served(f"{scheme}://127.0.0.1:{server.server_address[1]}/v1")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

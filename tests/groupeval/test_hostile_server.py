@@ -129,6 +129,28 @@ def test_json_of_any_depth_is_a_failure_with_a_reason(
         assert {bool(f.detail) for f in series.failures()} == {True}
 
 
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "x",
+        None,
+        {},
+        {"message": "\ud800"},
+        {"message": ["x"]},
+        {"message": {"content": 5}},
+        {"message": {"content": "x", "refusal": {"a": 1}}, "finish_reason": ["x"]},
+    ],
+)
+def test_a_completion_of_any_shape_is_a_failure_with_a_reason(
+    call: Called, tmp_path: Path, choice: Any
+) -> None:
+    run = planned(tmp_path / "run", {"a": 8})
+    odd = {"choices": [choice], "usage": "x"}
+    with serving(lambda body, _: Action(body=completion(body, **odd))) as served:
+        assert call(run, "--base-url", served.url)[0] == 2
+    assert {f.reason for f in Series.open(run).failures()} <= {"empty", "refused", "server_error"}
+
+
 def test_an_error_too_deep_to_be_shown_is_told() -> None:
     body: list[Any] = []
     for _ in range(5000):
@@ -278,3 +300,13 @@ def test_an_encoded_key_is_written_nowhere(
     assert piece not in out + err
     for path in run.rglob("*"):
         assert not path.is_file() or piece.encode() not in path.read_bytes()
+
+
+def test_a_server_without_tls_is_told_from_one_that_is_away(call: Called, tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 8})
+    with serving(lambda body, _: agree(body)) as served:
+        code, _, err = call(run, "--base-url", served.url.replace("http:", "https:"))
+    assert code == 1
+    assert "does not speak TLS" in err
+    assert "SSL_CERT_FILE" in err
+    assert served.received == 0

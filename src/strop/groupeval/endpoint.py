@@ -237,11 +237,11 @@ def _take(completion: Any, answer: Reply) -> None:
         answer.failure, answer.detail = "empty", "the completion has no choices"
         return
     choice = choices[0]
-    content = choice.message.content
+    content = getattr(choice.message, "content", None)  # the SDK takes what a server sends
     answer.reply = content if isinstance(content, str) else None
-    answer.finish_reason = choice.finish_reason
+    answer.finish_reason = getattr(choice, "finish_reason", None)
     refusal = getattr(choice.message, "refusal", None)
-    if refusal or choice.finish_reason == "content_filter":
+    if refusal or answer.finish_reason == "content_filter":
         answer.failure = "refused"
         answer.detail = str(refusal or "the server's content filter stopped it")
 
@@ -334,11 +334,17 @@ def read_error(
 
 def _unreachable(cause: BaseException, judge: JudgeSpec) -> Trouble:
     told = f"the connection failed: {_root(cause)}"[:SHOWN]
+    secure = "SSL" in told  # of whatever package it is
     fatal = UserError(
-        "The server cannot be reached.",
+        "The server's certificate is not accepted, or it does not speak TLS."
+        if secure
+        else "The server cannot be reached.",
         where=judge.base_url,
         got=told,
-        fix="start it, or correct `base_url`: host, port and path; most end in /v1",
+        fix="say http:// in `base_url` if it has no TLS, or put its certificate into a file and "
+        "name that with SSL_CERT_FILE"
+        if secure
+        else "start it, or correct `base_url`: host, port and path; most end in /v1",
     )
     return Trouble("server_error", told, passing=True, fatal=fatal, fate="unsent")
 
