@@ -37,6 +37,7 @@ LOADED = (
     "transformers.models.llama.modeling_llama",
     "transformers.models.gpt2.modeling_gpt2",
     "optuna",
+    "openai",
     "lightning_fabric.strategies.model_parallel",
     "torch.distributed.run",
     "scipy.stats",
