@@ -166,7 +166,21 @@ FAULTS = (
         "tasks/sandbox.py",
         '            "--unshare-all",\n',
         "",
-        ("tests/tasks/test_drills.py::test_drill",),
+        ("tests/tasks/test_walls.py",),
+    ),
+    Fault(
+        "programs in the sandbox see all files of this machine",
+        "tasks/sandbox.py",
+        'walls += [*python.binds(), "--ro-bind", str(INSIDE)',
+        'walls += ["--ro-bind", "/", "/", *python.binds(), "--ro-bind", str(INSIDE)',
+        ("tests/tasks/test_walls.py",),
+    ),
+    Fault(
+        "programs in the sandbox get twice their memory",
+        "tasks/inside/limits.py",
+        '(resource.RLIMIT_AS, limits["memory"])',
+        '(resource.RLIMIT_AS, 2 * limits["memory"])',
+        ("tests/tasks/test_walls.py",),
     ),
     Fault(
         "numbers leave the sandbox in another base",

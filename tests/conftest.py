@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import random
 from pathlib import Path
@@ -56,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:  # the longest files first: whatever comes last, both workers end at about the same time
         seconds = json.loads((TESTS / "durations.json").read_text())
         items.sort(key=lambda item: -seconds.get(item.path.relative_to(TESTS.parent).as_posix(), 0))
+
+
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays: collections of garbage need not look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

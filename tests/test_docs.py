@@ -10,6 +10,7 @@ run, but parsed, are
 
 - what is listed in HEAVY, each with its reason;
 - what is listed in SLOW, except by `make test-slow`, which follows those pages to their ends;
+  other pages run it with the smaller numbers of SMALLER, where a few outputs show as much;
 - commands with a placeholder (RUN, CHECKPOINT) that READERS gives no value for;
 - verbs that prose names without using them; `make`, `pip`, `torchrun` and benchmarks.
 """
@@ -25,7 +26,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ import doc_pages
 import strop
 import warm_processes
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
+from small_harness import small_harness
 from strop import registry
 from strop.assets import MODELS
 from strop.cli.main import run
@@ -85,9 +87,22 @@ SLOW = {
     "strop compare --smoke -o runs/compare": "half a minute; docs/compare.md has a smaller one",
     "strop sample embedded:tales-tiny --steps 4 -n 16 --batch-size 4 --engine ray --devices cpu:2"
     " -o runs/ray": "Ray's own processes; tests/engines has them",
+    "strop study decoders --smoke -o runs/decoders": "tests/studies has it with three decoders",
+    "strop study cache --smoke -o runs/cache": "tests/studies has it with fewer outputs",
+    "strop theory verify": "tests/theory runs it",
+    "from strop.theory.mpath_study import run_mpath_study": "all the targets of two tables",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
-"""Commands that `make test` parses and `make test-slow` runs."""
+"""What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""
+SMALLER = {
+    "README.md": {"n=16, seed=1": "n=2, seed=1"},
+    "docs/audit.md": {"n=(8,), length=32": "n=(2,), length=8"},
+    "docs/compare.md": {'out="runs/two"': 'out="runs/early"'},  # what the command above has made
+    "docs/families/remdm.md": {"remdm-loop --steps 1024 --top-p 0.9 -n 128": "remdm-loop -n 8"},
+    "docs/families/autoregressive.md": {"autoregressive --length": "autoregressive -n 2 --length"},
+    "docs/precision.md": {"--steps 64,1024": "--steps 64"},
+}
+"""Per page, what `make test` runs in place of what it says; `make test-slow` runs what it says."""
 if shutil.which("bwrap") is None:
     HEAVY["strop task check humaneval --limit 4"] = "needs bubblewrap"
     HEAVY["from strop.tasks import find_box"] = "needs bubblewrap"
@@ -104,6 +119,7 @@ class Reader:
     stands: dict[str, str] = field(default_factory=dict)
     prepare: Callable[[], Any] = lambda: None
     names: dict[str, Any] = field(default_factory=dict)
+    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
 
 def tiny(place: str) -> Callable[[], Any]:
@@ -171,6 +187,7 @@ READERS: dict[str, Reader] = {
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
     "docs/conditional.md": Reader({"RUN": "runs/two"}, two_answered),
     "docs/theory.md": Reader({"FILE": "bits.json"}),
+    "docs/lm-eval.md": Reader(around=small_harness),
     "docs/extending.md": Reader({"RUN": "runs/ge"}, two_pools),
 }
 
@@ -252,7 +269,8 @@ def follow(page: str, text: str, reader: Reader, slow: bool = False) -> list[str
     found: list[str] = []
     names = dict(reader.names)
     for piece in pieces(page, text):
-        if piece.kind == "python" and piece.text.splitlines()[0] not in HEAVY:
+        left_out = HEAVY if slow else HEAVY | SLOW
+        if piece.kind == "python" and piece.text.splitlines()[0] not in left_out:
             found += executed(piece, names)
         for command in commands(piece):
             wanted = to_run(command, reader, slow)
@@ -274,7 +292,7 @@ def executed(piece: Piece, names: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory of the reader's own, from which the scripts can be reached.
 
     What a page registers is forgotten afterwards.
@@ -284,7 +302,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     os.symlink(ROOT / "scripts", "scripts")
-    return tmp_path
+    with warm_processes.everywhere():
+        yield tmp_path
 
 
 @pytest.mark.parametrize("page", pages())
@@ -295,20 +314,30 @@ def test_what_a_page_says_is_there(page: str) -> None:
 
 @pytest.mark.parametrize("page", pages())
 def test_a_reader_can_follow_the_page(page: str, empty: Path) -> None:
-    reader = READERS.get(page, Reader())
+    reader, text = READERS.get(page, Reader()), doc_pages.text_of(page)
+    for whole, smaller in SMALLER.get(page, {}).items():
+        assert text.count(whole) == 1, f"{page} says {whole!r} {text.count(whole)} times"
+        text = text.replace(whole, smaller)
     reader.prepare()
-    found = follow(page, doc_pages.text_of(page), reader)
+    with reader.around():
+        found = follow(page, text, reader)
     assert not found, "\n".join(found)
 
 
 def said(page: str) -> set[str]:
-    """The commands of a page."""
+    """The commands of a page, and the first lines of its Python blocks."""
     whole = pieces(page, doc_pages.text_of(page))
-    return {bare(command) for piece in whole for command in commands(piece)}
+    first = {piece.text.splitlines()[0] for piece in whole if piece.kind == "python"}
+    return first | {bare(command) for piece in whole for command in commands(piece)}
+
+
+def shortened(page: str) -> bool:
+    """Whether `make test` does not do all that a page says."""
+    return page in SMALLER or not SLOW.keys().isdisjoint(said(page))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in pages() if said(page) & SLOW.keys()])
+@pytest.mark.parametrize("page", [*filter(shortened, pages())])
 def test_a_reader_can_follow_the_page_to_its_end(page: str, empty: Path) -> None:
     reader = READERS.get(page, Reader())
     reader.prepare()
@@ -317,12 +346,9 @@ def test_a_reader_can_follow_the_page_to_its_end(page: str, empty: Path) -> None
 
 
 def test_no_entry_of_the_tables_is_out_of_date() -> None:
-    whole = [piece for page in pages() for piece in pieces(page, doc_pages.text_of(page))]
-    written = {bare(command) for piece in whole for command in commands(piece)}
-    assert SLOW.keys() <= written
-    written |= {piece.text.splitlines()[0] for piece in whole if piece.kind == "python"}
-    assert HEAVY.keys() <= written
-    assert READERS.keys() <= set(pages())
+    written = set[str]().union(*map(said, pages()))
+    assert SLOW.keys() | HEAVY.keys() <= written
+    assert READERS.keys() | SMALLER.keys() <= set(pages())
 
 
 # Pages that are wrong on purpose

@@ -89,7 +89,7 @@ def test_every_help_ends_with_examples_that_can_be_typed(name: str) -> None:
     assert shown, name
     for line in shown:
         assert line.startswith(name)
-        build().make_context("strop", shlex.split(line)[1:])  # the group
+        ALL["strop"].make_context("strop", shlex.split(line)[1:])  # the group
         inner, words = ALL["strop"], shlex.split(line)[1:]
         while words and words[0] in getattr(inner, "commands", {}):
             inner, words = inner.commands[words[0]], words[1:]

@@ -37,10 +37,14 @@ LOADED = (
     "transformers.models.llama.modeling_llama",
     "transformers.models.gpt2.modeling_gpt2",
     "optuna",
+    "openai",
+    "lightning_fabric.strategies.model_parallel",
+    "torch.distributed.run",
     "scipy.stats",
     "matplotlib.figure",
     "strop.draw",
     "strop.measure",
+    "strop.training.loop",
     *(f"strop.cli.{one.stem}" for one in Path(strop.cli.__file__).parent.glob("[a-z]*.py")),
 )
 """What commands spend their first seconds on."""
@@ -128,10 +132,14 @@ class WarmPopen(subprocess.Popen[Any]):
         files = {n: n if one == -1 else one for n, one in enumerate(ours)}
         files |= {one: one for one in asked["pass_fds"]}
         env = os.environ if asked["env"] is None else asked["env"]
+        env = {**{os.fspath(k): os.fspath(v) for k, v in env.items()}, ADDRESS: _address()}
+        words = _words(asked["args"])
+        if words[0] == "-u":
+            words, env = words[1:], {**env, "PYTHONUNBUFFERED": "1"}
         request = {
-            "words": _words(asked["args"]),
+            "words": words,
             "cwd": os.path.abspath(asked["cwd"] or os.getcwd()),
-            "env": {**{os.fspath(k): os.fspath(v) for k, v in env.items()}, ADDRESS: _address()},
+            "env": env,
             "limits": {one: resource.getrlimit(one) for one in LIMITS},
             "starter": os.getpid(),
             "session": bool(asked.get("start_new_session")),
@@ -169,7 +177,7 @@ Popen = WarmPopen if HERE else _cold
 
 def _either(args: Any, *more: Any, **options: Any) -> Any:
     """Warm if it is this interpreter that starts."""
-    ours = isinstance(args, list) and args[0] == sys.executable
+    ours = isinstance(args, (list, tuple)) and args[0] == sys.executable
     return (Popen if ours else _cold)(args, *more, **options)
 
 

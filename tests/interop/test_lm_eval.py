@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from harness_tasks import choosing, evaluated, generating, responses
 
 import strop
+from small_harness import small_harness
 from strop import SamplerSpec, UserError
 from strop.assets import embedded_path
 from strop.cli.main import run
@@ -24,12 +26,14 @@ CHOICES = [("Once upon a", ["time", "house of the"]), ("The king and the ", ["qu
 
 
 @pytest.fixture(autouse=True)
-def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No hub, and no data of other runs."""
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No hub, no data of other runs, and tasks of these tests only."""
     import datasets.config
 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    with small_harness():
+        yield
 
 
 def cut(text: str) -> str:

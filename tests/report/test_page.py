@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import zlib
@@ -31,6 +32,7 @@ from strop.page import render, write
 from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart
 from strop.page.figures import MOST_LINES, drawings
 from strop.page.judged import recognised
+from strop.page.page import Page
 from strop.page.svg import VARIABLES, as_file, inline
 from strop.page.tables import corner_table, facts, output_columns, pool_table
 from strop.page.text import place, replaced
@@ -60,6 +62,17 @@ def test_numbers(value: float | None, digits: int, told: str) -> None:
 
 def one_group(*cells: Shown, name: str = "model") -> Report:
     return Report(title="test", groups=(CellGroup(name, GUARD.length, 0, cells),))
+
+
+@functools.cache
+def page() -> Page:
+    """Drawn once: most of these tests look at its words."""
+    return render(report())
+
+
+@functools.cache
+def short_page() -> Page:
+    return render(report(steps=(4,)))
 
 
 def plain(html: str) -> str:
@@ -143,7 +156,7 @@ def test_small_pools_are_marked_in_words() -> None:
 
 
 def test_marks_are_explained() -> None:
-    text = plain(render(report()).html)
+    text = plain(page().html)
     assert f"{MARKS['below']} lies below the entropy guard" in text
     assert f"{MARKS['undecided']} is undecided" in text
 
@@ -175,13 +188,13 @@ def test_no_cells_at_all() -> None:
 
 
 def test_the_page_starts_with_the_answer() -> None:
-    text = plain(render(report()).html)
+    text = plain(page().html)
     answer = text.index("Use (0.9, float32) at M = 4")
     assert all(answer < text.index(later) for later in ("20 generators", "Corners", "GroupEval"))
 
 
 def test_every_rule_is_shown_and_only_what_is_above_the_guard_is_recommended() -> None:
-    html = render(report()).html
+    html = page().html
     table = html[html.index("Gain over (1, float64)") : html.index("</table>")]
     lines = [plain(line) for line in table.split("<tr>")[2:]]
     assert [line.split()[0] for line in lines] == ["frozen", "frozen", "per-budget", "per-budget"]
@@ -198,7 +211,7 @@ def test_every_rule_is_shown_and_only_what_is_above_the_guard_is_recommended() -
 
 
 def test_the_samplers_stand_folded_below_the_gains() -> None:
-    html = render(report()).html
+    html = page().html
     for rule in ("frozen", "per-budget"):
         at = html.index(f"The samplers of the rule {rule}, as YAML")
         assert html.rindex("<details", 0, at) > html.index("Gain over (1, float64)")
@@ -215,7 +228,7 @@ def test_an_audit_document_survives_its_file() -> None:
 
 
 def test_a_study_is_shown_by_its_record() -> None:
-    page = render(report(steps=(4,)))
+    page = short_page()
     text = plain(page.html)
     for words in ("How long does it take?", "Seconds per sequence", "Calls", "Beside the cells"):
         assert words in text
@@ -239,7 +252,7 @@ def test_a_result_that_its_figure_cannot_read_is_one_error() -> None:
 
 
 def test_judges_have_tables_of_their_own_and_the_counting_one_is_called_so() -> None:
-    html = render(report()).html
+    html = page().html
     judged = html[html.index('id="groupeval"') : html.index('id="outputs"')]
     assert judged.count("<table>") == 2
     warned = [m.start() for m in re.finditer("only counts repetitions and lengths", judged)]
@@ -325,7 +338,7 @@ def packs(html: str) -> list[list[list[object]]]:
 
 def test_what_is_packed_is_what_was_given() -> None:
     full = report(steps=(4,))
-    held, columns = packs(render(full).html), output_columns(full)
+    held, columns = packs(short_page().html), output_columns(full)
     assert len(held) == len(full.cells)
     for rows, cell in zip(held, full.cells, strict=True):
         assert [row[1] for row in rows] == list(cell.texts.values())
@@ -438,7 +451,7 @@ def test_a_causal_model_has_no_figure_against_steps() -> None:
 
 
 def test_written_page_and_figures(tmp_path: Path) -> None:
-    page = render(report(steps=(4,)))
+    page = short_page()
     files = write(page, tmp_path / "new" / "audit.html")
     assert files[0].read_text(encoding="utf-8") == page.html
     names = sorted(str(file.relative_to(tmp_path / "new")) for file in files[1:])

@@ -185,7 +185,9 @@ def draw(
         else:
             job = {"seed": seed, "outputs": range(n), "slots": slots}
             done = list(fast(model, spec, **job, **where))
-    ids = np.empty((n, length), np.int64)
-    for one in done:
-        ids[one.index] = one.ids if canvas is None else canvas.filled(one.ids)
+    ids = np.full((n, length), -1, np.int64)
+    place = [*range(length)] if canvas is None else list(canvas.open)
+    if canvas is not None:
+        ids[:] = [-1 if token is None else token for token in canvas.given]
+    ids[np.array([one.index for one in done])[:, None], place] = [one.ids for one in done]
     return ids

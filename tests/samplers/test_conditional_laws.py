@@ -7,9 +7,11 @@ such laws, and their distances are asserted. Seeds are fixed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import laws
 import numpy as np
@@ -69,9 +71,13 @@ def distance(p: np.ndarray, q: np.ndarray) -> float:
     return 0.5 * float(np.abs(p - q).sum())
 
 
-def p_value(model, spec: SamplerSpec, given: Given | None, law: np.ndarray, **more) -> float:
-    ids = laws.draw(model, spec, 7, n=more.pop("n", N), given=given, **more)
-    return chi_square(counts(ids, law.shape[0] - 1), law)
+def seen(model, spec: SamplerSpec, given: Given, vocab: int, **more) -> np.ndarray:
+    """How often each output came out of N."""
+    return counts(laws.draw(model, spec, 7, n=N, given=given, **more), vocab)
+
+
+def p_value(model, spec: SamplerSpec, given: Given, law: np.ndarray) -> float:
+    return chi_square(seen(model, spec, given, law.shape[0] - 1), law)
 
 
 # --- the exact conditional law -----------------------------------------------------------------
@@ -142,10 +148,9 @@ def test_rounds_in_float32_on_a_coarse_lattice(given: Given, implementation) -> 
     t, s = np.append(grid.t.numpy(), np.float32(1)), np.append(grid.s.numpy(), np.float32(0))
     outcome = lattice_outcome(t, s, bits)
     rough = output_law(law, 6, outcome, finish="greedy", start=start(given, 3))
-    assert p_value(TabularDenoiser(law), spec, given, rough, bits=bits) > PASS
-    assert (
-        p_value(TabularDenoiser(law), spec, given, rounds_law(law, spec, given), bits=bits) < FAIL
-    )
+    observed = seen(TabularDenoiser(law), spec, given, 3, bits=bits)
+    assert chi_square(observed, rough) > PASS
+    assert chi_square(observed, rounds_law(law, spec, given)) < FAIL
 
 
 # --- negative controls -------------------------------------------------------------------------
@@ -156,7 +161,8 @@ def test_wrong_conditional_laws_are_noticed(implementation) -> None:
     law = law_of_texts()
     spec = SamplerSpec(steps=4, implementation=implementation)
     right = rounds_law(law, spec, GAPS)
-    assert p_value(TabularDenoiser(law), spec, GAPS, right) > PASS
+    observed = seen(TabularDenoiser(law), spec, GAPS, 3)
+    assert chi_square(observed, right) > PASS
     # The prompt's tokens at other places, and a response that never saw them.
     other = np.moveaxis(rounds_law(law, spec, (None, 0, None, 1)), (1, 3), (3, 1))
     blind = np.zeros_like(right)
@@ -164,7 +170,7 @@ def test_wrong_conditional_laws_are_noticed(implementation) -> None:
     blind[:, 1, :, 0] = apart
     for wrong in (other, blind):
         assert distance(wrong, right) > 0.03
-        assert p_value(TabularDenoiser(law), spec, GAPS, wrong + 1e-12) < FAIL
+        assert chi_square(observed, wrong + 1e-12) < FAIL
 
 
 @FORMS
@@ -180,23 +186,30 @@ def test_a_sampler_that_ignores_the_prompt_is_noticed(implementation) -> None:
 # --- ReMDM -------------------------------------------------------------------------------------
 
 
+@functools.cache
+def remdm_case(name: str, given: Given, implementation) -> tuple[SamplerSpec, Arbitrary, Any]:
+    """Settings, a model, and how often each output came out: two tests look at them."""
+    spec, model = settings(name, implementation=implementation), Arbitrary(2, 3, seed=3)
+    return spec, model, seen(model, spec, given, 2)
+
+
 @FORMS
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("given", [(1, None, None), (None, 0, None)], ids=["prefix", "gap"])
 def test_remdm(name: str, given: Given, implementation) -> None:
-    spec, model = settings(name, implementation=implementation), Arbitrary(2, 3, seed=3)
-    assert p_value(model, spec, given, enumerated(model, spec, given=given)) > PASS
+    spec, model, observed = remdm_case(name, given, implementation)
+    assert chi_square(observed, enumerated(model, spec, given=given)) > PASS
 
 
 @FORMS
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_remdm_that_takes_given_tokens_back_is_noticed(name: str, implementation) -> None:
-    given, model = (1, None, None), Arbitrary(2, 3, seed=3)
-    spec = settings(name, implementation=implementation)
+    given = (1, None, None)
+    spec, model, observed = remdm_case(name, given, implementation)
     right = enumerated(model, spec, given=given)
     wrong = enumerated(model, spec, given=given, let_go=True)
     assert distance(right, wrong) > 0.03
-    assert p_value(model, spec, given, wrong + 1e-12) < FAIL
+    assert chi_square(observed, wrong + 1e-12) < FAIL
 
 
 # --- SEDD with exact scores --------------------------------------------------------------------
@@ -301,9 +314,10 @@ def test_didi_ranks_open_positions_only(given: Given, implementation) -> None:
         }
 
     right, everything = law([place]), law([0, 1])
-    assert p_value(model, spec, given, right) > PASS
+    observed = seen(model, spec, given, 2)
+    assert chi_square(observed, right) > PASS
     assert distance(right, everything) > 0.03
-    assert p_value(model, spec, given, everything) < FAIL
+    assert chi_square(observed, everything) < FAIL
 
 
 def _with(context: tuple[int, ...], place: int, token: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ import pytest
 
 import strop
 from strop import SamplerSpec
-from strop.assets import CHECKPOINT, EVALUATOR
+from strop.assets import EVALUATOR
+from strop.checkpoints.config import SHAPES
+from strop.checkpoints.layout import write_random
 from strop.pool import Pool
-from strop.records import SAMPLERS
-from strop.verbs.families import small_checkpoints
+from strop.records import FAMILIES, SAMPLERS
+from strop.registry import resolve
 
 STEPS, LENGTH, N = 6, 12, 5
+SMALL = replace(
+    SHAPES["tiny"], vocab_size=500, mask_id=499, length=16, hidden_dim=32, n_blocks=2, n_heads=2
+)
 LONELY = ("fast-dllm-dream",)  # its public code takes one sequence at a time
 FORMS = [
     (name, form, precision)
@@ -28,8 +34,11 @@ FORMS = [
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    sources = small_checkpoints(tmp_path_factory.mktemp("small"))
-    sources |= {"mdlm": CHECKPOINT, "ar": EVALUATOR}
+    """Small and random: nothing here depends on what they have learned."""
+    place = tmp_path_factory.mktemp("small")
+    for family in ("mdlm", "sedd", "duo", "didi"):
+        write_random(place / family, resolve(FAMILIES[family].layout)(SMALL), seed=0)
+    sources = {path.name: str(path) for path in place.iterdir()} | {"ar": EVALUATOR}
     return {family: strop.load_model(source, device="cpu") for family, source in sources.items()}
 
 

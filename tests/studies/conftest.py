@@ -28,5 +28,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Called:
 
 @pytest.fixture(scope="session")
 def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The embedded model in the layouts of SEDD, DUO and DiDi-Instruct."""
-    return small_checkpoints(Path(tmp_path_factory.mktemp("dressed")))
+    """The smallest embedded model in the layouts of SEDD, DUO and DiDi-Instruct."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strop.verbs.families.CHECKPOINT", "embedded:tales-tiny")
+        return small_checkpoints(Path(tmp_path_factory.mktemp("dressed")))

@@ -32,7 +32,7 @@ def held_out(path: Path, entropy: float) -> Path:
 
 def words_of(path: Path, texts: Path) -> list[str]:
     sizes = ["--steps", "2,8", "-n", "12,8", "--fresh-n", "8"]
-    return ["audit", *sizes, "--held-out", str(texts), "-o", str(path)]
+    return ["audit", "embedded:tales-tiny", *sizes, "--held-out", str(texts), "-o", str(path)]
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,7 @@ from tiny_models import environment, wait_for
 
 SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,0.9,1.4", "--budget", 16)
 SHORT = (*SIZES, "--vendi", "off", "-n", 16)
-TALES, EARLY = "embedded:tales", "embedded:tales-early"
-TINY = "embedded:tales-tiny"
+TALES, EARLY = "embedded:tales-tiny", "embedded:tales-early"
 MIRROR = {"only sharper": "only smoother", "better": "worse", "worse": "better"}
 
 
@@ -115,7 +114,7 @@ def test_two_checkpoints_are_loaded_once_each(
     monkeypatch.setattr(strop.denoisers, "load_model", counted)
     strop.verbs.run(  # without a length, which is the shorter one's
         "compare",
-        sources=(TINY, EARLY),
+        sources=(TALES, EARLY),
         out=tmp_path / "run",
         n=8,
         steps=[1],
@@ -123,7 +122,7 @@ def test_two_checkpoints_are_loaded_once_each(
         budget=0,
         vendi="off",
     )
-    assert sorted(loaded) == sorted([TINY, EARLY])
+    assert sorted(loaded) == sorted([TALES, EARLY])
 
 
 def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:
@@ -312,7 +311,7 @@ def test_sides_that_are_given_are_what_a_smoke_run_compares(tmp_path: Path, call
     assert "would decide" not in found["answer"][0]
     code, found, _ = call("compare", *words, "-o", tmp_path / "own")
     assert code == 0
-    assert found["sides"][0] == f"{TALES} with temperature=0.85"
+    assert found["sides"][0] == "embedded:tales with temperature=0.85"
 
 
 def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -342,7 +341,7 @@ def test_a_side_from_a_file(tmp_path: Path) -> None:
         "space: [temperature=0.7:1.1, 'eta=0.005:0.1:log']\n"
     )
     found = named(str(file), ["temperature=0.9"], [], "a")
-    assert found.source == TALES
+    assert found.source == "embedded:tales"
     assert found.sampler == {"name": "remdm-cap", "eta": 0.02, "temperature": 0.9}
     assert found.space == ("temperature=0.7:1.1", "eta=0.005:0.1:log")
     assert SamplerSpec(**found.sampler).settings["eta"] == 0.02

@@ -40,7 +40,8 @@ def called(cache: Path, *words: object) -> tuple[str, str]:
 def test_a_finished_audit_and_its_scores_load_no_network(tmp_path: Path) -> None:
     out, cache = tmp_path / "run", tmp_path / "cache"
     axes = ("--axis", "temperature=1,0.9", "--axis", "precision=float64")
-    audit = ("audit", "--steps", 2, "-n", 2, "--length", 16, *axes, "-o", out)
+    sizes = ("--steps", 2, "-n", 2, "--length", 16)
+    audit = ("audit", "embedded:tales-tiny", *sizes, *axes, "-o", out)
     first, loaded = called(cache, *audit)
     assert loaded == "loaded: 0 torch transformers"
     again, loaded = called(cache, *audit)

@@ -192,13 +192,13 @@ def test_every_study_stands_in_the_docs_and_has_examples_that_parse() -> None:
 
     from strop.cli.main import build
 
-    page = (DOCS / "studies.md").read_text()
+    page, tree = (DOCS / "studies.md").read_text(), build()
     for name, record in verbs.studies().items():
         assert f"`strop study {name}`" in page or record.kind != "study", name
         assert record.examples, name
         for example in record.examples:
             words = shlex.split(example)[1:]
-            command = build()
+            command = tree
             while hasattr(command, "commands"):
                 command = command.commands[words.pop(0)]
             command.make_context("x", list(words))
@@ -253,7 +253,7 @@ def test_the_best_pair() -> None:
 
 
 def test_collapse_fools_scores_of_single_outputs_only(call: Called, tmp_path: Path) -> None:
-    code, result, _ = call("study", "collapse", "--steps", 8, "-n", 16, "-o", tmp_path / "c")
+    code, result, _ = call("study", "collapse", "--steps", 4, "-n", 16, "-o", tmp_path / "c")
     assert code == 0
     honest, control = result["rows"]
     assert control["perplexity"] < honest["perplexity"]
@@ -270,8 +270,9 @@ def test_collapse_says_at_once_that_it_needs_groups(call: Called, tmp_path: Path
 
 
 def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
-    words = ("--steps", "2,8", "-n", 8, "--length", 32)
-    code, ratios, _ = call("study", "less-is-more", *words, "--n-less", 12, "-o", tmp_path / "less")
+    words = ("--steps", "2,4", "-n", 8, "--length", 16)
+    pair = ("embedded:tales-tiny", "embedded:tales-early", *words, "--n-less", 12)
+    code, ratios, _ = call("study", "less-is-more", *pair, "-o", tmp_path / "less")
     assert code == 0
     assert {row["sampler"] for row in ratios["rows"]} == {"standard", "sharpened", "stronger"}
     for row in ratios["rows"]:
@@ -281,7 +282,8 @@ def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
 
     assert {Run.open(tmp_path / "less" / name).asked["n"] for name in ("more", "less")} == {8, 12}
     sweep = ("--temperature", "0.8,1.0", "--precision", "float64")
-    code, found, _ = call("study", "frontier", *words, *sweep, "-o", tmp_path / "frontier")
+    tiny = ("embedded:tales-tiny", *words, *sweep)
+    code, found, _ = call("study", "frontier", *tiny, "-o", tmp_path / "frontier")
     assert code == 0
     cool, plain = found["rows"][:2]
     assert cool["perplexity"]["value"] < plain["perplexity"]["value"]
@@ -330,7 +332,7 @@ def test_the_list_of_what_can_be_reproduced(
 
 @pytest.mark.parametrize(("id", "steps"), [("headline", 16), ("less-is-more-training", 4)])
 def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int) -> None:
-    words = ("reproduce", id, "--smoke", "--steps", steps, "-n", 8, "-o", tmp_path / id)
+    words = ("reproduce", id, "--smoke", "--steps", steps, "-n", 3, "-o", tmp_path / id)
     code, document, _ = call(*words)
     assert code == 0
     assert any(row["paper"] is not None for row in document["rows"])
@@ -342,7 +344,7 @@ def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int)
 def test_posterior_reproduces_both_estimators_and_the_difference(
     call: Called, tmp_path: Path
 ) -> None:
-    words = ("reproduce", "posterior", "--smoke", "--steps", "2,8", "-n", 6)
+    words = ("reproduce", "posterior", "--smoke", "--steps", "2,8", "-n", 3)
     code, document, _ = call(*words, "-o", tmp_path / "p")
     assert code == 0
     rows = document["rows"]

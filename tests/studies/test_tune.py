@@ -34,7 +34,8 @@ from tiny_models import command, environment, strop, wait_for
 
 pytest.importorskip("optuna")
 
-SMALL = ("--steps", "2", "--length", "16", "--budget", "48", "--first", "4", "-n", "8")
+TINY = "embedded:tales-tiny"
+SMALL = (TINY, "--steps", "2", "--length", "16", "--budget", "48", "--first", "4", "-n", "8")
 SMALL = (*SMALL, "--fresh-n", "8", "--no-guard")
 WIDE = ("--space", "temperature=0.7:1.1", "--space", "top_p=0.8:1")
 
@@ -163,8 +164,8 @@ def test_a_damaged_journal_is_told(tuned: Path, tmp_path: Path, call: Called) ->
 
 def test_the_guard_is_a_constraint_and_is_checked_again(tmp_path: Path, call: Called) -> None:
     """A threshold between the entropies of the two settings that are there to choose from."""
-    words = ["--space", "temperature=0.3,1.2", "--steps", "4", "--budget", "64", "--first", "8"]
-    words += ["-n", "16", "--fresh-n", "16", "-o", tmp_path / "run"]
+    words = [TINY, "--space", "temperature=0.3,1.2", "--steps", "4", "--budget", "64"]
+    words += ["--first", "8", "-n", "16", "--fresh-n", "16", "-o", tmp_path / "run"]
     texts = held_out(tmp_path / "texts.jsonl", 3.8)
     code, result, _ = call("tune", *words, "--held-out", texts)
     assert code == 0
@@ -193,7 +194,7 @@ def test_axes_that_a_sampler_lacks_are_skipped_and_calls_are_a_budget(
     tmp_path: Path, call: Called
 ) -> None:
     words = ["--space", "name=ancestral,remdm-cap", "--space", "eta=0.01,0.05", "--calls", "4"]
-    words += ["--length", "16", "--budget", "60", "--first", "4", "-n", "4", "--fresh-n", "4"]
+    words += [TINY, "--length", "16", "--budget", "60", "--first", "4", "-n", "4", "--fresh-n", "4"]
     words += ["--space", "steps=2,4,8", "--no-guard", "--objective", "entropy"]
     code, result, err = call("tune", *words, "-o", tmp_path / "run")
     assert code == 0
@@ -286,7 +287,7 @@ def test_an_interval_that_is_not_there_is_not_told(ends: tuple[float | None, ...
 
 def test_settings_that_the_budget_does_not_reach_are_told(tmp_path: Path, call: Called) -> None:
     words = ["--space", "name=blockwise,ancestral", "--space", "block_length=1:8", "--steps", "8"]
-    words += ["--length", "8", "--budget", "8", "--first", "2", "-n", "2", "--fresh-n", "2"]
+    words += [TINY, "--length", "8", "--budget", "8", "--first", "2", "-n", "2", "--fresh-n", "2"]
     code, result, _ = call("tune", *words, "--no-guard", "-o", tmp_path / "run")
     assert code == 0
     assert len(result["tables"]["tried"]["rows"]) == 4
@@ -310,7 +311,7 @@ def test_a_causal_checkpoint_has_one_budget(tmp_path: Path, call: Called) -> Non
 
 def test_changed_texts_of_the_guard_are_another_command(tmp_path: Path, call: Called) -> None:
     words = ["--space", "temperature=1", "--steps", "2", "--budget", "8", "--first", "4"]
-    words += ["-n", "4", "--fresh-n", "4", "-o", tmp_path / "run"]
+    words += [TINY, "-n", "4", "--fresh-n", "4", "-o", tmp_path / "run"]
     levels = []
     for entropy in (3.0, 3.5):
         texts = held_out(tmp_path / "texts.jsonl", entropy)
@@ -350,6 +351,7 @@ def test_a_task_is_an_objective_and_fresh_problems_are_others(tmp_path: Path, ca
 def test_a_judge_is_an_objective(tmp_path: Path, call: Called) -> None:
     words = ["--objective", "geq", "--space", "temperature=0.5,1", "--steps", "2", "--length", "32"]
     words += ["--budget", "16", "-n", "8", "--fresh-n", "8", "--no-guard", "-o", tmp_path / "run"]
+    words.append(TINY)
     code, result, _ = call("tune", *words)
     assert code == 0
     for row in result["tables"]["tried"]["rows"]:

@@ -1,7 +1,7 @@
 """Runs in float32, in bfloat16 and in a bfloat16 that is broken on purpose, beside each other.
 
 A program of its own: which instructions the library may use is settled when torch is loaded.
-`python bfloat16_runs.py DIRECTORY` prints a JSON object; DIRECTORY holds toy.txt.
+`python bfloat16_runs.py DIRECTORY early|late` prints a JSON object; DIRECTORY holds toy.txt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def uncentred(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return of_scores @ key, of_scores.mT @ query, weights.mT @ gradient
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, when: str) -> None:
     torch.set_num_threads(THREADS)
     parallel._bfloat16_runs = functools.cache(parallel._bfloat16_runs)
 
@@ -50,20 +50,22 @@ def main(directory: Path) -> None:
     def change(name: str, precision: str) -> Tensor:
         return run(name, precision=precision, steps=4)[0] - start
 
+    if when == "late":
+        learned = {
+            precision: before - run(f"long {precision}", precision=precision, steps=120)[1]
+            for precision in ("float32", "bfloat16")
+        }
+        print(json.dumps(learned))
+        return
     exact, rounded = change("short", "float32"), change("short bfloat16", "bfloat16")
     with mock.patch.object(attention._Attention, "backward", staticmethod(uncentred)):
         broken = change("broken", "bfloat16")
-    long = {
-        precision: before - run(f"long {precision}", precision=precision, steps=120)[1]
-        for precision in ("float32", "bfloat16")
-    }
     told = {
         "apart": float((rounded - exact).norm() / exact.norm()),
         "broken apart": float((broken - exact).norm() / exact.norm()),
-        "learned": long,
     }
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

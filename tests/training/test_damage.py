@@ -1,10 +1,12 @@
 """What training reads back is what it wrote: one wrong bit is told, with the file's name."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import toy
 from toy import same, train, weights
 
 import strop
@@ -13,12 +15,25 @@ from strop.errors import UserError
 from strop.training.run import TrainingRun, content_hash
 
 
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus and a run of three steps, of which every test has a copy."""
+    place = tmp_path_factory.mktemp("once")
+    toy.write_corpus(place / "toy.txt", toy.documents(50, seed=1))
+    train(place, steps=3)
+    return place
+
+
 @pytest.fixture
-def stopped(corpus: Path) -> Path:
+def ended(once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(once, tmp_path, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def stopped(ended: Path) -> Path:
     """A run that has a resume state and no result."""
-    train(corpus, steps=3)
-    (corpus / "run" / "result.json").unlink()
-    return corpus
+    (ended / "run" / "result.json").unlink()
+    return ended
 
 
 def flip(path: Path, at: float = 0.5, bit: int = 0) -> None:
@@ -106,10 +121,9 @@ def test_a_resume_state_of_other_content_is_told(stopped: Path, content: object)
 
 @pytest.mark.parametrize("name", ["strop.json", "result.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", ["[1]\n", '"x"\n', "{}\n", "\x00"])
-def test_other_files_of_other_content(corpus: Path, name: str, content: str, capsys) -> None:
-    train(corpus, steps=3)
-    (corpus / "run" / name).write_text(content)
-    for line in (["show", str(corpus / "run")], ["ls", str(corpus)]):
+def test_other_files_of_other_content(ended: Path, name: str, content: str, capsys) -> None:
+    (ended / "run" / name).write_text(content)
+    for line in (["show", str(ended / "run")], ["ls", str(ended)]):
         strop_command(line)
         assert "Traceback" not in capsys.readouterr().err
 

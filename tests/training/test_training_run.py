@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import toy
 from toy import same, train, weights
 
 import strop
+import warm_processes
 from strop.cli.main import run as strop_command
 from strop.errors import Incomplete, UserError
 from strop.training.batches import Batches
@@ -26,13 +28,25 @@ from strop.training.loop import train as run_training
 from strop.training.run import TrainingRun
 from strop.training.spec import DataSpec, config_names, read_spec
 
+TORCHRUN = f"""
+import sys
+sys.path.append({str(Path(warm_processes.__file__).parent)!r})
+import warm_processes
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+warm_processes.from_now_on()
+subprocess_handler.Popen = warm_processes.subprocess.Popen
+from torch.distributed.run import main
+main()
+"""
+"""The launcher itself; the processes that it starts have loaded torch."""
+
 
 def torchrun():
     """Two processes on this machine, at a port that is free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    launcher = [sys.executable, "-c", TORCHRUN, "--nproc-per-node", "2"]
     return [*launcher, "--master-addr", "127.0.0.1", "--master-port", str(port)]
 
 

@@ -132,19 +132,17 @@ def _dense_group(
     ids = sampler(run).cpu().numpy()
     run.trace.end()
     seconds = (time.perf_counter() - start) / count
-    return [
-        run.begin.output(
-            i,
-            outputs[i],
-            row,
-            run.trace.changed[i],
-            nfe=run.calls + run.judge_calls,
-            seconds=seconds,
-            mask=denoiser.mask_id,
-            sampler=spec.name,
-        )
-        for i, row in enumerate(ids)
-    ]
+    done = run.begin.outputs(
+        np.arange(count),
+        numbers,
+        ids,
+        run.trace.changed,
+        nfe=np.full(count, run.calls + run.judge_calls),
+        seconds=np.full(count, seconds),
+        mask=denoiser.mask_id,
+        sampler=spec.name,
+    )
+    return list(done)
 
 
 def fast(

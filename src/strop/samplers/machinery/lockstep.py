@@ -131,16 +131,15 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
             ids = sampler(batch).cpu().numpy()
             batch.trace.end()
             seconds = (time.perf_counter() - start) / len(numbers)
-            for i, row in enumerate(ids):
-                yield batch.begin.output(
-                    i,
-                    int(numbers[i]),
-                    row,
-                    batch.trace.changed[i],
-                    nfe=int(batch.calls[i]),
-                    seconds=seconds,
-                    mask=draw.model.mask_id,
-                    sampler=draw.spec.name,
-                )
+            yield from batch.begin.outputs(
+                np.arange(len(numbers)),
+                numbers,
+                ids,
+                batch.trace.changed,
+                nfe=batch.calls,
+                seconds=np.full(len(numbers), seconds),
+                mask=draw.model.mask_id,
+                sampler=draw.spec.name,
+            )
 
     return run

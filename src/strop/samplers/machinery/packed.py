@@ -165,17 +165,16 @@ class Packed:
         told = torch.cat([ids.flatten(), self._normalisers[None]]).cpu()
         refuse_infinite(told[-1])
         self.trace.end_of(slots)
-        for slot, row in zip(slots, told[:-1].long().view(ids.shape).numpy(), strict=True):
-            yield self.begin.output(
-                slot,
-                int(self.output[slot]),
-                row,
-                self.trace.changed[slot],
-                nfe=int(self.nfe[slot]),
-                seconds=float(self.seconds[slot]),
-                mask=self.denoiser.mask_id,
-                sampler=self.spec.name,
-            )
+        yield from self.begin.outputs(
+            slots,
+            self.output[slots],
+            told[:-1].long().view(ids.shape).numpy(),
+            self.trace.changed[slots],
+            nfe=self.nfe[slots],
+            seconds=self.seconds[slots],
+            mask=self.denoiser.mask_id,
+            sampler=self.spec.name,
+        )
         self.output[slots] = -1
 
     def _step(self, active: Numbers, law: Law) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -46,15 +46,18 @@ class Start:
         """The longest response."""
         return self.open.shape[1] if self.canvases is None else self.canvases.length
 
-    def enter(self, slots: Numbers, outputs: Iterable[int]) -> None:
+    def enter(self, slots: Numbers, outputs: Sequence[int] | Numbers) -> None:
         """Lay the canvases of these outputs into these slots."""
         if self.canvases is None:
             return
-        for slot, output in zip(slots.tolist(), outputs, strict=True):
-            row = self.canvases.prompt_of(int(output)).given
-            self.starts[slot] = start = self.given.shape[1] - len(row)
-            self.given[slot, :start] = 0  # any token: the network does not see it
-            self.given[slot, start:] = [OPEN if token is None else token for token in row]
+        numbers = np.asarray(outputs, np.int64) % len(self.canvases.prompts)
+        distinct, which = np.unique(numbers, return_inverse=True)
+        rows = [self.canvases.prompt_of(number).given for number in distinct.tolist()]
+        starts = self.given.shape[1] - np.array([len(row) for row in rows], np.int64)
+        given = np.zeros((len(rows), self.given.shape[1]), np.int64)
+        for i, row in enumerate(rows):  # before its start any token: the network does not see it
+            given[i, starts[i] :] = [OPEN if token is None else token for token in row]
+        self.starts[slots], self.given[slots] = starts[which], given[which]
         self.open[slots] = self.given[slots] == OPEN
         # What is given has no place; zero is as good as any number there.
         self.place[slots] = np.maximum(self.open[slots].cumsum(1) - 1, 0)
@@ -78,36 +81,39 @@ class Start:
         """The open positions as a tensor."""
         return torch.from_numpy(self.open).to(device)
 
-    def output(
+    def outputs(
         self,
-        slot: int,
-        index: int,
-        row: Numbers,
+        slots: Numbers,
+        numbers: Numbers,
+        rows: Numbers,
         changed: NDArray[np.int32],
         *,
-        nfe: int,
-        seconds: float,
+        nfe: Numbers,
+        seconds: NDArray[np.float64],
         mask: int | None,
         sampler: str,
-    ) -> Output:
-        """An output that is done: of a whole sequence, its response."""
-        opened = self.open[slot]
-        if (row[~opened] != self.given[slot][~opened]).any():
+    ) -> Iterator[Output]:
+        """Outputs that are done: of every whole sequence [S, L] the response, one after another.
+
+        All arrays have an entry for each of `slots`. What can be done for all at once is: there may
+        be thousands, each of a few tokens.
+        """
+        opened = self.open[slots]
+        overwritten = ((rows != self.given[slots]) & ~opened).any(1)
+        if overwritten.any():
             raise UserError(
                 f"The sampler {sampler!r} has changed tokens that a prompt gives.",
-                where=f"output {index}",
+                where=f"output {numbers[overwritten.argmax()]}",
                 expected="a sampler that leaves visible tokens, or draws open positions only",
                 fix="use another sampler, or sample without `prompts`",
             )
-        ids = row[opened]
-        return Output(
-            index=index,
-            ids=ids,
-            nfe=nfe,
-            seconds=seconds,
-            leftover_masks=0 if mask is None else int((ids == mask).sum()),
-            changed=changed[: len(ids)].copy(),
-        )
+        sizes, ids = opened.sum(1), rows[opened]
+        left = np.zeros_like(sizes) if mask is None else ((rows == mask) & opened).sum(1)
+        columns = (numbers, nfe, seconds, left, sizes, sizes.cumsum())
+        for i, (number, calls, spent, masks, size, end) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
+        ):
+            yield Output(number, ids[end - size : end], calls, spent, masks, changed[i, :size])
 
 
 def by_shape(
