@@ -76,9 +76,7 @@ def _flag(one: Parameter) -> inspect.Parameter:
     if shown and one.smoke is not SAME and one.smoke != one.default:
         shown += f"; with --smoke {spelled(one.smoke)}"
     if one.argument:
-        # typer puts its own name for an argument into brackets where it may be left out
-        metavar = None if one.argument == one.name.upper() else one.argument
-        option = typer.Argument(metavar=metavar, help=words, show_default=shown or False)
+        option = typer.Argument(metavar=one.argument, help=words, show_default=shown or False)
     elif one.kind == "flag":
         shown_flag = False if one.default is None else bool(one.default) or None
         option = typer.Option(

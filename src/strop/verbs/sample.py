@@ -260,7 +260,7 @@ VERB = Verb(
         parameters.out(required=False),
         Parameter(
             "checkpoint",
-            "A directory, a .ckpt, a hub id owner/name[@revision], embedded:NAME.",
+            "A directory, a .ckpt, a hub id owner/name or owner/name@revision, embedded:NAME.",
             CHECKPOINT,
             argument="CHECKPOINT",
         ),

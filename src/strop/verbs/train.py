@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.training.spec import TrainSpec, read_spec
+    from strop.training.spec import read_spec
 
     config, out = ask["config"], ask["out"]
-    spec = config if isinstance(config, TrainSpec) else read_spec(config, ask["set"] or {})
+    spec = read_spec(config, ask["set"] or {})
     from strop.training.loop import train
 
     with ask.bars.training() as bar:
@@ -33,7 +33,7 @@ def _run(ask: Ask) -> Result:
     if ask["prepare_only"]:
         count = trained.get("manifest", {}).get("train", {}).get("tokens", 0)
         parts = [f"{trained.get('shards')}: {count:,} tokens"]
-        name = spec.name if config is spec else config
+        name = config if isinstance(config, str) else spec.name
         following = f"strop train {quoted(name)} -o {quoted(out)}"
     else:
         parts = _trained(trained)
