@@ -275,6 +275,9 @@ def known(ground: Ground) -> dict[str, Rule]:
     def against(name: str, k: int) -> tuple[Way, Way]:
         return Way(pool("exact", k)), Way(pool(name, k))
 
+    def swapped(sides: tuple[Way, Way]) -> str:
+        return kind(sides[1], sides[0])
+
     unlike = tuple(one for one in KINDS if one not in (*EQUIVALENT, "cannot tell"))
     return {
         "itself": (lambda k: kind(*itself(k)), SAME),
@@ -282,9 +285,9 @@ def known(ground: Ground) -> dict[str, Rule]:
         "better checkpoint": (lambda k: kind(*against("worse", k)), ("better",)),
         "better sampler": (lambda k: kind(*against("parallel", k)), ("better",)),
         "two outputs": (lambda k: kind(*itself(k), again="two"), ("mixed",)),
-        "swapped: tau": (lambda k: kind(*itself(k, SHARP)[::-1]), ("only smoother",)),
-        "swapped: checkpoint": (lambda k: kind(*against("worse", k)[::-1]), ("worse",)),
-        "swapped: sampler": (lambda k: kind(*against("parallel", k)[::-1]), ("worse",)),
+        "swapped: tau": (lambda k: swapped(itself(k, SHARP)), ("only smoother",)),
+        "swapped: checkpoint": (lambda k: swapped(against("worse", k)), ("worse",)),
+        "swapped: sampler": (lambda k: swapped(against("parallel", k)), ("worse",)),
         "sixteen outputs": (lambda k: kind(*itself(k), again="sixteen"), ("worse", "mixed")),
         "beyond the margin": (lambda k: kind(*against("near", k)), unlike),
         "itself, three looks": (looks, SAME),

@@ -90,6 +90,7 @@ def of(one: Parameter) -> str:
 def argument(one: Parameter, study: bool) -> tuple[str, str]:
     """How an argument without a flag is declared and handed on."""
     name = re.sub(r"\W", "", one.argument.lower()) if study else one.name
+    name = f"side_{name}" if len(name) == 1 else name  # compare's A, beside its parameter `a`
     if one.kind == "many":
         return f"*{name}: Place", f"*{name}"
     kind = "Any" if one.name in ("checkpoint", "config") else "Place"

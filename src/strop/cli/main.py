@@ -54,6 +54,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "strop.verbs.tune:STUDY",
         "Which setting of its samplers suits a checkpoint best?",
     ),
+    "power": ("strop.verbs.power:STUDY", "How many outputs does a question need?"),
     "report": (
         "strop.page.command:VERB",
         "Write one self-contained HTML page of RUN...: tables, figures, and a browser of outputs.",

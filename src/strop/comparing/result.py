@@ -268,7 +268,10 @@ def _copy_notes(found: Mapping[int, Budget]) -> list[str]:
     if not any(one.measure == COPIES and 0 in (one.a, one.b) for one in states):
         return []
     n = min(
-        point.sample.n for one in found.values() for side in one.both for point in side.points()
+        point.sample(one.tokens).n
+        for one in found.values()
+        for side in one.both
+        for point in side.points()
     )
     return [
         f"no two outputs of a side are copies: of {n} outputs at one temperature that says that "

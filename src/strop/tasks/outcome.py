@@ -167,11 +167,11 @@ class TaskSetting:
 
     def accuracy(self, name: str) -> Interval:
         """Over problems and seeds; Wilson's interval over problems, each with all its seeds."""
-        return share_interval(self.by_problem(name), len(self.sittings))
+        return share_interval(self.by_problem(name), len(self.grades))
 
     def pass_at(self, k: int, name: str) -> Interval:
         """The chance that one of k answers is right, unbiased, with its interval over problems."""
-        seeds = len(self.sittings)
+        seeds = len(self.grades)
         if not 1 <= k <= seeds:
             raise UserError(
                 "There are not so many answers to a problem.",

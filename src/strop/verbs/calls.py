@@ -275,7 +275,7 @@ class CompareArguments(TypedDict, total=False):
 
 
 def compare(
-    a: Place | None = None, b: Place | None = None, /, **given: Unpack[CompareArguments]
+    side_a: Place | None = None, side_b: Place | None = None, /, **given: Unpack[CompareArguments]
 ) -> Result:
     """Is A better than B, or only sharper?"""
     return _call(
@@ -283,8 +283,8 @@ def compare(
         [
             one
             for one in (
-                a,
-                b,
+                side_a,
+                side_b,
             )
             if one is not None
         ],
@@ -364,6 +364,67 @@ class TuneArguments(TypedDict, total=False):
 def tune(checkpoint: Place | None = None, /, **given: Unpack[TuneArguments]) -> Result:
     """Which setting of its samplers suits a checkpoint best?"""
     return _call("strop.verbs.tune:STUDY", [one for one in (checkpoint,) if one is not None], given)
+
+
+class PowerArguments(TypedDict, total=False):
+    """What `power` may be told."""
+
+    out: Required[Place]
+    """The directory; continued if it exists."""
+    gap: float | Sequence[float]
+    """Perplexity gaps to find, as shares."""
+    margin: float
+    """The margin of `the same`."""
+    look: int
+    """At which look of `strop compare` it will be."""
+    judged: str | None
+    """Judged texts (RUN, RUN@SERIES, .jsonl) for a difference in GEQ."""
+    geq: float
+    """The difference in GEQ to find, in points."""
+    accuracy: float | None
+    """The pilot's accuracy, where no task was graded."""
+    accuracy_gap: float
+    """The difference in accuracy to find."""
+    steps: int
+    """Updates M of the pilot."""
+    n: int
+    """Outputs of the pilot per temperature."""
+    temperature: float | Sequence[float]
+    """Of the pilot."""
+    evaluator: str
+    """The language model that scores."""
+    sampler: str | None
+    """By default that of the checkpoint's family."""
+    length: int | None
+    """Tokens per output."""
+    span: Literal["first-document", "full-stream", "public-code"]
+    """Which tokens of an output count."""
+    held_out: Place | None
+    """JSON lines of texts for the entropy guard, instead of ours."""
+    seed: int
+    """Root seed."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+    dtype: str
+    """Of the generator's network: float32, bfloat16, float16, public."""
+    force: bool
+    """Draw and measure everything anew."""
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    smoke: bool
+    """On the embedded models, within minutes."""
+
+
+def power(source: Place | None = None, /, **given: Unpack[PowerArguments]) -> Result:
+    """How many outputs does a question need?"""
+    return _call("strop.verbs.power:STUDY", [one for one in (source,) if one is not None], given)
 
 
 class ReportArguments(TypedDict, total=False):

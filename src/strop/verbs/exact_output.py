@@ -185,6 +185,7 @@ def _run(ask: Ask) -> Result:
 
 def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
     """Evaluator by evaluator, so that only one is in memory."""
+    from strop.measure.aggregates import statistics
     from strop.measure.cells import Scorers, measure
     from strop.measure.evaluator import load_evaluator
     from strop.measure.metric import PERPLEXITY
@@ -204,7 +205,7 @@ def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
         for place, row in zip(pools, frame, strict=True):
             part = row.part(PERPLEXITY, metric)
             assert part is not None  # nothing is missing
-            scored[place, name, policy] = part.statistics
+            scored[place, name, policy] = statistics(part.columns)
     return scored
 
 
