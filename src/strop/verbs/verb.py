@@ -114,7 +114,7 @@ class Parameter:
         if self.kind in ("text", "float"):
             value = str(value) if isinstance(value, Path) else value
             self._known(value)
-            if value == "":
+            if value == "" and self.name != "out":  # whoever writes there says what is wanted
                 raise UserError(
                     f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out"
                 )
