@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from strop.comparing.looks import kept_lists
 from strop.comparing.outputs import Named, Outputs, is_causal
 from strop.spec import MOST_STEPS
-from strop.verbs.study import Ask
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

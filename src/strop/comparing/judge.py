@@ -19,11 +19,11 @@ import numpy as np
 
 from strop.comparing.diversity import TENTH, Diversity, State
 from strop.verbs.points import GROUP
-from strop.verbs.study import Ask
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.comparing.outputs import Outputs, Point
-    from strop.verbs.compare import Measured
+    from strop.comparing.result import Measured
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.measure.cells import Scorers
     from strop.store import Cell
-    from strop.verbs.study import Ask
+    from strop.verbs.verb import Ask
 
 Kind = Literal["checkpoint", "pool", "texts"]
 KINDS: tuple[Kind, ...] = ("checkpoint", "pool", "texts")

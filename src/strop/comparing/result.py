@@ -17,7 +17,8 @@ from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.table import Column, Table
 from strop.tuning.race import Limit
-from strop.verbs.study import Ask, Result
+from strop.verbs.result import Result
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.measure.guard import Guard

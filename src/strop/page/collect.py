@@ -25,7 +25,8 @@ from strop.store.layout import RESULT
 from strop.store.tables import CHANGED, token_ids
 from strop.tasks.run_folder import OWNER
 from strop.tasks.tables import draw as draw_accuracies
-from strop.verbs.study import STUDIES, Result
+from strop.verbs.result import Result
+from strop.verbs.study import STUDIES
 
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""

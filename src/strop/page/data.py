@@ -18,7 +18,8 @@ from strop.measure.metric import PERPLEXITY
 from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
 from strop.table import Table
-from strop.verbs.study import Result, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,8 @@ from strop.tuning.choice import hashed
 from strop.tuning.gain import Gain
 from strop.tuning.search import Tuned
 from strop.verbs.points import standard
-from strop.verbs.study import Ask, Result
+from strop.verbs.result import Result
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

@@ -12,7 +12,9 @@ from strop.lazy import loader
 if TYPE_CHECKING:
     from strop.table import Column, Table
     from strop.verbs.points import cell_table, guard_notes, judge_texts, measure_cells, texts_of
-    from strop.verbs.study import Ask, Parameter, Result, Sources, Study, find, run, studies
+    from strop.verbs.result import Result
+    from strop.verbs.study import Sources, Study, find, run, studies
+    from strop.verbs.verb import Ask, Parameter
 
 __all__ = [
     "Ask",
@@ -35,10 +37,10 @@ __all__ = [
 __getattr__ = loader(
     __name__,
     {
-        "Ask": "strop.verbs.study",
+        "Ask": "strop.verbs.verb",
         "Column": "strop.table",
-        "Parameter": "strop.verbs.study",
-        "Result": "strop.verbs.study",
+        "Parameter": "strop.verbs.verb",
+        "Result": "strop.verbs.result",
         "Sources": "strop.verbs.study",
         "Study": "strop.verbs.study",
         "Table": "strop.table",

@@ -44,7 +44,9 @@ from strop.verbs.points import (
     score,
     standard,
 )
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

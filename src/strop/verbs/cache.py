@@ -35,7 +35,9 @@ from strop.verbs.graded import (
     right_answers,
 )
 from strop.verbs.points import load, points
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     import numpy as np

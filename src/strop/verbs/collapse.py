@@ -17,7 +17,9 @@ from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.points import check_groups, judge_texts, load, measure_cells, texts_of
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,7 +29,9 @@ from strop.tuning.search import BUDGET
 from strop.tuning.space import parse
 from strop.verbs import parameters
 from strop.verbs.points import TEMPERATURES, load, scorers
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, report_command
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, report_command
 
 if TYPE_CHECKING:
     from strop.measure.cells import Scorers

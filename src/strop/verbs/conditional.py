@@ -25,7 +25,9 @@ from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, TASK_PARAMETERS
 from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import judge_texts
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments

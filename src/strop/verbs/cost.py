@@ -21,7 +21,9 @@ from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem
 from strop.verbs.paper_table import beside
 from strop.verbs.points import SHARPENED, budgets, load, named_points, points
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

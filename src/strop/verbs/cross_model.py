@@ -24,7 +24,9 @@ from strop.verbs.families import (
 from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
-from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.verb import Ask, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,7 +11,9 @@ from strop.verbs.frontier import PRECISION, TEMPERATURE, sweep
 from strop.verbs.paper import BUDGETS, PaperItem
 from strop.verbs.paper_table import RowByRow
 from strop.verbs.points import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
-from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strop.engine.plan import all_parts
 from strop.verbs import parameters
 from strop.verbs.points import load
-from strop.verbs.study import Ask, Parameter
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

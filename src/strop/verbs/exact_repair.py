@@ -11,7 +11,9 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import PaperItem
 from strop.verbs.paper_table import RowByRow
-from strop.verbs.study import Ask, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask
 
 NAME = "exact-repair"
 NOTE = (

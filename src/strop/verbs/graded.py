@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from strop.table import Column
-from strop.verbs.study import Ask
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     import numpy as np

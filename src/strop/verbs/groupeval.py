@@ -31,7 +31,9 @@ from strop.verbs.points import (
     named_points,
     texts_of,
 )
-from strop.verbs.study import SMOKE_NOTE, Ask, Result, Sources, Study, quoted
+from strop.verbs.result import Result
+from strop.verbs.study import SMOKE_NOTE, Sources, Study
+from strop.verbs.verb import Ask, quoted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,7 +23,9 @@ from strop.verbs.points import (
     named_points,
     points,
 )
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

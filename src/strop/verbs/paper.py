@@ -23,7 +23,9 @@ from strop.stats.interval import Interval
 if TYPE_CHECKING:
     from strop.progress import Progress
     from strop.table import Table
-    from strop.verbs.study import Ask, Result, Study
+    from strop.verbs.result import Result
+    from strop.verbs.study import Study
+    from strop.verbs.verb import Ask
 
 FOLDER = ROOT / "paper"
 PUBLIC = "kuleshov-group/mdlm-owt"

@@ -10,7 +10,8 @@ from strop.table import Column, Table
 from strop.verbs import paper
 
 if TYPE_CHECKING:
-    from strop.verbs.study import Ask, Result
+    from strop.verbs.result import Result
+    from strop.verbs.verb import Ask
 
 LEVELS = {"paper": "perplexity", "paper_entropy": "entropy"}
 """Where the paper's tables of cells have what is shown."""

@@ -14,7 +14,7 @@ from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, check_family
 from strop.table import Column, Pivot, Table
-from strop.verbs.study import Ask
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

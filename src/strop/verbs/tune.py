@@ -52,9 +52,10 @@ from strop.verbs.points import (
     standard,
     unseen,
 )
+from strop.verbs.result import Result
 from strop.verbs.same import fingerprints
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study, quoted
-from strop.verbs.verb import ASIDE
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import ASIDE, Ask, Parameter, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model

@@ -31,7 +31,9 @@ from strop.tuning.search import Bench, Search, Tuned, plain_generator, side_spac
 from strop.verbs import parameters
 from strop.verbs.compare import FEWEST
 from strop.verbs.points import TEMPERATURES, load, scorers
-from strop.verbs.study import Ask, Parameter, Result, Sources, Study
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
