@@ -193,7 +193,8 @@ def _faults_of(command: Command, optional: bool) -> Iterator[str]:
     if program == "strop":
         yield from strop_faults(rest, command)
     elif program == "make":
-        yield from (f"no target {word}" for word in rest if word not in targets())
+        named = [word for word in rest if "=" not in word]  # others set a variable
+        yield from (f"no target {word}" for word in named if word not in targets())
     elif program == "pip":
         yield from pip_faults(rest)
     elif PLACEHOLDER.search(program):

@@ -90,7 +90,7 @@ SLOW = {
     "strop study decoders --smoke -o runs/decoders": "tests/studies has it with three decoders",
     "strop study cache --smoke -o runs/cache": "tests/studies has it with fewer outputs",
     "strop theory verify": "tests/theory runs it",
-    "from strop.theory.mpath_study import run_mpath_study": "all the targets of two tables",
+    "from strop.theory.mpath_quality import run_mpath_study": "all the targets of two tables",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
 """What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""
@@ -384,7 +384,7 @@ def fenced(text: str, kind: str = "") -> str:
         (fenced("from strop.spec import Samplr", "python"), "no attribute 'Samplr'"),
         (fenced("import strop.nothing", "python"), "No module named 'strop.nothing'"),
         (fenced("import strop\nstrop.sampel()", "python"), "no attribute 'sampel'"),
-        (fenced("import strop\nstrop.sample(a, b, m=16)", "python"), "argument 'm'"),
+        (fenced("import strop\nstrop.sample(a, m=16)", "python"), "argument 'm'"),
         (fenced("import strop\nstrop.SamplerSpec(stepz=1)", "python"), "stepz"),
         (fenced("if", "python"), "invalid syntax"),
         (fenced('{"a": 1', "json"), "Expecting"),
@@ -395,7 +395,7 @@ def fenced(text: str, kind: str = "") -> str:
         ("`strop sample ... --stepz`", "no flag --stepz"),
         ("`strop sample` takes `--stepz 4`.", "has --stepz"),
         ("`strop.measure.nothing`", "no attribute 'nothing'"),
-        ('`strop.train("mdlm-tiny", output="x")`', "argument: 'out'"),
+        ('`strop.train("mdlm-tiny", out="x", output="y")`', "argument: 'output'"),
         ("`tests/nothing.py`", "no file tests/nothing.py"),
         ("[x](nothing.md)", "no file nothing.md"),
         ("![x](figures/nothing.svg)", "no file figures/nothing.svg"),

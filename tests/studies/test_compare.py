@@ -23,6 +23,8 @@ from tiny_models import environment, wait_for
 
 SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,0.9,1.4", "--budget", 16)
 SHORT = (*SIZES, "--vendi", "off", "-n", 16)
+ENOUGH = (*SIZES, "--vendi", "off", "-n", 32)
+"""With fewer outputs nothing is claimed about copies."""
 TALES, EARLY = "embedded:tales-tiny", "embedded:tales-early"
 MIRROR = {"only sharper": "only smoother", "better": "worse", "worse": "better"}
 
@@ -36,7 +38,7 @@ def sharper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One checkpoint, A published at a lower temperature."""
     path = tmp_path_factory.mktemp("compare") / "run"
     assert (
-        run(["compare", TALES, TALES, "--a", "temperature=0.6", *map(str, SHORT), "-o", str(path)])
+        run(["compare", TALES, TALES, "--a", "temperature=0.6", *map(str, ENOUGH), "-o", str(path)])
         == 0
     )
     return path
@@ -81,7 +83,7 @@ def test_everything_lies_in_cells_of_one_run_and_is_drawn_once(sharper: Path) ->
 
 def test_the_same_command_answers_from_what_is_there(sharper: Path, call: Called) -> None:
     before = {p: p.stat().st_mtime_ns for p in (sharper / "runs").rglob("*.parquet")}
-    code, found, _ = call("compare", TALES, TALES, "--a", "temperature=0.6", *SHORT, "-o", sharper)
+    code, found, _ = call("compare", TALES, TALES, "--a", "temperature=0.6", *ENOUGH, "-o", sharper)
     assert code == 0
     assert found["level"]["look"] == 1
     assert {p: p.stat().st_mtime_ns for p in (sharper / "runs").rglob("*.parquet")} == before
@@ -89,7 +91,7 @@ def test_the_same_command_answers_from_what_is_there(sharper: Path, call: Called
 
 def test_swapped_sides_mirror_every_number(sharper: Path, tmp_path: Path, call: Called) -> None:
     there = document(sharper)
-    words = ("compare", TALES, TALES, "--b", "temperature=0.6", *SHORT, "-o", tmp_path / "back")
+    words = ("compare", TALES, TALES, "--b", "temperature=0.6", *ENOUGH, "-o", tmp_path / "back")
     _, back, _ = call(*words)
     assert back["verdict"]["kind"] == MIRROR[there["verdict"]["kind"]]
     for one, two in zip(there["rows"], back["rows"], strict=True):

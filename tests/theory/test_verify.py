@@ -28,7 +28,7 @@ from strop.theory import (
     verify,
 )
 from strop.theory.checks import beyond, derivatives, propositions
-from strop.theory.verify import CHECKS, Report, verify_all
+from strop.theory.verify import CHECKS, Verification, verify_all
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -195,7 +195,7 @@ def whole():
 
 def first_failure(check):
     """The first case of a check that fails, as `verify_all` would report it."""
-    report = Report()
+    report = Verification()
     for case in check.cases(np.random.default_rng([0, zlib.crc32(check.name.encode())])):
         report.add(check, case)
         if report.failures:
