@@ -39,12 +39,12 @@ MOST = 8
 """Entries of a list that are printed."""
 
 LIMITS = {
-    f"functions over {LONG} lines": 7,
-    f"functions over {MANY} parameters": 10,
-    "public class names defined more than once": 31,
+    f"functions over {LONG} lines": 1,
+    f"functions over {MANY} parameters": 5,
+    "public class names defined more than once": 8,
     "longest chain of imports": 24,
     "the same without imports in functions": 20,
-    "lines of __all__ in plain modules": 39,
+    "lines of __all__ in plain modules": 36,
 }
 """What `--check` allows. Lower one when its figure has fallen."""
 

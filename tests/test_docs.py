@@ -384,7 +384,7 @@ def fenced(text: str, kind: str = "") -> str:
         (fenced("from strop.spec import Samplr", "python"), "no attribute 'Samplr'"),
         (fenced("import strop.nothing", "python"), "No module named 'strop.nothing'"),
         (fenced("import strop\nstrop.sampel()", "python"), "no attribute 'sampel'"),
-        (fenced("import strop\nstrop.sample(a, m=16)", "python"), "argument 'm'"),
+        (fenced("import strop\nstrop.sample(a, m=16)", "python"), "argument: 'm'"),
         (fenced("import strop\nstrop.SamplerSpec(stepz=1)", "python"), "stepz"),
         (fenced("if", "python"), "invalid syntax"),
         (fenced('{"a": 1', "json"), "Expecting"),

@@ -70,7 +70,7 @@ def test_its_page_shows_the_verdict_the_frontiers_and_what_was_spent(sharper: Pa
 def test_everything_lies_in_cells_of_one_run_and_is_drawn_once(sharper: Path) -> None:
     [place] = [one for one in (sharper / "runs").iterdir() if one.is_dir()]
     cells = Run.open(place).cells()
-    shown = [one for one in cells if len(one.indices()) == 16]
+    shown = [one for one in cells if len(one.indices()) == 32]
     searched = [one for one in cells if one not in shown]
     assert len({one.spec.seed for one in searched}) == 1
     # Two as published, three temperatures of the frontier; the tuned one may be a sixth.

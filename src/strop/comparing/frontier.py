@@ -27,6 +27,8 @@ PARTS = ("sharp", "smooth")
 POINTS = 12
 """Entropies at which a part is read off."""
 BAND = "studentised bootstrap band"
+FEWEST = 3
+"""Temperatures that a frontier needs."""
 INSIDE = 0.95
 """Share of the replicates that must reach the ends of the common range."""
 

@@ -20,6 +20,7 @@ from strop.comparing import Comparison, Level, Verdict, common_length, compare
 from strop.comparing.compare import MARGIN
 from strop.comparing.diversity import Diversity
 from strop.comparing.figure import draw
+from strop.comparing.frontier import FEWEST
 from strop.comparing.outputs import SPACE, Named, Outputs, is_causal, named, told_at
 from strop.comparing.result import Budget, Measured, result
 from strop.comparing.verdict import SMOKE as TOO_SMALL
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from strop.tuning.space import Space
 
 RUNS = ("runs", "groupeval")
-FEWEST = 3
 ADDED = 4
 """Temperatures that are added at most where straight lines between those asked for are off."""
 SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)

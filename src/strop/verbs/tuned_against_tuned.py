@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
+from strop.comparing.frontier import FEWEST
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
 from strop.measure.number import Number
@@ -29,7 +30,6 @@ from strop.table import Column, Table
 from strop.tuning.race import Rules
 from strop.tuning.search import Bench, Search, Tuned, plain_generator, side_space, tuned
 from strop.verbs import parameters
-from strop.verbs.compare import FEWEST
 from strop.verbs.points import TEMPERATURES, load, scorers
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
