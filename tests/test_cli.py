@@ -156,7 +156,7 @@ def test_show_of_what_is_not_there(call: Called, made: Path, tmp_path: Path) -> 
     refused(call("show", tmp_path / "no"), "no such run directory")
     refused(call("show", tmp_path), "not a run")
     refused(call("show", made, "zzz"), "No cell begins with 'zzz'", "one of ")
-    refused(call("show", made, ""), "Several cells begin")
+    refused(call("show", made, ""), "CELL is empty")
 
 
 def test_ls_lists_every_run_and_survives_a_damaged_one(call: Called, made: Path) -> None:
@@ -244,7 +244,7 @@ def test_version_and_help(call: Called) -> None:
         (["sample", "x", "-o", "y", "-n", "1.5"], "-n"),
         (["sample", "x", "-o", "y", "--top-p", "all"], "--top-p"),
         (["sample", "x", "-o", "y", "extra"], "extra"),
-        (["show"], "run"),
+        (["show"], "RUN"),
         (["ls", "a", "b"], "b"),
         (["doctor", "now"], "now"),
     ],

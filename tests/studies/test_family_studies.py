@@ -210,7 +210,7 @@ def test_exact_output_compares_what_was_saved(
     [judge] = row["judged"].values()
     gap = judge["difference"]
     assert gap["value"] == pytest.approx(judge["geq"][0] - judge["geq"][1])
-    assert gap["low"] <= gap["value"] <= gap["high"]
+    assert gap["low"] is gap["high"] is None  # one group a partition says nothing of its spread
 
 
 def _pooled(cell: Any, policy: str) -> float:
