@@ -139,7 +139,7 @@ def test_a_comparison_is_the_same_with_the_same_workers(
 ) -> None:
     pytest.importorskip("optuna")
     line = ["compare", str(model), str(model), "--a", "temperature=0.85", "--steps", "4", "-n", "8"]
-    line += ["--temperature", "0.8,1", "--budget", "16", "--vendi", "off"]
+    line += ["--temperature", "0.8,1,1.2", "--budget", "16", "--vendi", "off"]
     line += ["--evaluator", "embedded:tales-ar", "-o"]
     for name, more in (("one", ()), ("two", TWO)):
         assert run_command([*line, str(tmp_path / name), *more]) == 0
