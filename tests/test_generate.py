@@ -357,11 +357,11 @@ def test_a_finished_run_that_may_only_be_read_is_answered_from(
         return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
     asked = {"spec": SamplerSpec(steps=2), "seed": 3, "out": tmp_path / "run"}
-    drawn, before = strop.sample(tabular, n=4, **asked), files()
+    drawn, before = strop.draw.sample(tabular, n=4, **asked), files()
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
-    assert equal(strop.sample(tabular, n=4, **asked), drawn)
-    assert np.array_equal(strop.sample(tabular, n=3, **asked).ids, drawn.ids[:3])
+    assert equal(strop.draw.sample(tabular, n=4, **asked), drawn)
+    assert np.array_equal(strop.draw.sample(tabular, n=3, **asked).ids, drawn.ids[:3])
     assert files() == before
-    more = strop.sample(tabular, n=5, **asked)  # not complete: it can be written after all
+    more = strop.draw.sample(tabular, n=5, **asked)  # not complete: it can be written after all
     assert np.array_equal(more.ids[:4], drawn.ids)
     assert files() != before

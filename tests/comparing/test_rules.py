@@ -275,7 +275,7 @@ def test_the_number_of_outputs_follows_from_the_intervals():
     for outputs, enough_for in ((found, True), (found - 32, False)):
         now = error / np.sqrt(outputs / 64)
         inside = norm.cdf(0.02 / now - reach) - norm.cdf(reach - 0.04 / now)
-        assert (inside**2 >= 0.8) == enough_for
+        assert (inside >= 0.8) == enough_for
     # A gap that is large and uncertain is decided by being told from zero.
     found = enough(64, _equal((-0.3, 0.1), (-0.3, 0.1)), None, MARGIN)
     outside = 64 * ((reach + 0.8416) * 0.2 / np.sqrt(2) / norm.ppf(0.98) / 0.1) ** 2

@@ -54,7 +54,7 @@ def test_score_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert cells["ABCDxxxx"]["geq"]["n"] == 8
     assert answer(capsys, "score", path)["cells"] == cells  # the seed is fixed
     code, out, err = call(capsys, "score", path)
-    assert "only 8 outputs: too narrow" in out
+    assert "too narrow" not in out  # there is no interval
     assert code == 0
     assert out.count("1 of 1") == 5
     assert "next: strop groupeval compare" in err

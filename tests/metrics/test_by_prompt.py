@@ -39,7 +39,9 @@ def _cell(part: Part, prompts: PromptSpec | None) -> Measured:
     generator = GeneratorSpec(
         checkpoint=checkpoint, sampler=SamplerSpec(), length=8, prompts=prompts
     )
-    return Measured(CellSpec.of(generator, 0), Path("run/cells/x"), len(part.index), None, (part,))
+    return Measured(
+        CellSpec(generator=generator, seed=0), Path("run/cells/x"), len(part.index), None, (part,)
+    )
 
 
 def _spec(count: int) -> PromptSpec:

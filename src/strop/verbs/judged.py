@@ -149,8 +149,8 @@ def _number(value: float | None) -> str:
 
 def _beside(row: dict[str, Any], key: str = "geq") -> str:
     """The interval of a GEQ or of a difference, with what must be minded about it."""
-    told = row.get("geq_interval_mind")
-    return _interval(row[key]) + (f" ({told})" if told else "")
+    shown, told = _interval(row[key]), row.get("geq_interval_mind")
+    return shown if shown == "-" or told is None else f"{shown} ({told})"
 
 
 def _interval(found: Interval | None) -> str:
