@@ -132,11 +132,12 @@ def _markov(ask: Ask) -> Result:
     import json
 
     from strop.errors import UserError
+
+    for m in ask["steps"] or ():
+        SamplerSpec(steps=m)
     from strop.verbs.markov import STEPS, run_markov_study, save
 
     out = Path(ask["out"])
-    for m in ask["steps"] or ():
-        SamplerSpec(steps=m)
     try:
         out.mkdir(parents=True, exist_ok=True)
         study = run_markov_study(
