@@ -79,7 +79,7 @@ FAULTS = (
         "measure/entropy.py",
         "share = counts / length",
         "share = counts / (length - 1)",
-        ("tests/metrics/test_pool_metrics.py::test_entropy_by_hand",),
+        ("tests/measure/test_pool_metrics.py::test_entropy_by_hand",),
     ),
     Fault(
         "an interval of 95% leaves out 5% below",
@@ -100,14 +100,14 @@ FAULTS = (
         "measure/aggregates.py",
         "np.stack([mean, some.astype(float)], 1)",
         "np.stack([mean, np.ones(len(some))], 1)",
-        ("tests/metrics/test_perplexity.py::test_macro_gives_every_output_one_voice",),
+        ("tests/measure/test_perplexity.py::test_macro_gives_every_output_one_voice",),
     ),
     Fault(
         "a guard that was kept for another length is used",
         "measure/guard.py",
         'if run is None or kept is None or kept.get("length") != generator.length:',
         "if run is None or kept is None:",
-        ("tests/metrics/test_guard.py",),
+        ("tests/measure/test_guard.py",),
     ),
     # store and engine
     Fault(
@@ -201,7 +201,7 @@ FAULTS = (
         "tasks/cell_grades.py",
         "for number, text in zip(index.tolist(), texts, strict=True)",
         "for number, text in enumerate(texts)",
-        ("tests/exam/test_grading.py",),
+        ("tests/tasks/test_grading.py",),
     ),
     # comparing
     Fault(
@@ -244,14 +244,14 @@ FAULTS = (
         "comparing/looks.py",
         "looks = known.setdefault(_hash([_identity(one) for one in pair]), [])",
         'looks = known.setdefault(_hash([ask["margin"], *map(_identity, pair)]), [])',
-        ("tests/studies/test_looks.py",),
+        ("tests/verbs/test_looks.py",),
     ),
     Fault(
         "a pool is not cut to the outputs that were asked for",
         "comparing/outputs.py",
         'cell.table().slice(0, self._ask["n"])',
         "cell.table()",
-        ("tests/studies/test_points.py::test_a_pool_is_cut_to_as_many_as_were_asked_for",),
+        ("tests/verbs/test_points.py::test_a_pool_is_cut_to_as_many_as_were_asked_for",),
     ),
     # tuning
     Fault(
@@ -266,14 +266,14 @@ FAULTS = (
         "tuning/gain.py",
         "_value(fresh, Number.of(limit.name)",
         "_value(standard, Number.of(limit.name)",
-        ("tests/studies/test_gain.py",),
+        ("tests/verbs/test_gain.py",),
     ),
     Fault(
         "a gain is the choice over the standard sampler",
         "tuning/gain.py",
         "perplexity_ratio(standard, fresh, metric)",
         "perplexity_ratio(fresh, standard, metric)",
-        ("tests/studies/test_gain.py",),
+        ("tests/verbs/test_gain.py",),
     ),
     Fault(
         "text after the end token is kept",

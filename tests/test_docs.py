@@ -87,8 +87,8 @@ SLOW = {
     "strop compare --smoke -o runs/compare": "half a minute; docs/compare.md has a smaller one",
     "strop sample embedded:tales-tiny --steps 4 -n 16 --batch-size 4 --engine ray --devices cpu:2"
     " -o runs/ray": "Ray's own processes; tests/engines has them",
-    "strop study decoders --smoke -o runs/decoders": "tests/studies has it with three decoders",
-    "strop study cache --smoke -o runs/cache": "tests/studies has it with fewer outputs",
+    "strop study decoders --smoke -o runs/decoders": "tests/verbs has it with three decoders",
+    "strop study cache --smoke -o runs/cache": "tests/verbs has it with fewer outputs",
     "strop theory verify": "tests/theory runs it",
     "from strop.theory.mpath_quality import run_mpath_study": "all the targets of two tables",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
