@@ -23,12 +23,11 @@ from typing import Any
 import torch
 
 from strop.checkpoints.config import SHAPES, DiTShape
-from strop.denoisers.didi import DiDi
-from strop.denoisers.discriminator import Discriminator
+from strop.denoisers.didi import DiDi, Discriminator
 from strop.denoisers.dit import DiT
 from strop.denoisers.duo import DUO
 from strop.denoisers.sedd import SEDD
-from strop.instruments.memory import PeakMemory
+from strop.instruments.cost import PeakMemory
 from strop.samplers import dense_batch, fast
 from strop.spec import CheckpointSpec, Implementation, SamplerSpec
 

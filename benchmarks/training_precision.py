@@ -19,10 +19,9 @@ import numpy as np
 import torch
 
 from strop.errors import UserError
-from strop.training.average import averaged
 from strop.training.model import Diffusion, attend_plainly, build, compile_blocks
 from strop.training.objective import any_order_noise
-from strop.training.optimizers import optimizers_of
+from strop.training.optimizers import averaged, optimizers_of
 from strop.training.parallel import network_dtype
 from strop.training.spec import TrainSpec, read_spec
 

@@ -12,10 +12,10 @@ import argparse
 import json
 from pathlib import Path
 
+from packing import PackedLoss, pack
 from strop.denoisers.load import load_model
 from strop.disk import write
 from strop.tasks.sums import RESPONSE, best_by_numbers, commonest_answer, problems
-from strop.training.pack import PackedLoss, pack
 from strop.training.run import TrainingRun
 from strop.training.shards import Shards
 from sums_score import score

@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault(
         "replicates of a mean are over one output fewer",
-        "stats/paired.py",
+        "stats/jackknife.py",
         'derive_seed(seed, "bootstrap", n)) / n',
         'derive_seed(seed, "bootstrap", n)) / (n - 1)',
         ("tests/stats/test_paired.py",),
@@ -177,7 +177,7 @@ FAULTS = (
     ),
     Fault(
         "programs in the sandbox get twice their memory",
-        "tasks/inside/limits.py",
+        "tasks/inside/plain.py",
         '(resource.RLIMIT_AS, limits["memory"])',
         '(resource.RLIMIT_AS, 2 * limits["memory"])',
         ("tests/tasks/test_walls.py",),

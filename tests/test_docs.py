@@ -90,7 +90,7 @@ SLOW = {
     "strop study decoders --smoke -o runs/decoders": "tests/verbs has it with three decoders",
     "strop study cache --smoke -o runs/cache": "tests/verbs has it with fewer outputs",
     "strop theory verify": "tests/theory runs it",
-    "from strop.theory.mpath_quality import run_mpath_study": "all the targets of two tables",
+    "from strop.theory.mpath import run_mpath_study": "all the targets of two tables",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
 """What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""

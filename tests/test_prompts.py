@@ -27,8 +27,8 @@ from strop.prompts import (
     escape,
     resolve,
 )
-from strop.prompts.marks import parse, written
 from strop.prompts.rows import LONGEST_LINE
+from strop.prompts.template import parse, written
 from strop.spec import CheckpointSpec, GeneratorSpec, PromptSpec, SamplerSpec
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .?:=+0123456789\n[]\\{}ABQ"

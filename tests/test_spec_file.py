@@ -9,7 +9,7 @@ import pytest
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.spec import SamplerSpec
-from strop.verbs.spec_file import read_samplers
+from strop.verbs.sample import read_samplers
 
 
 def test_a_file_of_samplers_and_one_sampler(tmp_path: Path) -> None:

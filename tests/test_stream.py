@@ -14,7 +14,7 @@ from strop.measure.score import score_outputs
 from strop.pool import Output
 from strop.spec import CellSpec, GeneratorSpec, MetricSpec
 from strop.store import Cell, Run
-from strop.store.layout import OUTPUTS, PARTS
+from strop.store.documents import OUTPUTS, PARTS
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_scoring_sees_few_outputs_at_a_time_and_goes_on(
     cell: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = fill(cell, 4, 40)
-    monkeypatch.setattr("strop.measure.score_sink.ROWS", 4)
+    monkeypatch.setattr("strop.measure.score.ROWS", 4)
     metric, sizes = MetricSpec(name="twice"), []
 
     def measure(some):

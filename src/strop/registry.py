@@ -2,9 +2,11 @@
 
 A `Registry` is a mapping from names to records. The built-in ones come first; `strop.register` adds
 a script's; a package's arrive through its entry points (`strop.samplers`, `strop.families`,
-`strop.measure`, `strop.verbs`, `strop.judges`, `strop.tasks`), read only when a name is asked for
+`strop.metrics`, `strop.studies`, `strop.judges`, `strop.tasks`), read only when a name is asked for
 that is not built in, or when all are listed. A plug-in that cannot be loaded, or whose name is
 taken, is left out and remembered: `strop doctor` tells why, and no other command suffers.
+
+`loader` makes the names of a package load on first use, so that importing it costs nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +19,33 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from strop.errors import UserError, unknown_name
+from strop.errors import UserError, missing_package, unknown_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+
+def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names live in the modules that `home` says.
+
+    Where a module needs an optional package that is not installed, the error names the remedy.
+    """
+
+    def load(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(home[name]), name)
+        except ModuleNotFoundError as error:
+            remedy = missing_package(error)
+            if remedy is None:
+                raise
+            raise remedy from error
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load
+
 
 PREFIX = "strop."
 """How the groups of entry points begin."""

@@ -13,7 +13,7 @@ from small_checkpoints import FLAT, SMALL, random_tensors, with_buffer
 from training_file import PUBLIC_CONFIG, write_training_file
 
 import strop
-from strop.denoisers.discriminator import Discriminator, discriminator_tensors
+from strop.denoisers.didi import Discriminator, discriminator_tensors
 
 SEDD_CONFIG = {
     "tokens": 12,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import packing
 import strop
 from strop.assets import MODELS
 from strop.checkpoints import foreign
@@ -22,7 +23,6 @@ from strop.cli.main import run
 from strop.errors import UserError
 from strop.measure import embeddings
 from strop.measure.evaluator import load_evaluator
-from strop.training import pack
 
 SOURCE = Path(strop.__file__).parent
 METHODS = ("from_pretrained", "from_config", "pipeline")
@@ -119,7 +119,7 @@ WAYS: dict[str, Callable[[Path, pytest.MonkeyPatch], Any]] = {
     "evaluator": lambda place, _: load_evaluator(place),
     "model": lambda place, _: strop.load_model(place),
     "embeddings": _embed,
-    "packing": lambda place, _: pack._module(place),
+    "packing": lambda place, _: packing._module(place),
 }
 
 

@@ -23,9 +23,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from strop.checkpoints.checkpoint import locate
-from strop.denoisers.base import Denoiser, all_logits, usable_length
+from strop.denoisers.base import CachingDenoiser, Denoiser, all_logits, usable_length
 from strop.denoisers.bidirectional import Bidirectional
-from strop.denoisers.cache import CachingDenoiser
 from strop.denoisers.load import family_at
 from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError

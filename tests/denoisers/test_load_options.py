@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from large_models import FAMILIES, TOLERANCE, distance, expected, load, rows, write
 
-from strop.denoisers.pretrained_options import load_options
+from strop.denoisers.pretrained import load_options
 from strop.errors import UserError
 
 

@@ -18,9 +18,9 @@ from strop import verbs
 from strop.cli.main import run as run_command
 from strop.engine import Engine
 from strop.engine.devices import Processes
+from strop.engine.progress import Silent
 from strop.engine.workers import keep_workers
 from strop.instruments import posterior_cells
-from strop.progress import Silent
 from strop.spec import CellSpec
 
 TWO = ("--devices", "cpu:2")

@@ -14,11 +14,10 @@ import strop
 from strop import SamplerSpec
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.measure.entropy import entropy
+from strop.measure.entropy import distinct, entropy, pool_repetition, repetition
 from strop.measure.evaluator import load_evaluator
 from strop.measure.frame import read_cell
 from strop.measure.perplexity import perplexity_columns, perplexity_metric, score_perplexity
-from strop.measure.repetition import distinct, pool_repetition, repetition
 from strop.measure.score import score_records
 from strop.measure.spans import Part, Passage
 from strop.store import Run

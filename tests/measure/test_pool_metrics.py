@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from strop.errors import UserError
-from strop.measure.entropy import entropy
+from strop.measure.entropy import (
+    distinct,
+    entropy,
+    ngrams,
+    pool_repetition,
+    repetition,
+    vendi_score,
+)
 from strop.measure.guard import guard, held_out_guard
 from strop.measure.heldout import read_texts
-from strop.measure.repetition import distinct, ngrams, pool_repetition, repetition
-from strop.measure.vendi import vendi_score
 
 # Entropy and its guard
 

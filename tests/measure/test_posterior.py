@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from strop.denoisers import TabularDenoiser
-from strop.denoisers.markov import MarkovDenoiser
+from strop.denoisers.tabular import MarkovDenoiser
 from strop.errors import UserError
 from strop.instruments import posterior
 from strop.instruments.posterior import (

@@ -154,7 +154,7 @@ def test_rows_are_made_durable_on_the_way(
 ) -> None:
     cell = make_run(tmp_path / "run", TEXTS[:3]).cells()[0]
     monkeypatch.setattr("strop.engine.sink.FLUSH_SECONDS", 0.0)
-    monkeypatch.setattr("strop.measure.score_sink.FLUSH_SHARE", 0.0)
+    monkeypatch.setattr("strop.measure.score.FLUSH_SHARE", 0.0)
     metric = perplexity_metric(evaluator, "full-stream")
     seen = []
 

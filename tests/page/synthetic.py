@@ -18,7 +18,7 @@ from strop.measure.guard import MARKS, Guard
 from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
 from strop.measure.rows import PoolRows
 from strop.page.data import AuditPart, CellGroup, JudgedSeries, Provenance, Report, Shown, StudyPart
-from strop.page.judged import COLUMNS
+from strop.page.tables import COLUMNS
 from strop.spec import (
     CellSpec,
     CheckpointSpec,

@@ -29,13 +29,11 @@ from synthetic import (
 from strop.errors import UserError
 from strop.measure.guard import MARKS
 from strop.page import render, write
-from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart
+from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart, place, replaced
 from strop.page.figures import MOST_LINES, drawings
-from strop.page.judged import recognised
 from strop.page.page import Page
 from strop.page.svg import VARIABLES, as_file, inline
-from strop.page.tables import corner_table, facts, output_columns, pool_table
-from strop.page.text import place, replaced
+from strop.page.tables import corner_table, facts, output_columns, pool_table, recognised
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.table import Column, Table, number
 from strop.verbs.study import Result

@@ -26,8 +26,8 @@ from strop.samplers.machinery.committing import (
     Turn,
     best,
 )
+from strop.samplers.machinery.drawing import NOT_OPEN, SCORES, Confidence, scattered
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, SCORES, Confidence, scattered
 
 Row = list[float | None]
 """Scores; None where nothing is open."""

@@ -27,7 +27,7 @@ from strop.samplers.machinery.committing import (
     Schedule,
     Threshold,
 )
-from strop.samplers.machinery.scoring import Confidence
+from strop.samplers.machinery.drawing import Confidence
 from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_llada, llada
 
 N, ALARM, DISTANCE = 40_000, 1e-4, 2e-3

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.denoisers.base import NEG_INFINITY
-from strop.samplers.machinery.drawing import AddressedDraws
+from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 
 VOCAB, MASK = 7, 6
 LOGITS = torch.tensor([0.0, 3.0, 1.0, 2.0, -1.0, -2.0, 9.0]).double()

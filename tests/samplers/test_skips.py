@@ -16,10 +16,10 @@ from test_output_laws import target
 from strop import SamplerSpec, TabularDenoiser
 from strop.rng import Stream
 from strop.samplers import ancestral
+from strop.samplers.ancestral import OpenOffers, Skips
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.grid import reveal_grid
 from strop.samplers.machinery.lattice import CAP, CLOCK_SLACK, WEIGHT_SLACK, Lattice, Offers
-from strop.samplers.machinery.skips import OpenOffers, Skips
 
 PASS, FAIL = 1e-3, 1e-9
 BITS, N = 5, 100_000

@@ -15,8 +15,7 @@ from remote import DEVICE, Remote, Watch
 
 from strop.samplers import fast
 from strop.samplers.ancestral import RevealFirst
-from strop.samplers.machinery.fast_draw import FastDraw
-from strop.samplers.machinery.packed import packed
+from strop.samplers.machinery.packed import FastDraw, packed
 from strop.spec import CheckpointSpec, SamplerSpec
 
 LENGTH, STEPS, OUTPUTS, SLOTS = 24, 40, 7, 3

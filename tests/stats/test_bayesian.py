@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strop.stats import bayesian
-from strop.stats.bayesian import dirichlet, exponentials
+from strop.stats import resample
+from strop.stats.resample import dirichlet, exponentials
 
 
 def test_dirichlet_weights_are_positive_and_sum_to_one() -> None:
@@ -20,8 +20,8 @@ def test_dirichlet_weights_are_positive_and_sum_to_one() -> None:
 
 def test_weights_are_flat_dirichlet_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = np.concatenate(list(exponentials(6, 500, 1)))
-    monkeypatch.setattr(bayesian, "CHUNK", 37)
-    monkeypatch.setattr(bayesian, "LEAST_ROWS", 1)
+    monkeypatch.setattr(resample, "CHUNK", 37)
+    monkeypatch.setattr(resample, "LEAST_ROWS", 1)
     parts = list(exponentials(6, 500, 1))
     assert len(parts) > 50
     np.testing.assert_array_equal(whole, np.concatenate(parts))

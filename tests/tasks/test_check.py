@@ -19,7 +19,7 @@ import strop
 from strop.cli.main import run
 from strop.errors import CheckFailed, UserError
 from strop.tasks import TASKS, Limits, Verdict, check_task, find_box
-from strop.tasks.seccomp import seccomp_filter
+from strop.tasks.sandbox import seccomp_filter
 from strop.tasks.task import Item
 from strop.tasks.trial import probe, trial
 from tasks.processes import below, running

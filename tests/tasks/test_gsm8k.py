@@ -23,7 +23,7 @@ def test_the_prompts_are_those_of_lm_eval() -> None:
 
 
 def test_shots_are_drawn_from_one_stream() -> None:
-    from strop.tasks.data import rows
+    from strop.tasks.grade import rows
 
     draw = random.Random(1234)
     assert all(row["shots"] == draw.sample(range(7473), 5) for row in rows("gsm8k/test"))

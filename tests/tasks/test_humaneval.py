@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from strop.errors import UserError
 from strop.tasks import TASKS, check_task, find_box, grade
-from strop.tasks.humaneval import check, program
-from strop.tasks.sanitize import _parsed, sanitize
+from strop.tasks.humaneval import _parsed, check, program, sanitize
 
 TASK = TASKS["humaneval"]
 ITEMS = {item.id: item for item in TASK.all_items()}

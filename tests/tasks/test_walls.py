@@ -61,7 +61,7 @@ def test_without_bubblewrap_there_are_no_walls_and_the_level_says_so() -> None:
 def test_limits_are_those_of_the_process_and_cannot_be_raised() -> None:
     """Seconds of the processor are the wall's, rounded up, and one more."""
     code = (
-        "import json, resource as r, sys; from strop.tasks.inside.limits import confine\n"
+        "import json, resource as r, sys; from strop.tasks.inside.plain import confine\n"
         "confine(json.loads(sys.argv[1]))\n"
         "names = ('AS', 'CPU', 'FSIZE', 'NOFILE', 'NPROC', 'CORE')\n"
         "print(json.dumps({n: r.getrlimit(getattr(r, 'RLIMIT_' + n)) for n in names}))"

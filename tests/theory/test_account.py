@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strop.errors import UserError
-from strop.theory.path_accounting import account_paths, path_law
+from strop.theory.accounting import account_paths, path_law
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 

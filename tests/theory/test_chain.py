@@ -8,11 +8,11 @@ import pytest
 from strop.errors import UserError
 from strop.theory.accounting import account
 from strop.theory.chain import Chain, random_chain
-from strop.theory.chain_pairs import calibrate, pooled_pairs
 from strop.theory.collisions import clipped_masses
 from strop.theory.profile import entropy_profile
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
+from theory.chain_pairs import calibrate, pooled_pairs
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 6])

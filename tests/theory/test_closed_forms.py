@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.errors import UserError
-from strop.theory import bounds, collapse, collisions, pair
+from strop.theory import bounds, collisions, pair, temperature
 from strop.theory.accounting import account, entropy_of
-from strop.theory.examples import deflation_target, example
+from strop.theory.document import deflation_target, example
 from strop.theory.reveal import order_law
 from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
 from strop.theory.target import Target, stationary
@@ -143,14 +143,14 @@ class TestCollapse:
         if ties:
             f, g = np.round(f), np.round(g)
         threshold = min(float(g.min() + at * (g.max() - g.min())), float(g.max()))
-        program, two = (m(f, g, threshold) for m in (collapse.solve_lp, collapse.two_outputs))
+        program, two = (m(f, g, threshold) for m in (temperature.solve_lp, temperature.two_outputs))
         assert program.value == pytest.approx(two.value, abs=1e-9)
         assert two.support <= 2
         assert two.law @ g >= threshold - 1e-12
 
     def test_impossible(self):
         with pytest.raises(UserError, match="constraint"):
-            collapse.solve_lp([0.0, 1.0], [0.0, 1.0], 2.0)
+            temperature.solve_lp([0.0, 1.0], [0.0, 1.0], 2.0)
 
 
 class TestOrders:

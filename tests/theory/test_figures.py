@@ -8,18 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from strop.theory.figures import FIGURES, draw_all, paper
+from strop.theory.figures import FIGURES, branches, draw_all
 from strop.theory.pair import pair
 
 
 def test_branches_are_those_of_the_paper():
-    same, apart, output = paper.branches(1.0)
+    same, apart, output = branches(1.0)
     assert np.allclose(same, 0.25)
     assert np.allclose(apart, [[0.35, 0.15], [0.15, 0.35]])
     assert np.allclose(output, (same + apart) / 2)
     star = pair(0.7, 0.5).lambda_star
     assert star is not None
-    assert np.allclose(paper.branches(star)[2], [[0.35, 0.15], [0.15, 0.35]])
+    assert np.allclose(branches(star)[2], [[0.35, 0.15], [0.15, 0.35]])
 
 
 def test_the_cheap_figures_are_written(tmp_path, monkeypatch):
@@ -66,7 +66,7 @@ def test_help_loads_nothing_heavy(heavy):
 def test_theory_never_loads_torch():
     code = (
         "import sys\nimport strop.theory.verify, strop.theory.document, strop.theory.chain\n"
-        "import strop.theory.mpath_quality, strop.theory.schedule_gains, strop.theory.figures\n"
+        "import strop.theory.mpath, strop.theory.schedules, strop.theory.figures\n"
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

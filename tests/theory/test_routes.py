@@ -11,11 +11,11 @@ from scipy.stats import chi2
 from strop.theory import mpath, profile, schedules
 from strop.theory.accounting import account
 from strop.theory.bounds import parallel_price
+from strop.theory.checks.rounds import simulate
 from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
 from strop.theory.random_targets import random_problems, run_study
 from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
-from strop.theory.simulate import simulate
 from strop.theory.target import Target
 from strop.theory.temperature import best_temperature, kl_at, output_errors
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strop.denoisers.markov import MarkovDenoiser
+from strop.denoisers.tabular import MarkovDenoiser
 from strop.errors import UserError
 from strop.theory.chain import random_chain
 from strop.theory.unmask import _tables, unmask

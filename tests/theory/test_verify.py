@@ -13,21 +13,17 @@ import pytest
 from strop.theory import (
     accounting,
     bounds,
-    collapse,
     collisions,
-    formal,
     mpath,
     pair,
-    path_accounting,
     profile,
     reveal,
     sampler,
     schedules,
-    simulate,
     temperature,
     verify,
 )
-from strop.theory.checks import beyond, derivatives, propositions
+from strop.theory.checks import beyond, derivatives, formal, propositions, rounds
 from strop.theory.verify import CHECKS, Verification, verify_all
 
 BY_NAME = {check.name: check for check in CHECKS}
@@ -67,7 +63,7 @@ def one_output(f, g, threshold):
     best = ok[np.asarray(f)[ok].argmin()]
     law = np.zeros(len(f))
     law[best] = 1
-    return collapse.Collapse(float(f[best]), law)
+    return temperature.Collapse(float(f[best]), law)
 
 
 def equal_grid(target, rounds, mesh=0):
@@ -81,7 +77,7 @@ def wrong_contexts(grid, length):
 
 
 GRID_PATHS = reveal.grid_paths
-SIMULATE = simulate.simulate
+SIMULATE = rounds.simulate
 
 
 def stuck_simulator(problem, draws, rng):
@@ -135,14 +131,14 @@ BROKEN = [
         "order_law",
         lambda length, _=None: GRID_PATHS(np.linspace(0, 1, length + 1), length),
     ),
-    ("path-laws", path_accounting, "account_paths", scaled(path_accounting.account_paths)),
+    ("path-laws", accounting, "account_paths", scaled(accounting.account_paths)),
     ("witness", pair, "witness_slope", scaled(pair.witness_slope)),
     ("witness", pair, "witness_error", scaled(pair.witness_error)),
     ("repair", pair, "pair", scaled(pair.pair)),
     ("small-c", pair, "pair", scaled(pair.pair, 1.1)),
     ("stability", temperature, "output_errors", negated(temperature.output_errors)),
-    ("collapse", collapse, "two_outputs", one_output),
-    ("collapse", collapse, "solve_lp", scaled(collapse.solve_lp)),
+    ("collapse", temperature, "two_outputs", one_output),
+    ("collapse", temperature, "solve_lp", scaled(temperature.solve_lp)),
     ("hazards", reveal, "hazards", scaled(reveal.hazards)),
     ("hazards", reveal, "grid_paths", wrong_contexts),
     ("occupancy", collisions, "collisions", scaled(collisions.collisions)),
@@ -152,7 +148,7 @@ BROKEN = [
     ("cleanup", collisions, "cleanup_tv", lambda *_: 0.0),
     ("kernels", bounds, "kernel_tv_bound", lambda _: (0.0, 0.0)),
     ("kernels", bounds, "round_errors", lambda first, _: np.zeros(first.N)),
-    ("simulation", simulate, "simulate", stuck_simulator),
+    ("simulation", rounds, "simulate", stuck_simulator),
     ("entropy-area", formal, "area_coefficients", lambda L: {A: c * 2 for A, c in AREA(L).items()}),
     (
         "mutual-information",

@@ -19,7 +19,7 @@ import torch
 import toy
 from torch import Tensor
 
-from strop.training import attention, parallel
+from strop.training import model, parallel
 from tiny_models import THREADS
 
 ABOUT: dict[str, Any] = {"save_every": None, "optimizer": "muon", "model": {"dropout": 0.0}}
@@ -58,7 +58,7 @@ def main(directory: Path, when: str) -> None:
         print(json.dumps(learned))
         return
     exact, rounded = change("short", "float32"), change("short bfloat16", "bfloat16")
-    with mock.patch.object(attention._Attention, "backward", staticmethod(uncentred)):
+    with mock.patch.object(model._Attention, "backward", staticmethod(uncentred)):
         broken = change("broken", "bfloat16")
     told = {
         "apart": float((rounded - exact).norm() / exact.norm()),

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from toy import config
 
-from strop.training.average import averaged, decay_at
-from strop.training.schedule import is_kept, learning_rate, share_done
+from strop.training.optimizers import averaged, decay_at, is_kept, learning_rate, share_done
 from strop.training.spec import read_spec
 
 

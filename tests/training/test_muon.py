@@ -14,7 +14,7 @@ from strop.denoisers.dit import DiT
 from strop.errors import Incomplete
 from strop.training.loop import SilentTraining, train
 from strop.training.model import Diffusion
-from strop.training.muon import Muon, matrices, orthogonal
+from strop.training.optimizers import Muon, matrices, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (16, 64), (64, 16), (3, 24, 24)])

@@ -14,10 +14,10 @@ import toy
 from safetensors.torch import load_file, save_file
 
 import strop
+from packing import measure, pack
 from strop import assets
 from strop.errors import CheckFailed
 from strop.training.loop import train
-from strop.training.pack import measure, pack
 from strop.training.shards import Shards
 
 ROOT = Path(__file__).parents[2]

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import strop
+from packing import measure, pack
 from strop.errors import UserError
 from strop.tasks.sums import RESPONSE as R
 from strop.tasks.sums import problems, tokenizer
@@ -19,7 +20,6 @@ from strop.training.batches import Batches
 from strop.training.loop import train
 from strop.training.model import build
 from strop.training.objective import llada_noise, loss_per_token, placed
-from strop.training.pack import measure, pack
 from strop.training.shards import Shards
 from strop.training.spec import DataSpec, config_names, read_spec
 

@@ -17,9 +17,9 @@ from toy import same, train, weights
 from strop.checkpoints.files import sha256_of
 from strop.errors import Incomplete, UserError
 from strop.training import parallel
-from strop.training.attention import plain_attention
 from strop.training.loop import SilentTraining
 from strop.training.loop import train as run_training
+from strop.training.model import plain_attention
 from tiny_models import environment
 
 STILL = {"lr": 1e-30, "warmup": 0, "steps": 2, "seed": 6}

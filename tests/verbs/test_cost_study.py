@@ -12,8 +12,7 @@ from strop.cli.main import run
 from strop.denoisers import load_denoiser, load_model
 from strop.errors import UserError
 from strop.instruments import cost
-from strop.instruments.cost import measure_apart, measure_cost
-from strop.instruments.memory import PeakMemory
+from strop.instruments.cost import PeakMemory, measure_apart, measure_cost
 from strop.spec import SamplerSpec
 from strop.stats.interval import Interval
 from strop.verbs.cost import compare

@@ -92,7 +92,7 @@ def test_too_few_outputs_are_refused(tmp_path: Path) -> None:
 
 def test_embeddings_are_of_the_tokens_that_count(pool: Path) -> None:
     """Of the first tokens of the outputs that have them, and of nothing behind."""
-    from strop.measure.vendi import vendi_score
+    from strop.measure.entropy import vendi_score
 
     asked_for: list[Any] = []
     vectors = np.random.default_rng(1).normal(size=(HELD, 5))

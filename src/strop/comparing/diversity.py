@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from strop.comparing.frontier import Grid
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve
+from strop.measure.entropy import ngrams
 from strop.measure.grams import NGRAM
-from strop.measure.repetition import ngrams
 from strop.stats.interval import LEVEL
 from strop.stats.resample import order_statistics
 

@@ -207,7 +207,7 @@ class Point:
         if tokens not in self.read:
             alike, vendi = {}, None
             if self.embed is not None:
-                from strop.measure.vendi import vendi_score
+                from strop.measure.entropy import vendi_score
 
                 there = np.flatnonzero(self.scored.lengths >= tokens)
                 unit = np.asarray(self.embed(self.scored.ids[there, :tokens].tolist()), float)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strop.lazy import loader
+from strop.registry import loader
 
 if TYPE_CHECKING:
     from strop.denoisers.base import CausalModel, Denoiser, Model
     from strop.denoisers.load import load_denoiser, load_model
-    from strop.denoisers.markov import MarkovDenoiser
-    from strop.denoisers.tabular import TabularDenoiser
+    from strop.denoisers.tabular import MarkovDenoiser, TabularDenoiser
 
 __all__ = [
     "CausalModel",
@@ -30,7 +29,7 @@ __getattr__ = loader(
     {
         "CausalModel": "strop.denoisers.base",
         "Denoiser": "strop.denoisers.base",
-        "MarkovDenoiser": "strop.denoisers.markov",
+        "MarkovDenoiser": "strop.denoisers.tabular",
         "Model": "strop.denoisers.base",
         "TabularDenoiser": "strop.denoisers.tabular",
         "load_denoiser": "strop.denoisers.load",

@@ -1,9 +1,15 @@
-"""The contract between checkpoints and samplers."""
+"""The contract between checkpoints and samplers.
+
+A `CachingDenoiser` keeps keys and values of an earlier pass, an approximation that saves most of
+the network. In a bidirectional network every state depends on every token, so keys and values that
+were computed before some tokens changed are stale. Fast-dLLM uses them all the same, and refreshes
+them once per block.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -14,6 +20,11 @@ from strop.spec import CheckpointSpec
 
 if TYPE_CHECKING:
     from strop.denoisers.tokenizer import TextCodec
+
+
+Keep = Literal["prefix", "dual"]
+"""What a window may still read: what lies left of it, or everything around it."""
+
 
 NEG_INFINITY = -1_000_000.0
 """The public code's stand-in for log 0; its exponential is exactly zero."""
@@ -203,3 +214,24 @@ def usable_length(denoiser: Model, length: int | None) -> int:
             expected=f"1 to {denoiser.length}",
         )
     return length
+
+
+@runtime_checkable
+class CachingDenoiser(Denoiser, Protocol):
+    """A denoiser that can read a part of a canvas against its memory of the rest."""
+
+    def remember(self, ids: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Any]:
+        """The states of a whole canvas [B, L], and the memory of its keys and values.
+
+        `starts` are the columns at which left-padded rows begin; windows heed them too.
+        """
+        ...
+
+    def window(self, ids: Tensor, start: int, memory: Any, keep: Keep) -> Tensor:
+        """States [B, w, ...] of `ids` = canvas[:, start : start + w], the rest being remembered.
+
+        `prefix`: only the memory of [0, start) is read, and the window reaches to the canvas' end.
+        `dual`: the window's slots of the memory are overwritten, in place; all others stay as
+        they were remembered. `logits` take positions within the window.
+        """
+        ...

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import all_log_probs, checked_ids
-from strop.denoisers.cache import Keep
+from strop.denoisers.base import Keep, all_log_probs, checked_ids
 from strop.denoisers.padding import checked_starts
 from strop.denoisers.stops import stop_ids
 from strop.denoisers.tokenizer import TextCodec

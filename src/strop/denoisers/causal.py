@@ -19,7 +19,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.foreign import load_foreign
-from strop.denoisers.loading import Loading
+from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
     CONFIG,
     complete,

@@ -16,9 +16,8 @@ from strop.checkpoints.foreign import load_foreign
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional
-from strop.denoisers.bidirectional_layout import transformer_layout
-from strop.denoisers.bidirectional_load import Release, load_bidirectional
-from strop.denoisers.loading import Loading
+from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
+from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import first_line
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError

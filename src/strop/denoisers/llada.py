@@ -11,9 +11,8 @@ from strop.checkpoints.config import DiTShape
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional
-from strop.denoisers.bidirectional_layout import transformer_layout
-from strop.denoisers.bidirectional_load import Release, load_bidirectional
-from strop.denoisers.loading import Loading
+from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
+from strop.denoisers.load import Loading
 
 CHAT_TEMPLATE = (
     "{{ '<|startoftext|>' }}"

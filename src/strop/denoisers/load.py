@@ -1,15 +1,16 @@
-"""From a source to a denoiser."""
+"""From a source to a denoiser, and what a family's loader is asked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import torch
 
+from strop.assets import EMBEDDED
 from strop.checkpoints.checkpoint import Located, locate, read_checkpoint
 from strop.checkpoints.config import infer_shape
 from strop.checkpoints.family import (
@@ -20,12 +21,60 @@ from strop.checkpoints.family import (
 )
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
-from strop.denoisers.loading import Loading, LoadRecipe
 from strop.denoisers.network import NetworkDenoiser
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
 from strop.registry import resolve
 from strop.spec import CheckpointSpec
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a checkpoint is to be loaded, checked as far as that goes without its files."""
+
+    weights: Literal["ema", "raw"] | None
+    """Averaged or raw weights of a training file."""
+    family: str | None
+    """As the user says; None: as the files say."""
+    device: torch.device
+    dtype: str
+    """Of the matrix products."""
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Options that are handed to transformers, where the family is loaded by it."""
+
+
+@dataclass(frozen=True)
+class LoadRecipe:
+    """How a model was loaded, so that another process can load it too: all but the device."""
+
+    said: str
+    """As the user wrote it."""
+    source: str
+    """A whole path, a hub id, `embedded:NAME`: the same wherever a process starts."""
+    revision: str | None
+    """Of a hub id, the commit that was found."""
+    weights: Literal["ema", "raw"] | None
+    family: str | None
+    dtype: str
+    load: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        found: Located,
+        weights: Literal["ema", "raw"] | None,
+        family: str | None,
+        dtype: str,
+        load: Mapping[str, Any],
+    ) -> LoadRecipe:
+        """From where a checkpoint was found, and the arguments of `load_model`."""
+        source = found.source
+        if found.revision is not None:
+            source = source.partition("@")[0]
+        elif not source.startswith(EMBEDDED):
+            source = str(found.path.resolve())
+        return cls(found.source, source, found.revision, weights, family, dtype, dict(load))
+
 
 DTYPES = ("float32", "bfloat16", "float16")
 PUBLIC = "public"

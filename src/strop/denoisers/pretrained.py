@@ -1,6 +1,8 @@
 """A network of transformers, loaded by that library: files, options and what can go wrong.
 
 Nothing from a checkpoint is run: only weights in safetensors and classes that transformers has.
+
+What a user may hand on to transformers, and what of it changes the numbers.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,120 @@ import torch
 
 from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located
+from strop.checkpoints.files import sha256_of_all
 from strop.checkpoints.keys import few
-from strop.errors import UserError
+from strop.errors import UserError, unknown_name
+
+DTYPES = ("float32", "bfloat16", "float16")
+_ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+# The loader's own: they would run foreign code, or load something other than the checkpoint.
+_OURS = (
+    "config",
+    "is_causal",
+    "key_mapping",
+    "local_files_only",
+    "output_loading_info",
+    "pretrained_model_name_or_path",
+    "revision",
+    "state_dict",
+    "torch_dtype",
+    "trust_remote_code",
+    "use_safetensors",
+)
+# Where the parts lie, not what they compute.
+_PLACES = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
+_DEFAULTS = {"attn_implementation": "sdpa"}
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """Options of one loading."""
+
+    dtype: str
+    """Of the network."""
+    passed: dict[str, Any] = field(default_factory=dict)
+    """Handed to `from_pretrained` as they are."""
+    adapter: Path | None = None
+    """The directory of a PEFT adapter, which transformers adds to the network."""
+    identity: int | None = None
+    """A hash of everything that changes the numbers beside the dtype; None where nothing does."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether transformers decides where the network lies."""
+        return any(name in self.passed for name in ("device_map", "quantization_config"))
+
+
+def load_options(load: Mapping[str, Any] | None, dtype: str) -> LoadOptions:
+    """Sort the options: the loader's own are refused, the others handed on.
+
+    `dtype` is what the caller wants anyway. `load["dtype"]` may name another where that is the
+    default. `load["adapter"]` is a directory with a PEFT adapter.
+    """
+    passed = dict(load or {})
+    ours = [name for name in passed if name in _OURS]
+    if ours:
+        raise UserError(
+            f"The loader decides about {ours[0]!r} itself.",
+            where="`load`",
+            got=f"{ours[0]}={passed[ours[0]]!r}"[:120],
+            fix="leave it out; `dtype`, `device_map`, `attn_implementation`, "
+            "`quantization_config` and `adapter` may be given",
+        )
+    dtype = _dtype(passed.pop("dtype", None), dtype)
+    adapter = passed.pop("adapter", None)
+    directory = None if adapter is None else _adapter(adapter)
+    kept = {k: v for k, v in passed.items() if k not in _PLACES and v != _DEFAULTS.get(k)}
+    said = {name: _plain(name, value) for name, value in kept.items()}
+    if directory is not None:
+        said["adapter"] = sha256_of_all([directory / name for name in _ADAPTER])
+    return LoadOptions(dtype, passed, directory, hashed(said) if said else None)
+
+
+def _dtype(asked: Any, given: str) -> str:
+    if asked is None:
+        return given
+    name = str(asked).removeprefix("torch.")
+    if name not in DTYPES:
+        raise unknown_name("network dtype", name, DTYPES, where="`load`: dtype")
+    if given not in ("float32", name):
+        raise UserError(
+            "Two dtypes are asked for.",
+            where="`load`: dtype",
+            got=f"{name}, and {given} as `dtype`",
+            fix="give one of them",
+        )
+    return name
+
+
+def _adapter(source: Any) -> Path:
+    directory = Path(str(source)).expanduser()
+    missing = [name for name in _ADAPTER if not (directory / name).is_file()]
+    if missing:
+        raise UserError(
+            "There is no adapter in this directory.",
+            where=directory,
+            got=f"no {missing[0]}",
+            expected=" and ".join(_ADAPTER),
+            fix="pass the local directory of a PEFT adapter saved in safetensors format",
+        )
+    return directory
+
+
+def _plain(name: str, value: Any) -> Any:
+    """An option as data that can be hashed; transformers' own objects can say theirs."""
+    said = value.to_dict() if hasattr(value, "to_dict") else value
+    try:
+        json.dumps(said)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            "An option for transformers cannot be written down, so it cannot be part of an id.",
+            where=f"`load`: {name}",
+            got=first_line(error),
+            expected="text, numbers, true or false, or an object of these",
+        ) from error
+    return said
+
 
 CONFIG = "config.json"
 

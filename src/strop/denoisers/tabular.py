@@ -1,4 +1,15 @@
-"""An exact denoiser: the Bayes conditionals of a target law small enough to tabulate."""
+"""An exact denoiser: the Bayes conditionals of a target law small enough to tabulate.
+
+An exact denoiser at full length: the Bayes posteriors of a stationary Markov chain.
+
+A masked token depends on the visible ones only through its nearest visible neighbours:
+
+    P(X_i = v | a at distance d on the left, b at distance e on the right)
+        is proportional to K^d[a, v] K^e[v, b],
+
+with the stationary law in place of a missing left neighbour. Powers of K are tabulated up to the
+mixing time, beyond which a neighbour says nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +17,120 @@ import hashlib
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from strop.denoisers.base import all_log_probs, checked_ids
+from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
+
+MIXED = 1e-13
+
+
+class MarkovDenoiser:
+    """log P(X_i = v | visible tokens) of a chain with a positive transition matrix.
+
+    Tokens are 0..V-1 and the mask is V. A hidden state holds two numbers per position: which row
+    of the left table and which row of the right table belong to its nearest visible neighbours.
+    """
+
+    time_conditioned = False
+    source = "markov"
+    codec: TextCodec | None = None
+
+    def __init__(
+        self, transition: ArrayLike, length: int = 1024, *, device: torch.device | str = "cpu"
+    ) -> None:
+        kernel = _kernel_of(transition, length)
+        self.transition = kernel
+        """The transition matrix, rows normalised."""
+        self.length = length
+        self.mask_id = len(kernel)
+        self.vocab_size = self.mask_id + 1
+        self.device = torch.device(device)
+        self.spec = CheckpointSpec(
+            family="markov",
+            sha256=hashlib.sha256(np.ascontiguousarray(kernel).tobytes()).hexdigest(),
+            weights="exact",
+            shape={"vocab_size": self.vocab_size, "length": length, "mask_id": self.mask_id},
+            network_dtype="float64",
+            normalisation_dtype="float64",
+        )
+        powers = _powers(kernel, length)
+        self._depth = len(powers)
+        start = _stationary(kernel)
+        left = np.concatenate([np.log(start)[None], np.log(powers).reshape(-1, self.mask_id)])
+        right = np.log(powers).transpose(0, 2, 1).reshape(-1, self.mask_id)
+        right = np.concatenate([np.zeros((1, self.mask_id)), right])
+        self._left, self._right = (torch.from_numpy(t).to(self.device) for t in (left, right))
+
+    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Rows of the two tables, [B, L, 2]; row 0 stands for no neighbour within reach."""
+        position = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        left = self._neighbour(ids, position)
+        right = self._neighbour(ids.flip(1), position).flip(1)
+        return torch.stack([left, right], dim=-1)
+
+    def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
+        """Log-posteriors of the clean tokens; the mask column is zero and SUBS rules it out."""
+        rows = hidden[sequence, position]
+        out = torch.zeros((len(rows), self.vocab_size), dtype=torch.float64, device=self.device)
+        scores = self._left[rows[:, 0]] + self._right[rows[:, 1]]
+        out[:, : self.mask_id] = scores - torch.logsumexp(scores, dim=-1, keepdim=True)
+        return out
+
+    def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """Exact log-probabilities [B, L, V + 1], visible tokens carried over."""
+        return all_log_probs(self, torch.as_tensor(ids, device=self.device), sigma).cpu()
+
+    def _neighbour(self, ids: Tensor, position: Tensor) -> Tensor:
+        """The table row of the nearest visible token strictly before every position."""
+        seen = torch.where(ids != self.mask_id, position, -1).cummax(dim=1).values
+        before = torch.cat([torch.full_like(seen[:, :1], -1), seen[:, :-1]], dim=1)
+        distance = position - before
+        token = ids.gather(1, before.clamp(min=0))
+        row = 1 + (distance - 1) * self.mask_id + token
+        return torch.where((before >= 0) & (distance <= self._depth), row, 0)
+
+
+def _powers(kernel: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    """K, K^2, ... until the rows agree or the sequence ends."""
+    out = [kernel]
+    while len(out) < length - 1 and np.ptp(out[-1], axis=0).max() > MIXED:
+        out.append(out[-1] @ kernel)
+    return np.stack(out)
+
+
+def _stationary(kernel: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The law that the chain keeps: the rows of a very high power."""
+    power = kernel
+    while np.ptp(power, axis=0).max() > MIXED:
+        power = power @ power
+        power /= power.sum(axis=1, keepdims=True)
+    return power.mean(axis=0)
+
+
+def _kernel_of(transition: ArrayLike, length: int) -> NDArray[np.float64]:
+    kernel = np.asarray(transition, dtype=np.float64)
+    square = kernel.ndim == 2 and kernel.shape[0] == kernel.shape[1] > 0
+    if not square or not np.isfinite(kernel).all() or (kernel <= 0).any():
+        raise UserError(
+            "A Markov denoiser needs a square transition matrix with positive entries.",
+            where="MarkovDenoiser",
+            got=f"an array of shape {kernel.shape}",
+            fix="mix in a little of the uniform law",
+        )
+    if np.abs(kernel.sum(axis=1) - 1).max() > 1e-8:
+        raise UserError(
+            "The rows of a transition matrix must sum to one.",
+            where="MarkovDenoiser",
+            got=f"sums from {kernel.sum(axis=1).min():.9g} to {kernel.sum(axis=1).max():.9g}",
+        )
+    if length < 1:
+        raise UserError("A sequence needs at least one token.", where="MarkovDenoiser", got=length)
+    return kernel / kernel.sum(axis=1, keepdims=True)
+
 
 LARGEST_TABLE = 20_000_000
 

@@ -19,11 +19,11 @@ from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, what_to
 from strop.engine import LOCAL, Engine, cut
 from strop.engine.outputs import MemoryRows, OutputRows
 from strop.engine.plan import refuse_missing
+from strop.engine.progress import Progress
 from strop.engine.sink import CellRows, Sink
 from strop.engine.workers import run_units
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
-from strop.progress import Progress
 from strop.prompts import Bos, Canvases, PromptSet
 from strop.records import default_sampler
 from strop.samplers import check_model

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from strop.denoisers import load_model
-from strop.denoisers.discriminator import Discriminator
+from strop.denoisers.didi import Discriminator
 from strop.denoisers.network import NetworkDenoiser
 from strop.draw import sample
 from strop.pool import Pool

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
-from strop.denoisers.loading import LoadRecipe
+from strop.denoisers.load import LoadRecipe
 from strop.draw.batch_size import Fitting
 from strop.engine.provenance import new_session
 from strop.errors import UserError

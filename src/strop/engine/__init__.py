@@ -18,7 +18,6 @@ step depends on the results of the last begins with `engine.refuse_shard("A sear
 
 from __future__ import annotations
 
-from strop.engine.choice import LOCAL, Engine
-from strop.engine.plan import Shard, Unit, cut, spelled
+from strop.engine.plan import LOCAL, Engine, Shard, Unit, cut, spelled
 
 __all__ = ["LOCAL", "Engine", "Shard", "Unit", "cut", "spelled"]

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.disk import CLAIM, claimed
-from strop.engine.choice import Engine
-from strop.engine.plan import Unit, cut, refuse_missing
+from strop.engine.plan import Engine, Unit, cut, refuse_missing
+from strop.engine.progress import Progress
 from strop.engine.sink import CellRows, Sink, forget_claims
 from strop.engine.worker import Job, Worker
 from strop.engine.workers import run_units
-from strop.progress import Progress
 from strop.store import StudyFolder
-from strop.store.layout import PARTS
+from strop.store.documents import PARTS
 
 if TYPE_CHECKING:
     import pyarrow as pa

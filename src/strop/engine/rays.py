@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from strop.engine.choice import Engine
 from strop.engine.devices import REPLACEMENTS, failure, source_path
+from strop.engine.plan import Engine
 from strop.engine.worker import Event, Job, ModelSlot, Worker
 from strop.errors import UserError
 from strop.version import __version__

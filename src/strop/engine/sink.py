@@ -3,7 +3,7 @@
 A `Sink` stays with the process that was called, and takes in the rows of all its units. It alone
 says when to look up what is missing, when to write and when a claim ends; where rows lie is said by
 one small `CellRows` per cell. There are four kinds: outputs in memory and on disk
-(`strop.engine.outputs`), scores (`strop.measure.score_sink`), and blocks of the tables that studies
+(`strop.engine.outputs`), scores (`strop.measure.score`), and blocks of the tables that studies
 measure (`strop.engine.blocks`).
 
 For all of them, on one machine or on many that share a disk:
@@ -24,7 +24,7 @@ from typing import Any
 
 from strop.disk import CLAIM
 from strop.engine.plan import Unit
-from strop.progress import Progress, Silent
+from strop.engine.progress import Progress, Silent
 from strop.spec import CellSpec
 
 FLUSH_SECONDS = 2.0

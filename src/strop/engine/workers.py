@@ -9,8 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from strop.engine.choice import Engine
-from strop.engine.plan import Unit
+from strop.engine.plan import Engine, Unit
 from strop.engine.sink import TAKEN, Sink
 from strop.engine.worker import Event, Job, Worker, Workers
 from strop.errors import Incomplete

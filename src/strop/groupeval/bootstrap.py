@@ -36,10 +36,9 @@ from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import TOP, Cell, Planned, diagnose, ged, ged_bounds, geq_bounds
 from strop.groupeval.verdict import Verdict
 from strop.rng import derive_seed
-from strop.stats.bayesian import dirichlet, exponentials
 from strop.stats.crossed import Crossed, crossed
 from strop.stats.interval import LEVEL
-from strop.stats.resample import REPLICATES
+from strop.stats.resample import REPLICATES, dirichlet, exponentials
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

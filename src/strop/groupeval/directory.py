@@ -36,8 +36,7 @@ from strop.groupeval.profile import FILES, MANIFEST, Profile, canonical, sha256
 from strop.spec import JudgeSpec
 from strop.store import FORMAT, Folder
 from strop.store import documents as store
-from strop.store.differences import told_apart
-from strop.store.documents import as_json
+from strop.store.documents import as_json, told_apart
 from strop.version import __version__
 
 PROFILE, PLAN, BLINDING, TEXTS = "profile", "plan.json", "blinding.json", "texts.parquet"

@@ -17,7 +17,7 @@ from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.profile import Profile
 from strop.store import Cell, Run
-from strop.store.layout import MARK
+from strop.store.documents import MARK
 from strop.store.tables import parquet_file
 
 

@@ -45,8 +45,7 @@ from strop.groupeval.verdict import (
 from strop.spec import JudgeSpec
 from strop.stats.interval import plain, revived
 from strop.store import FORMAT
-from strop.store.documents import as_json, parsed
-from strop.store.layout import RESULT
+from strop.store.documents import RESULT, as_json, parsed
 from strop.version import __version__
 
 NO_REPLY = ("refused", "truncated", "rate_limited", "timeout", "server_error", "budget_exhausted")

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from strop.denoisers.base import Denoiser
 from strop.draw.worker import ModelJob
 from strop.engine.provenance import new_session
-from strop.samplers.caches import CacheBench, CachedOutputs
-from strop.samplers.machinery.shadows import Laws
+from strop.samplers.caches import CacheBench, CachedOutputs, Laws
 from strop.spec import SamplerSpec
 
 if TYPE_CHECKING:

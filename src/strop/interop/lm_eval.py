@@ -20,6 +20,7 @@ from strop.denoisers import CausalModel, Denoiser, load_model
 from strop.denoisers.prompting import reader_of
 from strop.denoisers.stops import end_ids, up_to_end
 from strop.draw import sample_cells
+from strop.engine.progress import Silent
 from strop.errors import UserError, unknown_name, whole_number
 from strop.interop.harness_settings import Generation, Settings
 from strop.interop.likelihood import (
@@ -30,7 +31,6 @@ from strop.interop.likelihood import (
     is_greedy,
     monte_carlo,
 )
-from strop.progress import Silent
 from strop.prompts import (
     Bos,
     Canvas,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strop.lazy import loader
+from strop.registry import loader
 
 if TYPE_CHECKING:
     from strop.measure.causal import Evaluator

@@ -19,14 +19,19 @@ from strop.errors import UserError
 from strop.measure.frame import Frame, read_cell
 from strop.measure.metric import METRICS, PERPLEXITY, VENDI, Metric
 from strop.measure.number import Number
-from strop.measure.score import score_cell, score_embeddings, score_records
-from strop.measure.score_sink import Scoring, refuse_unscored
+from strop.measure.score import (
+    Scoring,
+    refuse_unscored,
+    score_cell,
+    score_embeddings,
+    score_records,
+)
 from strop.spec import MetricSpec
 
 if TYPE_CHECKING:
+    from strop.engine.progress import Progress
     from strop.measure.causal import Evaluator
     from strop.measure.guard import Guard
-    from strop.progress import Progress
     from strop.spec import SpanPolicy
     from strop.store import Cell, ScoreTable
 

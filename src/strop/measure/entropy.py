@@ -3,6 +3,16 @@
 H = -sum_v f_v log f_v, with f_v the share of token v among the output's own token ids, in nats, end
 markers included. A low value means that an output repeats few tokens. It says nothing about
 whether outputs differ from each other.
+
+Repetition within outputs and across them, because perplexity rewards both.
+
+An n-gram is n token ids in a row, of the generator's own tokens. Counts are exact: no hashing. An
+output that is shorter than others has -1 behind it, which is part of no n-gram.
+
+The Vendi score: how many different outputs a pool is worth.
+
+With unit embeddings x_1 .. x_n and the kernel K_ij = x_i . x_j, it is exp of the Shannon entropy of
+the eigenvalues of K / n: 1 if all outputs are the same, n if they are pairwise orthogonal.
 """
 
 from __future__ import annotations
@@ -11,6 +21,66 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.measure.grams import NGRAM, count, covered
+
+
+def vendi_score(embeddings: NDArray[np.floating]) -> float:
+    """The score of a pool from its outputs' embeddings [n, d]; rows are scaled to length one."""
+    x = np.asarray(embeddings, np.float64)
+    if x.ndim != 2 or len(x) == 0:
+        raise UserError("There are no embeddings to compare.", got=f"an array {x.shape}")
+    length = np.linalg.norm(x, axis=1, keepdims=True)
+    if not np.isfinite(x).all() or not (length > 0).all():
+        raise UserError("An embedding is zero or not a number, so it has no direction.")
+    # The eigenvalues of K / n are the squared singular values of x / sqrt(n).
+    share = np.linalg.svd(x / length, compute_uv=False) ** 2 / len(x)
+    share = share[share > 0]
+    return float(np.exp(-(share * np.log(share)).sum()))
+
+
+__all__ = ["NGRAM", "distinct", "ngrams", "pool_repetition", "repetition"]
+
+
+def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:
+    """A number per n-gram [N, L - n + 1], equal exactly where the n-grams are equal."""
+    ids = np.asarray(ids, np.int64)
+    rows, length = ids.shape
+    if n < 1 or length < n or rows == 0:
+        return np.zeros((rows, max(0, length - n + 1)), np.int64)
+    tokens = np.unique(ids, return_inverse=True)[1].reshape(ids.shape)
+    size = int(tokens.max()) + 1
+    names = tokens
+    for k in range(1, n):
+        joined = names[:, :-1] * size + tokens[:, k:]  # below entries * vocabulary: no overflow
+        names = np.unique(joined, return_inverse=True)[1].reshape(joined.shape)
+    return names
+
+
+def repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
+    """Per output, the share of its tokens that lie in an n-gram it contains more than once."""
+    if (np.asarray(ids) < 0).any():
+        return by_length(lambda some: repetition(some, n), np.asarray(ids))
+    names = ngrams(ids, n)
+    repeated = np.zeros(names.shape, bool)
+    for row, mine in enumerate(names):
+        _, inverse, counts = np.unique(mine, return_inverse=True, return_counts=True)
+        repeated[row] = counts[inverse] > 1
+    return covered(repeated, np.asarray(ids).shape[1], n)
+
+
+def pool_repetition(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.float64]:
+    """Per output, the share of its tokens that lie in an n-gram of some other output.
+
+    It depends on the other outputs, and grows with their number.
+    """
+    return count(lambda: [np.asarray(ids)], (), n).shared
+
+
+def distinct(ids: NDArray[np.integer], n: int) -> float | None:
+    """Different n-grams over all n-grams of a pool; None where outputs are shorter than n."""
+    return count(lambda: [np.asarray(ids)], (n,), n).distinct[n]
 
 
 def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:

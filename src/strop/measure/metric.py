@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from strop.errors import StropError
 from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
-from strop.measure.entropy import entropy
+from strop.measure.entropy import entropy, repetition, vendi_score
 from strop.measure.grams import NGRAM, SIZES
-from strop.measure.repetition import repetition
 from strop.measure.rows import PoolRows
-from strop.measure.vendi import vendi_score
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
 from strop.stats.resample import Statistic, mean

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.engine.progress import Progress, Silent
 from strop.errors import UserError
 from strop.measure.frame import Score, score_of
 from strop.measure.metric import PERPLEXITY, leave_out_broken, metrics
@@ -24,7 +25,6 @@ from strop.measure.perplexity import (
 )
 from strop.measure.rows import PoolRows
 from strop.measure.spans import Passage
-from strop.progress import Progress, Silent
 from strop.spec import SpanPolicy
 
 if TYPE_CHECKING:

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.engine import LOCAL, Engine
+from strop.engine.progress import Progress
 from strop.errors import UserError, unknown_name
 from strop.measure.answers import answer_spans, check_policy
-from strop.measure.recipe import EvaluatorRecipe
-from strop.measure.score import Outputs, ScoreWorker, score_all
-from strop.measure.score_sink import Scoring
+from strop.measure.causal import EvaluatorRecipe
+from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
 from strop.measure.spans import POLICIES, Part, Passage, Reading, Span, spans
-from strop.progress import Progress
 from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.prompts import KeptPrompts

@@ -1,21 +1,206 @@
-"""Scoring what is on disk: every metric of every cell, continued where it stopped."""
+"""Scoring what is on disk: every metric of every cell, continued where it stopped.
+
+Where scores go: to a file per metric and cell, from outputs that are read a few at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.engine import LOCAL, Engine
+from strop.disk import CLAIM, claimed
+from strop.engine import LOCAL, Engine, Unit, cut
+from strop.engine.plan import refuse_missing
+from strop.engine.progress import Progress
+from strop.engine.sink import CellRows, Sink, forget_claims
 from strop.engine.worker import Job
 from strop.engine.workers import run_units
+from strop.errors import UserError
 from strop.measure.metric import leave_out_broken, metrics
-from strop.measure.score_sink import Outputs, Scoring, score_sink
-from strop.progress import Progress
 from strop.spec import MetricSpec
-from strop.store import Cell
+from strop.store import Cell, Run
+from strop.store.known import KnownScores
+from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+FLUSH_SHARE = 20.0
+"""How much longer than a flush the work between two of them takes, at least: a file is written
+whole, so that time would else grow as n squared."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Some outputs of a cell."""
+
+    index: NDArray[np.int64]
+    texts: Sequence[str]
+    ids: NDArray[np.int64]
+    """[n, L], -1 behind an output that is shorter."""
+    pieces: Sequence[Sequence[str]] | None
+    """Per output, the texts of the gaps that it fills; None where prompts have no gaps."""
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """One metric of one cell."""
+
+    cell: Cell
+    metric: MetricSpec
+    batch: int | None = None
+    """Outputs that are measured at a time: many, by default."""
+    needs_text: bool = True
+
+    def missing(self) -> set[int]:
+        """Outputs that have no score yet."""
+        known = self.cell.score(self.metric)
+        return self.cell.indices() - set([] if known is None else known.index.tolist())
+
+
+class ScoreRows(CellRows):
+    """Scores of a cell, which is read from its first output to its last, a few in memory at a time.
+
+    A row is some outputs' columns and how many tokens these have. Another process may score the
+    same outputs in other batches: the score that is there first stays.
+    """
+
+    def __init__(self, one: Scoring) -> None:
+        self.spec, self._one = one.cell.spec, one
+        self._known = KnownScores(one.cell, one.metric)
+        self._index = self._missing = np.zeros(0, np.int64)
+        self._claims = f"score-{one.metric.id}"
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Begin to read; what is drawn from now on is for the next time."""
+        self._read()
+        yield True
+        self._tables, self._some = iter(()), None
+
+    def claim(self, unit: Unit) -> AbstractContextManager[bool]:
+        """By the metric and the unit's first output."""
+        return claimed(self._one.cell.path / f"{CLAIM}{self._claims}-{unit.first:08d}")
+
+    def look(self) -> None:
+        """Read the scores again if they have changed."""
+        if not len(self._index):
+            self._index = np.array(sorted(self._one.cell.indices()), np.int64)
+        if not len(self._index):
+            raise UserError(
+                "The cell has no outputs to score.",
+                where=self._one.cell.path,
+                fix="run the command that made the run again; it draws what is missing",
+            )
+        self._missing = np.setdiff1d(self._index, self._known.look())
+
+    def missing(self, unit: Unit) -> list[int]:
+        """Of those that are drawn, the ones without a score."""
+        low, high = np.searchsorted(self._missing, [unit.first, unit.indices[-1] + 1])
+        return self._missing[low:high].tolist()
+
+    def counted(self, units: Collection[Unit]) -> tuple[int, int]:
+        """Of those that are drawn."""
+        ends = [(unit.first, unit.indices[-1] + 1) for unit in units]
+        total = int(np.diff(np.searchsorted(self._index, ends)).sum())
+        return total, total - sum(len(self.missing(unit)) for unit in units)
+
+    def given(self, missing: Sequence[int]) -> Outputs:
+        """The outputs themselves: a worker reads no run."""
+        import pyarrow as pa
+
+        table = self._reaching(missing[0], missing[-1])
+        table = table.filter(pa.array(np.isin(table["index"].to_numpy(), missing)))
+        texts = table["text"].to_pylist()
+        if self._one.needs_text and None in texts:
+            raise UserError(
+                "The outputs have no text, only token ids.",
+                where=self._one.cell.path,
+                expected="a checkpoint with its tokenizer beside the weights (tokenizer.json)",
+                fix="sample with the tokenizer in place; or score what needs no text: "
+                "`evaluator` none",
+            )
+        pieces = table[PIECES].to_pylist() if PIECES in table.column_names else None
+        ids = token_ids(table, self._one.cell.spec)
+        return Outputs(table["index"].to_numpy(), texts, ids, pieces)
+
+    def size(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> tuple[int, int]:
+        """As the rows say."""
+        return sum(len(one["index"]) for one, _ in rows), sum(tokens for _, tokens in rows)
+
+    def write(self, rows: Sequence[tuple[Mapping[str, NDArray], int]]) -> None:
+        """Into the metric's file, which is written whole."""
+        joined = {key: np.concatenate([one[key] for one, _ in rows]) for key in rows[0][0]}
+        self._one.cell.add_scores(self._one.metric, joined)
+
+    def done(self, left: int) -> None:
+        """What killed processes left goes when all outputs have a score."""
+        if not left:
+            self.look()
+            if not len(self._missing):
+                forget_claims(self._one.cell.path, self._claims)
+
+    def _read(self) -> None:
+        cell = self._one.cell
+        columns = [name for name in ("ids", "text", TOKENS, PIECES) if name in cell.columns()]
+        self._tables = cell.rows(columns, rows=max(self._one.batch or 0, ROWS))
+        self._some: pa.Table | None = None
+        self._from = 0
+
+    def _reaching(self, first: int, last: int) -> pa.Table:
+        """Rows that have these outputs; what lies before them is forgotten."""
+        import pyarrow as pa
+
+        if first < self._from:  # a unit whose worker died, or that another process had
+            self._read()
+        self._from = first
+        tables = [] if self._some is None else [self._some]
+        while not tables or int(tables[-1]["index"][-1].as_py()) < last:
+            table = next(self._tables, None)
+            if table is None:
+                break
+            tables.append(table)
+        whole = pa.concat_tables(tables)
+        self._some = whole.slice(int(np.searchsorted(whole["index"].to_numpy(), first)))
+        return self._some
+
+
+def score_sink(
+    work: Sequence[Scoring], progress: Progress | None, what: str, engine: Engine
+) -> Sink:
+    """For the scores that cells lack."""
+    rows = [ScoreRows(one) for one in work]
+    return Sink(engine.own(cut(_blocks(work))), rows, progress, what, share=FLUSH_SHARE)
+
+
+def _blocks(work: Sequence[Scoring]) -> Iterator[list[range]]:
+    """Every cell's outputs in blocks by index, also those that are not drawn yet: so all shards
+    number them alike."""
+    wanted: dict[Any, dict[str, int]] = {}
+    for one in work:
+        run = one.cell.path.parents[1]
+        if run not in wanted:
+            wanted[run] = Run(run).wanted()
+        n = max(wanted[run].get(one.cell.id, 0), 1 + max(one.cell.indices(), default=0))
+        size = one.batch or ROWS
+        yield [range(k, min(k + size, n)) for k in range(0, n, size)]
+
+
+def refuse_unscored(work: Sequence[Scoring]) -> None:
+    """After a shard: say what others have not scored yet."""
+    if work:
+        missing = {one.cell.id: one.missing() for one in work}
+        refuse_missing(work[0].cell.path.parents[1], missing, "scores")
+
 
 __all__ = [
     "Measure",

@@ -15,13 +15,21 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.measure.frame import Measured, read_run
-from strop.page.data import AuditPart, CellGroup, Look, Provenance, Report, Shown, StudyPart
-from strop.page.judged import judged_series
-from strop.page.text import listed, place
+from strop.page.data import (
+    AuditPart,
+    CellGroup,
+    Look,
+    Provenance,
+    Report,
+    Shown,
+    StudyPart,
+    listed,
+    place,
+)
+from strop.page.tables import judged_series
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
-from strop.store.documents import damaged
-from strop.store.layout import RESULT
+from strop.store.documents import RESULT, damaged
 from strop.store.tables import CHANGED, token_ids
 from strop.tasks.run_folder import OWNER
 from strop.tasks.tables import draw as draw_accuracies

@@ -31,10 +31,9 @@ from strop.figures import (
     tidy,
 )
 from strop.measure.guard import MARKS
-from strop.page.data import CellGroup, Report, Shown, StudyPart
+from strop.page.data import CellGroup, Report, Shown, StudyPart, short
 from strop.page.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
 from strop.page.tables import value_of
-from strop.page.text import short
 from strop.spec import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table
@@ -320,7 +319,7 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
 
 def _two_bits() -> Drawing:
     """Why a worse predictor can be the better generator, on the smallest case there is."""
-    from strop.theory.figures.paper import loss_against_error
+    from strop.theory.figures import loss_against_error
 
     return Drawing(
         "two-bits",

@@ -19,7 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from strop.measure.guard import MARKS
-from strop.page.data import AuditPart, Report, Shown
+from strop.page.data import AuditPart, Report, Shown, count, encodable, replaced, visible
 from strop.page.figures import drawings, study_drawings
 from strop.page.svg import Drawing, as_file, inline, mended
 from strop.page.tables import (
@@ -29,7 +29,6 @@ from strop.page.tables import (
     output_columns,
     pool_table,
 )
-from strop.page.text import count, encodable, replaced, visible
 from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from strop.prompts.canvas import Canvas, Canvases, Codec, PromptReader, resolve
 from strop.prompts.chat import ChatTemplate
-from strop.prompts.marks import escape
 from strop.prompts.rows import Prompt, PromptSet
-from strop.prompts.template import Bos, Shots, Template
+from strop.prompts.template import Bos, Shots, Template, escape
 
 __all__ = [
     "Bos",

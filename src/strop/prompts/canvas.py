@@ -13,9 +13,8 @@ from typing import Protocol
 
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.prompts.marks import Piece
 from strop.prompts.rows import Prompt, PromptSet
-from strop.prompts.template import Template
+from strop.prompts.template import Piece, Template
 from strop.spec import PromptSpec
 
 

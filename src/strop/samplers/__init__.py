@@ -22,8 +22,8 @@ from strop.records import SAMPLERS, default_sampler
 from strop.registry import resolve
 from strop.rng import derive_seed
 from strop.samplers.machinery.dense import DenseRun, DenseSampler
-from strop.samplers.machinery.fast_draw import FastDraw, FastSampler
 from strop.samplers.machinery.grid import reveal_grid
+from strop.samplers.machinery.packed import FastDraw, FastSampler
 from strop.samplers.machinery.start import by_shape
 from strop.spec import SamplerSpec, check_prompts
 

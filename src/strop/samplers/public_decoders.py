@@ -26,10 +26,9 @@ from strop.samplers.machinery.committing import (
     Schedule,
     Threshold,
 )
-from strop.samplers.machinery.drawing import Draws
+from strop.samplers.machinery.drawing import Confidence, Draws
 from strop.samplers.machinery.public_draws import CategoricalDraws, PowerDraws
 from strop.samplers.machinery.reading import Cache, NetworkReader
-from strop.samplers.machinery.scoring import Confidence
 
 REMASKING = {"low_confidence": Confidence("confidence"), "random": Confidence("random", late=True)}
 ALGORITHMS = {

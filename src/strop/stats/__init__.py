@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strop.lazy import loader
+from strop.registry import loader
 
 if TYPE_CHECKING:
     from strop.stats.interval import Interval
-    from strop.stats.jackknife import jackknife
-    from strop.stats.paired import Resampled
+    from strop.stats.jackknife import Resampled, jackknife
     from strop.stats.resample import Statistic, bootstrap, clustered, intervals, mean, ratio
 
 __all__ = [
@@ -37,7 +36,7 @@ __getattr__ = loader(
     __name__,
     {
         "Interval": "strop.stats.interval",
-        "Resampled": "strop.stats.paired",
+        "Resampled": "strop.stats.jackknife",
         "Statistic": "strop.stats.resample",
         "bootstrap": "strop.stats.resample",
         "clustered": "strop.stats.resample",

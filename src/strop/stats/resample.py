@@ -6,11 +6,16 @@ seed alone: every statistic of a cell shares them, and so do cells of equal size
 
 What belongs together (the answers to one problem, the rows of one document) is drawn together:
 `clustered` makes a statistic whose rows are whole clusters.
+
+Weights of the Bayesian bootstrap (Rubin 1981): flat Dirichlet over the units.
+
+Where the bootstrap counts how often a unit is drawn, this gives every unit a weight; no unit is
+ever left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -20,6 +25,25 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.stats.interval import LEVEL, Interval
+
+BAYESIAN = "Bayesian bootstrap"
+CHUNK, LEAST_ROWS = 2**16, 16
+"""Weights held at a time: half a megabyte stays in the processor's cache. Of a large pool a few
+replicates all the same, because sums are taken over several at once."""
+
+
+def dirichlet(n: int, replicates: int, seed: int) -> Floats:
+    """Weights of n units [replicates, n]; each row sums to one."""
+    return np.random.default_rng(seed).dirichlet(np.ones(n), replicates)
+
+
+def exponentials(n: int, replicates: int, seed: int) -> Iterator[Floats]:
+    """Weights before they are divided by their sum, `[some replicates, n]` at a time."""
+    rng = np.random.default_rng(seed)
+    rows = max(LEAST_ROWS, CHUNK // max(1, n))
+    for start in range(0, replicates, rows):
+        yield rng.standard_exponential((min(rows, replicates - start), n))
+
 
 Floats = NDArray[np.float64]
 K = TypeVar("K", bound=Hashable)

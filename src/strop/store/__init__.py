@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strop.lazy import loader
-from strop.store.layout import FORMAT
+from strop.registry import loader
+from strop.store.documents import FORMAT
 
 if TYPE_CHECKING:
     from strop.store.cell import Cell

@@ -14,8 +14,17 @@ from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, filler
 from strop.spec import CellSpec, MetricSpec
-from strop.store.documents import as_json, damaged, read_json
-from strop.store.layout import COST, FORMAT, OUTPUTS, PARTS, SCORES, SPEC
+from strop.store.documents import (
+    COST,
+    FORMAT,
+    OUTPUTS,
+    PARTS,
+    SCORES,
+    SPEC,
+    as_json,
+    damaged,
+    read_json,
+)
 from strop.store.prompts import KeptPrompts, read_prompts
 from strop.store.scores import ScoreTable, add_scores, read_score, read_scores
 from strop.store.stream import in_order

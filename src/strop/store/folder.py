@@ -29,18 +29,22 @@ from typing import Any
 
 from strop.disk import LOCK, TEMPORARY, disk, locked, reading, write
 from strop.errors import UserError
-from strop.store.documents import MISSING, Damaged, as_json, damaged, read_json
-from strop.store.layout import (
+from strop.store.documents import (
     CELL_ID,
     CELLS,
     FORMAT,
     FRESH,
     GUARD,
     MARK,
+    MISSING,
     PARTS,
     RESULT,
     SELECTION,
     TABLE,
+    Damaged,
+    as_json,
+    damaged,
+    read_json,
 )
 from strop.version import __version__
 

@@ -10,7 +10,7 @@ import numpy as np
 from strop.pool import Output
 from strop.spec import MetricSpec
 from strop.store.cell import Cell
-from strop.store.layout import SCORES
+from strop.store.documents import SCORES
 
 
 class Known:

@@ -13,10 +13,7 @@ from strop.errors import UserError
 from strop.prompts import Canvases
 from strop.spec import CellSpec
 from strop.store.cell import Cell
-from strop.store.differences import differences
-from strop.store.documents import as_json, read_json
-from strop.store.folder import KINDS, Folder, Mark, cell_folders, read_mark
-from strop.store.layout import (
+from strop.store.documents import (
     CELL_ID,
     CELLS,
     COST,
@@ -28,7 +25,11 @@ from strop.store.layout import (
     PROMPTS,
     SCORES,
     SPEC,
+    as_json,
+    differences,
+    read_json,
 )
+from strop.store.folder import KINDS, Folder, Mark, cell_folders, read_mark
 from strop.store.prompts import KeptPrompts, keep_prompts
 
 

@@ -17,8 +17,7 @@ import numpy as np
 from strop.disk import TEMPORARY, disk, locked
 from strop.errors import UserError
 from strop.spec import CellSpec, MetricSpec
-from strop.store.documents import check_format, damaged
-from strop.store.layout import FORMAT, METRIC_ID
+from strop.store.documents import FORMAT, METRIC_ID, check_format, damaged
 from strop.store.tables import checked_table, write_parquet
 
 if TYPE_CHECKING:

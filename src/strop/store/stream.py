@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strop.store.documents import damaged
-from strop.store.layout import PARTS
+from strop.store.documents import PARTS, damaged
 from strop.store.tables import ROWS, read_batches
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.disk import TEMPORARY, disk, reading, write
-from strop.store.documents import as_json, read_json
+from strop.store.documents import CELLS, FORMAT, PARTS, RESULT, TABLE, as_json, read_json
 from strop.store.folder import KINDS, Folder, Mark
-from strop.store.layout import CELLS, FORMAT, PARTS, RESULT, TABLE
 from strop.store.tables import checked_table, write_parquet
 
 if TYPE_CHECKING:

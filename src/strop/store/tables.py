@@ -15,8 +15,7 @@ from strop.disk import reading, replacing, write
 from strop.errors import UserError
 from strop.pool import Output, padded
 from strop.spec import CellSpec
-from strop.store.documents import damaged
-from strop.store.layout import FORMAT
+from strop.store.documents import FORMAT, damaged
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strop.lazy import loader
-from strop.tasks.check import TaskCheck, check_task
-from strop.tasks.grade import Graded, grade, grade_all, ready
+from strop.registry import loader
+from strop.tasks.grade import Graded, TaskCheck, check_task, grade, grade_all, ready
 from strop.tasks.sandbox import Box, Limits, find_box
 from strop.tasks.task import TASKS, Filter, Item, Task, Verdict
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.engine.progress import Progress
 from strop.measure.metric import ENDED, OUTCOME, PASSED, TASK, WRITTEN
 from strop.measure.score import score_outputs
-from strop.progress import Progress
 from strop.spec import MetricSpec
 from strop.store import Cell
 from strop.tasks import Box, Task, grade_all

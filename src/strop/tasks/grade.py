@@ -1,17 +1,138 @@
-"""Responses to verdicts, several at a time."""
+"""Responses to verdicts, several at a time.
+
+A task is also checked against itself: reference answers must pass the whole pipeline, wrong ones
+must not.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from typing import Any
 
-from strop.errors import UserError
+from strop.assets import ROOT
+from strop.engine.progress import Progress, Silent
+from strop.errors import CheckFailed, UserError
 from strop.registry import one_line, resolve
 from strop.tasks.sandbox import Box, find_box
 from strop.tasks.task import Item, Task, Verdict
 from strop.tasks.trial import probe
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """A reference that does not pass, or a wrong answer that does."""
+
+    item: str
+    kind: str
+    """`reference`, or how the answer is wrong."""
+    filter: str
+    outcome: str
+    detail: str
+
+    def __str__(self) -> str:
+        told = f"{self.item} ({self.kind}, filter {self.filter}): {self.outcome}"
+        return f"{told}, {self.detail}" if self.detail else told
+
+
+@dataclass(frozen=True)
+class TaskCheck:
+    """What came of it."""
+
+    task: str
+    references: int
+    references_passed: int
+    wrong: int
+    wrong_passed: int
+    surprises: tuple[Surprise, ...]
+    sandbox: str | None
+    """What stood between the programs and this machine; None for answers that are no programs."""
+
+    @property
+    def line(self) -> str:
+        """The result in one line."""
+        return (
+            f"reference {self.references_passed} of {self.references} pass; "
+            f"wrong {self.wrong_passed} of {self.wrong} pass"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "task": self.task,
+            "reference": {"items": self.references, "passed": self.references_passed},
+            "wrong": {"items": self.wrong, "passed": self.wrong_passed},
+            "surprises": [vars(one) for one in self.surprises],
+            "sandbox": self.sandbox,
+        }
+
+    def raise_if_failed(self) -> None:
+        """An error that names what should not have happened."""
+        if self.surprises:
+            raise CheckFailed(
+                f"The task {self.task!r} does not hold: {self.line}.",
+                got="; ".join(str(one) for one in self.surprises[:5]),
+                expected="all references pass, and nothing else does",
+            )
+
+
+def check_task(
+    task: Task, box: Box | None, *, limit: int | None = None, progress: Progress | None = None
+) -> TaskCheck:
+    """Send references and wrong answers through everything that a model's response goes through."""
+    if task.sandboxed and box is not None:
+        probe(box)
+    progress = progress or Silent()
+    jobs = _jobs(task, limit)
+    progress.start(None, len(jobs), 0, f"checking {task.name}")
+    passed, surprises = {REFERENCE: 0, "wrong": 0}, []
+    responses = [(item, response) for item, _, response in jobs]
+    for place, graded in grade_all(task, responses, box):
+        kind = jobs[place][1]
+        right = kind == REFERENCE
+        verdicts = graded.verdicts
+        odd = [name for name in verdicts if graded.passed(name) != right]
+        # Right is what passes by every filter; a wrong answer must not pass by any.
+        passed[REFERENCE if right else "wrong"] += bool(odd) != right
+        surprises += [
+            (place, Surprise(graded.item, kind, n, verdicts[n].outcome, verdicts[n].detail))
+            for n in odd
+        ]
+        progress.advance(1, 0)
+    references = sum(1 for _, kind, _ in jobs if kind == REFERENCE)
+    return TaskCheck(
+        task.name,
+        references,
+        passed[REFERENCE],
+        len(jobs) - references,
+        passed["wrong"],
+        tuple(one for _, one in sorted(surprises, key=lambda pair: pair[0])),
+        box.level if task.sandboxed and box is not None else None,
+    )
+
+
+def _jobs(task: Task, limit: int | None) -> list[tuple[Item, str, str]]:
+    """Item, kind and response of everything that is sent."""
+    everything = task.all_items()
+    jobs = []
+    for place, item in enumerate(everything[:limit]):
+        other = everything[(place + 1) % len(everything)]
+        jobs.append((item, REFERENCE, item.reference))
+        wrong = resolve(task.wrong)(item, other)
+        jobs += [(item, kind, response) for kind, response in wrong.items()]
+    return jobs
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    """The rows of one of the shipped files."""
+    with gzip.open(ROOT / "tasks" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 @dataclass(frozen=True)

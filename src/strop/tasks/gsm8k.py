@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from strop.tasks.data import rows
+from strop.tasks.grade import rows
 from strop.tasks.sandbox import Box
 from strop.tasks.task import Filter, Item, Task, Verdict
 

@@ -28,8 +28,7 @@ from strop.measure.frame import Part, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.stats.interval import Interval
-from strop.stats.jackknife import jackknife
-from strop.stats.paired import Resampled
+from strop.stats.jackknife import Resampled, jackknife
 from strop.stats.resample import mean
 from strop.stats.shares import pass_at, share_interval, sign_test
 from strop.store import Cell

@@ -19,10 +19,8 @@ from strop.disk import disk, locked
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 from strop.store import KINDS, Cell, Folder, Run, read_mark
-from strop.store.differences import told_apart
-from strop.store.documents import Damaged, damaged
+from strop.store.documents import MARK, RESULT, TABLE, Damaged, damaged, told_apart
 from strop.store.folder import remove
-from strop.store.layout import MARK, RESULT, TABLE
 from strop.tasks import TASKS, Task
 
 FIGURE = "accuracy"

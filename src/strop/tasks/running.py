@@ -14,8 +14,8 @@ from strop.draw import sample_cells
 from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
+from strop.engine.progress import Progress
 from strop.errors import UserError, unknown_name, whole_number
-from strop.progress import Progress
 from strop.prompts import Canvases
 from strop.records import SAMPLERS, Precision
 from strop.samplers import check_model

@@ -2,19 +2,108 @@
 
 Nothing is carried from step to step, so a run can stop anywhere; and every process computes the
 whole batch's row numbers and noise and takes its part, so their number changes nothing.
+
+Rows of prompt and response: how they are made, and what noise means in them.
+
+A row is the prompt's tokens, then the response's with end-of-texts after it up to a fixed number,
+which count like any other token, as LLaDA counts them: a model learns from them where to end. What
+is left of the row's length is filling, and nothing looks at it.
 """
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError
 from strop.rng import derive_seed
-from strop.training.objective import Noise
-from strop.training.responses import row_noise
+from strop.training.objective import NOISES, Noise, placed
+from strop.training.rows import GROUP
 from strop.training.shards import ShardRows
+
+Ids = NDArray[np.int64]
+
+
+def make_pairs(
+    documents: Iterable[str], codec: TextCodec, end_of_text: int, length: int, response: int
+) -> Iterator[tuple[Ids, Ids]]:
+    """Blocks of rows [n, length] with the lengths of their prompts [n].
+
+    A document is a JSON object with the texts `prompt` and `response`. The two are tokenised apart,
+    as they are when a model is given a prompt.
+    """
+    documents = iter(documents)
+    while group := list(islice(documents, GROUP)):
+        pairs = [_pair(text) for text in group]
+        prompts = codec.encode_all([prompt for prompt, _ in pairs])
+        answers = codec.encode_all([answer for _, answer in pairs])
+        rows = np.full((len(group), length), end_of_text, np.int64)
+        for row, prompt, answer, text in zip(rows, prompts, answers, group, strict=True):
+            if len(prompt) + response > length or not 0 < len(answer) <= response:
+                raise _unfit(text, len(prompt), len(answer), length, response)
+            row[: len(prompt) + len(answer)] = [*prompt, *answer]
+        yield rows, np.array([len(prompt) for prompt in prompts], np.int64)
+
+
+def row_noise(
+    rows: ShardRows,
+    numbers: Callable[[], Ids],
+    count: int,
+    form: str,
+    generator: torch.Generator,
+) -> Noise | None:
+    """Which tokens of `count` rows are hidden; `numbers` says which rows, if their prompts matter.
+
+    A causal model hides none. After a prompt, what it is to predict stands in their place: the
+    whole response.
+    """
+    if rows.response is None:
+        return None if form == "causal" else NOISES[form](count, rows.length, generator)
+    if form == "causal":
+        noise = Noise(torch.ones(count, rows.response, dtype=torch.bool), torch.ones(count), None)
+    else:
+        noise = NOISES[form](count, rows.response, generator)
+    return placed(noise, torch.from_numpy(rows.prompts(numbers())), rows.length)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError:
+        row = None
+    if not isinstance(row, dict):
+        raise _no_pair(text)
+    found = row.get("prompt"), row.get("response")
+    if not all(isinstance(one, str) for one in found):
+        raise _no_pair(text)
+    return found  # pyright: ignore[reportReturnType]
+
+
+def _no_pair(text: str) -> UserError:
+    return UserError(
+        "A document is no pair of a prompt and a response.",
+        where="data.rows: pairs",
+        got=text.strip()[:80],
+        expected='one JSON object per line: {"prompt": "...", "response": "..."}',
+        fix="write the sources so, with `separator` a line break, or choose other rows",
+    )
+
+
+def _unfit(text: str, prompt: int, answer: int, length: int, response: int) -> UserError:
+    return UserError(
+        "A pair does not fit its row.",
+        where="data.length, data.response",
+        got=f"a prompt of {prompt} and a response of {answer} tokens: {text.strip()[:60]}",
+        expected=f"prompts of at most {length - response} tokens, responses of 1 to {response}",
+        fix="raise `length` or `response`, or leave the pair out",
+    )
 
 
 class Batches:

@@ -18,9 +18,8 @@ from strop.checkpoints.files import sha256_of
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk, locked, write
 from strop.errors import UserError
-from strop.training.clean import CLEANERS
-from strop.training.documents import Census, check_source, read_source
-from strop.training.responses import make_pairs
+from strop.training.batches import make_pairs
+from strop.training.documents import CLEANERS, Census, check_source, read_source
 from strop.training.rows import make_rows
 from strop.training.shards import (
     MANIFEST,

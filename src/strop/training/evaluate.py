@@ -15,8 +15,8 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.rng import derive_seed
 from strop.stats.interval import Interval
 from strop.stats.resample import bootstrap, mean
+from strop.training.batches import row_noise
 from strop.training.objective import Noise
-from strop.training.responses import row_noise
 from strop.training.shards import ShardRows
 
 

@@ -25,7 +25,6 @@ from strop.checkpoints.checkpoint import refuse_mistyped
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
-from strop.training.average import averaged
 from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
@@ -37,16 +36,20 @@ from strop.training.model import (
     compile_blocks,
 )
 from strop.training.objective import Noise
-from strop.training.optimizers import optimizers_of
+from strop.training.optimizers import (
+    averaged,
+    is_kept,
+    is_over,
+    learning_rate,
+    optimizers_of,
+    share_done,
+)
 from strop.training.parallel import Parts, make_fabric, network_dtype
-from strop.training.plot import plot_losses
-from strop.training.run import PLOT, TrainingRun
+from strop.training.run import PLOT, TrainingRun, plot_losses, stopping
 from strop.training.save import save_network
-from strop.training.schedule import is_kept, is_over, learning_rate, share_done
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
 from strop.training.start import begin_with
-from strop.training.stopping import stopping
 
 SPEED_STEPS = 20
 """Steps over which tokens per second are averaged for the progress line."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.denoisers.tokenizer import TextCodec
-from strop.training.clean import sentences
+from strop.training.documents import sentences
 
 GROUP = 1_000
 """Documents that the public code joins at a time."""

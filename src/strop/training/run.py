@@ -7,18 +7,23 @@ RUN/
   resume.pt                      everything the next step depends on
   checkpoints/step-00020788/     loadable: config.json, model.safetensors, tokenizer.json
   result.json, loss.png          at the end
+
+Also what a run does when it is asked to stop, and its picture of the loss.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -27,10 +32,71 @@ from strop.disk import TEMPORARY, disk, replacing, sync_folder, write
 from strop.errors import UserError
 from strop.stats.interval import plain, revived
 from strop.store import FORMAT, Folder, Mark, read_mark
-from strop.store.differences import told_apart
-from strop.store.documents import as_json, damaged, parsed
-from strop.store.layout import MARK, RESULT
+from strop.store.documents import MARK, RESULT, as_json, damaged, parsed, told_apart
 from strop.training.spec import TrainSpec
+
+
+def plot_losses(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Training loss and held-out loss with its interval, against the step."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot()
+    train = [entry for entry in metrics if entry["kind"] == "train"]
+    held = [entry for entry in metrics if entry["kind"] == "held_out"]
+    axes.plot(
+        [entry["step"] for entry in train],
+        [entry["loss"] for entry in train],
+        linewidth=0.8,
+        alpha=0.6,
+        label="training",
+    )
+    if held:
+        steps = [entry["step"] for entry in held]
+        losses = [entry["nats_per_token"] for entry in held]
+        axes.plot(steps, [one.value for one in losses], "o-", markersize=3, label="held out")
+        axes.fill_between(steps, [e.low for e in losses], [e.high for e in losses], alpha=0.2)
+    axes.set(xlabel="step", ylabel="nats per token", title=title)
+    axes.legend()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    write(path, buffer.getvalue())
+
+
+class Stop:
+    """Whether somebody has asked."""
+
+    asked = False
+
+
+@contextmanager
+def stopping(world: int) -> Iterator[Stop]:
+    """Let Ctrl-C and SIGTERM end the run after the step under way, saved.
+
+    Of several processes each would stop at a step of its own and wait for the others; there the
+    signals keep their usual meaning and the last resume state holds.
+    """
+    stop = Stop()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    if world > 1:
+        yield stop
+        return
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: somebody else's signals
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 METRICS, RESUME, PLOT = "metrics.jsonl", "resume.pt", "loss.png"
 CHECKPOINTS, SHARDS = "checkpoints", "shards"

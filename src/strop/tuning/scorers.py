@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from strop.denoisers import Model
+    from strop.engine.progress import Progress
     from strop.measure.cells import Scorer
     from strop.measure.score import Outputs
-    from strop.progress import Progress
     from strop.prompts import Canvases
     from strop.spec import MetricSpec
     from strop.store import Cell

@@ -32,10 +32,10 @@ from strop.verbs.points import fitting
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
+    from strop.engine.progress import Progress
     from strop.measure.causal import Evaluator
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
-    from strop.progress import Progress
     from strop.prompts import Canvases
     from strop.spec import SpanPolicy
 

@@ -30,8 +30,7 @@ from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
 from strop.tuning.gain import Gain, gain, spec_file
 from strop.verbs import paper, parameters
-from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem
-from strop.verbs.paper_table import RowByRow
+from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem, RowByRow
 from strop.verbs.points import (
     POINT_COLUMNS,
     TEMPERATURES,
@@ -329,7 +328,7 @@ def _fresh(
     digest: str,
 ) -> Sequence[Measured]:
     """The standard sampler and every choice, drawn again under a seed of its own."""
-    from strop.store.layout import FRESH
+    from strop.store.documents import FRESH
 
     causal = SAMPLERS[standard(model.spec.family).sampler.name].causal
     wanted = {(one.steps, one.point) for some in selections.values() for one in some.choices}

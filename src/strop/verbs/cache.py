@@ -112,7 +112,7 @@ def random_llada(directory: Path, *, seed: int = 0) -> Path:
 
 def _model(ask: Ask, folder: str) -> Denoiser:
     """The checkpoint; or the random one, written into a folder where workers find it, too."""
-    from strop.denoisers.cache import CachingDenoiser
+    from strop.denoisers.base import CachingDenoiser
 
     if not ask.sources:
         return load(ask, str(random_llada(Path(folder) / "llada")))  # type: ignore[return-value]

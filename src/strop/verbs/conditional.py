@@ -22,8 +22,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.answers import Answers, answers_of, paired, sides_of_runs
 from strop.verbs.entrants import DIFFUSION, FOLDER, PAPER_TASKS, TASK_PARAMETERS, answer_tasks
-from strop.verbs.paper import PaperItem
-from strop.verbs.paper_table import beside
+from strop.verbs.paper import PaperItem, beside
 from strop.verbs.points import judge_texts
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study

@@ -18,8 +18,7 @@ from strop.spec import CheckpointSpec, SamplerSpec, Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem
-from strop.verbs.paper_table import beside
+from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, beside
 from strop.verbs.points import SHARPENED, budgets, load, named_points, points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study

@@ -21,8 +21,7 @@ from strop.verbs.families import (
     run_folder,
     smoke_sources,
 )
-from strop.verbs.paper import PaperItem
-from strop.verbs.paper_table import RowByRow
+from strop.verbs.paper import PaperItem, RowByRow
 from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study

@@ -124,7 +124,7 @@ def _places(length: int, caches: bool) -> Iterator[_Place]:
 
 
 def _run(ask: Ask) -> Result:
-    from strop.denoisers.cache import CachingDenoiser
+    from strop.denoisers.base import CachingDenoiser
     from strop.tasks import TASKS, results
     from strop.verbs.points import load
 

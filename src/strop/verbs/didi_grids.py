@@ -8,8 +8,7 @@ from strop.table import Column
 from strop.verbs import paper, parameters
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
 from strop.verbs.frontier import PRECISION, TEMPERATURE, sweep
-from strop.verbs.paper import BUDGETS, PaperItem
-from strop.verbs.paper_table import RowByRow
+from strop.verbs.paper import BUDGETS, PaperItem, RowByRow
 from strop.verbs.points import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study

@@ -23,8 +23,7 @@ from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
-from strop.verbs.paper import PaperItem
-from strop.verbs.paper_table import beside
+from strop.verbs.paper import PaperItem, beside
 from strop.verbs.points import (
     SHARPENED,
     check_groups,

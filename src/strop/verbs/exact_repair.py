@@ -9,8 +9,7 @@ from typing import Any
 
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PaperItem
-from strop.verbs.paper_table import RowByRow
+from strop.verbs.paper import PaperItem, RowByRow
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask

@@ -212,7 +212,7 @@ def small_didi(model: Embedded) -> None:
     import torch
 
     from strop.checkpoints.hub import DISCRIMINATOR
-    from strop.denoisers.discriminator import Discriminator
+    from strop.denoisers.didi import Discriminator
 
     mask = model.shape.mask_id
     bias = model.tensors["output_layer.linear.bias"].clone()

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.verbs import parameters
-from strop.verbs.paper import PUBLIC, PaperItem
-from strop.verbs.paper_table import RowByRow
+from strop.verbs.paper import PUBLIC, PaperItem, RowByRow
 from strop.verbs.points import (
     POINT_COLUMNS,
     TEMPERATURES,

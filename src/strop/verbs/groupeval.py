@@ -20,8 +20,7 @@ from strop.errors import unknown_name
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
-from strop.verbs.paper import PUBLIC, PaperItem
-from strop.verbs.paper_table import beside
+from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import (
     SHARPENED,
     check_groups,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.table import Column, Pivot, Table
 from strop.verbs import parameters
-from strop.verbs.paper import BUDGETS, OWN, PaperItem
-from strop.verbs.paper_table import RowByRow
+from strop.verbs.paper import BUDGETS, OWN, PaperItem, RowByRow
 from strop.verbs.points import (
     SHARPENED,
     budgets,

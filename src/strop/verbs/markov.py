@@ -115,7 +115,7 @@ def run_markov_study(
     """Sample every generator and measure it against the chain."""
     import numpy as np
 
-    from strop.denoisers.markov import MarkovDenoiser
+    from strop.denoisers.tabular import MarkovDenoiser
     from strop.draw import sample
     from strop.theory.chain import random_chain
     from strop.theory.collisions import clipped_masses

@@ -22,8 +22,7 @@ from strop.errors import UserError
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import PUBLIC, PaperItem
-from strop.verbs.paper_table import beside
+from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import TEMPERATURES
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from strop.instruments.posterior import Losses
     from strop.measure.frame import Measured
     from strop.measure.heldout import HeldOutRows
-    from strop.stats.paired import Resampled
+    from strop.stats.jackknife import Resampled
 
 EARLY = EMBEDDED + "tales-early"
 ESTIMATORS = {"masked": "all hidden", "target": "one target"}
@@ -165,7 +164,7 @@ def _conclude(
 
     Differences between checkpoints are later minus earlier in the order given, at tau = 1.
     """
-    from strop.stats.paired import Resampled
+    from strop.stats.jackknife import Resampled
     from strop.stats.resample import REPLICATES
 
     names = short_names([one.source for one in measured])
@@ -266,7 +265,7 @@ def _profile(
     """c(a)/L at tau = 1 by the mean over hidden positions, and its mean over the left grid."""
     if not levels:
         return None
-    from strop.stats.paired import Resampled
+    from strop.stats.jackknife import Resampled
 
     columns: dict[Any, Any] = {}
     for name, one in zip(names, measured, strict=True):

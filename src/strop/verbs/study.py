@@ -15,9 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
-from strop.progress import Progress
 from strop.registry import Registry
 from strop.table import Table
 from strop.verbs.result import Result

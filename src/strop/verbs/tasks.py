@@ -24,8 +24,7 @@ from strop.verbs.entrants import (
     TASK_PARAMETERS,
     answer_tasks,
 )
-from strop.verbs.paper import PaperItem
-from strop.verbs.paper_table import beside
+from strop.verbs.paper import PaperItem, beside
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted

@@ -276,7 +276,7 @@ def _found(
     With a task the problems that were searched on, those below `start`, do not count.
     """
     from strop.measure.cells import measure
-    from strop.store.layout import FRESH
+    from strop.store.documents import FRESH
 
     span = (start, start + ask["fresh_n"])
     bench = Bench(

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from strop.engine import Engine
+from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
-from strop.progress import Progress
 from strop.verbs.result import Result
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 A decoder commits tokens at masked positions, block by block and a few at a time, and never takes
 one back. Four parts make it one decoder and not another:
 
-- how positions are scored (`scoring`): confidence, margin, entropy, at random, left to right;
+- how positions are scored (`drawing`): confidence, margin, entropy, at random, left to right;
 - how many are committed (`committing`): a quota, a threshold, a factor, a bound on entropy;
 - which block is open (`block_numbers`, here);
 - how the draw is made (`drawing`): from a public code's generator, or from addressed numbers.
@@ -28,9 +28,8 @@ from torch import Tensor
 
 from strop.errors import UserError
 from strop.samplers.machinery.committing import Commit, Turn
-from strop.samplers.machinery.drawing import Draws
+from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, Draws
 from strop.samplers.machinery.reading import NetworkReader, View
-from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 
 PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""

@@ -5,11 +5,18 @@ float64 by exact inversion; in float32 with the law of the float32 race on its l
 in this package (the public codes of these decoders draw in float64 or in the logits' own dtype).
 Numbers are addressed by (output, the output's round, position), so that neither the batch nor the
 order of the work matters. The forms that follow a public code's generator are in `public_draws`.
+
+How a decoder scores positions: the higher, the earlier it is committed.
+
+Scores of the drawn token (`confidence`) make the choice depend on the draw, which changes the law
+of what comes out. All others are known before a token is drawn: with a perfect denoiser, one
+position a round and temperature 1 the output then has the exact law.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +29,72 @@ from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address, Weights, addressed
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, Confidence
 from strop.spec import Precision
+
+NOT_OPEN = -torch.inf
+"""The score of a position where nothing may be committed."""
+
+ENTROPY_EPSILON = 1e-10
+"""Dream's guard inside the logarithm."""
+
+
+def _confidence(probs: Tensor, tokens: Tensor) -> Tensor:
+    """The probability of the drawn token."""
+    return probs.gather(-1, tokens[:, None])[:, 0]
+
+
+def _top(probs: Tensor, tokens: Tensor) -> Tensor:  # noqa: ARG001
+    """The probability of the best token, whatever was drawn."""
+    return probs.max(-1).values
+
+
+def _margin(probs: Tensor, tokens: Tensor) -> Tensor:  # noqa: ARG001
+    """The best token's lead over the second."""
+    best = probs.topk(2, dim=-1).values
+    return best[:, 0] - best[:, 1]
+
+
+def _entropy(probs: Tensor, tokens: Tensor) -> Tensor:  # noqa: ARG001
+    """Minus the entropy."""
+    return (probs * (probs + ENTROPY_EPSILON).log()).sum(-1)
+
+
+SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "confidence": _confidence,
+    "top": _top,
+    "margin": _margin,
+    "entropy": _entropy,
+}
+"""From the law of a row [n, V] and the token drawn there [n]."""
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """One way to score."""
+
+    kind: str
+    """A name in `SCORES`, or `random` or `left`, which need no network."""
+    tempered: bool = False
+    """Whether it reads the law that the token is drawn from, or the network's own."""
+    late: bool = False
+    """Whether a score that needs no network is made after the draw all the same, as LLaDA does."""
+
+    @property
+    def blind(self) -> bool:
+        """Whether it needs no network."""
+        return self.kind in ("random", "left")
+
+    def __call__(self, probs: Tensor, tokens: Tensor) -> Tensor:
+        """Scores [n] from the law [n, V] and the tokens drawn there."""
+        return SCORES[self.kind](probs, tokens)
+
+
+def scattered(values: Tensor, where: Tensor, empty: float) -> Tensor:
+    """Values [n] at the true cells of `where` [R, W], row by row, and `empty` elsewhere."""
+    table = torch.full(where.shape, empty, dtype=values.dtype, device=values.device)
+    table[where] = values
+    return table
+
 
 TOKEN, ORDER, RACE = 0, 1, 2
 """The purposes of random numbers: each has a stream of its own."""

@@ -25,9 +25,8 @@ from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address
-from strop.samplers.machinery.fast_draw import FastDraw, FastSampler
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
-from strop.samplers.machinery.packed import HEAD_ENTRIES
+from strop.samplers.machinery.packed import HEAD_ENTRIES, FastDraw, FastSampler
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -23,18 +24,40 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, refuse_infinite
+from strop.denoisers.base import Denoiser, Model, refuse_infinite
 from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.device import upload
-from strop.samplers.machinery.fast_draw import FastDraw, FastSampler
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
+
+
+@dataclass(frozen=True)
+class FastDraw:
+    """Some outputs of one generator under one seed, and who watches."""
+
+    model: Model
+    spec: SamplerSpec
+    seed: int
+    outputs: Iterable[int]
+    """Their indices; each is a function of the seed and its index."""
+    slots: int
+    """How many may be under way at once."""
+    length: int
+    """Positions of every sequence; with canvases, given and open."""
+    on_step: OnStep | None = None
+    canvases: Canvases | None = None
+    """What the outputs answer, all of one number of positions here; None: nothing is given."""
+
+
+FastSampler = Callable[[FastDraw], Iterator[Output]]
+"""The outputs of a draw, in the order in which they are finished."""
+
 
 HEAD_ENTRIES = 2**20
 """Scores computed at a time: the head's memory does not grow with the batch."""

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, scattered
 from strop.samplers.machinery.reading import View
-from strop.samplers.machinery.scoring import NOT_OPEN, Confidence, scattered
 
 SIMPLEX_TOLERANCE = 1e-6
 """How far from one torch lets a row of probabilities sum before it refuses to draw."""

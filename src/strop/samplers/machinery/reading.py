@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser
-from strop.denoisers.cache import CachingDenoiser
+from strop.denoisers.base import CachingDenoiser, Denoiser
 from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError
 from strop.samplers.machinery.grid import sigma_of

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, Any
 
-from strop.tasks.inside.limits import confine
-from strop.tasks.inside.plain import NotPlain, pack, unpack
+from strop.tasks.inside.plain import NotPlain, confine, pack, unpack
 
 LINE = 1 << 23
 """Bytes of one reply: eight megabytes."""

@@ -3,13 +3,30 @@
 The checker rebuilds every value from text as a fresh built-in, so whatever the program's objects
 claim in `__eq__` or `__class__` stays in the program's process. Numbers travel in hexadecimal:
 exact, and without a limit on digits.
+
+What a process in the sandbox may use up; set before a line of the program is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import resource
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
+
+
+def confine(limits: Mapping[str, int]) -> None:
+    """Set hard limits, which nothing that runs afterwards can raise; an error ends the process."""
+    for kind, most in (
+        (resource.RLIMIT_AS, limits["memory"]),
+        (resource.RLIMIT_CPU, limits["cpu"]),
+        (resource.RLIMIT_FSIZE, limits["file"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_NPROC, limits["processes"]),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (most, most))
+
 
 DEPTH = 100
 ITEMS = 100_000

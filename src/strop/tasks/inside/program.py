@@ -13,8 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from strop.tasks.inside.limits import confine
-from strop.tasks.inside.plain import pack, unpack
+from strop.tasks.inside.plain import confine, pack, unpack
 
 SHOWN = 300
 """Characters of an error's message."""

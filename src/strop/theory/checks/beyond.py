@@ -9,8 +9,7 @@ import numpy as np
 from strop.theory import bounds, mpath, schedules, temperature
 from strop.theory.accounting import account
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
-from strop.theory.document import problem_document, to_problem
-from strop.theory.examples import deflation_target
+from strop.theory.document import deflation_target, problem_document, to_problem
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 

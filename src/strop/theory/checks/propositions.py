@@ -7,7 +7,7 @@ from math import factorial
 
 import numpy as np
 
-from strop.theory import collapse, pair, path_accounting, reveal, sampler, temperature
+from strop.theory import accounting, pair, reveal, sampler, temperature
 from strop.theory.accounting import account, kl
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
 from strop.theory.denoiser import Conditionals
@@ -30,17 +30,17 @@ def orders(case: Case) -> Iterator[Assertion]:
 def path_laws(case: Case) -> Iterator[Assertion]:
     """Theorem 1 holds for any path law that ignores the data, with ties and empty rounds."""
     problem = to_problem(case)
-    law = path_accounting.path_law(np.array(case["rounds"]), np.array(case["weights"]))
+    law = accounting.path_law(np.array(case["rounds"]), np.array(case["weights"]))
     tables = problem.denoiser.tempered(problem.lam)
-    a = path_accounting.account_paths(problem.target, tables, law)
+    a = accounting.account_paths(problem.target, tables, law)
     yield equal("KL(P x nu || Q) = J - H(X)", a.KL_aug, a.J - problem.target.entropy)
     yield equal("KL(P || pi) = B + C - R", a.KL_out, a.B + a.C - a.R)
     yield at_most("terms are nonnegative", 0.0, np.array([a.B, a.C, a.R, a.KL_out]))
     yield equal("pi is a law", a.pi.sum(), 1.0)
     order = reveal.order_law(problem.target.L)
-    alone = path_accounting.account_paths(problem.target, problem.denoiser.tempered(1.0), order)
+    alone = accounting.account_paths(problem.target, problem.denoiser.tempered(1.0), order)
     yield equal("one coordinate per round: B = 0", alone.B, 0.0)
-    grid = path_accounting.account_paths(problem.target, tables, problem.paths())
+    grid = accounting.account_paths(problem.target, tables, problem.paths())
     whole = account(problem)
     yield equal(
         "a grid's paths give the grid's terms",
@@ -115,7 +115,7 @@ def stability(case: Case) -> Iterator[Assertion]:
 def collapse_program(case: Case) -> Iterator[Assertion]:
     """Per-output scores are optimised by at most two outputs."""
     f, g, h = np.array(case["f"]), np.array(case["g"]), case["threshold"]
-    vertex, two = collapse.solve_lp(f, g, h), collapse.two_outputs(f, g, h)
+    vertex, two = temperature.solve_lp(f, g, h), temperature.two_outputs(f, g, h)
     yield equal("the linear program equals the best pair", vertex.value, two.value)
     yield holds("at most two outputs", two.support <= 2)
     yield at_most("the pair meets the constraint", h, float(two.law @ g))

@@ -1,4 +1,11 @@
-"""Reveal rounds: hazards, occupancy, the clipped schedule, cleanup, kernels, and simulation."""
+"""Reveal rounds: hazards, occupancy, the clipped schedule, cleanup, kernels, and simulation.
+
+The ancestral sampler itself, on the tables of a small denoiser: the check by simulation.
+
+In round k every hidden coordinate is revealed with the hazard rho_k = delta_k / (1 - a_{k-1}),
+decided on its own, and all revealed ones are drawn from what was visible before the round.
+Nothing here knows the path law nu or the mixture pi.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +13,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
-from strop.theory import bounds, collisions, reveal, sampler, simulate
+from strop.theory import bounds, collisions, reveal, sampler
 from strop.theory.checks.base import (
     Assertion,
     Case,
@@ -20,8 +28,34 @@ from strop.theory.checks.base import (
 )
 from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
+from strop.theory.reveal import hazards
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
+
+
+def simulate(problem: LawProblem, draws: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Output indices (into the enumerated space) of `draws` independent runs."""
+    shape = problem.target.shape
+    strides = np.array([int(np.prod(shape[i + 1 :])) for i in range(len(shape))])
+    tables = problem.tables()
+    index = np.zeros(draws, dtype=np.int64)
+    visible = np.zeros(draws, dtype=np.int64)
+    for k, rho in enumerate(hazards(problem.grid)):
+        table = tables[k if len(tables) > 1 else 0]
+        gain, shown = np.zeros_like(index), np.zeros_like(visible)
+        for i, values in enumerate(shape):
+            (rows,) = np.nonzero((visible >> i & 1 == 0) & (rng.random(draws) < rho))
+            # Hidden coordinates are at 0 in `index`; the table does not depend on them.
+            at = index[rows, None] + strides[i] * np.arange(values)
+            probs = np.exp(table[i, visible[rows, None], at])
+            cumulative = probs.cumsum(axis=1)
+            level = rng.random(rows.size)[:, None] * cumulative[:, -1:]
+            drawn = np.minimum((cumulative <= level).sum(axis=1), values - 1)
+            gain[rows] += strides[i] * drawn
+            shown[rows] |= 1 << i
+        index += gain
+        visible |= shown
+    return index
 
 
 def hazard_law(case: Case) -> Iterator[Assertion]:
@@ -114,9 +148,7 @@ def simulation(case: Case) -> Iterator[Assertion]:
 
     problem = to_problem(case)
     rng = np.random.default_rng(case["seed"])
-    seen = np.bincount(
-        simulate.simulate(problem, case["draws"], rng), minlength=problem.target.size
-    )
+    seen = np.bincount(simulate(problem, case["draws"], rng), minlength=problem.target.size)
     expected = case["draws"] * np.exp(sampler.output_by_subsets(problem.tables(), problem.masses))
     live = expected > 0
     yield holds("nothing impossible is drawn", not seen[~live].any())
