@@ -33,9 +33,9 @@ from strop.groupeval.inputs import Source
 from strop.groupeval.judgments import load_judgments
 from strop.groupeval.plan import make_plan
 from strop.groupeval.profile import Profile, sha256
-from strop.groupeval.scores import Cell, by_cell
+from strop.groupeval.scores import JudgedCell, by_cell
 from strop.groupeval.series import Series
-from strop.groupeval.verdict import Grade, Verdict
+from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.spec import JudgeSpec
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ SIZE = 8
 DIMENSIONS = ("readability", "coherence", "substance", "nondegeneration")
 
 
-def plain_ged(cell: Cell, v: Sequence[float], w: Sequence[float]) -> float:
+def plain_ged(cell: JudgedCell, v: Sequence[float], w: Sequence[float]) -> float:
     """GED of one replicate, by loops over groups and modes."""
     index = {output: i for i, output in enumerate(cell.outputs)}
     column = {partition: r for r, partition in enumerate(cell.partitions)}
@@ -67,7 +67,7 @@ def plain_ged(cell: Cell, v: Sequence[float], w: Sequence[float]) -> float:
     return diversity / weight
 
 
-def plain_loop(cell: Cell, replicates: int, seed: int) -> list[float]:
+def plain_loop(cell: JudgedCell, replicates: int, seed: int) -> list[float]:
     """What the vectorised form does, one replicate at a time, its weights included."""
     rng = np.random.default_rng(seed)
     scores = []
@@ -78,7 +78,7 @@ def plain_loop(cell: Cell, replicates: int, seed: int) -> list[float]:
     return scores
 
 
-def random_cell(outputs: int, partitions: int, rng: np.random.Generator) -> Cell:
+def random_cell(outputs: int, partitions: int, rng: np.random.Generator) -> JudgedCell:
     """Judgments with some invalid outputs and modes of every size."""
     verdicts = []
     for partition in range(partitions):
@@ -90,7 +90,7 @@ def random_cell(outputs: int, partitions: int, rng: np.random.Generator) -> Cell
                 scores = tuple(int(s) for s in rng.integers(0, 3, 4)) if valid else (0, 0, 0, 0)
                 mode = str(rng.integers(0, 12)) if valid else None
                 grades.append(Grade(int(index), valid, scores, mode))
-            verdicts.append(Verdict("cell", partition, group, tuple(grades), "high"))
+            verdicts.append(GroupVerdict("cell", partition, group, tuple(grades), "high"))
     return by_cell(verdicts)["cell"]
 
 

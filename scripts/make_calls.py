@@ -14,7 +14,7 @@ from pathlib import Path
 from strop.cli.main import VERBS
 from strop.registry import resolve
 from strop.verbs.study import Study
-from strop.verbs.verb import Group, Parameter, Verb
+from strop.verbs.verb import Parameter, Verb, VerbGroup
 
 FILE = Path(__file__).parents[1] / "src/strop/verbs/calls.py"
 OF_GROUP = {"task": "strop.verbs.task:VERB"}
@@ -68,7 +68,7 @@ def verbs() -> dict[str, tuple[str, Verb]]:
     found = {}
     for name, (reference, _) in VERBS.items():
         record = resolve(OF_GROUP.get(name, reference))
-        if isinstance(record, Verb) and not isinstance(record, Group):
+        if isinstance(record, Verb) and not isinstance(record, VerbGroup):
             found[name.replace("-", "_")] = (OF_GROUP.get(name, reference), record)
     return found
 

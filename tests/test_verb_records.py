@@ -21,7 +21,7 @@ from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import calls
 from strop.verbs.result import Facts, Result, grid
-from strop.verbs.verb import Ask, Group, Parameter, Verb
+from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
@@ -49,7 +49,7 @@ def records() -> dict[str, Verb]:
         record = resolve(reference)
         if isinstance(record, Verb):
             found[name] = record
-        elif isinstance(record, Group):
+        elif isinstance(record, VerbGroup):
             own = () if record.own is None else (record.own,)
             found |= {f"{name} {one.name}": one for one in (*record.verbs, *own)}
     return found

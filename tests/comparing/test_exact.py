@@ -16,7 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from strop.comparing import Diversity, Equal, Level, Sample, Side, Verdict, compare, copies, overall
+from strop.comparing import (
+    Diversity,
+    Equal,
+    Level,
+    Sample,
+    Side,
+    SideVerdict,
+    compare,
+    copies,
+    overall,
+)
 from strop.comparing.diversity import _state, diversity, unseen_copies
 from strop.comparing.enough import enough
 from strop.comparing.frontier import equal_sharpness, grid, simultaneous, thin
@@ -625,8 +635,8 @@ def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
 
 
 def test_over_budgets_the_most_outputs_that_are_wanted() -> None:
-    doubts = {4: Verdict("cannot tell", "", 64), 8: Verdict("cannot tell", "", 256)}
+    doubts = {4: SideVerdict("cannot tell", "", 64), 8: SideVerdict("cannot tell", "", 256)}
     assert overall(doubts).outputs == 256
-    assert overall({**doubts, 2: Verdict("better", "")}).outputs == 256
-    said = overall({8: Verdict("better", ""), 4: Verdict("worse", "")})
+    assert overall({**doubts, 2: SideVerdict("better", "")}).outputs == 256
+    said = overall({8: SideVerdict("better", ""), 4: SideVerdict("worse", "")})
     assert said.why == "it depends on the budget: worse at M = 4; better at M = 8"

@@ -16,7 +16,7 @@ from strop.comparing import (
     Level,
     Sample,
     Side,
-    Verdict,
+    SideVerdict,
     compare,
     copies,
     mirrored,
@@ -96,7 +96,7 @@ def test_the_table_of_verdicts(equal, diversity, layer, kind):
 
 def test_mirrored_twice_is_the_same_verdict():
     for kind in KINDS:
-        one = Verdict(kind, "")
+        one = SideVerdict(kind, "")
         assert mirrored(mirrored(one)) == one
         assert (mirrored(one).kind in DIFFERENT) == (kind in DIFFERENT)
 
@@ -257,8 +257,8 @@ def test_all_looks_together_spend_alpha():
 
 
 def test_one_verdict_over_budgets():
-    better, same = Verdict("better", ""), Verdict("the same", "")
-    doubt = Verdict("cannot tell", "", 512)
+    better, same = SideVerdict("better", ""), SideVerdict("the same", "")
+    doubt = SideVerdict("cannot tell", "", 512)
     assert overall({4: better, 16: better}).kind == "better"
     assert overall({4: better, 16: same}).kind == "mixed"
     assert overall({4: better, 16: mirrored(better)}).kind == "mixed"

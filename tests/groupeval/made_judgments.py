@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strop.groupeval import portable
-from strop.groupeval.verdict import Confidence, Grade, Verdict
+from strop.groupeval.verdict import Confidence, Grade, GroupVerdict
 
 ZERO = (0, 0, 0, 0)
 
@@ -28,9 +28,9 @@ def group(
     number: int = 0,
     first: int = 0,
     confidence: Confidence = "high",
-) -> Verdict:
+) -> GroupVerdict:
     outputs = tuple(grade(first + i, letter) for i, letter in enumerate(pattern))
-    return Verdict(cell, partition, number, outputs, confidence)
+    return GroupVerdict(cell, partition, number, outputs, confidence)
 
 
 def random_verdicts(
@@ -42,7 +42,7 @@ def random_verdicts(
     partitions: int = 2,
     best: float = 0.5,
     modes: int = 5,
-) -> list[Verdict]:
+) -> list[GroupVerdict]:
     """Every output once per partition; `best` is the chance of a good grade."""
     rng = np.random.default_rng(seed)
     verdicts = []
@@ -56,11 +56,11 @@ def random_verdicts(
                 mode = "abcdefgh"[rng.integers(modes)] if valid else None
                 hybrid = valid and bool(rng.random() < 0.2)
                 grades.append(Grade(int(index), valid, scores, mode, hybrid))
-            verdicts.append(Verdict(cell, partition, number, tuple(grades), "high"))
+            verdicts.append(GroupVerdict(cell, partition, number, tuple(grades), "high"))
     return verdicts
 
 
-def write(path: Path, verdicts: list[Verdict]) -> Path:
+def write(path: Path, verdicts: list[GroupVerdict]) -> Path:
     path.write_text(portable.text(verdicts))
     return path
 

@@ -23,12 +23,12 @@ from strop.groupeval.trust import (
     rank_correlation,
     spearman,
 )
-from strop.groupeval.verdict import Verdict
+from strop.groupeval.verdict import GroupVerdict
 from strop.spec import JudgeSpec
 from strop.stats.interval import value_of
 
 
-def judgments(verdicts: list[Verdict], source: str = "x", **known: object) -> Judgments:
+def judgments(verdicts: list[GroupVerdict], source: str = "x", **known: object) -> Judgments:
     planned = {j.cell: Planned(24, 12, 2) for j in verdicts}
     return Judgments(source, verdicts, [], planned, False, True, **known)  # type: ignore[arg-type]
 
@@ -62,7 +62,7 @@ def test_equal_cells_do_not_differ() -> None:
     assert wrong <= 2
 
 
-def sparse(seed: int, valid: float, outputs: int = 40) -> list[Verdict]:
+def sparse(seed: int, valid: float, outputs: int = 40) -> list[GroupVerdict]:
     """Every output alike in both partitions: above zero with this chance, and zero otherwise."""
     rng = random.Random(seed)
     marks = "".join("a" if rng.random() < valid else "x" for _ in range(outputs))
@@ -231,7 +231,7 @@ def test_agreement_of_a_judge_with_itself_renamed_and_with_chance() -> None:
     assert told["rank_correlations"][0]["geq"] is None  # one cell has no rank
 
 
-def _renamed(verdict: Verdict, names: str) -> Verdict:
+def _renamed(verdict: GroupVerdict, names: str) -> GroupVerdict:
     new = {old: names[i] for i, old in enumerate("abcde")}
     outputs = [
         dataclasses.replace(one, mode=new[one.mode] if one.mode else None)
@@ -240,7 +240,7 @@ def _renamed(verdict: Verdict, names: str) -> Verdict:
     return dataclasses.replace(verdict, outputs=tuple(outputs))
 
 
-def _dealt(verdicts: list[Verdict], rng: random.Random) -> list[Verdict]:
+def _dealt(verdicts: list[GroupVerdict], rng: random.Random) -> list[GroupVerdict]:
     """The same groups with all grades dealt out anew."""
     grades = [one for verdict in verdicts for one in verdict.outputs]
     rng.shuffle(grades)

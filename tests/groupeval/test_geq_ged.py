@@ -16,7 +16,7 @@ from strop.groupeval.scores import (
     mode_counts,
     quality,
 )
-from strop.groupeval.verdict import Grade, Verdict
+from strop.groupeval.verdict import Grade, GroupVerdict
 
 PATTERNS = {
     "AAAAAAAA": 0,
@@ -79,7 +79,9 @@ def test_order_and_names_do_not_matter(letters: list[str], random: object) -> No
         for i, mode in enumerate(renamed)
     ]
     random.shuffle(outputs)  # type: ignore[attr-defined]
-    assert group_ged(Verdict("c", 0, 0, tuple(outputs), "low")) == pytest.approx(score, abs=1e-12)
+    assert group_ged(GroupVerdict("c", 0, 0, tuple(outputs), "low")) == pytest.approx(
+        score, abs=1e-12
+    )
     assert score == pytest.approx(
         ged_of_counts(mode_counts(group("".join(letters)).outputs), len(letters)), abs=1e-12
     )
@@ -139,6 +141,6 @@ def test_no_valid_output_at_all() -> None:
 
 def test_bottom_quartile_is_the_mean_of_the_lowest_quarter() -> None:
     grades = [Grade(i, True, (s, s, s, s), "a") for i, s in enumerate((0, 1, 1, 1, 2, 2, 2, 2))]
-    told = diagnose(by_cell([Verdict("c", 0, 0, tuple(grades), "high")])["c"], modes=True)
+    told = diagnose(by_cell([GroupVerdict("c", 0, 0, tuple(grades), "high")])["c"], modes=True)
     assert told["bottom_quartile_quality"] == pytest.approx(2.5)  # outputs 0 and 5
     assert told["quality_p10"] == pytest.approx(3.5)  # 0.7 of the way from 0 to 5

@@ -22,7 +22,7 @@ from scripted_server import Action, Script, Served, agree, labels_of, serving
 import warm_processes
 from strop.cli.main import run as strop
 from strop.errors import UserError
-from strop.groupeval.cost import SENT, SETTLED, Budget, Price, usage
+from strop.groupeval.cost import SENT, SETTLED, Caps, Price, usage
 from strop.groupeval.endpoint import Endpoint, Patience
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
@@ -43,7 +43,7 @@ def ask(series: Series, patience: Patience = QUICK, **options: Any) -> Session:
 
     async def work() -> Session:
         endpoint = Endpoint(series.judge, series.profile, "key", patience)
-        budget = Budget(usage(series.journal.entries()), **caps)
+        budget = Caps(usage(series.journal.entries()), **caps)
         return await judge_series(series, endpoint, budget, **options)
 
     with series.writing():

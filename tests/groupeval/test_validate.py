@@ -19,7 +19,7 @@ from strop.groupeval.cost import usage
 from strop.groupeval.directory import open_plan
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series, list_series
-from strop.groupeval.verdict import NoVerdict, Verdict, _surely_fits, read_reply
+from strop.groupeval.verdict import GroupVerdict, NoVerdict, _surely_fits, read_reply
 from strop.spec import JudgeSpec
 
 PROFILE = Profile.load("webtext-v1")
@@ -247,7 +247,7 @@ def test_a_changed_plan_is_noticed(series: Series) -> None:
 
 def test_verdicts_hold_no_surprise(series: Series) -> None:
     (first, _) = series.verdicts()
-    assert isinstance(first, Verdict)
+    assert isinstance(first, GroupVerdict)
     assert first.portable()["outputs"][0]["scores"] == [1, 2, 1, 2]
 
 

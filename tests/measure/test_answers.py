@@ -19,7 +19,7 @@ from strop.measure.evaluator import load_evaluator
 from strop.measure.frame import read_cell
 from strop.measure.perplexity import perplexity_columns, perplexity_metric, score_perplexity
 from strop.measure.score import score_records
-from strop.measure.spans import Part, Passage
+from strop.measure.spans import Passage, Stretch
 from strop.store import Run
 
 
@@ -44,7 +44,7 @@ def passage(evaluator: Any, *parts: str | tuple[str]) -> Passage:
     for part in parts:
         text = part[0] if isinstance(part, tuple) else part
         ids = np.array(evaluator.encode([text])[0], np.int64)
-        found.append(Part(text, ids, scored=isinstance(part, tuple)))
+        found.append(Stretch(text, ids, scored=isinstance(part, tuple)))
     own = [part for part in found if part.scored]
     ids = np.concatenate([part.ids for part in own])
     return Passage("".join(part.text for part in own), ids, tuple(found))

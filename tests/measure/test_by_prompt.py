@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strop.measure.frame import BY_PROMPT, Measured, Part, perplexity_ratio
+from strop.measure.frame import BY_PROMPT, Measured, PartialScore, perplexity_ratio
 from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY
 from strop.measure.rows import PoolRows
 from strop.prompts import Canvas, Canvases
@@ -24,17 +24,17 @@ TRUTH, OUTPUT, PROMPT = 3.0, 0.3, 0.3
 """Mean log-perplexity, and its standard deviations between outputs and between prompts."""
 
 
-def _part(nats: np.ndarray, prompts: int | None, index: np.ndarray | None = None) -> Part:
+def _part(nats: np.ndarray, prompts: int | None, index: np.ndarray | None = None) -> PartialScore:
     """The perplexity of outputs with these nats per token."""
     n = len(nats)
     columns: dict[str, Any] = {"nll": TOKENS * nats, "tokens": np.full(n, TOKENS)}
     columns |= {name: np.full(n, 200) for name in ("bytes", "kept_bytes", "source_bytes")}
     index = np.arange(n) if index is None else index
     rows = PoolRows.of(np.zeros((n, 0), int))
-    return Part.of(PERPLEXITY, MetricSpec(name="perplexity"), index, columns, rows, prompts)
+    return PartialScore.of(PERPLEXITY, MetricSpec(name="perplexity"), index, columns, rows, prompts)
 
 
-def _cell(part: Part, prompts: PromptSpec | None) -> Measured:
+def _cell(part: PartialScore, prompts: PromptSpec | None) -> Measured:
     checkpoint = CheckpointSpec(family="mdlm", sha256="c" * 64, shape={"vocab_size": 9})
     generator = GeneratorSpec(
         checkpoint=checkpoint, sampler=SamplerSpec(), length=8, prompts=prompts
@@ -136,13 +136,13 @@ def replace_sha(spec: PromptSpec) -> PromptSpec:
 def test_every_number_of_the_pool_is_over_prompts() -> None:
     rows = PoolRows.of(np.zeros((6, 0), int), beside={"nfe": np.full(6, 4.0)})
     values = {"entropy": np.array([1.0, 2, 3, 1, 2, 3])}
-    part = Part.of(ENTROPY, ENTROPY.spec, np.arange(6), values, rows, 3)
+    part = PartialScore.of(ENTROPY, ENTROPY.spec, np.arange(6), values, rows, 3)
     found = part.score({}).interval("entropy")
     assert found is not None
     assert (found.n, found.value) == (3, 2.0)
     assert found.half == pytest.approx(student(0.95, 2) / np.sqrt(3))
     # Counts that a setting fixes are no accident, at however few prompts.
-    calls = Part.of(CALLS, CALLS.spec, np.arange(6), {"calls": np.full(6, 4.0)}, rows, 3)
+    calls = PartialScore.of(CALLS, CALLS.spec, np.arange(6), {"calls": np.full(6, 4.0)}, rows, 3)
     exact = calls.score({}).interval("calls")
     assert exact is not None
     assert exact.ends == (4.0, 4.0)

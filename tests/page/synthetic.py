@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from strop.measure.frame import Measured, Part, Score
+from strop.measure.frame import Measured, PartialScore, Score
 from strop.measure.guard import MARKS, Guard
 from strop.measure.metric import CALLS, ENTROPY, PERPLEXITY, REPETITION
 from strop.measure.rows import PoolRows
@@ -111,7 +111,7 @@ def measured(
     path = Path("runs/synthetic/cells") / spec.id
     calls = float(min(steps, guard.length))
     rows = PoolRows.of(np.zeros((n, 0)), beside={"nfe": np.full(n, calls)})
-    part = Part.of(CALLS, CALLS.spec, *_calls(n, calls), rows)
+    part = PartialScore.of(CALLS, CALLS.spec, *_calls(n, calls), rows)
     return with_scores(Measured(spec, path, n, guard, (part,)), scores)
 
 

@@ -15,7 +15,7 @@ from strop.errors import UserError
 from strop.figures import write_figure
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import Planned
-from strop.groupeval.verdict import Verdict
+from strop.groupeval.verdict import GroupVerdict
 from strop.verbs import paper
 from strop.verbs.groupeval import (
     STUDY,
@@ -85,7 +85,7 @@ def test_cross_generator() -> None:
 
 
 def ours(seed: int) -> Judgments:
-    verdicts: list[Verdict] = []
+    verdicts: list[GroupVerdict] = []
     planned = {}
     for steps in (16, 256, 1024):
         for sampler, best in (("standard", 0.2), ("sharpened", 0.8)):

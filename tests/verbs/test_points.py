@@ -12,7 +12,7 @@ import pytest
 
 from made_runs import SCORED_TOKENS, cell_spec, made_cell, output, with_tokens
 from strop.comparing import copies
-from strop.comparing.outputs import Named, Outputs, pool_cell, seed_of
+from strop.comparing.outputs import Named, SideOutputs, pool_cell, seed_of
 from strop.errors import UserError
 from strop.measure.cells import Scorers
 from strop.measure.entropy import entropy
@@ -50,7 +50,7 @@ def scored() -> tuple[np.ndarray, np.ndarray]:
 def point(pool: Path, n: int, **more: Any) -> Any:
     by = Scorers(own={"scored-tokens": lambda _: SCORED_TOKENS})
     side = Named("pool", str(pool), {}, ())
-    return Outputs(asked(pool.parent, n, **more), side, None, by).fixed()
+    return SideOutputs(asked(pool.parent, n, **more), side, None, by).fixed()
 
 
 @pytest.mark.parametrize(("n", "held"), [(8, 8), (11, 11), (12, 12), (99, 12)])
@@ -119,7 +119,7 @@ def test_texts_are_cut_to_as_many_as_were_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     ask = asked(tmp_path, 9, evaluator="embedded:tales-ar")
-    found = Outputs(ask, Named("texts", str(path), {}, ()), None, Scorers()).fixed()
+    found = SideOutputs(ask, Named("texts", str(path), {}, ()), None, Scorers()).fixed()
     assert found.texts == texts[:9]
     assert found.scored.n == 9
     # The first token of a text has no context and is not scored.

@@ -14,7 +14,7 @@ from strop.comparing.levels import Level
 from strop.groupeval import portable
 from strop.groupeval.bootstrap import geq_of
 from strop.groupeval.scores import by_cell
-from strop.groupeval.verdict import Grade, Verdict
+from strop.groupeval.verdict import Grade, GroupVerdict
 from strop.stats.power import alike, apart, needed
 from strop.store import Run
 from strop.verbs.power import CURVE, spreads
@@ -41,7 +41,7 @@ def test_the_spread_is_that_of_nats_and_at_equal_entropy_of_what_entropy_leaves(
     assert len(spreads(pilots[:1])) == 1
 
 
-def _verdicts(groups: int) -> list[Verdict]:
+def _verdicts(groups: int) -> list[GroupVerdict]:
     """Groups of eight in two partitions, graded by chance."""
     rng = np.random.default_rng(3)
 
@@ -49,7 +49,7 @@ def _verdicts(groups: int) -> list[Verdict]:
         return Grade(int(index), True, tuple(rng.integers(0, 3, 4).tolist()), "a")
 
     return [
-        Verdict("cell", partition, number, tuple(map(grade, members)), "high")
+        GroupVerdict("cell", partition, number, tuple(map(grade, members)), "high")
         for partition in (0, 1)
         for number, members in enumerate(rng.permutation(8 * groups).reshape(-1, 8))
     ]

@@ -16,7 +16,7 @@ from test_audit import held_out
 
 import warm_processes
 from strop.cli.main import run
-from strop.comparing import Comparison, Equal, Level, Sample, Side, Verdict, compare
+from strop.comparing import Comparison, Equal, Level, Sample, Side, SideVerdict, compare
 from strop.comparing.outputs import seed_of
 from strop.measure.number import Number
 from strop.rng import derive_seed
@@ -456,7 +456,7 @@ def test_what_is_left_of_a_gain(gap, kind, before, told) -> None:
     mean = Interval(sum(gap) / 2, *gap, 0.98, 64)
     flat = (0.0,)
     equal = Equal(3.0, 4.0, mean, flat, (mean,), (mean,), flat)
-    found = Comparison(None, None, equal, (), Verdict(kind, ""), Level(), 0.03)
+    found = Comparison(None, None, equal, (), SideVerdict(kind, ""), Level(), 0.03)
     row = {"published_gain": before and Interval(before), **_equal_columns(found)}
     assert _survives(row) == told
     gain = row["equal_gain"]

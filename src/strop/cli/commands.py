@@ -20,7 +20,7 @@ from strop.cli.values import parsed
 from strop.registry import one_line
 from strop.verbs.result import Result
 from strop.verbs.study import STUDIES
-from strop.verbs.verb import SAME, Ask, Group, Parameter, Verb, spelled
+from strop.verbs.verb import SAME, Ask, Parameter, Verb, VerbGroup, spelled
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +79,7 @@ def examples(*commands: str) -> str | None:
     return "\n\n".join([title, *commands]) if commands else None
 
 
-def add(app: typer.Typer, record: Verb | Group) -> None:
+def add(app: typer.Typer, record: Verb | VerbGroup) -> None:
     """Add the command, or the group with its commands."""
     if isinstance(record, Verb):
         text, shown = record.help, examples(*record.examples)

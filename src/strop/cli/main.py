@@ -20,7 +20,7 @@ from strop.cli.entry import main
 from strop.cli.flags import Flags, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package, out_of_memory
 from strop.registry import resolve
-from strop.verbs.verb import Group, Verb
+from strop.verbs.verb import Verb, VerbGroup
 from strop.version import __version__
 
 # typer carries its own copy of click in some releases and imports it in others; the common
@@ -142,7 +142,7 @@ def build(argv: Sequence[str] | None = None) -> Any:
         wanted = tuple(argv[:1]) if argv and argv[0] in VERBS else ()
     for name in wanted:
         record = resolve(VERBS[name][0])
-        if isinstance(record, (Verb, Group)):
+        if isinstance(record, (Verb, VerbGroup)):
             add(app, record)
         else:
             record(app)

@@ -13,7 +13,7 @@ from strop.comparing.levels import Level, spent
 from strop.comparing.overall import overall
 from strop.comparing.scored import Scored, common_length
 from strop.comparing.side import Sample, Side
-from strop.comparing.verdict import DIFFERENT, KINDS, Verdict, mirrored
+from strop.comparing.verdict import DIFFERENT, KINDS, SideVerdict, mirrored
 
 __all__ = [
     "DIFFERENT",
@@ -25,7 +25,7 @@ __all__ = [
     "Sample",
     "Scored",
     "Side",
-    "Verdict",
+    "SideVerdict",
     "common_length",
     "compare",
     "copies",

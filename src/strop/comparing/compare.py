@@ -12,7 +12,7 @@ from strop.comparing.enough import enough
 from strop.comparing.frontier import Equal, equal_sharpness, grid, thin
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve, Sample, Side, interval
-from strop.comparing.verdict import BENT, SHORTER, Layer, Verdict, decide
+from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide
 from strop.errors import UserError
 from strop.stats.resample import REPLICATES
 
@@ -32,7 +32,7 @@ class Comparison:
     equal: Equal | None
     """None where the frontiers have no common range."""
     diversity: tuple[Diversity, ...]
-    verdict: Verdict
+    verdict: SideVerdict
     level: Level
     margin: float
     left_out: tuple[float, float] = (0.0, 0.0)
@@ -78,7 +78,7 @@ def compare(
         verdict = replace(verdict, why="both sides are single points: neither has a frontier")
     differ = interval(one.left_out - two.left_out, level.different, min(a.n, b.n))
     if differ.above(UNEQUAL) or differ.below(-UNEQUAL):
-        verdict = Verdict("cannot tell", SHORTER)
+        verdict = SideVerdict("cannot tell", SHORTER)
     elif verdict.kind == "cannot tell" and verdict.why != BENT and equal is not None:
         wanted = enough(min(a.n, b.n), equal, decisive, margin, level)
         verdict = replace(verdict, outputs=wanted)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strop.comparing.looks import kept_lists
-from strop.comparing.outputs import Named, Outputs, is_causal
+from strop.comparing.outputs import Named, SideOutputs, is_causal
 from strop.spec import MOST_STEPS
 from strop.verbs.verb import Ask
 
@@ -45,7 +45,7 @@ def same_length(ask: Ask, sides: Sequence[Named], models: Mapping[str, Model]) -
     return replace(ask, values={**ask.values, "length": min([*pools, *own])})
 
 
-def equal_steps(ask: Ask, sides: Sequence[Outputs], number: int) -> list[int]:
+def equal_steps(ask: Ask, sides: Sequence[SideOutputs], number: int) -> list[int]:
     """How many updates each side makes at a budget."""
     what = ask["equal"]
     fixed = [not one.named.tunable or is_causal(one) for one in sides]
@@ -58,7 +58,7 @@ def equal_steps(ask: Ask, sides: Sequence[Outputs], number: int) -> list[int]:
     return kept.known[key]
 
 
-def _fitted(ask: Ask, sides: Sequence[Outputs], number: int, what: str) -> list[int]:
+def _fitted(ask: Ask, sides: Sequence[SideOutputs], number: int, what: str) -> list[int]:
     cost = [_cost(ask, one, one.spec(number), what) for one in sides]
     steps = [number, number]
     cheaper = 0 if cost[0] < cost[1] else 1
@@ -73,7 +73,7 @@ def _fitted(ask: Ask, sides: Sequence[Outputs], number: int, what: str) -> list[
     return steps
 
 
-def _cost(ask: Ask, side: Outputs, spec: SamplerSpec, what: str) -> float:
+def _cost(ask: Ask, side: SideOutputs, spec: SamplerSpec, what: str) -> float:
     cell = side.cell(spec, OUTPUTS, ask["seed"])
     return float(cell.table()[COLUMN[what]].to_numpy()[:OUTPUTS].mean())
 
@@ -93,7 +93,9 @@ class _Kept:
         write(self._path, as_json(self.known))
 
 
-def unequal(ask: Ask, sides: Sequence[Outputs], measured: Mapping[int, Sequence[Any]]) -> list[str]:
+def unequal(
+    ask: Ask, sides: Sequence[SideOutputs], measured: Mapping[int, Sequence[Any]]
+) -> list[str]:
     """What is not the same on both sides, in words."""
     told = []
     for number, both in measured.items():

@@ -22,8 +22,8 @@ from strop.verbs.points import GROUP
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
-    from strop.comparing.outputs import Outputs, Point
-    from strop.comparing.result import Measured
+    from strop.comparing.outputs import Point, SideOutputs
+    from strop.comparing.result import SideAtBudget
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Judged:
 def judged(
     ask: Ask,
     number: int,
-    sides: Sequence[Outputs],
-    measured: Sequence[Measured],
+    sides: Sequence[SideOutputs],
+    measured: Sequence[SideAtBudget],
     tokens: int,
     entropy: float,
 ) -> list[Judged]:
@@ -102,7 +102,7 @@ def _entropy(point: Point, tokens: int) -> float:
     return float(sample.levels(np.ones((1, sample.n)))[1][0])
 
 
-def _matched(side: Outputs, one: Measured, tokens: int, entropy: float) -> Point:
+def _matched(side: SideOutputs, one: SideAtBudget, tokens: int, entropy: float) -> Point:
     """The side's outputs at the temperature that has the entropy; of a pool, the pool."""
     if not side.named.tunable:
         return one.published

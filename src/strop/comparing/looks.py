@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from strop.comparing.outputs import Outputs
+from strop.comparing.outputs import SideOutputs
 from strop.verbs.verb import ASIDE, Ask
 
 SIDES = ("a", "b", "a_space", "b_space")
 """Parameters that are said with the sides, in either order."""
 
 
-def look_number(ask: Ask, sides: Sequence[Outputs], budgets: Sequence[int]) -> int:
+def look_number(ask: Ask, sides: Sequence[SideOutputs], budgets: Sequence[int]) -> int:
     """1 for the first look at two sides, 2 for the next, ...; kept in RUN/runs/looks.json."""
     from strop.disk import write
     from strop.store.documents import as_json
@@ -60,7 +60,7 @@ def _hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _identity(side: Outputs) -> dict[str, Any]:
+def _identity(side: SideOutputs) -> dict[str, Any]:
     weights = None if side.model is None else side.model.spec.sha256
     said = side.named
     return {

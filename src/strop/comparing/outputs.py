@@ -247,7 +247,7 @@ def seed_of(seed: int, temperature: float) -> int:
     return derive_seed(seed, "compare", round(1e6 * temperature))
 
 
-class Outputs:
+class SideOutputs:
     """Draws, scores and reads the outputs of one side."""
 
     def __init__(self, ask: Ask, side: Named, model: Model | None, by: Scorers) -> None:
@@ -378,7 +378,7 @@ def sampler_spec(family: str, name: str, steps: int, fields: Mapping[str, Any]) 
     return SamplerSpec(**{"name": name, **fixed, **fields})
 
 
-def is_causal(side: Outputs) -> bool:
+def is_causal(side: SideOutputs) -> bool:
     """Whether it writes one token after the other, so that it has one budget."""
     if side.model is None:
         return False

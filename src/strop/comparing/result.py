@@ -11,7 +11,7 @@ import numpy as np
 from strop.comparing import Comparison, Level, Sample, Side, overall
 from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.equal import unequal
-from strop.comparing.outputs import Outputs, Point
+from strop.comparing.outputs import Point, SideOutputs
 from strop.comparing.words import sentence
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
@@ -29,7 +29,7 @@ LETTERS = ("A", "B")
 
 
 @dataclass(frozen=True)
-class Measured:
+class SideAtBudget:
     """One side at one budget."""
 
     steps: int
@@ -69,7 +69,7 @@ class Measured:
 class Budget:
     """Both sides at one budget, and what follows."""
 
-    both: Sequence[Measured]
+    both: Sequence[SideAtBudget]
     found: Comparison
     tokens: int
     """Scored tokens of every output on which all is read."""
@@ -134,7 +134,7 @@ JUDGED_COLUMNS = (
 
 def result(
     ask: Ask,
-    sides: Sequence[Outputs],
+    sides: Sequence[SideOutputs],
     guard: Guard,
     level: Level,
     found: Mapping[int, Budget],
@@ -256,7 +256,7 @@ def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- what a reader must know
 
 
-def _name(side: Outputs) -> str:
+def _name(side: SideOutputs) -> str:
     if not side.named.tunable:
         return f"{side.named.source} (a pool that is there: it cannot be tuned)"
     fields = ", ".join(f"{k}={v}" for k, v in side.named.sampler.items())
@@ -301,7 +301,7 @@ def _read_on(ask: Ask, found: Mapping[int, Budget]) -> list[str]:
 
 
 def _search_notes(
-    measured: Mapping[int, Sequence[Measured]], guard: Guard, tokens: int
+    measured: Mapping[int, Sequence[SideAtBudget]], guard: Guard, tokens: int
 ) -> list[str]:
     notes = []
     for number, both in measured.items():
@@ -334,7 +334,7 @@ def _held(sample: Sample, guard: Guard) -> str:
     return f"; its fresh outputs {'break' if holds is False else 'do not surely hold'} the guard"
 
 
-def _same_cells(measured: Mapping[int, Sequence[Measured]]) -> list[str]:
+def _same_cells(measured: Mapping[int, Sequence[SideAtBudget]]) -> list[str]:
     """Frontiers of one generator are equal by construction."""
     return [
         f"M = {number}: both frontiers are those of one generator, the same outputs: at equal "

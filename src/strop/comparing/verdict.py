@@ -68,7 +68,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SideVerdict:
     """On side A."""
 
     kind: Kind
@@ -78,7 +78,7 @@ class Verdict:
     """Outputs per temperature and side that would probably decide; only where it cannot tell."""
 
 
-def mirrored(verdict: Verdict) -> Verdict:
+def mirrored(verdict: SideVerdict) -> SideVerdict:
     """The same verdict on side B."""
     return replace(verdict, kind=MIRROR.get(verdict.kind, verdict.kind))
 
@@ -101,16 +101,16 @@ def frontiers(equal: Equal, margin: float) -> Frontiers:
 
 def decide(
     equal: Equal | None, diversity: Sequence[Diversity], layer: Layer | None, margin: float
-) -> Verdict:
+) -> SideVerdict:
     """The verdict, without the number of outputs that it may lack."""
     if equal is None:
-        return Verdict("cannot tell", "the frontiers have no common range of entropies")
+        return SideVerdict("cannot tell", "the frontiers have no common range of entropies")
     lie = frontiers(equal, margin)
     if lie == "undecided":
         bent = frontiers(equal.straight, margin) != "undecided"
-        return Verdict("cannot tell", BENT if bent else UNCERTAIN)
+        return SideVerdict("cannot tell", BENT if bent else UNCERTAIN)
     if lie == "crossing":
-        return Verdict("mixed", "the frontiers cross")
+        return SideVerdict("mixed", "the frontiers cross")
     less_a, less_b = (
         _side([one.state_a for one in diversity]),
         _side([one.state_b for one in diversity]),
@@ -119,28 +119,30 @@ def decide(
         return _equal(less_a, less_b, layer, margin)
     mine, kind = (less_a, "better") if lie == "better" else (less_b, "worse")
     if mine == "less":
-        return Verdict("mixed", "the lower perplexity is that of the less diverse side")
+        return SideVerdict("mixed", "the lower perplexity is that of the less diverse side")
     if mine == "undecided":
-        return Verdict("cannot tell", "whether the better side is less diverse is uncertain")
-    return Verdict(kind, "the gap between the frontiers")
+        return SideVerdict("cannot tell", "whether the better side is less diverse is uncertain")
+    return SideVerdict(kind, "the gap between the frontiers")
 
 
-def _equal(less_a: State, less_b: State, layer: Layer | None, margin: float) -> Verdict:
+def _equal(less_a: State, less_b: State, layer: Layer | None, margin: float) -> SideVerdict:
     """On frontiers that are the same."""
     if "undecided" in (less_a, less_b):
-        return Verdict("cannot tell", "whether one side is less diverse is uncertain")
+        return SideVerdict("cannot tell", "whether one side is less diverse is uncertain")
     if less_a != less_b:
         kind = "worse" if less_a == "less" else "better"
-        return Verdict(kind, "the frontiers are the same, and one side is less diverse")
+        return SideVerdict(kind, "the frontiers are the same, and one side is less diverse")
     if less_a == "less":  # by different measures
-        return Verdict("mixed", "each side is the less diverse by some measure")
+        return SideVerdict("mixed", "each side is the less diverse by some measure")
     if layer is None or layer.gap.within(-margin, margin):
-        return Verdict("the same", "the frontiers are the same, and so is the perplexity")
+        return SideVerdict("the same", "the frontiers are the same, and so is the perplexity")
     if layer.sharper.below(0):
-        return Verdict("only sharper", "the frontiers are the same")
+        return SideVerdict("only sharper", "the frontiers are the same")
     if layer.sharper.above(0):
-        return Verdict("only smoother", "the frontiers are the same")
-    return Verdict("cannot tell", "the frontiers are the same; which side is sharper is uncertain")
+        return SideVerdict("only smoother", "the frontiers are the same")
+    return SideVerdict(
+        "cannot tell", "the frontiers are the same; which side is sharper is uncertain"
+    )
 
 
 def _side(states: Sequence[State]) -> State:

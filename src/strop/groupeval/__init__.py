@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from strop.groupeval.profile import Profile, profile_names
     from strop.groupeval.series import Series, list_series
     from strop.groupeval.trust import agree, reliability
-    from strop.groupeval.verdict import Failure, Grade, Judgment, NoVerdict, Verdict
+    from strop.groupeval.verdict import Failure, Grade, GroupVerdict, Judgment, NoVerdict
     from strop.spec import JudgeSpec
 
 __all__ = [
     "JUDGES",
     "Failure",
     "Grade",
+    "GroupVerdict",
     "Judge",
     "JudgeSpec",
     "Judgment",
@@ -41,7 +42,6 @@ __all__ = [
     "Series",
     "Sheet",
     "Source",
-    "Verdict",
     "agree",
     "compare",
     "conditional",
@@ -80,7 +80,7 @@ __getattr__ = loader(
         "Series": "strop.groupeval.series",
         "Sheet": "strop.groupeval.plan",
         "Source": "strop.groupeval.inputs",
-        "Verdict": "strop.groupeval.verdict",
+        "GroupVerdict": "strop.groupeval.verdict",
         "agree": "strop.groupeval.trust",
         "compare": "strop.groupeval.comparison",
         "conditional": "strop.groupeval.labelled",

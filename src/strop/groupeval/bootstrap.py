@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.scores import TOP, Cell, Planned, diagnose, ged, ged_bounds, geq_bounds
-from strop.groupeval.verdict import Verdict
+from strop.groupeval.scores import TOP, JudgedCell, Planned, diagnose, ged, ged_bounds, geq_bounds
+from strop.groupeval.verdict import GroupVerdict
 from strop.rng import derive_seed
 from strop.stats.crossed import Crossed, crossed
 from strop.stats.interval import LEVEL
@@ -73,7 +73,7 @@ def output_weights(setting: str, outputs: int, replicates: int, seed: int) -> It
 
 
 def replicate(
-    cell: Cell,
+    cell: JudgedCell,
     shared: dict[int, Floats],
     *,
     seed: int = 0,
@@ -100,7 +100,7 @@ def _sums(columns: Any, w: Floats) -> Floats:
     return np.stack([np.einsum("i,ij->j", column, w) for column in np.asarray(columns, float).T])
 
 
-def ged_replicates(cell: Cell, v: Floats, e: Floats, terms: Terms | None = None) -> Floats:
+def ged_replicates(cell: JudgedCell, v: Floats, e: Floats, terms: Terms | None = None) -> Floats:
     """GED under partition weights `v` and output weights `e`, which need not sum to one.
 
     `terms` may be given where they are known already.
@@ -129,7 +129,7 @@ class Terms:
     """`[partitions, outputs]`: 1 where an output is alone in its mode, so that m_k is its own."""
 
 
-def _terms(cell: Cell) -> Terms:
+def _terms(cell: JudgedCell) -> Terms:
     members: list[list[int]] = []
     signs: list[tuple[int, float]] = []
     singles: list[tuple[int, int]] = []
@@ -165,7 +165,7 @@ def _sparse(
     return csr_array((filled, places), shape=(height, width))
 
 
-def _modes(cell: Cell, verdict: Verdict) -> list[list[int]]:
+def _modes(cell: JudgedCell, verdict: GroupVerdict) -> list[list[int]]:
     """The rows of the valid outputs, mode by mode."""
     modes: dict[str | None, list[int]] = {}
     for one in verdict.outputs:
@@ -182,7 +182,7 @@ def _xlogx(x: Floats) -> Floats:
     return logs
 
 
-def mind(*cells: Cell) -> str | None:
+def mind(*cells: JudgedCell) -> str | None:
     """What stands beside an interval of these cells' GEQ; docs/groupeval-scores.md has the counts.
 
     Where nearly all outputs are 0 nothing is known of the good ones that were not drawn.
@@ -191,7 +191,7 @@ def mind(*cells: Cell) -> str | None:
     return f"only {some} outputs above 0: too narrow" if some < FLOOR else None
 
 
-def geq_of(cell: Cell) -> Crossed:
+def geq_of(cell: JudgedCell) -> Crossed:
     """GEQ of a cell, and what its variance is made of."""
     return crossed(cell.q, cell.judged, cell.groups)
 
@@ -238,7 +238,7 @@ def score(
 
 
 def _scored(
-    cell: Cell,
+    cell: JudgedCell,
     planned: Planned,
     modes: bool,
     shared: dict[int, Any],

@@ -12,7 +12,7 @@ from typing import Any
 from strop.errors import UserError
 from strop.groupeval.bootstrap import FLOOR, geq_of, mind
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.scores import Cell, ged
+from strop.groupeval.scores import JudgedCell, ged
 
 
 def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _pairs(a: Judgments, b: Judgments) -> list[tuple[str, str]]:
     return pairs
 
 
-def _cell(judgments: Judgments, cells: dict[str, Cell], name: str) -> Cell:
+def _cell(judgments: Judgments, cells: dict[str, JudgedCell], name: str) -> JudgedCell:
     if name not in cells:
         raise UserError(
             "A cell has no accepted judgment.",
@@ -110,7 +110,7 @@ def _cell(judgments: Judgments, cells: dict[str, Cell], name: str) -> Cell:
     return cells[name]
 
 
-def _check_sizes(a: Cell, b: Cell) -> None:
+def _check_sizes(a: JudgedCell, b: JudgedCell) -> None:
     if a.size != b.size:
         raise UserError(
             "The group sizes differ.",

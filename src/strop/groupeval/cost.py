@@ -150,7 +150,7 @@ class Exhausted(Exception):
     """The next request would pass a cap."""
 
 
-class Budget:
+class Caps:
     """Caps on a whole series, earlier sessions included."""
 
     def __init__(
@@ -211,7 +211,7 @@ class Tab:
     """The requests of one attempt at one question: each is announced before it leaves."""
 
     def __init__(
-        self, budget: Budget, most: dict[str, int], announce: Callable[[dict[str, Any]], None]
+        self, budget: Caps, most: dict[str, int], announce: Callable[[dict[str, Any]], None]
     ) -> None:
         self._budget, self._most, self._announce = budget, most, announce
         self.calls = 0

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from strop.errors import Incomplete, UserError, unknown_name
-from strop.groupeval.cost import SETTLED, Budget, Exhausted, Tab, guessed_tokens
+from strop.groupeval.cost import SETTLED, Caps, Exhausted, Tab, guessed_tokens
 from strop.groupeval.directory import Journal
 from strop.groupeval.endpoint import Endpoint, Reply, Trouble
 from strop.groupeval.payload import Messages
@@ -115,7 +115,7 @@ def _form_of(asked: JudgeSpec, document: Any) -> JudgeSpec | None:
 
 
 async def settle_form(
-    asked: JudgeSpec, connect: Callable[[JudgeSpec], Endpoint], budget: Budget, journal: Journal
+    asked: JudgeSpec, connect: Callable[[JudgeSpec], Endpoint], budget: Caps, journal: Journal
 ) -> JudgeSpec:
     """The judge in the first form that the server takes; `journal` keeps every request."""
     judge, session, answer = asked, uuid.uuid4().hex[:8], Reply()
@@ -134,7 +134,7 @@ async def settle_form(
 async def _ask(
     judge: JudgeSpec,
     endpoint: Endpoint,
-    budget: Budget,
+    budget: Caps,
     journal: Journal,
     line: dict[str, Any],
 ) -> Reply:

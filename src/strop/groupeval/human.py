@@ -25,7 +25,7 @@ from strop.groupeval.payload import documents
 from strop.groupeval.plan import Plan, Sheet, Texts
 from strop.groupeval.profile import RUBRIC, SYSTEM, Profile
 from strop.groupeval.series import Series
-from strop.groupeval.verdict import NoVerdict, Verdict, read_reply
+from strop.groupeval.verdict import GroupVerdict, NoVerdict, read_reply
 from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def import_answers(
     there = {
         sheet.id: tuple(said)
         for sheet, said in [*series.states("plan"), *series.states("control")]
-        if said and isinstance(said[0], Verdict)
+        if said and isinstance(said[0], GroupVerdict)
     }
     changed = [
         sheet

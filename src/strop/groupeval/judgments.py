@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from strop.errors import unknown_name
 from strop.groupeval import portable
-from strop.groupeval.scores import Cell, Planned, by_cell
-from strop.groupeval.verdict import Failure, Verdict
+from strop.groupeval.scores import JudgedCell, Planned, by_cell
+from strop.groupeval.verdict import Failure, GroupVerdict
 from strop.spec import JudgeSpec
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Judgments:
 
     source: str
     """The name under which the user knows them."""
-    verdicts: list[Verdict]
+    verdicts: list[GroupVerdict]
     failures: list[Failure]
     planned: dict[str, Planned]
     """By cell. From the plan, or from the file itself: each of its outputs once per partition."""
@@ -43,7 +43,7 @@ class Judgments:
     """What the four grades are called; a file does not say."""
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
+    def cells(self) -> dict[str, JudgedCell]:
         """The cells with at least one verdict, as arrays."""
         return by_cell(self.verdicts)
 

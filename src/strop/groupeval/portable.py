@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.verdict import CONFIDENCES, Grade, Verdict
+from strop.groupeval.verdict import CONFIDENCES, Grade, GroupVerdict
 
 DIMENSIONS = 4
 """How many dimensions every profile has."""
@@ -36,7 +36,7 @@ class _Wrong(Exception):
         return UserError(self.what, where=f"{where}, {self.field}", got=got, expected=self.expected)
 
 
-def read(path: str | Path) -> list[Verdict]:
+def read(path: str | Path) -> list[GroupVerdict]:
     """All verdicts of a file, in its order."""
     path = Path(path)
     try:
@@ -58,9 +58,9 @@ def read(path: str | Path) -> list[Verdict]:
     return parse(content, str(path))
 
 
-def parse(content: str, source: str) -> list[Verdict]:
+def parse(content: str, source: str) -> list[GroupVerdict]:
     """All verdicts of a text; `source` is what the complaints call it."""
-    verdicts: list[Verdict] = []
+    verdicts: list[GroupVerdict] = []
     places: list[str] = []
     # Not splitlines: a text line ends at a line feed, and JSON may hold any other separator.
     for number, line in enumerate(content.split("\n"), 1):
@@ -82,13 +82,13 @@ def parse(content: str, source: str) -> list[Verdict]:
     return verdicts
 
 
-def text(verdicts: Iterable[Verdict]) -> str:
+def text(verdicts: Iterable[GroupVerdict]) -> str:
     """The same verdicts as the file that `read` reads."""
     lines = [json.dumps(one.portable(), ensure_ascii=False, allow_nan=False) for one in verdicts]
     return "".join(line + "\n" for line in lines)
 
 
-def has_modes(verdicts: Iterable[Verdict]) -> bool:
+def has_modes(verdicts: Iterable[GroupVerdict]) -> bool:
     """Whether these verdicts are of a profile with modes.
 
     They are not if there are valid outputs and none of them has a mode. Where no output is valid
@@ -101,7 +101,7 @@ def has_modes(verdicts: Iterable[Verdict]) -> bool:
     return all(len(verdict.outputs) > 1 for verdict in verdicts)
 
 
-def check_set(verdicts: list[Verdict], places: list[str]) -> None:
+def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
     """What must hold between verdicts; `places` says where each of them stands."""
     modes = has_modes(verdicts)
     sizes: dict[str, tuple[int, str]] = {}
@@ -176,7 +176,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _verdict(document: dict[str, Any]) -> Verdict:
+def _verdict(document: dict[str, Any]) -> GroupVerdict:
     cell = _get(document, "cell")
     if not isinstance(cell, str) or not cell:
         raise _Wrong("cell", "A cell has no name.", got=cell, expected="a text")
@@ -199,7 +199,7 @@ def _verdict(document: dict[str, Any]) -> Verdict:
             raise _Wrong(field, "An output stands in its group twice.", grade.index)
         seen.add(grade.index)
     partition, group = _count(document, "partition"), _count(document, "group")
-    return Verdict(cell, partition, group, grades, confidence)
+    return GroupVerdict(cell, partition, group, grades, confidence)
 
 
 def _grade(document: Any, field: str) -> Grade:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.groupeval.verdict import Grade, Verdict
+from strop.groupeval.verdict import Grade, GroupVerdict
 
 TOP = 10.0
 """The best GEQ and the best GED."""
@@ -57,7 +57,7 @@ def ged_of_counts(counts: Sequence[int], size: int) -> float:
     return min(TOP, max(0.0, TOP * bracket / _xlogx(size)))
 
 
-def group_ged(verdict: Verdict) -> float:
+def group_ged(verdict: GroupVerdict) -> float:
     """GED of one judged group, by its definition."""
     counts, size = mode_counts(verdict.outputs), len(verdict.outputs)
     if at_ceiling(counts, size):
@@ -78,11 +78,11 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Cell:
+class JudgedCell:
     """All verdicts on one generator. A *context* is one output in one partition."""
 
     name: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[GroupVerdict, ...]
     outputs: tuple[int, ...]
     """The indices that were judged at least once, ascending."""
     partitions: tuple[int, ...]
@@ -125,15 +125,15 @@ class Cell:
         return float(self.per_output.mean())
 
 
-def by_cell(verdicts: Iterable[Verdict]) -> dict[str, Cell]:
+def by_cell(verdicts: Iterable[GroupVerdict]) -> dict[str, JudgedCell]:
     """The cells of a set of verdicts, in order of first appearance."""
-    grouped: dict[str, list[Verdict]] = {}
+    grouped: dict[str, list[GroupVerdict]] = {}
     for verdict in verdicts:
         grouped.setdefault(verdict.cell, []).append(verdict)
     return {name: _cell(name, mine) for name, mine in grouped.items()}
 
 
-def _cell(name: str, verdicts: list[Verdict]) -> Cell:
+def _cell(name: str, verdicts: list[GroupVerdict]) -> JudgedCell:
     outputs = sorted({one.index for verdict in verdicts for one in verdict.outputs})
     partitions = sorted({verdict.partition for verdict in verdicts})
     row = {index: i for i, index in enumerate(outputs)}
@@ -144,24 +144,24 @@ def _cell(name: str, verdicts: list[Verdict]) -> Cell:
         for one in verdict.outputs:
             at = row[one.index], column[verdict.partition]
             q[at], judged[at] = quality(one), True
-    return Cell(name, tuple(verdicts), tuple(outputs), tuple(partitions), q, judged, row)
+    return JudgedCell(name, tuple(verdicts), tuple(outputs), tuple(partitions), q, judged, row)
 
 
 NON_DEGENERATION = 3
 """Which dimension says whether a text repeats or falls apart."""
 
 
-def ged(cell: Cell) -> float:
+def ged(cell: JudgedCell) -> float:
     """The mean GED of the cell's groups."""
     return _mean([group_ged(verdict) for verdict in cell.verdicts])
 
 
-def diagnose(cell: Cell, *, modes: bool) -> dict[str, Any]:
+def diagnose(cell: JudgedCell, *, modes: bool) -> dict[str, Any]:
     """All diagnostics of one cell; those about modes are None where the profile has none."""
     return {**_of_outputs(cell), **(_of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS))}
 
 
-def _of_outputs(cell: Cell) -> dict[str, Any]:
+def _of_outputs(cell: JudgedCell) -> dict[str, Any]:
     grades = [one for verdict in cell.verdicts for one in verdict.outputs]
     scores = np.array([one.scores for one in grades], dtype=float)
     quality = np.sort(cell.per_output)
@@ -185,7 +185,7 @@ _MODE_KEYS = (
 )
 
 
-def _of_modes(cell: Cell) -> dict[str, Any]:
+def _of_modes(cell: JudgedCell) -> dict[str, Any]:
     counts = [mode_counts(verdict.outputs) for verdict in cell.verdicts]
     valid = [one for verdict in cell.verdicts for one in verdict.outputs if one.valid]
     return {
@@ -215,7 +215,7 @@ class Planned:
     partitions: int
 
 
-def geq_bounds(cell: Cell | None, planned: Planned) -> list[float]:
+def geq_bounds(cell: JudgedCell | None, planned: Planned) -> list[float]:
     """The least and the greatest GEQ that the whole plan can still have."""
     if cell is None:
         return [0.0, TOP]

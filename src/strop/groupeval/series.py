@@ -35,9 +35,9 @@ from strop.groupeval.plan import GroupKind, Plan, Sheet, Texts
 from strop.groupeval.profile import Profile, sha256
 from strop.groupeval.verdict import (
     Failure,
+    GroupVerdict,
     Judgment,
     NoVerdict,
-    Verdict,
     failures_of,
     read_reply,
     verdicts_of,
@@ -63,7 +63,7 @@ class _Known:
 
     @property
     def is_verdict(self) -> bool:
-        return any(isinstance(one, Verdict) for one in self.said)
+        return any(isinstance(one, GroupVerdict) for one in self.said)
 
 
 class Series:
@@ -192,10 +192,13 @@ class Series:
         """The verdicts that make the series whole."""
         return len(self.plan.groups)
 
-    def verdicts(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Verdict]:
+    def verdicts(self, kind: GroupKind = "plan", repeat: int = 0) -> list[GroupVerdict]:
         """Every verdict, in the order of the plan; repeat 0 is the one that is scored."""
         return [
-            one for _, said in self.states(kind, repeat) for one in said if isinstance(one, Verdict)
+            one
+            for _, said in self.states(kind, repeat)
+            for one in said
+            if isinstance(one, GroupVerdict)
         ]
 
     def failures(self, kind: GroupKind = "plan", repeat: int = 0) -> list[Failure]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.cost import SETTLED, Budget, Exhausted, Tab, guessed_tokens
+from strop.groupeval.cost import SETTLED, Caps, Exhausted, Tab, guessed_tokens
 from strop.groupeval.endpoint import Endpoint, Reply
 from strop.groupeval.form import reply_limit
 from strop.groupeval.payload import Messages, messages, prompt_hash
@@ -81,7 +81,7 @@ class _Work:
 
     series: Series
     endpoint: Endpoint
-    budget: Budget
+    budget: Caps
     queue: deque[Question]
     in_a_row: int
     session: Session
@@ -110,7 +110,7 @@ def pending(series: Series, repeats: int = 1) -> list[Question]:
 async def judge_series(
     series: Series,
     endpoint: Endpoint,
-    budget: Budget,
+    budget: Caps,
     *,
     concurrency: int = 8,
     repeats: int = 1,

@@ -40,7 +40,7 @@ from strop.errors import UserError
 from strop.groupeval.comparison import check_alike
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import by_cell, ged, quality
-from strop.groupeval.verdict import Grade, Verdict
+from strop.groupeval.verdict import Grade, GroupVerdict
 
 if TYPE_CHECKING:
     from strop.groupeval.series import Series
@@ -71,7 +71,9 @@ def reliability(series: Series, *, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def repeat_noise(first: Sequence[Verdict], again: Sequence[Verdict], modes: bool) -> dict[str, Any]:
+def repeat_noise(
+    first: Sequence[GroupVerdict], again: Sequence[GroupVerdict], modes: bool
+) -> dict[str, Any]:
     """What changed when the same groups were asked again."""
     old = {(j.cell, j.partition, j.group): j for j in first}
     pairs = [(old[key], j) for j in again if (key := (j.cell, j.partition, j.group)) in old]
@@ -96,7 +98,7 @@ def repeat_noise(first: Sequence[Verdict], again: Sequence[Verdict], modes: bool
     }
 
 
-def _shared_modes(one: Verdict, other: Verdict) -> tuple[list[Any], list[Any]]:
+def _shared_modes(one: GroupVerdict, other: GroupVerdict) -> tuple[list[Any], list[Any]]:
     both = [
         (a.mode, b.mode)
         for a, b in zip(one.outputs, other.outputs, strict=True)
@@ -166,7 +168,7 @@ def _rows(series: Series) -> Floats:
         grades = {
             (one.cell, grade.index): grade
             for one in said
-            if isinstance(one, Verdict)
+            if isinstance(one, GroupVerdict)
             for grade in one.outputs
         }
         if grades:
@@ -182,7 +184,7 @@ def _controls(series: Series) -> list[dict[str, Grade]]:
         dict(zip(sheet.planted, one.outputs, strict=True))
         for sheet, said in series.states("control")
         for one in said
-        if isinstance(one, Verdict)
+        if isinstance(one, GroupVerdict)
     ]
 
 
@@ -228,7 +230,9 @@ def _pair(judges: Sequence[Judgments], i: int, j: int) -> dict[str, Any]:
     return {"a": judges[i].source, "b": judges[j].source}
 
 
-def _common_keys(tables: Sequence[dict[Key, Verdict]], judges: Sequence[Judgments]) -> list[Key]:
+def _common_keys(
+    tables: Sequence[dict[Key, GroupVerdict]], judges: Sequence[Judgments]
+) -> list[Key]:
     keys = [key for key in tables[0] if all(key in table for table in tables)]
     if not keys:
         raise UserError(
@@ -239,7 +243,7 @@ def _common_keys(tables: Sequence[dict[Key, Verdict]], judges: Sequence[Judgment
     return keys
 
 
-def _aligned(verdicts: list[Verdict], judges: Sequence[Judgments]) -> list[Aligned]:
+def _aligned(verdicts: list[GroupVerdict], judges: Sequence[Judgments]) -> list[Aligned]:
     by_index = [{one.index: one for one in verdict.outputs} for verdict in verdicts]
     first = verdicts[0]
     for table, judgments in zip(by_index, judges, strict=True):

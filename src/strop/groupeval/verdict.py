@@ -53,7 +53,7 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GroupVerdict:
     """The verdict on one group, with the blinding undone."""
 
     cell: str
@@ -98,7 +98,7 @@ class Failure:
     attempts: int
 
 
-Judgment = Verdict | Failure
+Judgment = GroupVerdict | Failure
 """What is known of a group that was asked."""
 
 SHOWN = 200
@@ -240,12 +240,12 @@ def _check_output(one: dict[str, Any], profile: Profile) -> None:
 
 def verdicts_of(
     document: dict[str, Any], sheet: Sheet, plan: Plan, profile: Profile
-) -> list[Verdict]:
+) -> list[GroupVerdict]:
     """The verdict with the blinding undone: one per generator on the sheet."""
     said = {one["id"]: one for one in document["outputs"]}
     rows = list(zip(sheet.pools, sheet.indices, sheet.labels, strict=True))
     return [
-        Verdict(
+        GroupVerdict(
             cell=plan.blinding[code],
             partition=sheet.partition,
             group=sheet.group,

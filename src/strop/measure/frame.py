@@ -85,7 +85,7 @@ class Measured:
     outputs: int
     given: Guard | None
     """None: that of the run."""
-    parts: tuple[Part, ...]
+    parts: tuple[PartialScore, ...]
     """In the order of the records; several of a metric that depends on an evaluator."""
 
     @cached_property
@@ -151,7 +151,7 @@ class Measured:
             )
         return found
 
-    def part(self, record: Metric, wanted: MetricSpec | None = None) -> Part | None:
+    def part(self, record: Metric, wanted: MetricSpec | None = None) -> PartialScore | None:
         """What was measured by a record; of several evaluators the first, unless one is named."""
         return next(
             (p for p in self.parts if p.record is record and wanted in (None, p.metric)), None
@@ -328,9 +328,9 @@ def _parts(
     index: NDArray[np.int64],
     rows: PoolRows,
     wanted: Mapping[str, Sequence[MetricSpec]] | None,
-) -> list[Part]:
+) -> list[PartialScore]:
     found = sorted(cell.scores().values(), key=lambda table: table.metric.canonical())
-    parts: list[Part] = []
+    parts: list[PartialScore] = []
     prompts = cell.spec.generator.prompts
     count = None if prompts is None else prompts.count
     for record in metrics():
@@ -345,12 +345,14 @@ def _parts(
         with leave_out_broken(record):
             if record.of_pool is not None:
                 columns = record.of_pool(rows)
-                parts.append(Part.of(record, record.spec, index, columns, rows, count))
+                parts.append(PartialScore.of(record, record.spec, index, columns, rows, count))
             elif stored:
                 tables = (_common(one, index) for one in stored)
-                parts += [Part.of(record, *one, rows, count) for one in tables if len(one[1])]
+                parts += [
+                    PartialScore.of(record, *one, rows, count) for one in tables if len(one[1])
+                ]
             elif record.measure is not None and (columns := _measured(record, rows)) is not None:
-                parts.append(Part.of(record, record.spec, index, columns, rows, count))
+                parts.append(PartialScore.of(record, record.spec, index, columns, rows, count))
     return parts
 
 
@@ -364,7 +366,7 @@ def _common(
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PartialScore:
     """A metric of some outputs before its intervals are known."""
 
     record: Metric
@@ -386,7 +388,7 @@ class Part:
         columns: Columns,
         rows: PoolRows,
         prompts: int | None = None,
-    ) -> Part:
+    ) -> PartialScore:
         """With the pool's numbers, which follow from the columns and the outputs.
 
         Output i answers prompt i mod `prompts`.
@@ -431,7 +433,7 @@ def _over_prompts(found: Statistic, *, log: bool) -> Interval | None:
     return replace(interval.exp() if log else interval, value=found.value, how=BY_PROMPT)
 
 
-def _finished(parts: Sequence[Part]) -> Iterable[Score]:
+def _finished(parts: Sequence[PartialScore]) -> Iterable[Score]:
     """With intervals, all on the same resamples, which are drawn once."""
     sums = iter(sums_of([one for part in parts for one in part.resampled.values()]))
     for part in parts:
@@ -459,7 +461,7 @@ def score_of(
     record: Metric, spec: MetricSpec, index: NDArray, columns: Columns, rows: PoolRows
 ) -> Score:
     """The pool's numbers of one metric, with intervals where outputs can be resampled."""
-    [found] = _finished([Part.of(record, spec, index, columns, rows)])
+    [found] = _finished([PartialScore.of(record, spec, index, columns, rows)])
     return found
 
 
@@ -488,7 +490,7 @@ def perplexity_ratio(
     return found
 
 
-def ratio_by_prompt(above: Part, below: Part, prompts: int) -> Interval | None:
+def ratio_by_prompt(above: PartialScore, below: PartialScore, prompts: int) -> Interval | None:
     """The ratio of two perplexities over the prompts that both answer, prompt by prompt."""
     answered = [one.index % prompts for one in (above, below)]
     common = np.intersect1d(answered[0], answered[1])

@@ -21,7 +21,7 @@ from strop.errors import UserError, unknown_name
 from strop.measure.answers import answer_spans, check_policy
 from strop.measure.causal import EvaluatorRecipe
 from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
-from strop.measure.spans import POLICIES, Part, Passage, Reading, Span, spans
+from strop.measure.spans import POLICIES, Passage, Reading, Span, Stretch, spans
 from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.prompts import KeptPrompts
@@ -224,10 +224,10 @@ def _passages(some: Outputs, prompts: KeptPrompts | None) -> Iterator[Passage]:
         stretches, rest, parts = prompts.canvases.prompt_of(index).stretches, ids, []
         for piece, part in zip(prompts.pieces_of(index) or (), stretches, strict=True):
             if isinstance(piece, int):
-                parts.append(Part(next(own), rest[:piece], scored=True))
+                parts.append(Stretch(next(own), rest[:piece], scored=True))
                 rest = rest[piece:]
             else:
-                parts.append(Part(piece, np.array(part, np.int64), scored=False))
+                parts.append(Stretch(piece, np.array(part, np.int64), scored=False))
         yield Passage(text, ids, tuple(parts))
 
 

@@ -84,7 +84,7 @@ POLICIES: dict[SpanPolicy, Policy] = {
 
 
 @dataclass(frozen=True)
-class Part:
+class Stretch:
     """A stretch of a text: given by a prompt, or of the response."""
 
     text: str
@@ -99,7 +99,7 @@ class Passage:
     text: str
     ids: NDArray[np.int64]
     """The generator's, for entropy and where nothing is retokenised."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Stretch, ...] = ()
     """What it answers and the response itself, from left to right; none without a prompt."""
 
 

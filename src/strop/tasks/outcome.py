@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
-from strop.measure.frame import Part, read_cell
+from strop.measure.frame import PartialScore, read_cell
 from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, WRITTEN
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.stats.interval import Interval
@@ -358,7 +358,7 @@ def grades_of(task_run: TaskRun, entrant: Entrant, cell: Cell) -> SeedGrades | N
     return SeedGrades(task_run.task, entrant, cell, chosen.index, columns, missing, _walled(chosen))
 
 
-def _walled(part: Part) -> bool:
+def _walled(part: PartialScore) -> bool:
     return part.metric.settings.get("sandbox") != "none"
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strop.assets import CHECKPOINT
-from strop.comparing import Comparison, Level, Verdict, common_length, compare
+from strop.comparing import Comparison, Level, SideVerdict, common_length, compare
 from strop.comparing.compare import MARGIN
 from strop.comparing.diversity import Diversity
 from strop.comparing.figure import draw
 from strop.comparing.frontier import FEWEST
-from strop.comparing.outputs import SPACE, Named, Outputs, is_causal, named, told_at
-from strop.comparing.result import Budget, Measured, result
+from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
+from strop.comparing.result import Budget, SideAtBudget, result
 from strop.comparing.verdict import SMOKE as TOO_SMALL
 from strop.errors import UserError
 from strop.spec import SamplerSpec
@@ -103,7 +103,7 @@ def _run(ask: Ask) -> Result:
     models = {one.source: load(ask, one.source) for one in named_sides if one.tunable}
     ask = same_length(ask, named_sides, models)
     by = scorers(ask)
-    sides = [Outputs(ask, one, models.get(one.source), by) for one in named_sides]
+    sides = [SideOutputs(ask, one, models.get(one.source), by) for one in named_sides]
     for one in sides:
         for number in ask["steps"] if one.named.tunable else ():
             one.spec(number)  # refused before the other side is searched and drawn
@@ -155,7 +155,7 @@ def _thin(found: Iterable[Comparison], sweep: Sequence[float]) -> list[float]:
     return sorted({round((sweep[low] + sweep[high]) / 2, 4) for low, high in pairs} - {*sweep})
 
 
-def _guard(ask: Ask, sides: Sequence[Outputs], tokens: int) -> Guard:
+def _guard(ask: Ask, sides: Sequence[SideOutputs], tokens: int) -> Guard:
     """One for both sides: of so many tokens of the evaluator, which entropy is counted in."""
     from strop.comparing.outputs import pool_cell
     from strop.measure.guard import Guard, evaluator_guard
@@ -177,21 +177,21 @@ class _Base:
     search: Tuned | None = None
 
 
-def _base(ask: Ask, side: Outputs, steps: int, by: Scorers) -> _Base:
+def _base(ask: Ask, side: SideOutputs, steps: int, by: Scorers) -> _Base:
     if not side.named.tunable:
         return _Base(steps, None)
     search = _search(ask, side, steps, by) if ask["budget"] else None
     return _Base(steps, side.spec(steps), search)
 
 
-def _measure(side: Outputs, base: _Base, sweep: Sequence[float]) -> Measured:
+def _measure(side: SideOutputs, base: _Base, sweep: Sequence[float]) -> SideAtBudget:
     """Everything that is shown, drawn anew."""
     if base.published is None:
         only = side.fixed()
-        return Measured(base.steps, only, None, (only,))
+        return SideAtBudget(base.steps, only, None, (only,))
     chosen = base.published if base.search is None else base.search.sampler
     frontier = [side.at(chosen.model_copy(update={"temperature": tau})) for tau in sweep]
-    return Measured(
+    return SideAtBudget(
         base.steps,
         side.at(base.published),
         None if base.search is None else side.at(chosen),
@@ -201,7 +201,7 @@ def _measure(side: Outputs, base: _Base, sweep: Sequence[float]) -> Measured:
     )
 
 
-def _search(ask: Ask, side: Outputs, steps: int, by: Scorers) -> Tuned:
+def _search(ask: Ask, side: SideOutputs, steps: int, by: Scorers) -> Tuned:
     """The best setting of the side's space, on as many outputs as the other side's search has."""
     from strop.measure.guard import guard_of
     from strop.tuning.search import Search, plain_generator, tuned
@@ -232,7 +232,7 @@ def _search(ask: Ask, side: Outputs, steps: int, by: Scorers) -> Tuned:
     )
 
 
-def _space(side: Outputs, steps: int) -> Space:
+def _space(side: SideOutputs, steps: int) -> Space:
     """What may be tuned: the side's axes around its published sampler."""
     from strop.tuning.search import side_space
 
@@ -247,7 +247,7 @@ def _space(side: Outputs, steps: int) -> Space:
 
 def _compared(
     ask: Ask,
-    both: Sequence[Measured],
+    both: Sequence[SideAtBudget],
     level: Level,
     guard: Guard,
     tokens: int,
@@ -263,14 +263,14 @@ def _compared(
         judged=diverse,
         seed=ask["seed"],
     )
-    return replace(found, verdict=Verdict("cannot tell", TOO_SMALL)) if ask.smoke else found
+    return replace(found, verdict=SideVerdict("cannot tell", TOO_SMALL)) if ask.smoke else found
 
 
 def _judged(
     ask: Ask,
     number: int,
-    sides: Sequence[Outputs],
-    both: Sequence[Measured],
+    sides: Sequence[SideOutputs],
+    both: Sequence[SideAtBudget],
     level: Level,
     guard: Guard,
     tokens: int,

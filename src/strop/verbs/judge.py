@@ -132,7 +132,7 @@ def _settled(
     probe: Journal,
 ) -> JudgeSpec:
     """The judge as the server takes it: known from before, or found out now."""
-    from strop.groupeval.cost import Budget, usage
+    from strop.groupeval.cost import Caps, usage
     from strop.groupeval.form import settle_form, settled_form
     from strop.groupeval.series import Series
 
@@ -143,7 +143,7 @@ def _settled(
     spent = usage([*probe.entries(), *series.journal.entries()])
 
     async def work() -> JudgeSpec:
-        return await settle_form(who, connect, Budget(spent, **caps), probe)
+        return await settle_form(who, connect, Caps(spent, **caps), probe)
 
     return _to_the_end(work())
 
@@ -210,14 +210,14 @@ def _asked(
     connect: Callable[[JudgeSpec], Endpoint],
     caps: dict[str, Any],
 ) -> Session:
-    from strop.groupeval.cost import Budget
+    from strop.groupeval.cost import Caps
     from strop.groupeval.session import judge_series, pending
 
     options = ask.some("concurrency", "repeats")
 
     async def work() -> Session:
         endpoint = connect(series.judge)
-        budget = Budget(_usage(probe, series), **caps)
+        budget = Caps(_usage(probe, series), **caps)
         total = len(pending(series, ask["repeats"]))
         with ask.bars.questions(series.name, total) as told:
             return await judge_series(

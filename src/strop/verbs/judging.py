@@ -11,7 +11,7 @@ from strop.verbs.judge import JUDGE
 from strop.verbs.judged import AGREE, COMPARE, RELIABILITY, SCORE
 from strop.verbs.parameters import argument, out
 from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Group, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.plan import Plan
@@ -280,7 +280,7 @@ IMPORT_HUMAN = Verb(
     run=_import_human,
     examples=("strop groupeval import-human runs/ge judgments-anna.json",),
 )
-GROUP = Group(
+GROUP = VerbGroup(
     name="groupeval",
     help="Quality and diversity of texts, in groups.",
     verbs=(

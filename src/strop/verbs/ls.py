@@ -22,7 +22,7 @@ FIRST = "strop sample -n 4 -o runs/first"
 
 
 @dataclass(frozen=True)
-class Entry:
+class Listed:
     """One line of `strop ls`."""
 
     run: str
@@ -44,7 +44,7 @@ class Entry:
         return asdict(self)
 
 
-def find(root: Path) -> Iterator[Entry]:
+def find(root: Path) -> Iterator[Listed]:
     """Everything at or below `root`, in order of the paths; no look inside what was found."""
     for folder, below, names in os.walk(root):
         entry = entry_of(Path(folder)) if MARK in names else None
@@ -53,12 +53,12 @@ def find(root: Path) -> Iterator[Entry]:
             yield entry
 
 
-def entry_of(path: Path) -> Entry | None:
+def entry_of(path: Path) -> Listed | None:
     """What a directory is, if it is one of ours."""
     try:
         mark = read_mark(path)
     except UserError as error:  # one damaged directory must not hide the others
-        return Entry(str(path), "unknown", None, 0, error.what)
+        return Listed(str(path), "unknown", None, 0, error.what)
     if mark is None:
         return None
     if mark.holds_cells:
@@ -71,22 +71,22 @@ def entry_of(path: Path) -> Entry | None:
     else:
         state = "finished" if (path / RESULT).is_file() else "not finished"
     kind = f"study {mark.owner}" if mark.kind == "study" else mark.kind
-    return Entry(str(path), kind, None, 0, state)
+    return Listed(str(path), kind, None, 0, state)
 
 
-def _outputs(path: Path, mark: Mark) -> Entry:
+def _outputs(path: Path, mark: Mark) -> Listed:
     from strop.store import Run
 
     try:
         cells = Run(path).cells()
         done = sum(len(cell.indices()) for cell in cells)
     except UserError as error:
-        return Entry(str(path), mark.kind, None, 0, error.what)
+        return Listed(str(path), mark.kind, None, 0, error.what)
     state = f"{done} of {sum(mark.wanted().values())} outputs"
-    return Entry(str(path), mark.kind, mark.asked.get("checkpoint"), len(cells), state)
+    return Listed(str(path), mark.kind, mark.asked.get("checkpoint"), len(cells), state)
 
 
-def _task(path: Path, mark: Mark) -> Entry:
+def _task(path: Path, mark: Mark) -> Listed:
     """A task run: what its checkpoints' runs hold together."""
     inside = sorted(one.parent for one in path.glob(f"*/{MARK}"))
     runs = [entry for one in inside if (entry := entry_of(one)) is not None]
@@ -94,9 +94,9 @@ def _task(path: Path, mark: Mark) -> Entry:
         named = ", ".join(one["label"] for one in mark.asked["checkpoints"])
         kind = f"task {mark.asked['task']}"
     except (KeyError, TypeError):
-        return Entry(str(path), "task", None, 0, "A file of the run is damaged.")
+        return Listed(str(path), "task", None, 0, "A file of the run is damaged.")
     state = "; ".join(one.state for one in runs) or "nothing drawn"
-    return Entry(str(path), kind, named, sum(one.cells for one in runs), state)
+    return Listed(str(path), kind, named, sum(one.cells for one in runs), state)
 
 
 def _run(ask: Ask) -> Result:

@@ -7,7 +7,7 @@ import dataclasses
 from strop.records import FAMILIES, default_sampler
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, WEIGHTS, argument
 from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Group, Verb, quoted, visible
+from strop.verbs.verb import Ask, Verb, VerbGroup, quoted, visible
 
 HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler", "draw"]
 
@@ -87,7 +87,7 @@ CHECK = Verb(
     run=_check,
     examples=("strop models check embedded:tales", "strop models check louaaron/sedd-small"),
 )
-GROUP = Group(
+GROUP = VerbGroup(
     name="models",
     help="Known checkpoints, and a look at any.",
     verbs=(CHECK,),

@@ -12,7 +12,7 @@ from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import parameters
 from strop.verbs.parameters import argument
 from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Group, Parameter, Verb, quoted
+from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
 if TYPE_CHECKING:
     from strop.tasks.outcome import Results
@@ -249,7 +249,7 @@ SCORE = Verb(
     run=_score,
     examples=("strop task score runs/sums", "strop task score runs/sums --json"),
 )
-GROUP = Group(
+GROUP = VerbGroup(
     name="task",
     help="Problems with answers that can be checked: GSM8K, HumanEval, sums.",
     verbs=(LIST, CHECK, VERB, SCORE),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
 from strop.verbs.parameters import argument, budgets
 from strop.verbs.result import Facts, Result
-from strop.verbs.verb import Ask, Group, Parameter, Verb
+from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup
 
 if TYPE_CHECKING:
     from strop.theory.sampler import LawProblem
@@ -271,7 +271,7 @@ MARKOV = Verb(
     run=_markov,
     examples=("strop theory markov -n 32 --steps 4,64 -o runs/markov",),
 )
-GROUP = Group(
+GROUP = VerbGroup(
     name="theory",
     help="The paper's mathematics, exact on any small target.",
     verbs=(ACCOUNT, DERIVATIVE, PAIR, COLLISIONS, STUDY_280, VERIFY, FIGURE, MARKOV),

@@ -317,7 +317,7 @@ class Verb:
 
 
 @dataclass(frozen=True)
-class Group:
+class VerbGroup:
     """Verbs that share a first word."""
 
     name: str
