@@ -30,7 +30,7 @@ from strop.spec import SAMPLERS, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.paired import Resampled
-from strop.stats.resample import mean
+from strop.stats.resample import SHARE, mean
 from strop.stats.shares import pass_at, share_interval, sign_test
 from strop.store import Cell
 from strop.tasks import Item, Task
@@ -182,7 +182,7 @@ class TaskSetting:
             )
         right = self._table(f"{PASSED}{name}").sum(0)
         found = pass_at(right, seeds, k)
-        return share_interval(found) if k == 1 == seeds else jackknife(mean(found))
+        return share_interval(found) if k == 1 == seeds else jackknife(mean(found, span=SHARE))
 
     def standard_error(self, name: str) -> float | None:
         """Of the mean over seeds, the problems held fixed; None with a single seed."""
