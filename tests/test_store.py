@@ -402,11 +402,14 @@ def test_a_damaged_table_is_named_and_its_remedy_works(
     assert indices_of(filled) == list(range(8))
 
 
-def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path: Path, merged: bool) -> None:
     """Parquet's page checksums: without them most of these would be read as other outputs."""
     cell = only_cell(tmp_path / "run")
     cell.add(row_of(i) for i in range(40))
-    path = part(cell)
+    if merged:
+        cell.merge()
+    path = whole(cell) if merged else part(cell)
     content, good = path.read_bytes(), cell.table()
     footer = int.from_bytes(content[-8:-4], "little")
     places = np.random.default_rng(1).integers(4, len(content) - footer - 8, 60)
