@@ -429,19 +429,61 @@ def places(place: Path, quick: bool) -> Count:
     words = [*map(str, ("sample", MODEL, *small, "-o", "jumps"))]
     ended = command([sys.executable, "-c", jumps + OFTEN, *words], place)
     count.note("a clock that jumps by a year", ended.wrong(0))
-    count.left_out += ["cgroup limits, which take rights on the machine", "a second Ray actor"]
+    _little_memory(place, count)
+    _ordinary(place, small, count)
     return count
 
 
+def _little_memory(place: Path, count: Count) -> None:
+    """A limit on memory, as `ulimit` or a batch system sets it: an end in words.
+
+    That of a container kills instead, as the drill of kills does.
+    """
+    words = ["sample", "embedded:tales", "--steps", "2", "-n", "512"]
+    dense = ["--implementation", "dense", "--batch-size", "512"]
+    for case, megabytes, more in (
+        ("memory for half of torch", 300, ()),
+        ("memory for a model, and not for its batch", 2500, dense),
+    ):
+        limited = ["sh", "-c", 'ulimit -v "$0"; exec "$@"', str(megabytes << 10)]
+        out = ["-o", f"limited-{megabytes}"]
+        ended = command([*limited, sys.executable, "-m", "strop", *words, *more, *out], place)
+        told = None if "memory" in ended.err.lower() else ended.err[-200:]
+        count.note(case, ended.wrong(1) or told)
+
+
+def _ordinary(place: Path, small: tuple[object, ...], count: Count) -> None:
+    """Not root, for whom no file is closed; whoever runs this as another user is one anyway."""
+    if os.getuid() != 0 or shutil.which("bwrap") is None or shutil.which("setpriv") is None:
+        count.left_out.append("an ordinary user in place of root: not root, or no setpriv, bwrap")
+        return
+    place.chmod(0o777)
+    home = Path.home()
+    parts = {Path(one).resolve() for one in (sys.base_prefix, sys.prefix, ROOT)}
+    hidden = [one for one in sorted(parts) if one.is_relative_to(home)]
+    shown = ["--dev-bind", "/", "/", *(["--tmpfs", str(home)] if hidden else [])]
+    for one in hidden:
+        between = [up for up in reversed(one.parents) if up != home and up.is_relative_to(home)]
+        shown += [word for up in between for word in ("--perms", "0755", "--dir", str(up))]
+        shown += ["--ro-bind", str(one), str(one)]
+    rights = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--chdir", str(place), "--"]
+    rights += ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "--bounding-set=-all"]
+    words = ["bwrap", *shown, *rights, "env", f"HOME={place}", sys.executable, "-m", "strop"]
+    drawn = [*map(str, ("sample", MODEL, *small, "--devices", "cpu:2", "-o", "ordinary"))]
+    count.note("an ordinary user", command([*words, *drawn], place).wrong(0))
+    checked = ["task", "check", "humaneval", "--limit", "2"]
+    count.note("a sandbox of an ordinary user", command([*words, *checked], place).wrong(0))
+
+
 def _walls(place: Path, small: tuple[object, ...], count: Count) -> None:
-    """What bubblewrap can set up: another user, nothing to write on, no shared memory."""
+    """What bubblewrap can set up: another number, nothing to write on, no shared memory."""
     if shutil.which("bwrap") is None:
-        count.left_out.append("another user, a read-only home, no /dev/shm: no bubblewrap")
+        count.left_out.append("another number, a read-only home, no /dev/shm: no bubblewrap")
         return
     bound = ["--bind", str(place), str(place), "--chdir", str(place)]
     private = ["--tmpfs", "/tmp"] if not str(place).startswith("/tmp") else []
     ways = {
-        "an ordinary user": ["--dev-bind", "/", "/", "--unshare-user", "--uid", "1000"],
+        "another user's number": ["--dev-bind", "/", "/", "--unshare-user", "--uid", "1000"],
         "nothing but the run can be written": ["--ro-bind", "/", "/", "--dev", "/dev", *private],
         "no /dev/shm": ["--dev-bind", "/", "/", "--ro-bind", str(ROOT / "docs"), "/dev/shm"],
         "no network": ["--dev-bind", "/", "/", "--unshare-net"],

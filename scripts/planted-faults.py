@@ -109,6 +109,13 @@ FAULTS = (
         "if run is None or kept is None:",
         ("tests/measure/test_guard.py",),
     ),
+    Fault(
+        "the interval of a share may go below zero",
+        "stats/jackknife.py",
+        "max(low, span[0]), min(high, span[1])",
+        "low, min(high, span[1])",
+        ("tests/stats/test_jackknife.py",),
+    ),
     # store and engine
     Fault(
         "scores that are added later stand in the wrong rows",
@@ -137,6 +144,48 @@ FAULTS = (
         "< most:",
         "<= most:",
         ("tests/engines/test_merge.py",),
+    ),
+    Fault(
+        "two different rows under one number are not compared",
+        "store/stream.py",
+        "if last is not None and at == after:",
+        "if last is not None and at < after:",
+        ("tests/test_stream.py",),
+    ),
+    Fault(
+        "merged files have no checksums",
+        "store/tables.py",
+        "pq.ParquetWriter(file, schema, **HOW)",
+        'pq.ParquetWriter(file, schema, compression="zstd")',
+        ("tests/test_store.py::test_a_flipped_bit_in_the_numbers_is_seen",),
+    ),
+    Fault(
+        "files changed in place look the same",
+        "store/remembered.py",
+        "found.st_mtime_ns, found.st_ctime_ns",
+        "found.st_mtime_ns, found.st_mtime_ns",
+        ("tests/verbs/test_finished.py::test_a_change_that_keeps_size_and_time_is_seen",),
+    ),
+    Fault(
+        "another revision of a repository is the same answer",
+        "verbs/same.py",
+        "config_of(repo, revision or None)",
+        "config_of(repo, None)",
+        ("tests/verbs/test_finished.py::test_what_an_answer_depends_on",),
+    ),
+    Fault(
+        "the length of a batch is not counted",
+        "draw/__init__.py",
+        "bounded_batch(given, positions)",
+        "bounded_batch(given)",
+        ("tests/test_bounds.py",),
+    ),
+    Fault(
+        "only the last message must be in a conversation",
+        "prompts/chat.py",
+        "for message in messages:\n            if",
+        "for message in messages[-1:]:\n            if",
+        ("tests/test_prompts.py::test_every_message_of_the_user_must_be_there",),
     ),
     # judges
     Fault(
@@ -181,6 +230,20 @@ FAULTS = (
         '(resource.RLIMIT_AS, limits["memory"])',
         '(resource.RLIMIT_AS, 2 * limits["memory"])',
         ("tests/tasks/test_walls.py",),
+    ),
+    Fault(
+        "message queues are open in the sandbox",
+        "tasks/seccomp.py",
+        "29, 68, 64, 240)",
+        "29, 68, 64)",
+        ("tests/tasks/test_walls.py",),
+    ),
+    Fault(
+        "filters run where nothing can end them",
+        "tasks/grade.py",
+        "pool.submit(_judged, task, item, text, _found(task, item, text), box): place",
+        "pool.submit(grade, task, item, text, box): place",
+        ("tests/tasks/test_grade.py",),
     ),
     Fault(
         "numbers leave the sandbox in another base",

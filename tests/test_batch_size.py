@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
+from strop.draw import batch_size, containers
 from strop.draw.batch_size import largest_batch
 from strop.store import Run
 
@@ -92,3 +94,52 @@ def test_the_rule_follows_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatc
     assert sizes[0] == 1
     assert 1 < sizes[1] < sizes[2] < sizes[3]
     assert sizes[3] == sizes[4] == 1024
+
+
+GB = 2**30
+
+
+def group(tmp_path: Path, folder: str, version: int, most: str, used: int, files: int) -> None:
+    """A control group as the kernel writes it."""
+    place = tmp_path / "root" / folder
+    place.mkdir(parents=True, exist_ok=True)
+    limit, usage, kept = containers.SECOND if version == 2 else containers.FIRST
+    (place / limit).write_text(f"{most}\n")
+    (place / usage).write_text(f"{used}\n")
+    (place / "memory.stat").write_text(f"anon 5\ninactive_file 7\n{kept} {files}\nslab 1\n")
+
+
+@pytest.mark.parametrize(
+    ("own", "groups", "left"),
+    [
+        ("0::/a/b\n", {"a/b": (2, str(2 * GB), GB, 1000)}, GB + 1000),
+        ("0::/a/b\n", {"a/b": (2, "max", GB, 0), "a": (2, str(3 * GB), GB, 0)}, 2 * GB),
+        ("0::/a/b\n", {"a/b": (2, str(5 * GB), GB, 0), "a": (2, str(3 * GB), GB, 5)}, 2 * GB + 5),
+        ("0::/a/b\n", {"a/b": (2, "max", GB, 0)}, None),
+        ("0::/\n", {"": (2, str(GB), GB - 9, 0)}, 9),
+        ("0::/host/path\n", {"": (2, str(GB), 2 * GB, 0)}, 0),
+        ("3:cpu:/c\n4:memory:/m\n0::/\n", {"memory/m": (1, str(GB), 100, 60)}, GB - 40),
+        ("4:cpu,memory:/m\n", {"memory": (1, str(GB), 100, 0)}, GB - 100),
+        ("4:cpu:/m\n", {"memory/m": (1, str(GB), 100, 0)}, None),
+        ("nonsense\n", {}, None),
+        ("0::/a\n", {"a": (2, "much", 1, 0)}, None),
+    ],
+)
+def test_a_container_leaves_what_is_below_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, groups: Any, left: int | None
+) -> None:
+    """The nearest limit of all groups; files that can be dropped do not count as used."""
+    for folder, given in groups.items():
+        group(tmp_path, folder, *given)
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(containers, "ROOT", tmp_path / "root")
+    monkeypatch.setattr(containers, "OWN", tmp_path / "own")
+    assert containers.left_in_container() == left
+
+
+def test_a_batch_is_as_large_as_the_container_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    for here, container, free in ((9, 4, 4), (4, 9, 4), (4, None, 4), (None, 5, 5)):
+        monkeypatch.setattr(batch_size, "_free_here", lambda here=here: here)
+        monkeypatch.setattr(batch_size, "left_in_container", lambda left=container: left)
+        assert batch_size._free(cpu) == free

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from strop import bounds
+from strop import SamplerSpec, TabularDenoiser, bounds
 from strop.bounds import MOST_AT_ONCE, MOST_OUTPUTS, bounded_batch, bounded_outputs
 from strop.cli.main import run as strop
+from strop.draw import sample_cells
 from strop.errors import UserError
 
 
@@ -54,5 +57,46 @@ def test_a_task_adds_up_its_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         run_task("sums", ["nowhere/no-checkpoint"], seeds=10**9, out=tmp_path / "run")
 
 
-def test_cores_are_counted() -> None:
-    assert bounds.cores() >= 1
+def test_a_task_adds_up_its_temperatures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 problems under one seed, at one temperature, are within the bound, and at two are not."""
+    from strop.tasks.running import run_task
+
+    monkeypatch.setattr(bounds, "MOST_OUTPUTS", 256)
+    for temperatures, told in (((1.0,), "nowhere"), ((1.0, 0.5), "too much in one call")):
+        with pytest.raises(UserError, match=told):
+            run_task(
+                "sums", ["nowhere/no-model"], tmp_path / "run", temperatures=temperatures, seeds=1
+            )
+
+
+def test_drawing_looks_at_all_cells_and_at_the_length_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever calls it: a search, a comparison, a study."""
+    model = TabularDenoiser(np.full((3, 3), 1 / 9))
+    specs = [SamplerSpec(steps=1), SamplerSpec(steps=2)]
+    monkeypatch.setattr(bounds, "MOST_OUTPUTS", 8)
+    assert [len(pool) for pool in sample_cells(model, specs, n=[4, 4])] == [4, 4]
+    with pytest.raises(UserError, match="`n` asks for too much"):
+        sample_cells(model, specs, n=[4, 5])
+    monkeypatch.setattr(bounds, "MOST_AT_ONCE", 8)
+    assert len(sample_cells(model, specs[:1], n=4, batch_size=4)[0]) == 4
+    with pytest.raises(UserError, match="`batch_size` asks for too much") as caught:
+        sample_cells(model, specs[:1], n=4, batch_size=5)
+    assert caught.value.got == "10"
+
+
+def test_replicates_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["groupeval", "score", str(tmp_path / "nowhere"), "--replicates"]
+    assert strop([*words, str(bounds.MOST_REPLICATES + 1)]) == 1
+    assert "at most 1,000,000" in capsys.readouterr().err
+    assert strop([*words, str(bounds.MOST_REPLICATES)]) == 1
+    assert "--replicates" not in capsys.readouterr().err
+
+
+def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bounds.cores() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7})
+    assert bounds.cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert bounds.cores() == os.cpu_count()

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +29,7 @@ from strop.prompts import (
     Shots,
     Template,
     chat,
+    chat_child,
     escape,
     resolve,
 )
@@ -436,6 +442,57 @@ def test_a_template_that_drops_the_message_is_refused(source: str) -> None:
 )
 def test_a_message_may_be_trimmed_wrapped_or_written_as_json(source: str) -> None:
     assert "2 + 2" in ChatTemplate(source).render(' What is\n"2 + 2", é?\n').replace("\n", " ")
+
+
+def test_every_message_of_the_user_must_be_there() -> None:
+    turns = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    turns.append({"role": "user", "content": "three"})
+    text = ChatTemplate("{% for m in messages %}{{ m.content }};{% endfor %}").converse(turns)
+    assert text == "one;two;three;"
+    answers = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }};{% endif %}"
+    assert ChatTemplate(answers + "{% endfor %}").converse(turns) == "one;three;"
+    for source in ("{{ messages[0].content }}", "{{ messages[-1].content }}"):
+        with pytest.raises(UserError, match="leaves out what the user says"):
+            ChatTemplate(source).converse(turns)
+
+
+def test_a_conversation_has_as_many_characters_as_are_allowed_and_no_more() -> None:
+    request = {"source": "{{ 'x' * n }}", "names": {"n": 7}}
+    assert chat_child._answer(request, 7) == {"text": "x" * 7}
+    assert "it writes 7 characters" in chat_child._answer(request, 6)["error"]
+
+
+def test_a_fork_has_a_process_of_its_own() -> None:
+    """It shares its parent's pipes, and an answer that it took would be missing there."""
+    template = ChatTemplate("{{ messages[0].content }}")
+    assert template.render("parent") == "parent"
+    child = os.fork()
+    if not child:
+        own = template.render("child") == "child" and chat._RENDERER._owner == os.getpid()
+        chat._RENDERER._end()
+        os._exit(0 if own else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert template.render("parent again") == "parent again"
+
+
+def test_a_template_without_an_end_ends_also_if_nobody_waits_for_it() -> None:
+    """As when whoever asked was killed. An answer stops the clock."""
+    told = json.dumps([sys.path, 2**30, 0.2, 99])
+    words = [sys.executable, "-I", "-S", str(chat_child.__file__), told]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin
+        assert child.stdout
+        for wait in (0.6, 0.0):
+            child.stdin.write(b'{"source": "a", "names": {}}\n')
+            child.stdin.flush()
+            assert json.loads(child.stdout.readline()) == {"text": "a"}
+            time.sleep(wait)
+        start = time.monotonic()
+        child.stdin.write(b'{"source": "{{ 9**(9**9) }}", "names": {}}\n')
+        child.stdin.flush()
+        assert child.stdout.readline() == b""
+        assert child.wait(30) == -signal.SIGALRM
+        assert time.monotonic() - start < 20
 
 
 def test_parts_that_mark_what_a_model_wrote_are_text() -> None:

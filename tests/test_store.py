@@ -26,8 +26,7 @@ from strop.disk import locked
 from strop.errors import UserError
 from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Cell, Run
-from strop.store import cell as cell_module
+from strop.store import Cell, Run, stream
 from strop.verbs.ls import find
 from tiny_models import command, environment, wait_for
 
@@ -334,18 +333,18 @@ def test_reading_while_another_process_merges(
     cell = only_cell(tmp_path / "run")
     cell.add([row_of(0)])
     cell.add([row_of(1)])
-    real, merged = cell_module.read_parquet, []
+    real, merged = stream.read_batches, []
 
     def merging(path: Path, *rest: Any) -> Any:
         if not merged:
             merged.append(path)
             cell_again = Cell.open(cell.path)
             with monkeypatch.context() as patch:
-                patch.setattr(cell_module, "read_parquet", real)
+                patch.setattr(stream, "read_batches", real)
                 cell_again.merge()  # the file that is about to be read goes away
         return real(path, *rest)
 
-    monkeypatch.setattr(cell_module, "read_parquet", merging)
+    monkeypatch.setattr(stream, "read_batches", merging)
     assert indices_of(cell) == [0, 1]
     assert merged
 
@@ -403,11 +402,14 @@ def test_a_damaged_table_is_named_and_its_remedy_works(
     assert indices_of(filled) == list(range(8))
 
 
-def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path: Path) -> None:
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_flipped_bit_in_the_numbers_is_seen(tmp_path: Path, merged: bool) -> None:
     """Parquet's page checksums: without them most of these would be read as other outputs."""
     cell = only_cell(tmp_path / "run")
     cell.add(row_of(i) for i in range(40))
-    path = part(cell)
+    if merged:
+        cell.merge()
+    path = whole(cell) if merged else part(cell)
     content, good = path.read_bytes(), cell.table()
     footer = int.from_bytes(content[-8:-4], "little")
     places = np.random.default_rng(1).integers(4, len(content) - footer - 8, 60)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -88,6 +91,50 @@ def test_rows_out_of_order_are_told_and_not_lost(cell: Cell) -> None:
     cell.add([output(5)])
     with pytest.raises(UserError, match="damaged"):
         list(cell.rows())
+
+
+READS: dict[str, Callable[[Cell], object]] = {
+    "stream": lambda cell: list(cell.rows(rows=2)),
+    "table": lambda cell: cell.table(),
+    "some columns": lambda cell: cell.table(["text", "ids", "nfe", "leftover_masks"]),
+    "pool": lambda cell: cell.pool(),
+    "merge": lambda cell: cell.merge(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize(
+    "change", [{"ids": np.array([4, 4, 4])}, {"text": "b"}, {"nfe": 8}, {"leftover_masks": 1}]
+)
+@pytest.mark.parametrize(("index", "copies"), [(0, 0), (3, 1), (6, 2)])
+def test_two_different_rows_under_one_number_are_damage(
+    cell: Cell, read: str, change: dict[str, Any], index: int, copies: int
+) -> None:
+    """Also if equal copies of the row lie in other files, and whichever file comes first."""
+    cell.add(output(i) for i in range(7))
+    cell.merge()
+    for _ in range(copies):
+        cell.add([output(index)])
+    cell.add([replace(output(index), **change)])
+    with pytest.raises(UserError, match="damaged") as caught:
+        READS[read](cell)
+    assert str(caught.value.got).endswith(f"different outputs under one number: {index}")
+    assert str(cell.path) in str(caught.value.fix)
+    assert cell.indices() == set(range(7))
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("change", [{}, {"seconds": 9.0}, {"text": None}])
+def test_of_equal_rows_under_one_number_the_merged_one_counts(
+    cell: Cell, read: str, change: dict[str, Any]
+) -> None:
+    cell.add(output(i) for i in range(7))
+    cell.merge()
+    cell.add([replace(output(3), **change)])
+    cell.add([output(3), replace(output(4), **change)])
+    READS[read](cell)
+    assert cell.table().to_pylist()[3]["seconds"] == 0.5
+    assert cell.table()["text"].to_pylist() == [f"text {i}" for i in range(7)]
 
 
 def test_scoring_sees_few_outputs_at_a_time_and_goes_on(

@@ -37,7 +37,7 @@ def completion(body: dict[str, Any], **changes: Any) -> bytes:
 
 PACKED = {
     "plain": (lambda body: body, {}),
-    "gzip": (gzip.compress, {"content-encoding": "gzip"}),
+    "gzip": (gzip.compress, {"content-encoding": " GZip "}),
     "deflate": (zlib.compress, {"content-encoding": "deflate"}),
 }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from strop.stats.jackknife import jackknife, student
-from strop.stats.resample import Statistic, clustered, mean
+from strop.stats.resample import POSITIVE, SHARE, Statistic, clustered, mean
 
 T_975_4 = 2.7764451051977987
 """The 97.5% quantile of Student's t with four degrees of freedom, from tables."""
@@ -63,6 +64,38 @@ def test_a_logarithm_is_compared_by_ratios() -> None:
     found, plain = jackknife(geometric, log=True), jackknife(mean(np.log(values)))
     assert found.ends == pytest.approx(plain.ends)
     assert found.exp().value == pytest.approx(geometric.value)
+
+
+def test_ends_stay_inside_what_a_statistic_can_be() -> None:
+    """One of four right is 0.25 +- 3.182 times 0.25 by Student's t: from -0.55 to 1.05."""
+    answers = np.array([1.0, 0.0, 0.0, 0.0])
+    open_ended, share = jackknife(mean(answers)), jackknife(mean(answers, span=SHARE))
+    assert open_ended.ends == pytest.approx((-0.5456, 1.0456), abs=1e-4)
+    assert (share.value, share.low, share.high) == (0.25, 0.0, 1.0)
+    assert jackknife(mean(answers, span=SHARE), cut=False) == open_ended
+    assert jackknife(mean(answers, span=POSITIVE)).ends == (0.0, open_ended.high)
+    # Inside the bounds nothing changes, and clusters know them too.
+    half = np.tile([0.0, 1.0], 20)
+    assert jackknife(mean(half, span=SHARE)) == jackknife(mean(half))
+    assert jackknife(clustered(mean(answers, span=SHARE), [0, 1, 2, 3])) == share
+
+
+def test_a_difference_stays_between_the_bounds_of_both() -> None:
+    one, other = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 0.0])
+    open_ended = jackknife(mean(one), minus=mean(other))
+    assert open_ended.low < -0.7
+    assert open_ended.high > 2
+    assert jackknife(mean(one, span=SHARE), minus=mean(other, span=(0.0, 0.5))).ends == (-0.5, 1.0)
+    assert jackknife(mean(one, span=SHARE), minus=mean(other)) == open_ended
+    ten = (0.0, 10.0)
+    assert jackknife(mean(one, span=ten), minus=mean(other, span=ten)) == open_ended
+
+
+def test_bounds_are_none_of_a_logarithm() -> None:
+    values = mean(np.array([0.1, 0.2, 0.4]))
+    inside = replace(values, span=SHARE)
+    assert jackknife(inside, log=True) == jackknife(values, log=True)
+    assert jackknife(inside, log=True).ends[0] < 0
 
 
 def test_clusters_are_left_out_whole() -> None:

@@ -1,14 +1,20 @@
-"""Grading: no filter and no check of a task ends a run; what they raise is a verdict."""
+"""Grading: no filter and no check of a task ends or stops a run; what they raise is a verdict."""
 
 from __future__ import annotations
 
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from strop.errors import UserError
-from strop.tasks import TASKS, Filter, Item, Task, Verdict, grade, grade_all, ready
+from strop.tasks import TASKS, Filter, Item, Task, Verdict, grade, grade_all, overtime, ready
+from strop.tasks.sandbox import Box
 
 ITEM = Item("one", "Capital of France?", "Paris")
 ERRORS = (
@@ -89,6 +95,87 @@ def test_the_other_responses_keep_their_verdicts() -> None:
     found = dict(grade_all(task, [(ITEM, text) for text in texts], None))
     outcomes = [found[place].verdicts["some"].outcome for place in range(4)]
     assert outcomes == ["passed", "invalid", "wrong", "passed"]
+
+
+def _endless_search(*given: Any) -> Any:
+    return re.search(r"(a|aa)+$", "a" * 60 + "b")
+
+
+def _endless_loop(*given: Any) -> Any:
+    while True:
+        with suppress(Exception):
+            time.sleep(0.001)
+
+
+@pytest.mark.parametrize("endless", [_endless_search, _endless_loop])
+def test_what_does_not_end_is_an_invalid_answer(
+    monkeypatch: pytest.MonkeyPatch, endless: Any
+) -> None:
+    """Filters and checks, of one response and of many; those beside it keep their verdicts."""
+    monkeypatch.setattr(overtime, "SECONDS", 0.2)
+    task = _task(filters=(Filter("slow", endless), Filter("last", _last)))
+    first, second = (
+        grade(task, ITEM, "Paris", None),
+        dict(grade_all(task, [(ITEM, "Paris")], None))[0],
+    )
+    assert first == second
+    assert first.answers == {"slow": None, "last": "Paris"}
+    told = "does not end within 0.2 seconds"
+    assert first.verdicts["slow"] == Verdict("invalid", f"the filter slow {told}", raised=True)
+    assert first.verdicts["last"] == Verdict("passed")
+    verdict = grade(_task(check=endless), ITEM, "Paris", None).verdicts["last"]
+    assert verdict == Verdict("invalid", f"the check {told}", raised=True)
+
+
+def test_filters_of_programs_end_too_before_a_sandbox_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Programs are judged in other threads, where nothing could end a filter."""
+    monkeypatch.setattr(overtime, "SECONDS", 0.2)
+    filters = (Filter("slow", _endless_search), Filter("last", _last))
+    task = _task(filters=filters, sandboxed=True)
+    found = dict(grade_all(task, [(ITEM, "Paris"), (ITEM, "Rome"), (ITEM, " ")], Box(None)))
+    outcomes = [[one.outcome for one in found[i].verdicts.values()] for i in range(3)]
+    assert outcomes == [["invalid", "passed"], ["invalid", "wrong"], ["empty", "empty"]]
+    with pytest.raises(UserError, match="in a sandbox only"):
+        list(grade_all(task, [(ITEM, "Paris")], None))
+
+
+def test_a_check_in_a_sandbox_has_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overtime, "SECONDS", 0.05)
+
+    def slow(*given: Any) -> Verdict:
+        time.sleep(0.2)
+        return Verdict("passed")
+
+    task = _task(check=slow, sandboxed=True)
+    assert grade(task, ITEM, "Paris", Box(None)).passed("last")
+    assert not grade(replace(task, sandboxed=False), ITEM, "Paris", None).passed("last")
+
+
+def test_an_alarm_of_somebody_else_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overtime, "SECONDS", 0.05)
+    rung: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 50.0)
+        grade(_task(check=_endless_loop), ITEM, "Paris", None)
+        assert 40 < signal.getitimer(signal.ITIMER_REAL)[0] < 49.96
+        signal.setitimer(signal.ITIMER_REAL, 0.01)  # due while the check runs
+        grade(_task(check=_endless_loop), ITEM, "Paris", None)
+        time.sleep(0.05)
+        assert rung == [signal.SIGALRM]
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        grade(_task(), ITEM, "Paris", None)
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0  # nothing rings later
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_in_another_thread_there_is_no_limit_and_no_error() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(grade, _task(), ITEM, "Paris", None).result().passed("last")
 
 
 def test_an_interrupt_is_no_verdict() -> None:

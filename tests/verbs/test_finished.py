@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ import pytest
 
 from strop import assets
 from strop.checkpoints import hub
+from strop.groupeval.judges import JUDGES
 from strop.measure.metric import METRICS, Metric
 from strop.store import remembered
 from strop.store.remembered import FileMemory, contents, files_at
+from strop.tasks import TASKS
+from strop.verbs import same, tune
 from strop.verbs.same import fingerprints
+from strop.verbs.study import Ask
 from tiny_models import environment
 
 CALL = """
@@ -125,24 +130,89 @@ def test_a_file_is_hashed_once_and_what_it_holds_counts_wherever_it_lies(
     assert contents(copy) == known
 
 
-def test_what_an_answer_depends_on(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def now(**more: str) -> dict[str, Any]:
-        return fingerprints({"n": 8}, places=[str(copy), None, "owner/name@main"], **more)
+def test_a_file_counts_by_its_path_from_there(copy: Path) -> None:
+    (copy / "below").mkdir()
+    (copy / "below" / "config.json").write_bytes((copy / "config.json").read_bytes())
+    known = dict(map(tuple, contents(copy)))
+    assert known["below/config.json"] == known["config.json"]
+    assert len(known) == 1 + len([one for one in copy.iterdir() if one.is_file()])
 
-    folder = copy.parent / "hub" / ("c" * 40)
-    monkeypatch.setattr(hub, "config_of", lambda *_: folder / "config.json")
-    first = now(task="sums")
-    assert now(task="sums") == first
-    assert now(task="gsm8k")["task"] != first["task"]
-    assert first["files"][1] == "c" * 40
-    folder = copy.parent / "hub" / ("d" * 40)
-    assert now(task="sums")["files"][1] == "d" * 40
+
+def test_what_an_answer_depends_on(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def now(*places: str | None, task: str | None = None, n: int = 8) -> dict[str, Any]:
+        return fingerprints({"n": n}, places=places, task=task)
+
+    assert now(n=8) != now(n=9)
+    monkeypatch.setattr(same, "__version__", "0.0")
+    assert now()["strop"] == "0.0"
+    # Of hub repositories the commit that a name stands for now.
+    commits = {None: "a" * 40, "main": "b" * 40}
+    asked: list[str] = []
+
+    def config_of(repo: str, revision: str | None) -> Path:
+        asked.append(repo)
+        return copy.parent / commits[revision] / "config.json"
+
+    monkeypatch.setattr(hub, "config_of", config_of)
+    places = (str(copy), None, "owner/name@main", "owner/name")
+    assert now(*places)["files"] == [contents(copy), "b" * 40, "a" * 40]
+    assert asked == ["owner/name"] * 2
+    commits["main"] = "d" * 40
+    assert now(*places)["files"] == [contents(copy), "d" * 40, "a" * 40]
+    # Files and embedded models by what they hold.
+    monkeypatch.setenv("HOME", str(copy.parent))
+    assert now("~/model") == now(str(copy))
+    assert now(assets.EVALUATOR) == now(str(copy))
+    assert [name for name, _ in now(str(copy / "config.json"))["files"][0]] == ["."]
+
+
+def test_versions_of_plugins_and_a_tasks_rules_count() -> None:
+    def now(task: str | None = None) -> dict[str, Any]:
+        return fingerprints({}, places=[], task=task)
+
+    first = now("sums")["task"]
+    assert (first, now("gsm8k")["task"]) == (TASKS["sums"].fingerprint, TASKS["gsm8k"].fingerprint)
+    other = replace(TASKS["sums"], name="made-up", version="1")
+    judge = replace(JUDGES["offline"], name="made-up", version="1")
     try:
         for version in ("1", "2"):
             METRICS.add(Metric("made-up", (), version=version), replace=version == "2")
-            assert ["metric", "made-up", version] in now()["plugins"]
+            JUDGES.add(replace(judge, version=version), replace=version == "2")
+            TASKS.add(replace(other, version=version), replace=version == "2")
+            found = now("made-up")
+            for kind in ("metric", "judge", "task"):
+                assert [kind, "made-up", version] in found["plugins"]
+            assert found["task"] == replace(other, version=version).fingerprint
     finally:
-        METRICS.forget("made-up")
+        for registry in (METRICS, JUDGES, TASKS):
+            registry.forget("made-up")
+
+
+def test_judges_and_tasks_count_also_where_nobody_has_asked_for_them() -> None:
+    """In a process of its own: here they are loaded already."""
+    program = (
+        "from strop.verbs.same import fingerprints\n"
+        "fingerprints({}, places=[])\n"
+        "from strop.registry import _REGISTRIES\n"
+        "print(*(one.kind for one in _REGISTRIES))\n"
+    )
+    words = [sys.executable, "-c", program]
+    told = subprocess.run(words, capture_output=True, text=True, check=True, env=environment())
+    assert {"judge", "metric", "task", "sampler"} <= set(told.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["evaluator", "held_out", "prompts", "sources"])
+def test_every_file_of_a_search_is_part_of_its_command(copy: Path, name: str) -> None:
+    def now() -> dict[str, Any]:
+        values: dict[str, Any] = dict.fromkeys(("evaluator", "held_out", "prompts", "task"))
+        sources = (str(copy),) if name == "sources" else ("nowhere",)
+        values |= {} if name == "sources" else {name: str(copy)}
+        return tune._command(Ask(tune.STUDY, Path("nowhere"), sources, values))
+
+    before = now()
+    assert now() == before
+    changed_in_place(copy / "config.json")
+    assert now() != before
 
 
 def test_nothing_is_kept_of_files_that_may_still_change(copy: Path) -> None:

@@ -17,7 +17,7 @@ from strop.measure.number import Number
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
-from strop.stats.resample import mean
+from strop.stats.resample import Statistic, mean
 from strop.store import Cell
 from strop.tuning.choice import Choice, choose
 from strop.tuning.gain import Gain, Held, gain, spec_file
@@ -98,6 +98,37 @@ def test_a_gain_in_perplexity_is_the_standard_over_the_choice(made: tuple[Made, 
     assert (back.value, back.low, back.high) == pytest.approx(
         (1 / found.gain.value, 1 / found.gain.high, 1 / found.gain.low)
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("task", 0, 1),
+        ("repetition", 0, 1),
+        ("pool-repetition", 0, 1),
+        ("perplexity.kept", 0, 1),
+        ("geq", 0, 10),
+        ("entropy", 0, math.inf),
+        ("calls", 0, math.inf),
+        ("seconds", 0, math.inf),
+        ("perplexity", 0, math.inf),
+        ("perplexity.macro", 0, math.inf),
+        ("perplexity.bits_per_byte", 0, math.inf),
+    ],
+)
+def test_what_cannot_be_negative_has_no_negative_end(name: str, least: float, most: float) -> None:
+    """Three outputs of which one has everything: Student's t alone would go far below zero."""
+    number, top = Number.of(name), 1.0 if math.isinf(most) else most
+    many, ones = np.array([top, 0.0, 0.0]), np.ones(3)
+    columns = dict.fromkeys((name, number.aggregate.column.name, "passed_last", "nll"), many)
+    columns |= {"tokens": ones, "bytes": ones, "kept_bytes": many, "source_bytes": ones}
+    found = number.aggregate.of(columns, None)  # type: ignore[arg-type]
+    assert isinstance(found, Statistic)
+    assert found.span == (least, most)
+    # A perplexity of 1, exp(0), lies far above zero.
+    low = jackknife(found, cut=False).ends[0]
+    assert low < 0 or name.startswith("perplexity")
+    assert jackknife(found).ends[0] == max(0.0, low)
 
 
 def test_any_other_gain_is_the_choice_minus_the_standard(made: tuple[Made, Made]) -> None:

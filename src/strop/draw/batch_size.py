@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from strop.denoisers import Denoiser, Model
+from strop.draw.containers import left_in_container
 from strop.errors import UserError, out_of_memory, whole_number
 from strop.pool import Output
 from strop.spec import OUTPUT_LIMIT, SamplerSpec
@@ -91,6 +92,12 @@ def _free(device: torch.device) -> int | None:
     """Bytes that are free on a device; None where nobody says."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    known = [one for one in (_free_here(), left_in_container()) if one is not None]
+    return min(known, default=None)
+
+
+def _free_here() -> int | None:
+    """Of this machine; a container may have less."""
     try:
         with open("/proc/meminfo") as lines:
             known = dict(line.split(":", 1) for line in lines)

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.stats.resample import Statistic
+from strop.stats.resample import POSITIVE, SHARE, Statistic
 
 Columns = Mapping[str, NDArray]
 
 
 def pooled(columns: Columns) -> Statistic:
     """exp(total nll / total tokens)."""
-    return Statistic(np.stack(_sums(columns), 1), _exp_ratio)
+    return Statistic(np.stack(_sums(columns), 1), _exp_ratio, span=POSITIVE)
 
 
 def macro(columns: Columns) -> Statistic:
@@ -25,17 +25,19 @@ def macro(columns: Columns) -> Statistic:
     nll, tokens = _sums(columns)
     some = tokens > 0
     mean = np.where(some, nll / np.where(some, tokens, 1), 0.0)
-    return Statistic(np.stack([mean, some.astype(float)], 1), _exp_ratio)
+    return Statistic(np.stack([mean, some.astype(float)], 1), _exp_ratio, span=POSITIVE)
 
 
 def bits_per_byte(columns: Columns) -> Statistic:
     """Total bits / total bytes."""
-    return Statistic(np.stack([_sums(columns)[0] / np.log(2), columns["bytes"]], 1), _ratio)
+    sums = np.stack([_sums(columns)[0] / np.log(2), columns["bytes"]], 1)
+    return Statistic(sums, _ratio, span=POSITIVE)
 
 
 def kept(columns: Columns) -> Statistic:
     """The share of the outputs' bytes that was read."""
-    return Statistic(np.stack([columns["kept_bytes"], columns["source_bytes"]], 1), _ratio)
+    sums = np.stack([columns["kept_bytes"], columns["source_bytes"]], 1)
+    return Statistic(sums, _ratio, span=SHARE)
 
 
 def statistics(columns: Columns) -> dict[str, Statistic]:

@@ -23,7 +23,7 @@ from strop.measure.grams import NGRAM, SIZES
 from strop.measure.rows import PoolRows
 from strop.registry import Registry, one_line
 from strop.spec import MetricSpec
-from strop.stats.resample import Statistic, mean
+from strop.stats.resample import POSITIVE, SHARE, Span, Statistic, mean
 from strop.table import Column
 
 Columns = Mapping[str, NDArray]
@@ -83,9 +83,9 @@ def _per_output(columns: Columns) -> NDArray[np.float64]:
         return np.where(tokens > 0, np.exp(nll / tokens), np.nan)
 
 
-def _average(column: Column) -> Aggregate:
+def _average(column: Column, span: Span) -> Aggregate:
     """The mean over outputs of the column that bears the metric's name."""
-    return Aggregate(column, lambda columns, _: mean(columns[column.name]))
+    return Aggregate(column, lambda columns, _: mean(columns[column.name], span=span))
 
 
 def _distinct(n: int) -> Aggregate:
@@ -102,7 +102,12 @@ def _vendi(columns: Columns, rows: PoolRows) -> float | None:
 
 ENTROPY = Metric(
     "entropy",
-    (_average(Column("entropy", help="Mean unigram entropy of an output, in nats.", digits=4)),),
+    (
+        _average(
+            Column("entropy", help="Mean unigram entropy of an output, in nats.", digits=4),
+            POSITIVE,
+        ),
+    ),
     measure=lambda _, ids: {"entropy": entropy(ids)},
     output=Column("entropy", help="Unigram entropy of the output, in nats.", digits=3),
 )
@@ -116,7 +121,8 @@ REPETITION = Metric(
                 help=f"Share of tokens in {NGRAM}-grams that their output repeats.",
                 digits=3,
                 percent=True,
-            )
+            ),
+            SHARE,
         ),
     ),
     measure=lambda _, ids: {"repetition": repetition(ids)},
@@ -139,7 +145,8 @@ SHARED = Metric(
                 help=f"Share of tokens in {NGRAM}-grams that another output has too.",
                 digits=3,
                 percent=True,
-            )
+            ),
+            SHARE,
         ),
     ),
     of_pool=lambda rows: {"pool_repetition": rows.grams.shared},
@@ -206,7 +213,7 @@ TASK = Metric(
             Column(
                 "accuracy", help="Share of the responses that are right.", digits=3, percent=True
             ),
-            lambda columns, _: mean(_accuracy(columns)),
+            lambda columns, _: mean(_accuracy(columns), span=SHARE),
         ),
     ),
     output=Column("right", help="Whether the response is right.", digits=1),
@@ -218,7 +225,7 @@ GEQ = Metric(
     (
         Aggregate(
             Column("geq", "GEQ", help="Mean quality of an output by a judge, 0 to 10.", digits=3),
-            lambda columns, _: mean(columns["geq"]),
+            lambda columns, _: mean(columns["geq"], span=(0.0, 10.0)),
         ),
     ),
     needs_text=True,
@@ -230,7 +237,7 @@ def _cost(name: str, column: str, label: str, *, exact: bool) -> Metric:
     # Calls are counted: equal counts are a sampler's way, at however few outputs.
     aggregate = Aggregate(
         Column(name, label, help=f"{label.capitalize()}.", digits=3),
-        lambda columns, _: mean(columns[name], exact=exact),
+        lambda columns, _: mean(columns[name], exact=exact, span=POSITIVE),
         shown=False,
     )
     return Metric(name, (aggregate,), of_pool=lambda rows: {name: rows.beside[column]})

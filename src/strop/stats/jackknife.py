@@ -75,19 +75,27 @@ CERTAIN = 32
 
 
 def jackknife(
-    found: Statistic, level: float = LEVEL, minus: Statistic | None = None, *, log: bool = False
+    found: Statistic,
+    level: float = LEVEL,
+    minus: Statistic | None = None,
+    *,
+    log: bool = False,
+    cut: bool = True,
 ) -> Interval:
     """A statistic's interval, or that of the paired difference of two on their common outputs.
 
     With `log` of its logarithm, which is nearer to a mean where it is one's exponential. It has no
-    ends where the outputs do not tell how far the value may move.
+    ends where the outputs do not tell how far the value may move. Student's t knows no bounds: an
+    end beyond what the statistic can be is that bound, unless `cut` is off.
     """
     n = len(found.columns) if minus is None else min(len(found.columns), len(minus.columns))
     how = JACKKNIFE if minus is None else PAIRED_JACKKNIFE
     value, left = _left_out(found, n, log)
+    span = found.span
     if minus is not None:
         other, others = _left_out(minus, n, log)
         value, left = value - other, left - others
+        span = (span[0] - minus.span[1], span[1] - minus.span[0])
     if n < 2 or not math.isfinite(value) or not np.isfinite(left).all():
         return Interval(value, None, None, level, n, how)
     spread = math.sqrt((n - 1) / n * float(((left - left.mean()) ** 2).sum()))
@@ -95,7 +103,10 @@ def jackknife(
     if spread <= 1e-12 * abs(value) and n < CERTAIN and not exact:
         return Interval(value, None, None, level, n, how)
     half = student(level, n - 1) * spread
-    return Interval(value, value - half, value + half, level, n, how)
+    low, high = value - half, value + half
+    if cut and not log:
+        low, high = max(low, span[0]), min(high, span[1])
+    return Interval(value, low, high, level, n, how)
 
 
 @lru_cache(maxsize=256)

@@ -16,7 +16,7 @@ ever left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -52,6 +52,11 @@ BOOTSTRAP, PAIRED = "bootstrap", "paired bootstrap"
 COUNTS = 2**22
 """Counts that are drawn together and remembered: 32 MB."""
 
+Span = tuple[float, float]
+EVERYWHERE: Span = (-np.inf, np.inf)
+POSITIVE: Span = (0.0, np.inf)
+SHARE: Span = (0.0, 1.0)
+
 
 @dataclass(frozen=True)
 class Statistic:
@@ -65,6 +70,8 @@ class Statistic:
     """Whether outputs that are all the same are no accident: counts that a setting fixes."""
     members: int | None = None
     """The outputs of all rows, where a row is a cluster of them."""
+    span: Span = EVERYWHERE
+    """The least and the largest value that there can be."""
 
     @property
     def outputs(self) -> int:
@@ -77,12 +84,10 @@ class Statistic:
         return float(self.finish(np.asarray(self.columns, float).sum(0)))
 
 
-def mean(values: NDArray, *, exact: bool = False) -> Statistic:
+def mean(values: NDArray, *, exact: bool = False, span: Span = EVERYWHERE) -> Statistic:
     """The mean over outputs."""
-    ones = np.ones(len(values))
-    return Statistic(
-        np.stack([np.asarray(values, float), ones], 1), lambda t: t[..., 0] / t[..., 1], exact
-    )
+    columns = np.stack([np.asarray(values, float), np.ones(len(values))], 1)
+    return Statistic(columns, lambda t: t[..., 0] / t[..., 1], exact, span=span)
 
 
 def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> Statistic:
@@ -94,7 +99,7 @@ def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> 
     _, first, place = np.unique(np.asarray(clusters), return_index=True, return_inverse=True)
     sums = np.zeros((len(first), columns.shape[1]))
     np.add.at(sums, first.argsort().argsort()[place], columns)
-    return Statistic(sums, statistic.finish, statistic.exact, statistic.outputs)
+    return replace(statistic, columns=sums, members=statistic.outputs)
 
 
 def bootstrap(

@@ -129,7 +129,8 @@ class Cell:
 
     def indices(self) -> set[int]:
         """Which outputs are on disk."""
-        return set(self._read(["index"])["index"].to_numpy().tolist())
+        tables = self.rows(["index"])
+        return {index for table in tables for index in table["index"].to_numpy().tolist()}
 
     def indices_of(self, path: Path) -> set[int]:
         """Which outputs are in one of its files."""
@@ -189,7 +190,7 @@ class Cell:
         for _ in range(READ_ATTEMPTS):
             try:
                 for table in in_order(
-                    self.files(), self._first, schema, columns, after=done, rows=rows
+                    self.files(), self._first, self._twice, schema, columns, after=done, rows=rows
                 ):
                     yield table
                     done = int(table["index"][-1].as_py())
@@ -207,23 +208,24 @@ class Cell:
         first = next(read_batches(path, schema, ["index"], 1), None)
         return None if first is None else int(first["index"][0].as_py())
 
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All outputs, by index, each once; of some columns, the index among them."""
-        table = self._read(None if columns is None else list(dict.fromkeys(["index", *columns])))
-        index = table["index"].to_numpy()
-        _, first, which = np.unique(index, return_index=True, return_inverse=True)
-        if len(first) == len(index) and (np.diff(index) > 0).all():
-            return table
-        # A crash between renaming the merged file and removing its parts leaves rows twice; they
-        # are equal, so the first of each index is as good as any.
-        again = np.setdiff1d(np.arange(len(index)), first)
-        same = same_outputs(table.take(again), table.take(first[which[again]]), self.spec)
-        if not same.all():
-            told = ", ".join(map(str, np.unique(index[again[~same]])[:5]))
-            why = f"it holds different outputs under one number: {told}"
+    def _twice(self, row: pa.Table, other: pa.Table) -> None:
+        """Refuse two rows under one number whose columns tell different outputs.
+
+        A crash between renaming the merged file and removing its parts leaves rows twice, but they
+        are equal.
+        """
+        if not same_outputs(row, other, self.spec).all():
+            why = f"it holds different outputs under one number: {row['index'][0].as_py()}"
             fix = f"delete {self.path} and run the command that made it again"
             raise damaged(self.path, why, fix)
-        return table.take(first)
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All outputs, by index, each once; of some columns, the index among them."""
+        import pyarrow as pa
+
+        names = None if columns is None else list(dict.fromkeys(["index", *columns]))
+        empty = output_table([], self.spec)
+        return pa.concat_tables([empty.select(names or empty.column_names), *self.rows(names)])
 
     def pool(self, n: int | None = None) -> Pool:
         """The outputs 0 .. n - 1 (all that there are, by default)."""
@@ -295,19 +297,6 @@ class Cell:
         if "index" not in columns:
             columns = {"index": np.array(sorted(self.indices()), np.int64), **columns}
         add_scores(self.path / SCORES, self.spec, metric, columns)
-
-    def _read(self, columns: list[str] | None = None) -> pa.Table:
-        """Whatever is on disk now, also while another process merges."""
-        import pyarrow as pa
-
-        empty = output_table([], self.spec)
-        for _ in range(READ_ATTEMPTS):
-            try:
-                tables = [read_parquet(path, empty.schema, columns) for path in self.files()]
-            except FileNotFoundError:  # a part was merged before its turn came
-                continue
-            return pa.concat_tables([empty.select(columns or empty.column_names), *tables])
-        raise self._restless()
 
     def _restless(self) -> UserError:
         return UserError(

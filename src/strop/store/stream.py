@@ -43,6 +43,11 @@ class _File:
                 raise damaged(self.path, "its rows are out of order")
         return int(self.index[self.place])
 
+    def row(self) -> pa.Table:
+        """Its next row, where there is one."""
+        assert self.table is not None
+        return self.table.slice(self.place, 1)
+
     def take(self, after: int, before: int | None) -> pa.Table | None:
         """Its next rows: those up to an index that another file has next, beyond one that is done.
 
@@ -63,6 +68,7 @@ _Turn = tuple[int, bool, str, _File]
 def in_order(
     files: Sequence[Path],
     first: Callable[[Path], int | None],
+    twice: Callable[[pa.Table, pa.Table], None],
     schema: pa.Schema,
     columns: Sequence[str] | None = None,
     *,
@@ -71,7 +77,8 @@ def in_order(
 ) -> Iterator[pa.Table]:
     """The rows of some files beyond an index, up to `rows` at a time; the index is a column always.
 
-    `first` tells the first index of a file (None: it is empty) without reading the rest of it.
+    `first` tells the first index of a file (None: it is empty) without reading the rest of it;
+    `twice` refuses two rows of one index that are not the same output.
     """
     import pyarrow as pa
 
@@ -79,6 +86,7 @@ def in_order(
     closed = sorted(((k, path) for path in files if (k := first(path)) is not None), reverse=True)
     going: list[_Turn] = []
     waiting: list[pa.Table] = []
+    last: pa.Table | None = None
     count = 0
     while going or closed:
         while closed and (not going or closed[-1][0] <= going[0][0]):
@@ -89,12 +97,17 @@ def in_order(
             _queue(going, one)
         if not going:
             continue
-        *_, one = heapq.heappop(going)
+        at, *_, one = heapq.heappop(going)
+        # Another file's row is taken up to the next file's at most: of a row that is there twice,
+        # the one that counts has come just before.
+        if last is not None and at == after:
+            twice(one.row(), last)
         nexts = [going[0][0]] if going else []
         nexts += [closed[-1][0]] if closed else []
         found = one.take(after, min(nexts, default=None))
         if found is not None:
-            after = int(found[INDEX][-1].as_py())
+            last = found.slice(len(found) - 1)
+            after = int(last[INDEX][0].as_py())
             waiting.append(found)
             count += len(found)
         _queue(going, one)

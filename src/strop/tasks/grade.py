@@ -1,4 +1,4 @@
-"""Responses to verdicts, several at a time.
+"""Responses to verdicts; programs several at a time.
 
 A task is also checked against itself: reference answers must pass the whole pipeline, wrong ones
 must not.
@@ -19,7 +19,7 @@ from strop.engine.progress import Progress, Silent
 from strop.errors import CheckFailed, UserError
 from strop.registry import one_line, resolve
 from strop.tasks.sandbox import Box, find_box
-from strop.tasks.task import Item, Task, Verdict
+from strop.tasks.task import Found, Item, Task, Verdict
 from strop.tasks.trial import probe
 
 REFERENCE = "reference"
@@ -154,15 +154,29 @@ class Graded:
 def grade(task: Task, item: Item, response: str, box: Box | None) -> Graded:
     """Find the answers in a response, and check them; an empty response is told as such.
 
-    Whatever the task's filters and its check raise is an `invalid` answer with that reason.
+    Whatever the task's filters and its check raise is an `invalid` answer with that reason, and so
+    is what does not end (`overtime.py`; of a call in the main thread).
     """
+    _refuse_open(task, box)
+    return _judged(task, item, response, _found(task, item, response), box)
+
+
+def _refuse_open(task: Task, box: Box | None) -> None:
     if task.sandboxed and box is None:
         raise UserError("Programs of a model run in a sandbox only.", expected="a `Box`")
-    if not response.strip():
-        nothing = Verdict("empty", "the response is empty")
-        names = [one.name for one in task.filters]
-        return Graded(item.id, response, dict.fromkeys(names), dict.fromkeys(names, nothing))
-    found = task.find(item, response)
+
+
+def _found(task: Task, item: Item, response: str) -> dict[str, Found]:
+    """What each filter finds; nothing in an empty response."""
+    if response.strip():
+        return task.find(item, response)
+    nothing = Found(None, Verdict("empty", "the response is empty"))
+    return dict.fromkeys((one.name for one in task.filters), nothing)
+
+
+def _judged(
+    task: Task, item: Item, response: str, found: Mapping[str, Found], box: Box | None
+) -> Graded:
     answers = {name: one.answer for name, one in found.items()}
     verdicts = {name: task.judge(item, one, box) for name, one in found.items()}
     return Graded(item.id, response, answers, verdicts)
@@ -196,13 +210,21 @@ def grade_all(
     box: Box | None,
     workers: int | None = None,
 ) -> Iterator[tuple[int, Graded]]:
-    """All of them in parallel, as they get done, each with its place in the list."""
+    """All of them as they get done, each with its place in the list; programs in parallel.
+
+    What a task does itself runs in the thread that calls, where it can be ended.
+    """
+    if not task.sandboxed:
+        for place, (item, response) in enumerate(responses):
+            yield place, grade(task, item, response, box)
+        return
+    _refuse_open(task, box)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        places = {
-            pool.submit(grade, task, item, response, box): place
-            for place, (item, response) in enumerate(responses)
-        }
         try:
+            places = {
+                pool.submit(_judged, task, item, text, _found(task, item, text), box): place
+                for place, (item, text) in enumerate(responses)
+            }
             for done in as_completed(places):
                 yield places[done], done.result()
         finally:  # whoever stops listening must not wait for all the others

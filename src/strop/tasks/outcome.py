@@ -29,7 +29,7 @@ from strop.measure.metric import CALLS, ENDED, OUTCOME, PASSED, SECONDS, TASK, W
 from strop.spec import SAMPLERS, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import Resampled, jackknife
-from strop.stats.resample import mean
+from strop.stats.resample import SHARE, mean
 from strop.stats.shares import pass_at, share_interval, sign_test
 from strop.store import Cell
 from strop.tasks import Item, Task
@@ -181,7 +181,7 @@ class TaskSetting:
             )
         right = self._table(f"{PASSED}{name}").sum(0)
         found = pass_at(right, seeds, k)
-        return share_interval(found) if k == 1 == seeds else jackknife(mean(found))
+        return share_interval(found) if k == 1 == seeds else jackknife(mean(found, span=SHARE))
 
     def standard_error(self, name: str) -> float | None:
         """Of the mean over seeds, the problems held fixed; None with a single seed."""

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 from strop.registry import Reference, Registry, one_line, resolve
+from strop.tasks.overtime import Overtime, within
 from strop.tasks.sandbox import Box
 
 Outcome = Literal[
@@ -33,7 +34,7 @@ class Verdict:
     detail: str = ""
     """In a few words, for people; may quote the program."""
     raised: bool = False
-    """Whether the task's own code failed on the response; `detail` says how."""
+    """Whether the task's own code failed on the response, or did not end; `detail` says how."""
 
     @property
     def passed(self) -> bool:
@@ -128,9 +129,13 @@ class Task:
         if found.answer is None:
             return found.why_none
         try:
-            verdict = resolve(self.check)(item, found.answer, box)
+            # In a sandbox the program has limits of its own, and several are judged at a time.
+            check, given = resolve(self.check), (item, found.answer, box)
+            verdict = check(*given) if self.sandboxed else within(check, *given)
         except KeyboardInterrupt:
             raise
+        except Overtime as error:
+            return Verdict("invalid", f"the check {error}", raised=True)
         except BaseException as error:  # one response must not end a run, whatever it contains
             return Verdict("invalid", f"the check raised {one_line(error)}", raised=True)
         if not isinstance(verdict, Verdict) or verdict.outcome not in OUTCOMES:
@@ -162,12 +167,14 @@ class Task:
 
 def _found(one: Filter, item: Item, text: str) -> Found:
     try:
-        return Found(resolve(one.extract)(item, text))
+        return Found(within(resolve(one.extract), item, text))
     except KeyboardInterrupt:
         raise
+    except Overtime as error:
+        told = f"the filter {one.name} {error}"
     except BaseException as error:
         told = f"the filter {one.name} raised {one_line(error)}"
-        return Found(None, Verdict("invalid", told, raised=True))
+    return Found(None, Verdict("invalid", told, raised=True))
 
 
 @cache

@@ -212,7 +212,7 @@ class Race(Generic[C]):
 
     def _decidable(self, arm: Arm[C], limit: Limit, one: Statistic) -> bool:
         """Whether the most outputs could show that it holds, were it a standard error better."""
-        found = jackknife(one, self.rules.level)
+        found = jackknife(one, self.rules.level, cut=False)
         if not found.bounded:
             return True
         half = found.half
@@ -236,5 +236,5 @@ class Race(Generic[C]):
 
     def _promise(self, arm: Arm[C]) -> float:
         """The best that its objective may be."""
-        found = self.interval(arm)
+        found = jackknife(arm.drawn.objective, self.rules.level, log=self.rules.log, cut=False)
         return found.ends[0] if self.rules.sign > 0 else -found.ends[1]
