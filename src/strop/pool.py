@@ -23,7 +23,7 @@ as the mask. Called once for every round in which something changed.
 
 @dataclass(slots=True)
 class Output:
-    """One output, done. Small targets make thousands at a time: frozen, each takes thrice as long."""
+    """One output, done. Not frozen: small targets make thousands at a time."""
 
     index: int
     ids: NDArray[np.int64]
