@@ -21,9 +21,9 @@ as the mask. Called once for every round in which something changed.
 """
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Output:
-    """One output, done."""
+    """One output, done. Not frozen: small targets make thousands at a time."""
 
     index: int
     ids: NDArray[np.int64]

@@ -1,6 +1,7 @@
 """Hub ids against a server on this machine that answers as the hub does.
 
-huggingface_hub reads its settings when it is imported, so each reader is a process of its own.
+huggingface_hub reads its settings when it is imported, so each reader is a process of its own,
+which imports it anew.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +22,8 @@ from urllib.parse import unquote
 import pytest
 from safetensors.torch import save
 from small_checkpoints import FLAT, random_tensors
+
+import warm_processes
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = "fedcba9876543210fedcba9876543210fedcba98"
@@ -123,6 +125,8 @@ def endpoint() -> Iterator[str]:
 
 READER = """
 import json, sys, time, warnings
+for name in [one for one in sys.modules if one.partition(".")[0] == "huggingface_hub"]:
+    del sys.modules[name]  # what a warm process has imported knows nothing of this environment
 warnings.simplefilter("ignore")
 time.sleep = lambda seconds: None  # the hub's client waits between attempts
 from strop.checkpoints.checkpoint import read_checkpoint
@@ -157,12 +161,11 @@ def read(
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         **more,
     }
-    done = subprocess.run(
+    done = warm_processes.run(
         [sys.executable, "-c", READER, json.dumps(sources)],
         env=environment,
         capture_output=True,
         text=True,
-        check=False,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr

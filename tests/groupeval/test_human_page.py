@@ -33,22 +33,24 @@ def run(tmp_path: Path) -> Path:
     return planned(tmp_path / "run", pools(), controls=1)
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
     sync = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if not found:
         pytest.skip("no Chromium: apt-get install chromium, or set CHROMIUM=/path/to/chromium")
     with sync.sync_playwright() as play:
-        context = play.chromium.launch_persistent_context(
-            str(tmp_path / "browser"),
-            executable_path=found,
-            headless=True,
-            accept_downloads=True,
-            args=ARGUMENTS,
-        )
-        yield context
-        context.close()
+        started = play.chromium.launch(executable_path=found, headless=True, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Any]:
+    """A profile of its own: what a test's tabs hold, no other test's see."""
+    context = chromium.new_context(accept_downloads=True)
+    yield context
+    context.close()
 
 
 def opened(browser: Any, path: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -77,8 +78,8 @@ def product_law(options: list[np.ndarray]) -> dict[tuple[int, ...], float]:
     """Independent positions as a law of states."""
     law = {}
     for state in itertools.product(*(np.flatnonzero(o > 0) for o in options)):
-        law[tuple(map(int, state))] = float(
-            np.prod([o[v] for o, v in zip(options, state, strict=True)])
+        law[tuple(map(int, state))] = math.prod(
+            float(o[v]) for o, v in zip(options, state, strict=True)
         )
     return law
 

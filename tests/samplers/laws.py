@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from strop import SamplerSpec
 from strop.prompts import Canvas, Canvases
 from strop.samplers import dense_batch, fast
 from strop.samplers.machinery import dense, lattice
-from strop.samplers.machinery.lattice import exact_law
+from strop.samplers.machinery.lattice import BITS, exact_law
 
 dense_uniforms = dense.uniforms
 
@@ -94,32 +94,31 @@ def output_law(
     the mask is ruled out), the best token, or nothing.
     """
     vocab, length = target.shape[0], target.ndim
-    state: dict[Context, float] = {start or (vocab,) * length: 1.0}
+    shown = np.eye(vocab + 1)
+
+    @functools.cache
+    def clean(context: Context, i: int) -> np.ndarray:
+        return sharpen(conditional(target, context, i), temperature, top_p)
+
+    law = np.zeros((vocab + 1,) * length)
+    law[start or (vocab,) * length] = 1.0
     for k in range(rounds + 1):
         last = k == rounds
         if last and finish == "none":
             break
-        after: dict[Context, float] = {}
-        for context, weight in state.items():
-            options = []
+        after = np.zeros_like(law)
+        for context in map(tuple, np.argwhere(law).tolist()):
+            reached = law[context]
             for i, x in enumerate(context):
                 if x != vocab:
-                    options.append([(x, 1.0)])
-                    continue
-                clean = sharpen(conditional(target, context, i), temperature, top_p)
-                if last and finish == "greedy":
-                    law = np.append(np.eye(vocab)[clean.argmax()], 0.0)
+                    option = shown[x]
+                elif last and finish == "greedy":
+                    option = shown[clean(context, i).argmax()]
                 else:
-                    law = outcome(clean, k)
-                options.append([(v, p) for v, p in enumerate(law) if p > 0])
-            for combination in itertools.product(*options):
-                reached = tuple(v for v, _ in combination)
-                chance = weight * float(np.prod([p for _, p in combination]))
-                after[reached] = after.get(reached, 0.0) + chance
-        state = after
-    law = np.zeros((vocab + 1,) * length)
-    for context, weight in state.items():
-        law[context] += weight
+                    option = outcome(clean(context, i), k)
+                reached = np.multiply.outer(reached, option)
+            after += reached
+        law = after
     return law
 
 
@@ -169,8 +168,8 @@ def draw(
     seed: int,
     *,
     n: int,
-    bits: int = 24,
-    slots: int = 4096,
+    bits: int = BITS,
+    slots: int = 10_000,
     given: tuple[int | None, ...] | None = None,
 ) -> np.ndarray:
     """Ids [n, L] of n outputs by either implementation; after a prompt, with what is `given`."""
@@ -179,7 +178,7 @@ def draw(
     where: dict[str, Any] = {"length": length}
     if canvas is not None:
         where["canvases"] = Canvases((canvas,))
-    with coarse(bits):
+    with coarse(bits) if bits < BITS else nullcontext():
         if spec.implementation == "dense":
             done = dense_batch(model, spec, seed=seed, first=0, count=n, **where)
         else:
@@ -189,5 +188,6 @@ def draw(
     place = [*range(length)] if canvas is None else list(canvas.open)
     if canvas is not None:
         ids[:] = [-1 if token is None else token for token in canvas.given]
-    ids[np.array([one.index for one in done])[:, None], place] = [one.ids for one in done]
+    drawn = np.concatenate([one.ids for one in done]).reshape(len(done), -1)
+    ids[np.array([one.index for one in done])[:, None], place] = drawn
     return ids

@@ -5,7 +5,9 @@ A state is a context and, for `conf`, the probability with which each visible to
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -114,11 +116,13 @@ def revising_law(
     blank = (first, (0.0,) * length)
     states: dict[Any, float] = {blank: 1.0}
 
-    def race(weights: list[float]) -> np.ndarray:
+    @functools.cache
+    def race(*weights: float) -> np.ndarray:
         if bits is None:
             return np.array(weights) / sum(weights)
         return exact_law(np.array(weights, np.float32), bits)
 
+    @functools.cache
     def clean(context: Any, i: int) -> np.ndarray:
         return within(predictions[*context, i], temperature, top_p)
 
@@ -136,16 +140,16 @@ def revising_law(
         if i in held:
             return [(context[i], 0.0, 1.0)]
         if context[i] != vocab:
-            keep, lose = race([1 - chance, chance])
+            keep, lose = race(1 - chance, chance)
             return [(context[i], sure[i], keep), (vocab, 0.0, lose)]
         law = clean(context, i)
-        *tokens, stay = race([*(law * reveal[0]), reveal[1]])
+        *tokens, stay = race(*(law * reveal[0]), reveal[1])
         found = [(v, law[v] if confidence else 0.0, p) for v, p in enumerate(tokens)]
         return [*found, (vocab, 0.0, stay)]
 
     def spread(state: Any, weight: float, options: list[Any], after: dict[Any, float]) -> None:
         for combination in itertools.product(*options):
-            chance = weight * float(np.prod([p for _, _, p in combination]))
+            chance = weight * math.prod(float(p) for _, _, p in combination)
             if chance > 0:
                 reached = tuple(v for v, _, _ in combination), tuple(c for _, c, _ in combination)
                 after[reached] = after.get(reached, 0.0) + chance

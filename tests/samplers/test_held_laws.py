@@ -41,13 +41,11 @@ class Perfect(Table):
     def _at(self, share: float) -> np.ndarray:
         """P(X_i = v | z without z_i): [z, i, v]."""
         seen = share * np.eye(VOCAB) + (1 - share) / VOCAB
-        found = np.zeros((len(STATES), LENGTH, VOCAB))
-        for (number, z), i in itertools.product(enumerate(STATES), range(LENGTH)):
-            joint = np.moveaxis(self.law, i, 0)
-            for token in reversed([z[j] for j in range(LENGTH) if j != i]):
-                joint = joint @ seen[:, token]
-            found[number, i] = joint / joint.sum()
-        return found
+        found = np.zeros((*[VOCAB] * LENGTH, LENGTH, VOCAB))
+        for i in range(LENGTH):  # all but X_i through the noise: [z, z, v] of the other two
+            joint = np.einsum("vab,ap,bq->pqv", np.moveaxis(self.law, i, 0), seen, seen)
+            found[..., i, :] = np.expand_dims(joint / joint.sum(-1, keepdims=True), i)
+        return found.reshape(len(STATES), LENGTH, VOCAB)
 
     def logits(self, hidden, sequence, position):
         state = hidden[sequence, position].numpy()
@@ -61,21 +59,14 @@ class Perfect(Table):
 
 def kernel(model: Perfect, before: float, after: float, given) -> np.ndarray:
     """The posterior update from share `before` to `after`, given tokens held: [z, z']."""
-    clean = model.at(before)
     ratio = before / after
-    options = np.zeros((len(STATES), LENGTH, VOCAB))
-    for number, z in enumerate(STATES):
-        for i, token in enumerate(z):
-            x = np.eye(VOCAB)[token]
-            if given[i] is not None:
-                options[number, i] = x
-                continue
-            p = clean[number, i]
-            joint = (after * p + (1 - after) / VOCAB) * (ratio * x + (1 - ratio) / VOCAB)
-            options[number, i] = joint / joint.sum()
+    x = np.eye(VOCAB)[np.array(STATES)]
+    joint = (after * model.at(before) + (1 - after) / VOCAB) * (ratio * x + (1 - ratio) / VOCAB)
+    options = joint / joint.sum(-1, keepdims=True)
     moved = np.ones((len(STATES), len(STATES)))
     for i in range(LENGTH):
-        moved *= options[:, i][:, [state[i] for state in STATES]]
+        option = options[:, i] if given[i] is None else x[:, i]
+        moved *= option[:, [state[i] for state in STATES]]
     return moved
 
 

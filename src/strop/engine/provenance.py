@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import functools
 import platform
 import subprocess
 import uuid
@@ -37,7 +39,7 @@ def new_session(denoiser: Model) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": dict(_versions()),
         "code": _commit(),
     }
 
@@ -66,13 +68,17 @@ class WorkerSession:
         }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+@functools.cache
+def _versions() -> Mapping[str, str | None]:
+    """Asked once: a process goes on with what it has loaded."""
+    installed: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            installed[package] = metadata.version(package)
+    return installed
 
 
+@functools.cache
 def _commit() -> str:
     """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
     root = Path(__file__).parents[3]

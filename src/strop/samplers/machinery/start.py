@@ -107,13 +107,10 @@ class Start:
                 expected="a sampler that leaves visible tokens, or draws open positions only",
                 fix="use another sampler, or sample without `prompts`",
             )
-        sizes, ids = opened.sum(1), rows[opened]
-        left = np.zeros_like(sizes) if mask is None else ((rows == mask) & opened).sum(1)
-        columns = (numbers, nfe, seconds, left, sizes, sizes.cumsum())
-        for i, (number, calls, spent, masks, size, end) in enumerate(
-            zip(*(column.tolist() for column in columns), strict=True)
-        ):
-            yield Output(number, ids[end - size : end], calls, spent, masks, changed[i, :size])
+        ids = rows[opened].reshape(len(rows), -1)  # a batch has as many open in every sequence
+        left = np.zeros(len(rows), int) if mask is None else (ids == mask).sum(1)
+        columns = numbers, ids, nfe, seconds, left, changed[:, : ids.shape[1]]
+        yield from map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
 
 
 def by_shape(
