@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import platform
 import subprocess
 import uuid
@@ -66,6 +67,7 @@ class WorkerSession:
         }
 
 
+@functools.cache  # a search opens a session per cell, and packages are not changed below it
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -73,6 +75,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@functools.cache  # that of the code which this process has loaded
 def _commit() -> str:
     """The version, and the commit (with `-dirty` after changes) where it runs from a checkout."""
     root = Path(__file__).parents[3]
