@@ -233,7 +233,7 @@ FAULTS = (
     ),
     Fault(
         "message queues are open in the sandbox",
-        "tasks/seccomp.py",
+        "tasks/sandbox.py",
         "29, 68, 64, 240)",
         "29, 68, 64)",
         ("tests/tasks/test_walls.py",),

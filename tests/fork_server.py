@@ -211,6 +211,9 @@ def _load(names: list[str]) -> None:
     for name in names:
         with contextlib.suppress(ModuleNotFoundError):  # an extra that is not installed
             importlib.import_module(name)
+    with contextlib.suppress(ImportError):  # a thousand patterns, compiled with the first model
+        mapping = importlib.import_module("transformers.conversion_mapping")
+        mapping.get_checkpoint_conversion_mapping("llama")
     tasks = Path("/proc/self/task").iterdir()
     others = [one for one in tasks if one.name != str(os.getpid())]
     threads = {one.joinpath("comm").read_text().strip() for one in others}

@@ -85,6 +85,7 @@ HEAVY = {
 SLOW = {
     "strop study decoders -o runs/decoders": "256 problems; docs/studies.md has its smoke run",
     "strop compare --smoke -o runs/compare": "half a minute; docs/compare.md has a smaller one",
+    "strop power --smoke -o runs/power": "docs/power.md has a smaller one",
     "strop sample embedded:tales-tiny --steps 4 -n 16 --batch-size 4 --engine ray --devices cpu:2"
     " -o runs/ray": "Ray's own processes; tests/engines has them",
     "strop study decoders --smoke -o runs/decoders": "tests/verbs has it with three decoders",
@@ -95,12 +96,41 @@ SLOW = {
 }
 """What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""
 SMALLER = {
-    "README.md": {"n=16, seed=1": "n=2, seed=1"},
+    "README.md": {
+        "n=16, seed=1": "n=2, seed=1",
+        'temperature=0.9, n=16, out="runs/x"': 'temperature=0.9, n=2, out="runs/x"',
+    },
+    "docs/architecture.md": {"--steps 16 -n 4 -o": "--steps 4 -n 2 -o"},
     "docs/audit.md": {"n=(8,), length=32": "n=(2,), length=8"},
-    "docs/compare.md": {'out="runs/two"': 'out="runs/early"'},  # what the command above has made
+    "docs/checkpoints.md": {"--steps 4,16 -n 8": "--steps 2,4 -n 2"},
+    "docs/compare.md": {
+        "embedded:tales embedded:tales-early --length 32": "embedded:tales-tiny"
+        " embedded:tales-early --length 16",
+        "-n 16 --budget 0": "-n 8 --budget 0",
+        'sources=("embedded:tales", ': 'sources=("embedded:tales-tiny", ',
+        'out="runs/two"': 'out="runs/early"',  # what the command above has made
+        "n=16,\n    length=32": "n=8,\n    length=16",
+    },
+    "docs/families/autoregressive.md": {
+        "autoregressive --length 256": "autoregressive -n 2 --length 16",
+        "n=16, seed=1, length=256": "n=2, seed=1, length=16",
+    },
+    "docs/families/dream.md": {
+        "--steps 32 --length 32 -n 2": "--steps 4 --length 32 -n 1",
+        "--length 32 -n 2 -o runs/dream-prefix": "--length 32 -n 1 -o runs/dream-prefix",
+    },
+    "docs/families/llada.md": {
+        "--steps 32 --length 32 --temperature 0.7 -n 2": "--steps 4 --length 32 -n 1",
+        "--length 32 -n 2 -o runs/llada-dual": "--length 32 -n 1 -o runs/llada-dual",
+    },
     "docs/families/remdm.md": {"remdm-loop --steps 1024 --top-p 0.9 -n 128": "remdm-loop -n 8"},
-    "docs/families/autoregressive.md": {"autoregressive --length": "autoregressive -n 2 --length"},
+    "docs/models.md": {
+        "--steps 8 --settings candidates=2 --sampler didi-guided -n 4": "--steps 2"
+        " --settings candidates=2 --sampler didi-guided -n 1"
+    },
     "docs/precision.md": {"--steps 64,1024": "--steps 64"},
+    "docs/samplers.md": {"--steps 32 --length 64 -n 2": "--steps 8 --length 16 -n 2"},
+    "docs/tasks.md": {"--seeds 2 --limit 4": "--seeds 2 --limit 2", "limit=4": "limit=2"},
 }
 """Per page, what `make test` runs in place of what it says; `make test-slow` runs what it says."""
 if shutil.which("bwrap") is None:
@@ -268,13 +298,17 @@ def follow(page: str, text: str, reader: Reader, slow: bool = False) -> list[str
     """Do what a page says, in order; what does not work."""
     found: list[str] = []
     names = dict(reader.names)
+    mentioned = set[str]()
     for piece in pieces(page, text):
         left_out = HEAVY if slow else HEAVY | SLOW
         if piece.kind == "python" and piece.text.splitlines()[0] not in left_out:
             found += executed(piece, names)
         for command in commands(piece):
             wanted = to_run(command, reader, slow)
-            fault = ran(command, wanted) if wanted else None
+            if wanted is None or (command.inline and wanted in mentioned):
+                continue  # prose that names a command once more does not have it run once more
+            mentioned.add(wanted)
+            fault = ran(command, wanted)
             found += [fault] if fault else []
     return found
 

@@ -69,7 +69,7 @@ def texts(rng: np.random.Generator, n: int, tokens: int) -> list[str]:
     words = vocabulary()
     weights = 1 / np.arange(10, 10 + len(words))
     drawn = rng.choice(len(words), size=(n, tokens), p=weights / weights.sum())
-    return ["".join(words[i] for i in row) for row in drawn]
+    return ["".join(row) for row in np.array(words, object)[drawn].tolist()]
 
 
 def score(record: Any, metric: MetricSpec, columns: dict[str, Any], values: Any) -> Score:

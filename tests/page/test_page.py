@@ -116,6 +116,7 @@ def test_the_table_as_text() -> None:
     assert corner_table(group, None, "").text()[1] == [["4", "5.014†\n[5.004, 5.024]"]]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_generators_that_differ_in_a_setting_or_finish_are_two_columns() -> None:
     points = [
         OperatingPoint.of(SamplerSpec(name="remdm-cap", steps=4, **more))
@@ -132,6 +133,7 @@ def test_generators_that_differ_in_a_setting_or_finish_are_two_columns() -> None
     assert len(packs(page.html)) == 3
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_columns_come_in_one_order_whatever_was_measured_first() -> None:
     sharp = shown(measured(4, CORNERS[3], 2, entropy=interval(5.5, 0.1)), ["a"])
     both = [shown(measured(16, point, 2, entropy=interval(5.5, 0.1)), ["a"]) for point in CORNERS]
@@ -142,6 +144,7 @@ def test_columns_come_in_one_order_whatever_was_measured_first() -> None:
     assert render(one_group(sharp, *both)).html.count('<span class="nothing">–</span>') == 4
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_small_pools_are_marked_in_words() -> None:
     cells = [
         shown(measured(4, point, n, perplexity=30, entropy=interval(5.5, 0.1)), ["a"] * n)
@@ -159,6 +162,7 @@ def test_marks_are_explained() -> None:
     assert f"{MARKS['undecided']} is undecided" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_absent_parts_say_which_command_adds_them() -> None:
     full = report(steps=(4, 16))
     cells = [
@@ -216,6 +220,7 @@ def test_the_samplers_stand_folded_below_the_gains() -> None:
     assert html.count("<pre") == html.count('<details class="fold"><summary>The samplers') == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_audit_document_survives_its_file() -> None:
     read = Result.read(json.loads(json.dumps(audit_result().document())))
     again = replace(report(), audits=(AuditPart(read, {}),))
@@ -249,8 +254,9 @@ def test_a_result_that_its_figure_cannot_read_is_one_error() -> None:
         render(Report(title="odd", studies=(StudyPart("stopwatch", Path("x"), odd, STUDY),)))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_judges_have_tables_of_their_own_and_the_counting_one_is_called_so() -> None:
-    html = page().html
+    html = render(report()).html
     judged = html[html.index('id="groupeval"') : html.index('id="outputs"')]
     assert judged.count("<table>") == 2
     warned = [m.start() for m in re.finditer("only counts repetitions and lengths", judged)]
@@ -288,6 +294,7 @@ def test_every_metric_has_its_columns() -> None:
     assert table.header()[-2:] == ["network calls", "seconds"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_perplexities_go_by_evaluator_and_span() -> None:
     one = measured(4, STANDARD, 4, perplexity=30.0, entropy=interval(5.5, 0.1))
     other = replace(one.scores[0], metric=METRIC.model_copy(update={"span": "full-stream"}))
@@ -346,6 +353,7 @@ def test_what_is_packed_is_what_was_given() -> None:
             assert row[2] == pytest.approx(given, rel=1e-4)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_outputs_that_were_not_scored_have_no_number() -> None:
     cell = measured(4, STANDARD, 2, perplexity=30.0)
     score = cell.scores[0]
@@ -357,6 +365,7 @@ def test_outputs_that_were_not_scored_have_no_number() -> None:
     assert second[2][0] > 0  # type: ignore[index]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_that_would_be_too_large_holds_fewer_outputs() -> None:
     full = report(steps=(4,), n=24, tokens=400)
     whole = render(full)
@@ -396,6 +405,7 @@ def test_figures_follow_the_page_and_stand_alone() -> None:
         assert as_file(drawing.figure, "png").startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_of_a_whole_grid_show_the_standard_and_the_sharpest() -> None:
     points = tuple(
         OperatingPoint.of(SamplerSpec(steps=1, temperature=tau, precision=precision))
@@ -462,7 +472,7 @@ def test_written_page_and_figures(tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
-    page = render(report(steps=(4,), n=2))
+    page = short_page()
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match="leads through one"):
         write(page, tmp_path / "file" / "report.html")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -47,13 +48,18 @@ def call(capsys: pytest.CaptureFixture[str]) -> Called:
     return called
 
 
-@pytest.fixture
-def made(call: Called, checkpoint: Path, tmp_path: Path) -> Path:
-    """A run of four cells of six outputs."""
-    path = tmp_path / "runs" / "first"
-    grid = ["--steps", "2,4", "--temperature", "1.0,0.9", "-n", 6]
-    assert call("sample", checkpoint, *grid, "-o", path)[0] == 0
+@pytest.fixture(scope="module")
+def first(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "first"
+    grid = ["--steps", "2,4", "--temperature", "1.0,0.9", "-n", "6"]
+    assert run(["sample", str(checkpoint), *grid, "-o", str(path)]) == 0
     return path
+
+
+@pytest.fixture
+def made(first: Path, tmp_path: Path) -> Path:
+    """A run of four cells of six outputs, to do with as one likes."""
+    return shutil.copytree(first, tmp_path / "runs" / "first")
 
 
 def score(path: Path, rows: int = 6) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -134,6 +140,7 @@ def test_scored_run(call: Called, made: Path, tmp_path: Path) -> None:
     assert (page.parent / "figures" / "page" / "frontier-1.svg").is_file()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_json(call: Called, made: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     code, out, _ = call("report", made, "-o", page, "--json", "--outputs", 2)
@@ -191,6 +198,7 @@ def test_a_cell_of_two_runs_is_shown_once(
     assert sorted(cell.measured.outputs for cell in group.cells) == [6, 6, 6, 9]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_generators_that_differ_in_a_setting_are_all_shown(
     call: Called, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -236,6 +244,7 @@ def word_count() -> Iterator[Metric]:
     METRICS.forget("words")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_registered_metric_is_shown_unasked(
     call: Called, made: Path, tmp_path: Path, word_count: Metric
 ) -> None:
@@ -299,7 +308,7 @@ def test_the_runs_of_a_study_are_runs(call: Called, checkpoint: Path, tmp_path: 
     assert [part.record for part in found.studies] == [STUDY]
 
 
-@pytest.mark.usefixtures("known_study")
+@pytest.mark.usefixtures("known_study", "undrawn")
 def test_a_study_alone_is_a_report(call: Called, tmp_path: Path) -> None:
     put_study(tmp_path / "study", "stopwatch", study_result())
     code, _, err = call("report", tmp_path / "study", "-o", tmp_path / "page.html")
@@ -322,6 +331,7 @@ def test_a_result_that_cannot_be_read_is_one_error(
     assert not page.exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_audited_run_starts_with_the_answer(call: Called, made: Path, tmp_path: Path) -> None:
     as_audit(made, audit_result().document())
     for rule in ("frozen", "per-budget", "unheard-of"):
@@ -383,6 +393,7 @@ def test_groupeval_judgments_are_scored(made: Path, tmp_path: Path) -> None:
     assert gather([path]).groups == ()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_offline_judge_is_known_as_one(call: Called, checkpoint: Path, tmp_path: Path) -> None:
     path, page = tmp_path / "run", tmp_path / "page.html"
     grid = ["--steps", "2,4", "-n", 16]

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from called import Called
 
+from rendered_once import rendered_once
 from strop.cli.main import run
 from strop.verbs.families import small_checkpoints
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures_of_studies() -> Iterator[None]:
+    with rendered_once():
+        yield
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Run
 from strop.verbs import audit as module
 
+TINY = "embedded:tales-tiny"
 SHORT = ("--steps", "2", "-n", "8", "--fresh-n", "8", "--length", "16")
+FEW = ("--steps", "2", "-n", "2", "--length", "16")
 
 
 def held_out(path: Path, entropy: float) -> Path:
@@ -32,7 +34,7 @@ def held_out(path: Path, entropy: float) -> Path:
 
 def words_of(path: Path, texts: Path) -> list[str]:
     sizes = ["--steps", "2,8", "-n", "12,8", "--fresh-n", "8"]
-    return ["audit", "embedded:tales-tiny", *sizes, "--held-out", str(texts), "-o", str(path)]
+    return ["audit", TINY, *sizes, "--held-out", str(texts), "-o", str(path)]
 
 
 @pytest.fixture(scope="module")
@@ -239,7 +241,7 @@ def test_a_causal_model_has_one_budget(call: Called, tmp_path: Path) -> None:
 def test_any_axis_and_any_sampler(call: Called, tmp_path: Path) -> None:
     axes = ["--axis", "temperature=1,0.8", "--axis", "top_p=1,0.9", "--axis", "eta=0.01,0.02"]
     code, result, _ = call(
-        "audit", "--sampler", "remdm-cap", *axes, *SHORT, "--no-fresh", "-o", tmp_path / "run"
+        "audit", TINY, "--sampler", "remdm-cap", *axes, *FEW, "--no-fresh", "-o", tmp_path / "run"
     )
     assert code == 0, result
     cells = Run.open(tmp_path / "run").cells()
@@ -260,7 +262,8 @@ def test_any_axis_and_any_sampler(call: Called, tmp_path: Path) -> None:
 def test_several_samplers_in_one_audit(call: Called, tmp_path: Path) -> None:
     axes = ["--axis", "name=ancestral,remdm-cap", "--axis", "eta=0.02", "--axis", "temperature=1"]
     code, result, _ = call(
-        "audit", *axes, "--axis", "precision=float64", *SHORT, "--no-fresh", "-o", tmp_path / "run"
+        *("audit", TINY, *axes, "--axis", "precision=float64", *FEW, "--no-fresh"),
+        *("-o", tmp_path / "run"),
     )
     assert code == 0, result
     assert {c["point"] for c in result["cells"]} == {

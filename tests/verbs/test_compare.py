@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from called import Called
+from safetensors.torch import load_file, save_file
 
 import warm_processes
+from strop.assets import MODELS
 from strop.cli.main import run
 from strop.comparing.outputs import named
 from strop.errors import UserError
@@ -21,16 +25,39 @@ from strop.spec import SamplerSpec
 from strop.store import Run
 from tiny_models import environment, wait_for
 
-SIZES = ("--length", 32, "--steps", 2, "--temperature", "0.4,0.9,1.4", "--budget", 16)
-SHORT = (*SIZES, "--vendi", "off", "-n", 16)
-ENOUGH = (*SIZES, "--vendi", "off", "-n", 32)
+SIZES = ("--steps", 2, "--temperature", "0.4,0.9,1.4", "--vendi", "off")
+SHORT = (*SIZES, "--length", 16, "--budget", 16, "-n", 8)
+ENOUGH = (*SIZES, "--length", 32, "--budget", 16, "-n", 32)
 """With fewer outputs nothing is claimed about copies."""
-TALES, EARLY = "embedded:tales-tiny", "embedded:tales-early"
+TALES = "embedded:tales-tiny"
 MIRROR = {"only sharper": "only smoother", "better": "worse", "worse": "better"}
 
 
 def document(path: Path) -> dict[str, Any]:
     return json.loads((path / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest embedded model with other weights: a second side that costs as little."""
+    path = tmp_path_factory.mktemp("checkpoint") / "other"
+    shutil.copytree(MODELS / "tales-tiny", path)
+    weights = load_file(path / "model.safetensors")
+    torch.manual_seed(0)
+    shaken = {name: one * (1 + 0.1 * torch.randn(one.shape)) for name, one in weights.items()}
+    save_file(
+        {name: one.to(weights[name].dtype) for name, one in shaken.items()},
+        path / "model.safetensors",
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(other: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints, searched and compared."""
+    path = tmp_path_factory.mktemp("compare") / "whole"
+    assert run(["compare", TALES, str(other), *map(str, SHORT), "-o", str(path)]) == 0
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +128,7 @@ def test_swapped_sides_mirror_every_number(sharper: Path, tmp_path: Path, call: 
 
 
 def test_two_checkpoints_are_loaded_once_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import strop.denoisers
     import strop.verbs
@@ -116,7 +143,7 @@ def test_two_checkpoints_are_loaded_once_each(
     monkeypatch.setattr(strop.denoisers, "load_model", counted)
     strop.verbs.run(  # without a length, which is the shorter one's
         "compare",
-        sources=(TALES, EARLY),
+        sources=(TALES, str(other)),
         out=tmp_path / "run",
         n=8,
         steps=[1],
@@ -124,11 +151,11 @@ def test_two_checkpoints_are_loaded_once_each(
         budget=0,
         vendi="off",
     )
-    assert sorted(loaded) == sorted([TALES, EARLY])
+    assert sorted(loaded) == sorted([TALES, str(other)])
 
 
-def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:
-    words = ("compare", TALES, EARLY, *SHORT, "--budget", 0, "-o", tmp_path / "looks")
+def test_more_outputs_are_another_look(tmp_path: Path, other: Path, call: Called) -> None:
+    words = ("compare", TALES, other, *SHORT, "--budget", 0, "-o", tmp_path / "looks")
     levels = []
     for n in (8, 16, 8):
         _, found, _ = call(*words, "-n", n)
@@ -140,7 +167,7 @@ def test_more_outputs_are_another_look(tmp_path: Path, call: Called) -> None:
 
 
 def test_a_temperature_is_added_where_straight_lines_are_off(
-    tmp_path: Path, call: Called, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, other: Path, call: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the frontiers are: as often as the rules want one, and four times at most."""
     import strop.verbs.compare as verb
@@ -149,8 +176,8 @@ def test_a_temperature_is_added_where_straight_lines_are_off(
     monkeypatch.setattr(
         verb, "compare", lambda a, b, **how: replace(compare(a, b, **how), thin=((0, 1),))
     )
-    words = (*SHORT, "--budget", 0, "-n", 8)
-    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "bent")
+    words = (*SHORT, "--budget", 0)
+    code, found, _ = call("compare", TALES, other, *words, "-o", tmp_path / "bent")
     assert code == 0
     rows = found["tables"]["frontier"]["rows"]
     swept = {row["temperature"] for row in rows if row["side"] == "A" and "frontier" in row["part"]}
@@ -160,9 +187,9 @@ def test_a_temperature_is_added_where_straight_lines_are_off(
     assert found["level"]["look"] == 1
 
 
-def test_several_budgets_share_what_may_be_wrong(tmp_path: Path, call: Called) -> None:
+def test_several_budgets_share_what_may_be_wrong(tmp_path: Path, other: Path, call: Called) -> None:
     words = (*SHORT, "--steps", "1,2", "--budget", 0)
-    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "budgets")
+    code, found, _ = call("compare", TALES, other, *words, "-o", tmp_path / "budgets")
     assert code == 0
     assert set(found["verdicts"]) == {"1", "2"}
     assert found["level"]["same"] == pytest.approx(0.98)
@@ -173,19 +200,20 @@ def test_a_pool_and_texts_cannot_be_tuned_and_are_read_in_one_tokenizer(
     tmp_path: Path, call: Called
 ) -> None:
     pool = tmp_path / "pool"
-    line = ["sample", EARLY, "--steps", "2", "-n", "8", "--length", "32", "-o", str(pool)]
+    line = ["sample", TALES, "--steps", "2", "-n", "8", "--length", "32", "-o", str(pool)]
     assert run(line) == 0
     texts = tmp_path / "texts.jsonl"
     rows = [
         {"text": f"Once upon a time there were {i} bears and a very old house."} for i in range(8)
     ]
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, found, _ = call("compare", pool, texts, *SHORT, "-o", tmp_path / "both")
+    words = (*SHORT, "--length", 32, "-n", 16)
+    _, found, _ = call("compare", pool, texts, *words, "-o", tmp_path / "both")
     assert found["verdict"]["kind"] == "cannot tell"  # two points have no common range
     assert found["verdict"]["outputs"] is None
     assert sum("cannot be tuned" in one for one in found["sides"]) == 2
     assert any("in the tokens of embedded:tales-ar" in one for one in found["notes"])
-    _, found, _ = call("compare", TALES, f"{pool}@", *SHORT, "-o", tmp_path / "one")
+    _, found, _ = call("compare", TALES, f"{pool}@", *words, "-o", tmp_path / "one")
     assert [one["searched"] for one in found["tables"]["spent"]["rows"]] == [16, 0]
     assert any("only the other is tuned" in one for one in found["notes"])
     assert {row["outputs"] for row in found["tables"]["frontier"]["rows"]} == {8, 16}
@@ -193,7 +221,7 @@ def test_a_pool_and_texts_cannot_be_tuned_and_are_read_in_one_tokenizer(
 
 def test_equal_calls_give_the_cheaper_side_more_updates(tmp_path: Path, call: Called) -> None:
     # A causal order commits one token per call; ancestral updates that reveal nothing are free.
-    words = (*SHORT, "--steps", 16, "--budget", 0, "--equal", "calls")
+    words = (*SHORT, "--length", 32, "--steps", 16, "--budget", 0, "--equal", "calls")
     side = ("--a", "name=remdm-cap", "--a", "eta=0.5")
     code, found, _ = call("compare", TALES, TALES, *side, *words, "-o", tmp_path / "calls")
     assert code == 0
@@ -209,9 +237,9 @@ def test_equal_calls_give_the_cheaper_side_more_updates(tmp_path: Path, call: Ca
     assert list(kept.values()) == [[a["updates"], b["updates"]]]
 
 
-def test_a_judge_reads_both_sides_at_one_entropy(tmp_path: Path, call: Called) -> None:
-    words = (*SHORT, "--budget", 0, "--judge", "offline")
-    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "judged")
+def test_a_judge_reads_both_sides_at_one_entropy(tmp_path: Path, other: Path, call: Called) -> None:
+    words = (*SHORT, "--length", 32, "-n", 16, "--budget", 0, "--judge", "offline")
+    code, found, _ = call("compare", TALES, other, *words, "-o", tmp_path / "judged")
     assert code == 0
     a, b = found["tables"]["judged"]["rows"]
     assert (a["side"], b["side"]) == ("A", "B")
@@ -230,11 +258,10 @@ def _drawn(path: Path) -> int:
     return sum(len(cell.indices()) for one in runs for cell in Run.open(one).cells())
 
 
-def test_what_was_spent_is_what_lies_in_the_cells(tmp_path: Path, call: Called) -> None:
-    code, found, _ = call("compare", TALES, EARLY, *SHORT, "-o", tmp_path / "run")
-    assert code == 0
-    spent = sum(row["searched"] + row["shown"] for row in found["tables"]["spent"]["rows"])
-    assert spent == _drawn(tmp_path / "run")
+def test_what_was_spent_is_what_lies_in_the_cells(whole: Path) -> None:
+    rows = document(whole)["tables"]["spent"]["rows"]
+    assert sum(row["searched"] + row["shown"] for row in rows) == _drawn(whole)
+    assert all(row["searched"] for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -272,8 +299,8 @@ def test_settings_that_one_sampler_of_a_space_lacks_are_skipped_and_told(
 
 def test_a_pool_has_its_length_and_enough_outputs(tmp_path: Path, call: Called) -> None:
     pool, texts = tmp_path / "pool", tmp_path / "texts.jsonl"
-    assert call("sample", EARLY, "--steps", 2, "-n", 8, "--length", 16, "-o", pool)[0] == 0
-    words = (*SHORT[2:], "--budget", 0)
+    assert call("sample", TALES, "--steps", 2, "-n", 8, "--length", 16, "-o", pool)[0] == 0
+    words = (*SIZES, "-n", 8, "--budget", 0)
     code, found, _ = call("compare", pool, TALES, *words, "-o", tmp_path / "short")
     assert code == 0
     [run_of] = [one for one in (tmp_path / "short" / "runs").iterdir() if one.is_dir()]
@@ -303,11 +330,13 @@ def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:
             kept_lists(tmp_path / "looks.json")
 
 
-def test_sides_that_are_given_are_what_a_smoke_run_compares(tmp_path: Path, call: Called) -> None:
+def test_sides_that_are_given_are_what_a_smoke_run_compares(
+    tmp_path: Path, other: Path, call: Called
+) -> None:
     words = ("--smoke", *SHORT, "--budget", 0)
-    code, found, _ = call("compare", TALES, EARLY, *words, "-o", tmp_path / "run")
+    code, found, _ = call("compare", TALES, other, *words, "-o", tmp_path / "run")
     assert code == 0
-    assert found["sides"] == [f"{one} with its family's own sampler" for one in (TALES, EARLY)]
+    assert found["sides"] == [f"{one} with its family's own sampler" for one in (TALES, other)]
     assert found["verdict"]["kind"] == "cannot tell"
     assert "smoke" in found["answer"][0]
     assert "would decide" not in found["answer"][0]
@@ -316,9 +345,10 @@ def test_sides_that_are_given_are_what_a_smoke_run_compares(tmp_path: Path, call
     assert found["sides"][0] == "embedded:tales with temperature=0.85"
 
 
-def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    line = ["compare", TALES, EARLY, *map(str, SHORT), "-o"]
-    assert run([*line, str(tmp_path / "whole")]) == 0
+def test_killed_and_called_again_it_ends_as_if_it_had_not_been(
+    tmp_path: Path, other: Path, whole: Path
+) -> None:
+    line = ["compare", TALES, str(other), *map(str, SHORT), "-o"]
     killed = tmp_path / "killed"
     command = [sys.executable, "-m", "strop", *line, str(killed)]
     quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -328,7 +358,7 @@ def test_killed_and_called_again_it_ends_as_if_it_had_not_been(tmp_path: Path) -
     process.wait()
     assert not (killed / "result.json").exists()
     assert run([*line, str(killed)]) == 0
-    one, two = document(tmp_path / "whole"), document(killed)
+    one, two = document(whole), document(killed)
     for key in ("answer", "verdict", "rows", "equal"):
         assert one[key] == two[key]
 

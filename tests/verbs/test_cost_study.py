@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+import warm_processes
 from strop import verbs
 from strop.cli.main import run
 from strop.denoisers import load_denoiser, load_model
@@ -43,10 +44,11 @@ def test_peak_memory_sees_what_was_freed_again():
 
 def test_a_process_of_its_own_and_its_failure(checkpoint, tmp_path):
     spec = SamplerSpec(steps=2)
-    found = measure_apart(str(checkpoint), spec, batch=2, batches=1, warmup=0)
-    assert found.calls[0] > 0
-    with pytest.raises(UserError, match="cannot be measured") as caught:
-        measure_apart(str(tmp_path / "nothing"), spec)
+    with warm_processes.everywhere():
+        found = measure_apart(str(checkpoint), spec, batch=2, batches=1, warmup=0)
+        assert found.calls[0] > 0
+        with pytest.raises(UserError, match="cannot be measured") as caught:
+            measure_apart(str(tmp_path / "nothing"), spec)
     assert "nothing" in (caught.value.got or "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["study", "cross-model", "--smoke", "--steps", "2,16", "-n", "8", "-o", str(path)]
     with pytest.MonkeyPatch.context() as patch:  # the smallest: its texts do not matter
         patch.setattr("strop.verbs.families.CHECKPOINT", "embedded:tales-tiny")
+        mdlm = replace(MODELS["MDLM-Small"], small="embedded:tales-tiny")
+        patch.setitem(MODELS, "MDLM-Small", mdlm)
         assert run([*words, "--json"]) == 0
     return path
 

@@ -120,4 +120,5 @@ def _saved(figure: Figure, style: Any, kind: str, **options: Any) -> bytes:
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
     with matplotlib.rc_context(style), any_script():
         figure.savefig(buffer, format=kind, metadata=metadata, **options)
+    figure.set_layout_engine(None)  # laid out once for the page and for both files
     return buffer.getvalue()
