@@ -239,10 +239,10 @@ FAULTS = (
         ("tests/tasks/test_walls.py",),
     ),
     Fault(
-        "filters run where nothing can end them",
-        "tasks/grade.py",
-        "pool.submit(_judged, task, item, text, _found(task, item, text), box): place",
-        "pool.submit(grade, task, item, text, box): place",
+        "a filter's limit ends a program in the sandbox, too",
+        "tasks/task.py",
+        "check(*given) if self.sandboxed else within(check, *given)",
+        "within(check, *given)",
         ("tests/tasks/test_grade.py",),
     ),
     Fault(

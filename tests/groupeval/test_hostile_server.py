@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import json
 import math
 import zlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from openai import DefaultAsyncHttpxClient
 from pools import planned, verdict
 from quick_judge import Called, quick_judge
 from scripted_server import Action, Script, agree, labels_of, serving
@@ -61,6 +65,27 @@ def test_a_reply_is_read_up_to_a_size_and_not_one_byte_further(
     assert {f.reason for f in series.failures()} == ({"server_error"} if too_many else set())
     assert all("the reply has more than" in f.detail for f in series.failures())
     assert len(served.requests) == 2  # asked once each: another try would bring the same
+
+
+@pytest.mark.parametrize(("pieces", "fits"), [(4, True), (5, False)])
+def test_a_reply_in_many_pieces_is_counted_as_one(
+    monkeypatch: pytest.MonkeyPatch, pieces: int, fits: bool
+) -> None:
+    [client] = [one for one in DefaultAsyncHttpxClient.__mro__ if one.__name__ == "AsyncClient"]
+    http = import_module(client.__module__.partition(".")[0])  # whichever the SDK's release has
+    monkeypatch.setattr(transport, "MOST_BYTES", 12)
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(pieces):
+            yield b"abc"
+
+    request = http.Request("POST", "http://127.0.0.1")
+    response = http.Response(200, content=body(), request=request)
+    if fits:
+        assert asyncio.run(transport._read(response)).content == b"abc" * 4
+    else:
+        with pytest.raises(transport.Unreadable, match="more than"):
+            asyncio.run(transport._read(response))
 
 
 def test_layers_of_packing_are_not_unpacked(call: Called, tmp_path: Path) -> None:

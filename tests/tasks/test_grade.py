@@ -113,7 +113,7 @@ def test_what_does_not_end_is_an_invalid_answer(
 ) -> None:
     """Filters and checks, of one response and of many; those beside it keep their verdicts."""
     monkeypatch.setattr(overtime, "SECONDS", 0.2)
-    task = _task(filters=(Filter("slow", endless), Filter("last", _last)))
+    task, start = _task(filters=(Filter("slow", endless), Filter("last", _last))), time.monotonic()
     first, second = (
         grade(task, ITEM, "Paris", None),
         dict(grade_all(task, [(ITEM, "Paris")], None))[0],
@@ -125,6 +125,7 @@ def test_what_does_not_end_is_an_invalid_answer(
     assert first.verdicts["last"] == Verdict("passed")
     verdict = grade(_task(check=endless), ITEM, "Paris", None).verdicts["last"]
     assert verdict == Verdict("invalid", f"the check {told}", raised=True)
+    assert time.monotonic() - start < 20
 
 
 def test_filters_of_programs_end_too_before_a_sandbox_is_asked(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from strop.tasks import Box, Limits
+from strop.tasks.interpreter import _packages
 from strop.tasks.sandbox import INSIDE, seccomp_filter
 
 LIMITS = Limits(
@@ -80,6 +81,14 @@ def test_limits_are_those_of_the_process_and_cannot_be_raised() -> None:
     )
     wanted = {"AS": 1 << 29, "CPU": 4, "FSIZE": 4096, "NOFILE": 17, "NPROC": 19, "CORE": 0}
     assert json.loads(done.stdout) == {name: [most, most] for name, most in wanted.items()}
+
+
+def test_directories_of_packages_are_found_wherever_they_lie(tmp_path: Path) -> None:
+    """Debian calls them otherwise; what lies in one is covered with it."""
+    for name in ("site-packages/a/site-packages", "b/dist-packages", "b/packages", "json"):
+        (tmp_path / name).mkdir(parents=True)
+    found = [os.path.relpath(one, tmp_path) for one in _packages(str(tmp_path))]
+    assert sorted(found) == ["b/dist-packages", "site-packages"]
 
 
 CALLS = {  # from the kernel's tables

@@ -133,7 +133,7 @@ def test_a_file_is_hashed_once_and_what_it_holds_counts_wherever_it_lies(
 def test_a_file_counts_by_its_path_from_there(copy: Path) -> None:
     (copy / "below").mkdir()
     (copy / "below" / "config.json").write_bytes((copy / "config.json").read_bytes())
-    known = dict(map(tuple, contents(copy)))
+    known = {name: digest for name, digest in contents(copy)}  # noqa: C416
     assert known["below/config.json"] == known["config.json"]
     assert len(known) == 1 + len([one for one in copy.iterdir() if one.is_file()])
 
