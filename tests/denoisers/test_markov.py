@@ -76,7 +76,7 @@ def test_the_samplers_follow_the_enumerated_law(kind, temperature, implementatio
     denoiser = MarkovDenoiser(kernel, 3) if kind == "markov" else TabularDenoiser(target.P)
     masses, n = (0.3, 0.3, 0.4), 20_000
     spec = SamplerSpec(grid=masses, temperature=temperature, implementation=implementation)
-    ids = sample(denoiser, spec, n=n, seed=5, batch_size=2000).ids
+    ids = sample(denoiser, spec, n=n, seed=5, batch_size=n).ids
     problem = LawProblem.bayes(target, np.concatenate([[0], np.cumsum(masses)]), 1 / temperature)
     expected = n * np.exp(output_by_subsets(problem.tables(), problem.masses))
     seen = np.bincount(np.ravel_multi_index(tuple(ids.T), (3, 3, 3)), minlength=27)

@@ -45,7 +45,18 @@ from tiny_models import environment, wait_for
 TWO = ("--devices", "cpu:2")
 
 
-def test_two_processes_draw_what_one_does(model: Path, local: Path, tmp_path: Path) -> None:
+def test_a_process_that_loads_everything_draws_the_same(
+    model: Path, local: Path, tmp_path: Path
+) -> None:
+    """A real start; those of the other tests have loaded torch."""
+    assert sampled(model, tmp_path / "run", "--devices", "cpu:1") == 0
+    assert outcome(tmp_path / "run") == outcome(local)
+    assert clean(tmp_path / "run")
+
+
+def test_two_processes_draw_what_one_does(
+    model: Path, local: Path, tmp_path: Path, warm_workers: None
+) -> None:
     path = tmp_path / "run"
     assert sampled(model, path, *TWO) == 0
     assert outcome(path) == outcome(local)
@@ -58,8 +69,7 @@ def test_two_processes_draw_what_one_does(model: Path, local: Path, tmp_path: Pa
             assert session["checkpoint"] == str(model)
             assert session["indices"]
     line = ["--evaluator", "embedded:tales-ar", "--vendi", "off"]
-    with warm_processes.everywhere():
-        assert run_command(["score", str(path), *line, *TWO]) == 0
+    assert run_command(["score", str(path), *line, *TWO]) == 0
     assert run_command(["score", str(local), *line]) == 0
     for one, other in zip(Run.open(path).cells(), Run.open(local).cells(), strict=True):
         tables = one.scores(), other.scores()

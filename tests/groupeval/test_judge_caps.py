@@ -213,6 +213,15 @@ def test_a_key_that_the_server_echoes_is_written_nowhere(
         assert not path.is_file() or b"sesame" not in path.read_bytes()
 
 
+HEARS = """
+import signal, sys
+from strop.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main(sys.argv[1:])
+"""
+"""The command. Who runs in the background is born deaf to Ctrl-C, and so are the children."""
+
+
 def test_sigterm_ends_like_ctrl_c(tmp_path: Path) -> None:
     run = planned(tmp_path / "run", {"a": 128})
 
@@ -222,13 +231,11 @@ def test_sigterm_ends_like_ctrl_c(tmp_path: Path) -> None:
     for sign in (signal.SIGINT, signal.SIGTERM):
         with serving(script) as served:
             line = ["groupeval", "judge", str(run), "--base-url", served.url, "--model", "m"]
-            process = subprocess.Popen(
-                [sys.executable, "-m", "strop", *line],
+            process = warm_processes.Popen(
+                [sys.executable, "-c", HEARS, *line],
                 stderr=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 text=True,
-                # Who runs in the background is born deaf to Ctrl-C, and so are the children.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
             end = time.monotonic() + 120
             while len(served.requests) < 6 and time.monotonic() < end:

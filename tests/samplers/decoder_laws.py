@@ -7,6 +7,7 @@ pairs of a probability and of {position: token}. `enumerated` follows all of the
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -50,7 +51,7 @@ def drawn(laws: Laws, where: tuple[int, ...], temperature: float) -> Moves:
     """Independent draws at some positions."""
     tempered = [sharpen(laws[i], temperature, 1.0) for i in where]
     for tokens in itertools.product(*(range(len(law)) for law in tempered)):
-        chance = float(np.prod([law[v] for law, v in zip(tempered, tokens, strict=True)]))
+        chance = math.prod(float(law[v]) for law, v in zip(tempered, tokens, strict=True))
         if chance > 0:
             yield chance, dict(zip(where, tokens, strict=True))
 

@@ -22,7 +22,7 @@ from laws import chi_square, counts, exact_outcome, lattice_outcome, output_law
 from revising_laws import Arbitrary
 from test_family_laws import Time, alpha
 from test_output_laws import target
-from test_remdm import SCHEDULES, enumerated, settings
+from test_remdm import SCHEDULES, enumerated, model_of, settings
 
 from strop import SamplerSpec, TabularDenoiser
 from strop.samplers.machinery.grid import reveal_grid
@@ -189,7 +189,7 @@ def test_a_sampler_that_ignores_the_prompt_is_noticed(implementation) -> None:
 @functools.cache
 def remdm_case(name: str, given: Given, implementation) -> tuple[SamplerSpec, Arbitrary, Any]:
     """Settings, a model, and how often each output came out: two tests look at them."""
-    spec, model = settings(name, implementation=implementation), Arbitrary(2, 3, seed=3)
+    spec, model = settings(name, implementation=implementation), model_of(2, 3, seed=3)
     return spec, model, seen(model, spec, given, 2)
 
 

@@ -20,7 +20,7 @@ from strop.registry import resolve
 
 STEPS, LENGTH, N = 6, 12, 5
 SMALL = replace(
-    SHAPES["tiny"], vocab_size=500, mask_id=499, length=16, hidden_dim=32, n_blocks=2, n_heads=2
+    SHAPES["tiny"], vocab_size=60, mask_id=59, length=16, hidden_dim=16, n_blocks=1, n_heads=2
 )
 LONELY = ("fast-dllm-dream",)  # its public code takes one sequence at a time
 FORMS = [

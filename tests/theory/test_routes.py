@@ -93,7 +93,7 @@ class TestStudy:
         assert found["entropy_inflation_count"] == 280
 
     def test_equal_grids_are_a_different_study(self):
-        assert np.median(run_study(0, "equal").reduction) > 0.08
+        assert np.median(run_study(0, "equal", per_setting=10).reduction) > 0.08
 
     def test_seeds(self):
         first, again, other = (run_study(seed, per_setting=2) for seed in (3, 3, 4))

@@ -1,5 +1,6 @@
 """The loss forms against exact sums over all sequences and all mask sets of small targets."""
 
+import functools
 import itertools
 import math
 
@@ -89,15 +90,21 @@ def llada(law, model, prompt=0):
     return quad(at, 1e-3, 1, epsabs=1e-12)[0] / (1 - 1e-3)
 
 
-def draws(law, model, noise_of, seed):
-    """Losses per sequence of many independent batches of 64 (stratified inside a batch)."""
-    generator = torch.Generator().manual_seed(seed)
+@functools.cache
+def many(noise_of, length=L):
+    """The noise of many independent batches of 64 (stratified inside a batch)."""
+    generator = torch.Generator().manual_seed(11)
+    parts = [noise_of(64, length, generator) for _ in range(DRAWS // 64)]
+    sigma = None if parts[0].sigma is None else torch.cat([p.sigma for p in parts])
+    return Noise(torch.cat([p.hidden for p in parts]), torch.cat([p.weight for p in parts]), sigma)
+
+
+def draws(law, model, noise):
+    """Losses of batches of 64 texts under such noise."""
+    generator = torch.Generator().manual_seed(12)
     flat = torch.from_numpy(law.reshape(-1))
     picks = torch.multinomial(flat, DRAWS, replacement=True, generator=generator)
     ids = torch.tensor(list(itertools.product(range(V), repeat=L)))[picks]
-    parts = [noise_of(64, L, generator) for _ in range(DRAWS // 64)]
-    sigma = None if parts[0].sigma is None else torch.cat([p.sigma for p in parts])
-    noise = Noise(torch.cat([p.hidden for p in parts]), torch.cat([p.weight for p in parts]), sigma)
     loss = loss_per_token(model, ids, noise=noise).mean(-1)
     return loss.view(-1, 64).mean(-1).double().numpy()  # batches are independent of each other
 
@@ -118,7 +125,7 @@ def test_the_area_of_the_exact_denoiser_is_the_entropy(law):
 def test_the_forms_are_unbiased(law, model, form, exact):
     # 6,250 independent batches. The standard error is below 1% of the value (asserted), so a bias
     # of 5% would be more than five standard errors and fail; by chance this fails once in 16,000.
-    batches = draws(law, model, NOISES[form], seed=11)
+    batches = draws(law, model, many(NOISES[form]))
     value = exact(law, model)
     assert batches.std(ddof=1) / math.sqrt(len(batches)) < 0.01 * value
     assert abs(z_score(batches, value)) < 4
@@ -126,34 +133,24 @@ def test_the_forms_are_unbiased(law, model, form, exact):
 
 def test_a_wrong_weight_is_caught(law, model):
     # Negative control: mask count right, weight (L + 1) / k instead of L / k.
-    def wrong(batch, length, generator):
-        noise = any_order_noise(batch, length, generator)
-        return Noise(noise.hidden, noise.weight * (length + 1) / length, None)
-
-    assert abs(z_score(draws(law, model, wrong, seed=11), area(law, model))) > 8
+    noise = many(any_order_noise)
+    wrong = Noise(noise.hidden, noise.weight * (L + 1) / L, None)
+    assert abs(z_score(draws(law, model, wrong), area(law, model))) > 8
 
 
-def after_a_token(noise_of):
-    """The same form over the three tokens after a prompt of one."""
-
-    def noise(batch, length, generator):
-        drawn = noise_of(batch, length - 1, generator)
-        return placed(drawn, torch.ones(batch, dtype=torch.long), length)
-
-    return noise
+def after_a_token(noise):
+    """Noise over three tokens, placed behind a prompt of one."""
+    moved = placed(noise, torch.ones(DRAWS, dtype=torch.long), L)
+    return Noise(moved.hidden, moved.weight, moved.sigma)  # no row has filling
 
 
 def test_after_a_prompt_the_loss_is_that_of_the_response(law, model):
-    value = llada(law, model, prompt=1)
-    assert abs(z_score(draws(law, model, after_a_token(llada_noise), seed=12), value)) < 4
+    value, response = llada(law, model, prompt=1), many(llada_noise, L - 1)
+    assert abs(z_score(draws(law, model, after_a_token(response)), value)) < 4
     # Negative controls: the prompt masked like the rest, and masked tokens that all count the same.
-    assert abs(z_score(draws(law, model, llada_noise, seed=12), value)) > 8
-
-    def unweighted(batch, length, generator):
-        noise = llada_noise(batch, length, generator)
-        return Noise(noise.hidden, torch.ones(batch), None)
-
-    assert abs(z_score(draws(law, model, after_a_token(unweighted), seed=12), value)) > 8
+    assert abs(z_score(draws(law, model, many(llada_noise)), value)) > 8
+    unweighted = Noise(response.hidden, torch.ones(DRAWS), None)
+    assert abs(z_score(draws(law, model, after_a_token(unweighted)), value)) > 8
 
 
 def test_placed_noise_lies_in_the_responses():

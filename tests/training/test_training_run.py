@@ -55,13 +55,14 @@ def test_it_learns_more_than_word_frequencies(corpus):
     # that ignores all context can reach. The toy language is far more regular than that.
     result = train(
         corpus,
-        steps=400,
+        picture=True,
+        steps=240,
         batch=16,
         micro_batch=16,
         lr=4e-3,
         warmup=20,
         ema=0.98,
-        eval_every=100,
+        eval_every=60,
         final_rows=256,
         save_every=None,
         model={"dropout": 0.0, "init": "public"},
@@ -144,11 +145,11 @@ def test_batches_are_pure_functions_of_the_step(corpus):
 
 
 def test_killed_at_any_moment_it_ends_with_the_same_bits(corpus):
-    whole = train(corpus, "whole", steps=40, keep_steps=[20])
-    spec = toy.config(steps=40, keep_steps=[20])
+    whole = train(corpus, "whole", steps=26, keep_steps=[13])
+    spec = toy.config(steps=26, keep_steps=[13])
     (corpus / "config.json").write_text(json.dumps(spec))  # JSON is YAML
     kills = 0
-    for after in (5, 17, 31):
+    for after in (3, 10, 17):
         process = toy.start(corpus, "killed")
         deadline = time.monotonic() + 600  # only guards a hang
         while process.poll() is None and time.monotonic() < deadline:
@@ -179,7 +180,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bits(corpus):
     assert one["optimizer"]["state"].keys() == two["optimizer"]["state"].keys()
     for key, moments in one["optimizer"]["state"].items():
         assert same(moments, two["optimizer"]["state"][key])
-    early = [corpus / run / "checkpoints" / "step-00000020" for run in ("killed", "whole")]
+    early = [corpus / run / "checkpoints" / "step-00000013" for run in ("killed", "whole")]
     files = [(path / "model.safetensors").read_bytes() for path in early]
     assert files[0] == files[1]
 

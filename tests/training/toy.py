@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -85,15 +87,19 @@ def config(**changes: Any) -> dict[str, Any]:
     return whole
 
 
-def train(corpus: Path, run: str = "run", **changes: Any) -> dict[str, Any]:
-    """A run in this process."""
-    return run_training(
-        config(**changes),
-        out=corpus / run,
-        data_root=corpus,
-        shards=corpus / "shards",
-        device="cpu",
-    )
+def train(
+    corpus: Path, run: str = "run", *, picture: bool = False, **changes: Any
+) -> dict[str, Any]:
+    """A run in this process; its curve is drawn if asked for, which takes as long as the run."""
+    without = mock.patch("strop.training.loop.plot_losses")
+    with nullcontext() if picture else without:
+        return run_training(
+            config(**changes),
+            out=corpus / run,
+            data_root=corpus,
+            shards=corpus / "shards",
+            device="cpu",
+        )
 
 
 def weights(result: dict[str, Any]) -> dict[str, Tensor]:

@@ -130,23 +130,38 @@ def build(argv: Sequence[str] | None = None) -> Any:
     That is the verb which it names; without one, the verbs by name and first line. Neither loads
     torch, scipy or matplotlib.
     """
+    if argv is None or COMPLETION in os.environ:
+        return _tree(*(resolve(reference) for reference, _ in VERBS.values()))
+    if argv and argv[0] in VERBS:
+        record = resolve(VERBS[argv[0]][0])
+        return _kept(record) if isinstance(record, (Verb, VerbGroup)) else _tree(record)
+    return _tree()
+
+
+_TREES: dict[int, tuple[Verb | Group, Any]] = {}
+
+
+def _kept(record: Verb | Group) -> Any:
+    """The tree of a record, made once: in a small command it takes a good part of the time."""
+    if id(record) not in _TREES:
+        _TREES[id(record)] = record, _tree(record)  # who is held keeps its id
+    return _TREES[id(record)][1]
+
+
+def _tree(*records: Any) -> Any:
+    """These commands; without any, the verbs by name and first line."""
     app = typer.Typer(
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},  # of every verb
     )
     app.callback(epilog=START)(_root)
-    if argv is None or COMPLETION in os.environ:
-        wanted = tuple(VERBS)
-    else:
-        wanted = tuple(argv[:1]) if argv and argv[0] in VERBS else ()
-    for name in wanted:
-        record = resolve(VERBS[name][0])
+    for record in records:
         if isinstance(record, (Verb, VerbGroup)):
             add(app, record)
         else:
             record(app)
-    for name, (_, line) in VERBS.items() if not wanted else ():
+    for name, (_, line) in VERBS.items() if not records else ():
         app.command(name, help=line)(_root)
     return typer.main.get_command(app)
 

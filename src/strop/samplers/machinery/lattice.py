@@ -249,15 +249,12 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     weights = np.asarray(weights, dtype=np.float32)
     lattice = Lattice(bits)
     clocks = lattice.clock(np.arange(lattice.size))
-    score, owner, low, high = (
-        np.concatenate(parts)
-        for parts in zip(
-            *(_scorelevels(weight / clocks, v) for v, weight in enumerate(weights)), strict=True
-        )
-    )
+    score, owner, low, high = _levels(weights[:, None] / clocks)
     # Walk all scores upwards; among equal ones the highest class first, so that when class v is
-    # visited, classes above it count ties and classes below it do not.
-    order = np.lexsort((-owner, score))
+    # visited, classes above it count ties and classes below it do not. Scores are not negative,
+    # so their bits have their order, and one number per score is enough to sort by.
+    rank = score.view(np.uint32).astype(np.uint64) << np.uint64(32)
+    order = np.argsort(rank | (len(weights) - owner).astype(np.uint64))
     owner, low, high = owner[order], low[order], high[order]
     log_low = np.where(low > 0, np.log(np.maximum(low, 1) / lattice.size), 0.0)
     log_high = np.log(high / lattice.size)
@@ -268,11 +265,16 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     return np.bincount(owner, weights=won, minlength=len(weights)).astype(np.float64)
 
 
-def _scorelevels(scores: Floats, owner: int) -> tuple[NDArray[Any], ...]:
-    """Distinct scores of one class with the lattice points below and up to each."""
-    level, first = np.unique(scores, return_index=True)
-    high = np.append(first[1:], len(scores))
-    return level, np.full(len(level), owner), first, high
+def _levels(scores: Floats) -> tuple[NDArray[Any], ...]:
+    """Distinct scores [V, N], their classes, and the lattice points below and up to each.
+
+    Scores do not fall along the lattice, so equal ones are neighbours.
+    """
+    new = np.ones(scores.shape, bool)
+    new[:, 1:] = scores[:, 1:] != scores[:, :-1]
+    owner, first = np.nonzero(new)
+    after = np.append(first[1:], 0)
+    return scores[new], owner, first, np.where(after > 0, after, scores.shape[1])
 
 
 def first_order(probs: NDArray[Any], t: float, s: float, bits: int = BITS) -> NDArray[np.float64]:
