@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 STAMPS := .stamps
 # Numbers must not depend on how many tests run at once: one thread each, two tests at a time.
-TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 WORKERS ?= 2
 # A file is one worker's, so that what its tests share is made once; tests/conftest.py puts the
 # longest files first.

@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib
 
 from strop import figures
+from strop.disk import write
 
 _rendered: dict[str, bytes] = {}
 """By the file's name, which is the study's and the kind of file."""
@@ -30,7 +31,7 @@ def rendered_once() -> Iterator[None]:
             with matplotlib.rc_context(figures.STYLE):
                 draw()
             for file in files:
-                figures.write(file, _rendered[file.name])
+                write(file, _rendered[file.name])
         else:
             write_figure(draw, files)
             _rendered.update({file.name: file.read_bytes() for file in files})

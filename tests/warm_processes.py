@@ -51,7 +51,7 @@ LOADED = (
     "strop.groupeval",
     "strop.measure",
     "strop.measure.guard",
-    "strop.measure.vendi",
+    "strop.measure.entropy",
     "strop.page.command",
     "strop.tasks",
     "strop.training.loop",

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from called import Called
 
@@ -14,6 +16,7 @@ from made_judgments import random_verdicts
 from strop.errors import UserError
 from strop.figures import write_figure
 from strop.groupeval.judgments import Judgments
+from strop.groupeval.offline import _pieces, _remembering
 from strop.groupeval.scores import Planned
 from strop.groupeval.verdict import GroupVerdict
 from strop.verbs import paper
@@ -124,6 +127,23 @@ def test_figures(tmp_path: Path) -> None:
         assert all(f"<!-- {row['judge']}" in content for row in rows)
     write_figure(lambda: quality_diversity(measured_rows()), [path])
     assert path.read_text() == content
+
+
+def test_a_text_that_is_in_several_groups_is_embedded_once() -> None:
+    asked = []
+
+    def embed(texts: Sequence[str]) -> Any:
+        asked.append(list(texts))
+        return np.array([[len(text), 1.0] for text in texts])
+
+    texts = ["a boat", "the hills " * 200]
+    expected = _pieces(texts, embed)
+    asked.clear()
+    remembering = _remembering(embed)
+    assert np.array_equal(_pieces(texts, remembering), expected)
+    assert np.array_equal(_pieces(texts[::-1], remembering), expected[::-1])
+    assert len(asked) == 2
+    assert [len(pieces) > 1 for pieces in asked] == [False, True]
 
 
 def test_unknown_tables() -> None:

@@ -138,10 +138,10 @@ def build(argv: Sequence[str] | None = None) -> Any:
     return _tree()
 
 
-_TREES: dict[int, tuple[Verb | Group, Any]] = {}
+_TREES: dict[int, tuple[Verb | VerbGroup, Any]] = {}
 
 
-def _kept(record: Verb | Group) -> Any:
+def _kept(record: Verb | VerbGroup) -> Any:
     """The tree of a record, made once: in a small command it takes a good part of the time."""
     if id(record) not in _TREES:
         _TREES[id(record)] = record, _tree(record)  # who is held keeps its id

@@ -18,6 +18,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -87,7 +88,7 @@ def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
             fix="strop groupeval judge RUN --base-url URL --model NAME",
         )
     features = str(spec.features)
-    embed: Embed | None = resolve(f"{EMBEDDINGS}:embed") if features == "minilm" else None
+    embed = _remembering(resolve(f"{EMBEDDINGS}:embed")) if features == "minilm" else None
 
     def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:  # noqa: ARG001
         return reply(texts, labels, profile, embed, features)
@@ -181,6 +182,12 @@ def ngrams(texts: Sequence[str]) -> NDArray[np.float64]:
             table[row, column[gram]] = (1 + np.log(count)) * rarity
     norms = np.linalg.norm(table, axis=1, keepdims=True)
     return table / np.where(norms == 0, 1.0, norms)
+
+
+def _remembering(embed: Embed) -> Embed:
+    """The same vectors; a text that is in a group of every partition is embedded once."""
+    known = lru_cache(maxsize=4096)(embed)
+    return lambda texts: known(tuple(texts))
 
 
 def _pieces(texts: Sequence[str], embed: Embed) -> NDArray[np.float64]:

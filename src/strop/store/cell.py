@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,11 @@ class Cell:
     def __init__(self, path: Path, spec: CellSpec, source: str = "") -> None:
         self.path, self.spec, self.source = path, spec, source
         self.id = spec.id
+
+    @cached_property
+    def _empty(self) -> pa.Table:
+        """The table without rows: its columns, their types and what it says of the cell."""
+        return output_table([], self.spec)
 
     @classmethod
     def open(cls, path: Path) -> Cell:
@@ -134,7 +140,7 @@ class Cell:
 
     def indices_of(self, path: Path) -> set[int]:
         """Which outputs are in one of its files."""
-        schema = output_table([], self.spec).schema
+        schema = self._empty.schema
         return set(read_parquet(path, schema, ["index"])["index"].to_pylist())
 
     def files(self) -> list[Path]:
@@ -169,14 +175,14 @@ class Cell:
             parts = sorted((self.path / PARTS).glob("*.parquet"))
             if not parts:
                 return
-            write_stream(self.path / OUTPUTS, output_table([], self.spec).schema, self.rows())
+            write_stream(self.path / OUTPUTS, self._empty.schema, self.rows())
             with disk(self.path):
                 for part in parts:
                     part.unlink()
 
     def columns(self) -> list[str]:
         """What is known of an output, by the names of the table."""
-        return output_table([], self.spec).column_names
+        return self._empty.column_names
 
     def rows(
         self, columns: Sequence[str] | None = None, *, after: int = -1, rows: int = ROWS
@@ -186,7 +192,7 @@ class Cell:
         For cells of any size. Where another process merges files that are being read, it goes on
         in the merged one.
         """
-        schema, done = output_table([], self.spec).schema, after
+        schema, done = self._empty.schema, after
         for _ in range(READ_ATTEMPTS):
             try:
                 for table in in_order(
@@ -204,7 +210,7 @@ class Cell:
         name = path.name.partition("-")[0]
         if path.parent.name == PARTS and name.isdigit():
             return int(name)
-        schema = output_table([], self.spec).schema
+        schema = self._empty.schema
         first = next(read_batches(path, schema, ["index"], 1), None)
         return None if first is None else int(first["index"][0].as_py())
 

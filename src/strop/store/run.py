@@ -124,13 +124,14 @@ class Run:
 
     def cell(self, name: str) -> Cell:
         """One cell by its id or the beginning of it."""
-        found = [cell for cell in self.cells() if cell.id.startswith(name)]
-        if len(found) == 1:
-            return found[0]
+        ids = list(self.wanted())
+        matching = [cell_id for cell_id in ids if cell_id.startswith(name)]
+        if len(matching) == 1:
+            return Cell.open(self.path / CELLS / matching[0])
         raise UserError(
-            f"{'Several cells begin' if found else 'No cell begins'} with {name!r}.",
+            f"{'Several cells begin' if matching else 'No cell begins'} with {name!r}.",
             where=self.path,
-            expected="one of " + ", ".join(cell.id for cell in self.cells()),
+            expected="one of " + ", ".join(ids),
             fix=f"strop show {self.path}",
         )
 
