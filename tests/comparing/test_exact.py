@@ -29,9 +29,9 @@ from strop.comparing import (
 )
 from strop.comparing.diversity import _state, diversity, unseen_copies
 from strop.comparing.enough import enough
-from strop.comparing.frontier import equal_sharpness, grid, simultaneous, thin
+from strop.comparing.frontier import equal_sharpness, grid, thin
 from strop.comparing.levels import spent
-from strop.comparing.side import Curve, interval
+from strop.comparing.side import Curve, interval, simultaneous
 from strop.comparing.verdict import BENT, Layer, decide, frontiers
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
@@ -215,13 +215,14 @@ def test_the_gap_is_that_of_log_perplexities_at_every_entropy() -> None:
 
 
 def test_each_interval_is_as_sure_as_it_must_be() -> None:
-    """Outside zero by `different`, inside the margin by `same`, the whole band by `different`."""
+    """Outside zero by `different`, inside the margin everywhere, the whole band by `different`."""
     level = Level(1, 2)
     where = grid(WIDE, TALL, None)
     assert where is not None
     found = equal_sharpness(WIDE, TALL, where, level)
     assert found.mean.level == pytest.approx(0.99)
-    assert [one.level for one in found.points] == pytest.approx([0.98] * 24)
+    assert [one.level for one in found.points] == pytest.approx([0.97] * 24)
+    assert [one.level for one in found.smooth] == pytest.approx([0.97] * 24)
     assert [one.level for one in found.band] == pytest.approx([0.99] * 24)
 
 
@@ -319,22 +320,33 @@ def test_a_temperature_is_wanted_where_lines_are_surely_off() -> None:
     assert thin(parabola(3.0, 4.0), where, 0.01, LEVEL) is None  # refused, not mended
 
 
+def lying(
+    mean: Interval,
+    points: tuple[Interval, ...],
+    band: tuple[Interval, ...],
+    bend: tuple[float, ...],
+) -> Equal:
+    """Read off lines alone."""
+    flat = (0.0,) * len(points)
+    return Equal(3.0, 4.0, mean, flat, points, band, bend, points, bend)
+
+
 def test_a_claim_must_hold_with_the_bend_added() -> None:
     made = (between(-0.02, 0.02),) * 2
     for off, lie in ((0.0, "the same"), (0.0099, "the same"), (0.01, "undecided")):
-        equal = Equal(3.0, 4.0, made[0], (3.0, 4.0), made, made, (off, off))
+        equal = lying(made[0], made, made, (off, off))
         assert frontiers(equal, 0.03) == lie
         assert frontiers(equal.straight, 0.03) == "the same"
     low = (between(-0.2, -0.05),) * 2
     for off, lie in ((0.0499, "better"), (0.05, "undecided")):
-        equal = Equal(3.0, 4.0, low[0], (3.0, 4.0), low, low, (off, off))
+        equal = lying(low[0], low, low, (off, off))
         assert frontiers(equal, 0.03) == lie
         mirror = tuple(between(0.05, 0.2) for _ in low)
-        equal = Equal(3.0, 4.0, mirror[0], (3.0, 4.0), mirror, mirror, (off, off))
+        equal = lying(mirror[0], mirror, mirror, (off, off))
         assert frontiers(equal, 0.03) == {"better": "worse"}.get(lie, lie)
     apart = between(-0.2, -0.05), between(0.05, 0.2)
     for off, lie in ((0.0499, "crossing"), (0.05, "undecided")):
-        equal = Equal(3.0, 4.0, between(-0.1, 0.1), (3.0, 4.0), apart, apart, (off, off))
+        equal = lying(between(-0.1, 0.1), apart, apart, (off, off))
         assert frontiers(equal, 0.03) == lie
 
 
@@ -476,7 +488,7 @@ def lies(mean: tuple[float, float], *parts: tuple[float, float], surely=None) ->
     made = tuple(between(*one) for one in parts)
     band = made if surely is None else tuple(between(*one) for one in surely)
     flat = (0.0,) * len(made)
-    return frontiers(Equal(3.0, 4.0, between(*mean), flat, made, band, flat), 0.03)
+    return frontiers(lying(between(*mean), made, band, flat), 0.03)
 
 
 INSIDE = (-0.0299, 0.0299)
@@ -519,7 +531,7 @@ def test_crossing_is_told_by_intervals_that_hold_together() -> None:
 
 def alike(one: Interval, points: int = 2) -> Equal:
     flat = (0.0,) * points
-    return Equal(3.0, 4.0, one, flat, (one,) * points, (one,) * points, flat)
+    return lying(one, (one,) * points, (one,) * points, flat)
 
 
 SAME = alike(between(*INSIDE))
@@ -576,12 +588,23 @@ def test_a_comparison_takes_the_published_layer_and_else_the_tuned_one() -> None
     assert compare(*both, replicates=R).verdict.kind == "the same"
 
 
-def _power(outputs: float, margin: float, gap: float, half: float, look: int) -> float:
-    """The chance that an interval of 96% with this half at 100 outputs lies inside at a look."""
+def _power(outputs: float, margin: float, gap: float, half: float, wrong: float) -> float:
+    """The chance that an interval with this half at 96% and 100 outputs lies inside, with more.
+
+    `wrong` is how often one of its ends may err.
+    """
     error = half / norm.ppf(0.98) / math.sqrt(outputs / 100)
-    reach = -norm.ppf(spent(look) / 2) * error
+    reach = -norm.ppf(wrong) * error
     ends = norm.cdf([(margin - reach - gap) / error, (reach - margin - gap) / error])
     return float(ends[0] - ends[1])
+
+
+def _replicates(equal: Equal) -> np.ndarray:
+    """Of gaps that rise and fall together, by their intervals of 96%."""
+    errors = norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+    values = np.array([one.value for one in equal.smooth])
+    halves = np.array([one.half for one in equal.smooth]) / norm.ppf(0.98)
+    return np.concatenate([values[None], values + halves * errors[:, None]])
 
 
 def _fits(found: int | None, power: Callable[[float], float]) -> bool:
@@ -590,48 +613,54 @@ def _fits(found: int | None, power: Callable[[float], float]) -> bool:
     return found % 32 == 0 and power(found) >= 0.8 > power(found - 32)
 
 
+def wanted(equal: Equal, layer: Layer | None = None, level: Level | None = None) -> int | None:
+    return enough(100, equal, _replicates(equal), layer, 0.03, level)
+
+
 def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
     """Half widths 0.04 and no gap: both parts must be inside, at the level of the second look."""
-    wide = between(-0.04, 0.04)
-    equal = alike(wide)
-    found = enough(100, equal, None, 0.03)
-    assert _fits(found, lambda n: _power(n, 0.03, 0, 0.04, 2))
-    third = enough(100, equal, None, 0.03, Level(2))
-    ratio = spent(3) / spent(2)
-    assert third is not None
-    assert found is not None
-    assert third < found  # as the interval was of look 2 already, and has less to widen by
-    error = 0.04 / norm.ppf(0.98)
-    reach = -norm.ppf(0.04 * ratio / 2)
-
-    def at_the_third(n: float) -> float:
-        fewer = error / math.sqrt(n / 100)
-        return 2 * norm.cdf((0.03 - reach * fewer) / fewer) - 1
-
-    assert _fits(third, at_the_third)
+    equal = alike(between(-0.04, 0.04))
+    found = wanted(equal)
+    assert _fits(found, lambda n: _power(n, 0.03, 0, 0.04, 0.75 * spent(2)))
+    assert _fits(wanted(equal, level=Level(2)), lambda n: _power(n, 0.03, 0, 0.04, 0.75 * spent(3)))
     # What straight lines may be off by leaves less room; the point with the least room decides.
-    bent = replace(equal, bend=(0.01, 0.0))
-    assert _fits(enough(100, bent, None, 0.03), lambda n: _power(n, 0.02, 0, 0.04, 2))
-    # A mean that differs must do so by more than lines may be off by.
-    apart = replace(equal, mean=between(0.04, 0.12), bend=(0.06, 0.04))
-    told = -norm.ppf(spent(2) / 2)
+    bent = replace(equal, bend=(0.01, 0.0), misfit=(0.01, 0.0))
+    assert _fits(wanted(bent), lambda n: _power(n, 0.02, 0, 0.04, 0.75 * spent(2)))
+    # What parabolas may be off by is not told from noise: it shrinks with it.
+    noisy = replace(equal, misfit=(0.01, 0.0))
     assert _fits(
-        enough(100, apart, None, 0.03),
-        lambda n: norm.cdf(0.03 / (error / math.sqrt(n / 100)) - told),
+        wanted(noisy),
+        lambda n: _power(n, 0.03 - 0.01 / math.sqrt(n / 100), 0, 0.04, 0.75 * spent(2)),
     )
+    # A mean that differs must do so by more than lines may be off by.
+    error, told = 0.04 / norm.ppf(0.98), -norm.ppf(spent(2) / 2)
+    apart = replace(equal, mean=between(0.04, 0.12), bend=(0.06, 0.04), misfit=(0.06, 0.04))
+    assert _fits(wanted(apart), lambda n: norm.cdf(0.03 / (error / math.sqrt(n / 100)) - told))
     # Where the intervals are narrow enough already, a few more are asked for.
-    narrow = between(-0.001, 0.001)
-    assert enough(100, alike(narrow, 1), None, 0.03) == 132
+    assert wanted(alike(between(-0.001, 0.001), 1)) == 132
     # The published settings must be decided too: by the easier of two ways.
     layer = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(0.06, 0.14))
-    assert enough(100, equal, layer, 0.03) == found
+    assert wanted(equal, layer) == found
     hard = Layer((1.0, 1.0), (1.0, 1.0), between(-0.12, 0.12), between(-0.03, 0.05))
     assert _fits(
-        enough(100, equal, hard, 0.03),
+        wanted(equal, hard),
         lambda n: (
-            _power(n, 0.03, 0, 0.04, 2) * norm.cdf(0.01 / (error / math.sqrt(n / 100)) - told)
+            _power(n, 0.03, 0, 0.04, 0.75 * spent(2))
+            * norm.cdf(0.01 / (error / math.sqrt(n / 100)) - told)
         ),
     )
+
+
+def test_enough_is_for_every_entropy_at_once() -> None:
+    """Two gaps that know nothing of each other: the chance is the square of that of one."""
+    equal = alike(between(-0.04, 0.04))
+    rng = np.random.default_rng(3)
+    error = 0.04 / norm.ppf(0.98)
+    gaps = np.concatenate([np.zeros((1, 2)), error * rng.standard_normal((40_000, 2))])
+    found = enough(100, equal, gaps, None, 0.03)
+    assert found is not None
+    one = _power(found, 0.03, 0, 0.04, 0.75 * spent(2))
+    assert one**2 == pytest.approx(0.8, abs=0.03)  # and the number is a multiple of 32
 
 
 def test_over_budgets_the_most_outputs_that_are_wanted() -> None:

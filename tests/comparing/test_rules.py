@@ -43,7 +43,8 @@ def _equal(*parts: tuple[float, float]) -> Equal:
     half = np.mean([(high - low) / 2 for low, high in parts]) / np.sqrt(2)
     found = tuple(_interval(*one) for one in parts)
     flat = (0.0,) * len(found)
-    return Equal(3.0, 4.0, _interval(mid - half, mid + half), flat, found, found, flat)
+    mean = _interval(mid - half, mid + half)
+    return Equal(3.0, 4.0, mean, flat, found, found, flat, found, flat)
 
 
 def _layer(gap: tuple[float, float], sharper: tuple[float, float]) -> Layer:
@@ -138,11 +139,12 @@ def test_swapping_the_sides_mirrors_every_number_exactly(other):
         assert mirrored(there.verdict) == back.verdict
         assert there.equal is not None
         assert back.equal is not None
-        for name in ("points", "band"):
+        for name in ("points", "band", "smooth"):
             pairs = zip(getattr(there.equal, name), getattr(back.equal, name), strict=True)
             for one, two in pairs:
                 assert (one.value, one.low, one.high) == (-two.value, -two.high, -two.low)
         assert there.equal.bend == back.equal.bend
+        assert there.equal.misfit == back.equal.misfit
         assert there.published is not None
         assert back.published is not None
         assert there.published.gap.low == -back.published.gap.high
@@ -251,6 +253,8 @@ def test_all_looks_together_spend_alpha():
     assert [spent(look) for look in (1, 2, 3)] == pytest.approx([0.04, 0.005, 0.0025])
     assert Level(1, 4).alpha == pytest.approx(0.01)
     assert Level().same == pytest.approx(0.96)
+    assert Level().everywhere == pytest.approx(0.94)
+    assert Level(2, 2).everywhere == pytest.approx(1 - 1.5 * 0.0025)
     assert Level().different == pytest.approx(0.98)
     with pytest.raises(UserError):
         spent(0)
@@ -268,21 +272,26 @@ def test_one_verdict_over_budgets():
 
 
 def test_the_number_of_outputs_follows_from_the_intervals():
-    # Parts at 0.01 with a half of 0.04 at 96%; more outputs are the second look, at 99.5%.
-    error, reach = 0.04 / norm.ppf(0.98), norm.ppf(0.9975)
-    found = enough(64, _equal((-0.03, 0.05), (-0.03, 0.05)), None, MARGIN)
+    # Parts at 0.01 with a half of 0.04 at 96%; more outputs are the second look, 0.5% in all.
+    error, reach = 0.04 / norm.ppf(0.98), norm.ppf(1 - 0.75 * 0.005)
+    errors = norm.ppf((np.arange(20_000) + 0.5) / 20_000)[:, None]
+    together = np.concatenate([[[0.0]], errors]).repeat(2, axis=1)
+    equal = _equal((-0.03, 0.05), (-0.03, 0.05))
+    found = enough(64, equal, 0.01 + error * together, None, MARGIN)
     assert found is not None
     for outputs, enough_for in ((found, True), (found - 32, False)):
         now = error / np.sqrt(outputs / 64)
         inside = norm.cdf(0.02 / now - reach) - norm.cdf(reach - 0.04 / now)
         assert (inside >= 0.8) == enough_for
     # A gap that is large and uncertain is decided by being told from zero.
-    found = enough(64, _equal((-0.3, 0.1), (-0.3, 0.1)), None, MARGIN)
-    outside = 64 * ((reach + 0.8416) * 0.2 / np.sqrt(2) / norm.ppf(0.98) / 0.1) ** 2
+    wide = -0.1 + 5 * error * together
+    found = enough(64, _equal((-0.3, 0.1), (-0.3, 0.1)), wide, None, MARGIN)
+    told = norm.ppf(0.9975) + 0.8416
+    outside = 64 * (told * 0.2 / np.sqrt(2) / norm.ppf(0.98) / 0.1) ** 2
     assert found is not None
     assert outside <= found < outside + 32
     # A gap of exactly the margin is neither.
-    assert enough(64, _equal((-50, 50.0), (-50, 50.0)), None, 1e-9) is None
+    assert enough(64, _equal((-50, 50.0), (-50, 50.0)), 50 * together, None, 1e-9) is None
 
 
 @pytest.mark.parametrize(

@@ -455,7 +455,7 @@ def test_where_a_search_stopped_is_no_gain() -> None:
 def test_what_is_left_of_a_gain(gap, kind, before, told) -> None:
     mean = Interval(sum(gap) / 2, *gap, 0.98, 64)
     flat = (0.0,)
-    equal = Equal(3.0, 4.0, mean, flat, (mean,), (mean,), flat)
+    equal = Equal(3.0, 4.0, mean, flat, (mean,), (mean,), flat, (mean,), flat)
     found = Comparison(None, None, equal, (), SideVerdict(kind, ""), Level(), 0.03)
     row = {"published_gain": before and Interval(before), **_equal_columns(found)}
     assert _survives(row) == told

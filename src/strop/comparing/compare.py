@@ -9,7 +9,7 @@ import numpy as np
 
 from strop.comparing.diversity import Diversity, diversity
 from strop.comparing.enough import enough
-from strop.comparing.frontier import Equal, equal_sharpness, grid, thin
+from strop.comparing.frontier import Equal, equal_sharpness, grid, smooth_gaps, thin
 from strop.comparing.levels import Level
 from strop.comparing.side import Curve, Sample, Side, interval
 from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide
@@ -79,8 +79,9 @@ def compare(
     differ = interval(one.left_out - two.left_out, level.different, min(a.n, b.n))
     if differ.above(UNEQUAL) or differ.below(-UNEQUAL):
         verdict = SideVerdict("cannot tell", SHORTER)
-    elif verdict.kind == "cannot tell" and verdict.why != BENT and equal is not None:
-        wanted = enough(min(a.n, b.n), equal, decisive, margin, level)
+    elif verdict.kind == "cannot tell" and verdict.why != BENT and where is not None and equal:
+        gaps, _ = smooth_gaps(one, two, where, level)
+        wanted = enough(min(a.n, b.n), equal, gaps, decisive, margin, level)
         verdict = replace(verdict, outputs=wanted)
     return Comparison(
         layers[0],

@@ -9,6 +9,7 @@ point; it is compared with the other's frontier at its own entropy, replicate by
 
 Straight lines between the points of a curve are off, and no resampling sees that. How far they may
 be off is estimated by leaving points out (`Curve.bend`), and a claim must hold with that added.
+Whether frontiers are the same is read off parabolas, where they have them (`smooth.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.comparing.levels import Level
-from strop.comparing.side import Curve, interval
+from strop.comparing.side import Curve, interval, simultaneous
+from strop.comparing.smooth import smoothed
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
 
 PARTS = ("sharp", "smooth")
 POINTS = 12
 """Entropies at which a part is read off."""
-BAND = "studentised bootstrap band"
 FEWEST = 3
 """Temperatures that a frontier needs."""
 INSIDE = 0.95
@@ -66,16 +67,26 @@ class Equal:
     entropies: tuple[float, ...]
     """Where the gap is read off; one, where a side is a single point."""
     points: tuple[Interval, ...]
-    """The gap there, each interval for itself. For "the same" all must lie inside the margin."""
+    """The gap there, each interval for itself. Where it is better, none may reach the margin."""
     band: tuple[Interval, ...]
     """The gap there, wide enough that all intervals hold together: where the frontiers cross."""
     bend: tuple[float, ...]
     """How far straight lines between temperatures may be off there, both sides together."""
+    smooth: tuple[Interval, ...]
+    """The gap there between parabolas. For "the same" all must lie inside the margin."""
+    misfit: tuple[float, ...]
+    """How far the parabolas may be off there, both sides together; lines, where there are none."""
+
+    @property
+    def lines(self) -> bool:
+        """Whether there are no parabolas."""
+        return self.misfit == self.bend
 
     @property
     def straight(self) -> Equal:
         """As if straight lines were exact."""
-        return replace(self, bend=(0.0,) * len(self.bend))
+        flat = (0.0,) * len(self.bend)
+        return replace(self, bend=flat, misfit=flat if self.lines else self.misfit)
 
 
 def grid(a: Curve, b: Curve, floor: float | None) -> Grid | None:
@@ -103,38 +114,45 @@ def grid(a: Curve, b: Curve, floor: float | None) -> Grid | None:
 def equal_sharpness(a: Curve, b: Curve, where: Grid, level: Level) -> Equal:
     """The gap over the common range and its parts."""
     gaps = a.at(where.points) - b.at(where.points)
-    entropies = where.points if where.points.ndim == 1 else where.points[0]
-    n = min(a.side.n, b.side.n)
-    # Frontiers of the same outputs are off by the same: that is no part of the gap.
-    alike = a.level.shape == b.level.shape and bool((a.level[0] == b.level[0]).all())
-    bend = np.zeros(len(entropies)) if alike else a.bend(entropies) + b.bend(entropies)
+    entropies, n = _entropies(where), min(a.side.n, b.side.n)
+    smooth, misfit = smooth_gaps(a, b, where, level)
     return Equal(
         where.low,
         where.high,
         interval(gaps.mean(axis=1), level.different, n),
         tuple(map(float, entropies)),
-        tuple(interval(column, level.same, n) for column in gaps.T),
+        tuple(interval(column, level.everywhere, n) for column in gaps.T),
         simultaneous(gaps, level.different, n),
-        tuple(map(float, bend)),
+        tuple(map(float, _bend(a, b, entropies))),
+        tuple(interval(column, level.everywhere, n) for column in smooth.T),
+        tuple(map(float, misfit)),
     )
 
 
-def simultaneous(gaps: Floats, level: float, n: int) -> tuple[Interval, ...]:
-    """Intervals of columns that all hold together: the largest studentised error of a replicate.
+def smooth_gaps(a: Curve, b: Curve, where: Grid, level: Level) -> tuple[Floats, Floats]:
+    """The gap between parabolas [1 + R, K], and how far they may be off, both together [K].
 
-    The first row is the outputs as they are, the others are replicates.
+    If a side has no parabola, both are read off straight lines.
     """
-    value, replicates = gaps[0], gaps[1:][np.isfinite(gaps[1:]).all(axis=1)]
-    if not len(replicates):
-        return tuple(Interval(float(one), level=level, n=n, how=BAND) for one in value)
-    error = replicates.std(axis=0)
-    scaled = np.abs(replicates - value) / np.where(error > 0, error, 1.0)
-    largest = np.sort(scaled.max(axis=1, initial=0.0))
-    reach = largest[min(len(largest) - 1, int(np.ceil(level * len(largest))))] * error
-    return tuple(
-        Interval(float(one), float(one - far), float(one + far), level, n, BAND)
-        for one, far in zip(value, reach, strict=True)
-    )
+    both = [smoothed(side, where.points, level) for side in (a, b)]
+    if both[0] is None or both[1] is None:
+        return a.at(where.points) - b.at(where.points), _bend(a, b, _entropies(where))
+    (one, off_one), (two, off_two) = both[0], both[1]
+    return one - two, np.zeros(len(off_one)) if _alike(a, b) else off_one + off_two
+
+
+def _entropies(where: Grid) -> Floats:
+    """Of the outputs as they are [K]."""
+    return where.points if where.points.ndim == 1 else where.points[0]
+
+
+def _alike(a: Curve, b: Curve) -> bool:
+    """Frontiers of the same outputs are off by the same: that is no part of the gap."""
+    return a.level.shape == b.level.shape and bool((a.level[0] == b.level[0]).all())
+
+
+def _bend(a: Curve, b: Curve, entropies: Floats) -> Floats:
+    return np.zeros(len(entropies)) if _alike(a, b) else a.bend(entropies) + b.bend(entropies)
 
 
 def thin(curve: Curve, where: Grid, allowed: float, level: Level) -> tuple[int, int] | None:
@@ -142,7 +160,7 @@ def thin(curve: Curve, where: Grid, allowed: float, level: Level) -> tuple[int, 
 
     That is where straight lines may be off by more than is allowed, for sure and not by noise.
     """
-    points = where.points if where.points.ndim == 1 else where.points[0]
+    points = _entropies(where)
     far = curve.bend(points)
     order = curve.order
     if len(order) < 3 or not far.max() > allowed:

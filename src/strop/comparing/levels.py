@@ -6,6 +6,12 @@ verdict on more outputs; asking again for the same is no new look. Within a look
 alike. Generators may be called different for two reasons, their frontiers or their sharpness, and
 these share alike too. All of it is Bonferroni's bound, so nothing is assumed of how looks, budgets
 and reasons depend on each other.
+
+Frontiers that are not the same differ by the margin at some entropy, on one side. To be called the
+same, or better on the other side, that one interval must err, at one end. Then the part for
+sharpness is not needed; of the part for frontiers one of its two ends may still err (a quarter of
+the whole: a crossing where there is none, or a mean on the wrong side). So three quarters are left
+for one end of an interval at every entropy, whatever the number of entropies.
 """
 
 from __future__ import annotations
@@ -40,8 +46,13 @@ class Level:
 
     @property
     def same(self) -> float:
-        """The confidence of intervals that must lie inside the margin."""
+        """The confidence of intervals that must lie inside the margin at one setting."""
         return 1 - self.alpha
+
+    @property
+    def everywhere(self) -> float:
+        """The confidence of intervals that must do so at every entropy: an end errs in 3/4."""
+        return 1 - 2 * self.alpha * (1 - 1 / (2 * REASONS))
 
     @property
     def different(self) -> float:

@@ -150,7 +150,12 @@ def result(
         "verdicts": {str(number): asdict(one) for number, one in verdicts.items()},
         "sides": names,
         "margin": ask["margin"],
-        "level": {**asdict(level), "same": level.same, "different": level.different},
+        "level": {
+            **asdict(level),
+            "same": level.same,
+            "everywhere": level.everywhere,
+            "different": level.different,
+        },
         "equal": {
             str(number): None if one.found.equal is None else dict(vars(one.found.equal))
             for number, one in found.items()
@@ -169,7 +174,8 @@ def result(
         *_copy_notes(found),
         *_same_cells(measured),
         f"look {level.look} at these two sides, {level.budgets} budget(s): intervals that must lie "
-        f"inside the margin are of {100 * level.same:.4g}%, those that must exclude equality of "
+        f"inside the margin are of {100 * level.everywhere:.4g}% at equal sharpness and of "
+        f"{100 * level.same:.4g}% as published, those that must exclude equality of "
         f"{100 * level.different:.4g}%",
         f"entropy guard {guard.bound} ({guard.source}): at equal sharpness nothing is "
         "compared below it"

@@ -22,6 +22,7 @@ from strop.stats.interval import Interval
 from strop.stats.resample import BOOTSTRAP, order_statistics, resamples
 
 Floats = NDArray[np.float64]
+BAND = "studentised bootstrap band"
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,3 +211,21 @@ def interval(values: Floats, level: float, n: int) -> Interval:
     ends = order_statistics(values[1:], level)
     low, high = (end if np.isfinite(end) else None for end in ends)
     return Interval(float(values[0]), low, high, level, n, BOOTSTRAP)
+
+
+def simultaneous(gaps: Floats, level: float, n: int) -> tuple[Interval, ...]:
+    """Intervals of columns that all hold together: the largest studentised error of a replicate.
+
+    The first row is the outputs as they are, the others are replicates.
+    """
+    value, replicates = gaps[0], gaps[1:][np.isfinite(gaps[1:]).all(axis=1)]
+    if not len(replicates):
+        return tuple(Interval(float(one), level=level, n=n, how=BAND) for one in value)
+    error = replicates.std(axis=0)
+    scaled = np.abs(replicates - value) / np.where(error > 0, error, 1.0)
+    largest = np.sort(scaled.max(axis=1, initial=0.0))
+    reach = largest[min(len(largest) - 1, int(np.ceil(level * len(largest))))] * error
+    return tuple(
+        Interval(float(one), float(one - far), float(one + far), level, n, BAND)
+        for one, far in zip(value, reach, strict=True)
+    )

@@ -2,15 +2,15 @@
 
 At equal sharpness the two frontiers are, in this order,
 
-    the same   at every entropy of the range the interval of the gap lies inside the margin
+    the same   at every entropy of the range the gap between parabolas lies inside the margin
     crossing   the band of all entropies together is below zero somewhere and above it elsewhere
     better     the mean gap's interval lies below zero, and nowhere does one reach above the margin
     worse      the mirror of it
     undecided  else
 
-each also where straight lines between temperatures are off by as much as they may be. "The same"
-and "nowhere" hold only if every single interval says so, which needs no correction for their
-number (intersection-union); "somewhere" is one of many chances, hence the band.
+each also where parabolas, or straight lines between temperatures, are off by as much as they may
+be. "The same" and "nowhere" hold only if every single interval says so, which needs no correction
+for their number (intersection-union); "somewhere" is one of many chances, hence the band.
 
 and the verdict is
 
@@ -85,10 +85,11 @@ def mirrored(verdict: SideVerdict) -> SideVerdict:
 
 def frontiers(equal: Equal, margin: float) -> Frontiers:
     """How the two frontiers lie."""
+    smooth = zip(equal.smooth, equal.misfit, strict=True)
+    if all(one.within(off - margin, margin - off) for one, off in smooth):
+        return "the same"
     points = [(one, margin - off) for one, off in zip(equal.points, equal.bend, strict=True)]
     average = sum(equal.bend) / len(equal.bend)
-    if all(one.within(-most, most) for one, most in points):
-        return "the same"
     band = list(zip(equal.band, equal.bend, strict=True))
     if any(one.below(-off) for one, off in band) and any(one.above(off) for one, off in band):
         return "crossing"

@@ -101,7 +101,8 @@ def questions(
             )
             for gap in ask["gap"]
         ]
-        same = alike(math.log1p(ask["margin"]), 1 - level.same)
+        sure = level.same if name == "one setting" else level.everywhere
+        same = alike(math.log1p(ask["margin"]), 1 - sure)
         words = f"the same perplexity at {name}"
         found.append(Question(words, ask["margin"], same, error, freedom))
     if ask["judged"] is not None:
