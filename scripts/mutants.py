@@ -51,6 +51,8 @@ SAMPLE = 100
 """A module with more mutants runs this many: those with the smallest ids, which are hashes."""
 TIMES, SECONDS = 10, 3.0
 """A mutant that takes this many times as long as without the change, and this much more, hangs."""
+QUICK = 0.2
+"""Seconds of a test that may be run for nothing."""
 MEMORY = 4 << 30
 """Bytes that a mutant may ask for beyond what its process began with."""
 LOADED = ("torch", "numpy", "scipy.stats", "hypothesis")
@@ -104,6 +106,7 @@ def in_a_copy(act: Callable[[], int], seconds: float) -> tuple[str, float]:
     if pid == 0:
         code = 1
         try:
+            gc.disable()  # a collection would touch, and so copy, every page of this process
             os.setsid()
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             limit = pages * resource.getpagesize() + MEMORY
@@ -116,17 +119,19 @@ def in_a_copy(act: Callable[[], int], seconds: float) -> tuple[str, float]:
         finally:
             os._exit(code)
     state = HUNG
-    while time.monotonic() - began < seconds:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
-            state = SURVIVED if status == 0 else HUNG if late else KILLED
-            break
-        time.sleep(0.002)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+    try:
+        while time.monotonic() - began < seconds:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+                state = SURVIVED if status == 0 else HUNG if late else KILLED
+                break
+            time.sleep(0.002)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
     return state, time.monotonic() - began
 
 
@@ -168,9 +173,9 @@ class Loop:
                 importlib.import_module(name)
         called, seconds = self.clean["called"], self.clean["seconds"]
         for mutant in self.todo:
-            which = [
-                k for k, names in enumerate(called) if mutant.constant or mutant.function in names
-            ]
+            which = [k for k, names in enumerate(called) if mutant.function in names]
+            if mutant.constant:  # tests that only read it are quick, or call something too
+                which = [k for k, names in enumerate(called) if names or seconds[k] < QUICK]
             which.sort(key=lambda k: seconds[k])
             if not which:
                 self.keep(mutant, UNCALLED, 0.0)
@@ -274,19 +279,20 @@ def run_module(tree: Path, name: str, entry: dict[str, Any]) -> None:
         os.chdir(tree)
         shutil.rmtree(tree / "tmp", ignore_errors=True)
         (tree / "tmp" / "base").mkdir(parents=True)
-        chosen = [*entry["tests"], *entry.get("also", [])]
         flags = [
             "-q",
             "-W",
             "ignore",
+            "--tb=no",
+            "--assert=plain",
             "-p",
             "no:cacheprovider",
             "-p",
             "no:xdist",
-            f"--basetemp={tree}/tmp/base",
         ]
+        flags.append(f"--basetemp={tree}/tmp/base")
         marks = ["-m", "not slow and not heavy and not server"]
-        return int(pytest.main([*flags, *marks, *more, *chosen], plugins=plugins))
+        return int(pytest.main([*flags, *marks, *more, *entry["tests"]], plugins=plugins))
 
     def inside() -> int:
         loop = Loop(path, source, [m for m in todo if m.inside], keep)
@@ -410,6 +416,7 @@ def main(words: Sequence[str]) -> int:
 
 def run(chosen: dict[str, Any]) -> None:
     """Copy the tree, load what is large, and run module after module."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="strop-mutants-") as place:
         tree = Path(place).resolve() / "tree"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*LEFT_OUT))
