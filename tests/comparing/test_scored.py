@@ -122,3 +122,12 @@ def test_sides_that_leave_out_different_shares_have_no_verdict() -> None:
     assert verdict(b, a) == ("cannot tell", SHORTER)
     both = [pool(rng, heat, early) for heat in HEATS]
     assert verdict(a, both)[1] != SHORTER
+
+
+def test_stored_tokens_are_read_in_full_width() -> None:
+    stored = {"ids": IDS.astype(np.int32), "nats": (NATS + 0.1).astype(np.float32)}
+    found = Scored.of(stored)
+    assert (found.ids.dtype, found.nats.dtype) == (np.int64, np.float64)
+    assert found.ids.tolist() == IDS.tolist()
+    assert found.nats.tolist() == stored["nats"].astype(float).tolist()
+    assert (found.n, found.lengths.tolist()) == (4, [5, 3, 4, 5])

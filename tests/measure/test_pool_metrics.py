@@ -132,3 +132,12 @@ def test_vendi_refuses_nothing() -> None:
     for bad in (np.zeros((0, 3)), np.zeros((2, 3)), np.array([[np.nan, 1.0]])):
         with pytest.raises(UserError, match="embedding"):
             vendi_score(bad)
+
+
+def test_entropy_counts_nothing_behind_a_shorter_row() -> None:
+    rows = np.array([[0, 2, -1, -1], [0, 0, 5, -1], [3, 3, 3, 3], [-1, -1, -1, -1], [0, 4, 6, 9]])
+    third = -(2 / 3 * np.log(2 / 3) + 1 / 3 * np.log(1 / 3))
+    expected = [np.log(2), third, 0, 0, np.log(4)]
+    np.testing.assert_allclose(entropy(rows), expected, atol=1e-15)
+    assert entropy(np.zeros((2, 0), int)).tolist() == [0.0, 0.0]
+    assert entropy(np.array([[7], [8]])).tolist() == [0.0, 0.0]

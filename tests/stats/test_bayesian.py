@@ -39,3 +39,11 @@ def test_the_spread_of_a_mean_is_that_of_theory() -> None:
     means = dirichlet(4, 200_000, 5) @ values
     assert means.mean() == pytest.approx(values.mean(), abs=0.02)
     assert means.var() == pytest.approx(values.var() / 5, rel=0.02)
+
+
+def test_there_are_as_many_weights_as_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [part.shape for part in exponentials(3, 7, 0)] == [(7, 3)]
+    monkeypatch.setattr(resample, "CHUNK", 10)
+    monkeypatch.setattr(resample, "LEAST_ROWS", 2)
+    assert [len(part) for part in exponentials(3, 7, 0)] == [3, 3, 1]
+    assert [len(part) for part in exponentials(9, 3, 0)] == [2, 1]

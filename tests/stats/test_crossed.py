@@ -115,3 +115,74 @@ def test_the_variances_are_those_of_the_law() -> None:
     truth = 4 / 128 + 2.25 / 32 + 1 / 256
     assert np.mean([one.variance or 0.0 for one in found]) == pytest.approx(truth, rel=0.1)
     assert np.var([one.value for one in found]) == pytest.approx(truth, rel=0.4)
+
+
+def by_hand(values: np.ndarray, groups: np.ndarray) -> tuple[float, float, float, float, float]:
+    """Two whole rounds: between, within, covariance, variance of the mean, degrees of freedom."""
+    n = len(values)
+    between = within = 0.0
+    free, size = 0, n / len(np.unique(groups[:, 0]))
+    for r in range(2):
+        names = np.unique(groups[:, r])
+        for g in names:
+            mine = values[groups[:, r] == g, r]
+            between += len(mine) * (mine.mean() - values[:, r].mean()) ** 2
+            within += ((mine - mine.mean()) ** 2).sum()
+        free += len(names) - 1
+    between, within = between / free, within / (2 * n - free - 2)
+    unit = min(max(np.cov(values.T)[0, 1], 0.0), within)
+    group = max(0.0, (between - within) / size)
+    # Weights are 1 / 2n: of a unit 1/n in all, of a group `size` of them.
+    variance = unit / n + (group * size + within - unit) / (2 * n)
+    measured = between if group > 0 else within
+    doubt = (measured / (2 * n)) ** 2 * 2 / free
+    doubt += (1 / (2 * n)) ** 2 * (unit**2 + (within + group) ** 2) / (n - 1)
+    return unit, group, within - unit, variance, min(n - 1, 2 * variance**2 / doubt)
+
+
+@pytest.mark.parametrize("mood", [0.0, 6.0])
+def test_degrees_of_freedom_below_those_of_the_units(mood: float) -> None:
+    """Few groups that differ much have few degrees of freedom; without a mood all count."""
+    rng = np.random.default_rng(0)
+    groups = np.stack([np.arange(12) // 6, np.arange(12) % 2], 1)
+    values = rng.normal(0, 1, (12, 1)) + rng.normal(0, 1, (12, 2)) + mood * groups
+    found = crossed(values, np.ones((12, 2), bool), groups)
+    expected = by_hand(values, groups)
+    numbers = (found.unit, found.group, found.rest, found.variance, found.freedom)
+    assert numbers == pytest.approx(expected, rel=1e-9)
+    assert (found.group > 0) == (mood > 0)
+    assert found.freedom < (3 if mood else 6)
+
+
+def test_what_an_interval_and_its_parts_say() -> None:
+    unknown = Crossed(1.5, 4, None)
+    assert (unknown.freedom, unknown.parts) == (0.0, {"output": 0.0, "group": 0.0, "rest": 0.0})
+    found = unknown.interval(0.9)
+    assert (found.value, found.low, found.level) == (1.5, None, 0.9)
+    assert (found.n, found.how) == (4, "crossed model")
+    known = Crossed(1.5, 4, 0.25, 3.0, 1.0, 2.0, 3.0)
+    assert known.parts == {"output": 1.0, "group": 2.0, "rest": 3.0}
+    found = known.interval(0.9)
+    assert (found.value, found.level, found.n, found.how) == (1.5, 0.9, 4, "crossed model")
+    assert found.half == pytest.approx(0.5 * stdtrit(3, 0.95))
+
+
+def test_three_rounds_of_which_one_has_a_single_group() -> None:
+    """The covariance is over all pairs of rounds; a round with one group has no size of a group."""
+    values = np.array([[1.0, 2.0, 4.0], [3.0, 7.0, 5.0], [6.0, 4.0, 9.0], [8.0, 9.0, 9.0]])
+    groups = np.array([[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]])
+    found = crossed(values, np.ones((4, 3), bool), groups)
+    pairs = np.cov(values.T)
+    shared = (pairs[0, 1] + pairs[0, 2] + pairs[1, 2]) / 3
+    inside = 2.0 + 2.0 + 2.0 + 2.0 + values[:, 2].var() * 4  # squares inside groups
+    within = inside / (2 + 2 + 3)
+    between = (25.0 + 25.0) / 2
+    assert found.unit == pytest.approx(min(shared, within))
+    assert found.group == pytest.approx((between - within) / 2)
+
+
+def test_groups_of_one_say_nothing_about_what_is_inside() -> None:
+    values = np.array([[1.0], [2.0], [6.0]])
+    found = crossed(values, np.ones((3, 1), bool), np.arange(3)[:, None])
+    assert (found.unit, found.group, found.rest) == pytest.approx((7.0, 0.0, 0.0))
+    assert found.variance == pytest.approx(7 / 3)

@@ -140,3 +140,11 @@ def test_a_table_through_csv() -> None:
 def test_intervals_and_tables_load_no_numpy() -> None:
     code = "import sys, strop.table; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_what_is_not_said_is_as_usual() -> None:
+    assert (USUAL.level, USUAL.n, USUAL.how) == (0.95, None, "")
+    for half in (Interval(1.0, 0.5), Interval(1.0, None, 2.0)):
+        assert not half.bounded
+        assert half.span(".1f") == ""
+    assert Interval(1e4).exp().value == math.exp(700)

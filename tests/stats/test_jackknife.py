@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife, student
 from strop.stats.resample import POSITIVE, SHARE, Statistic, clustered, mean
 
@@ -134,3 +135,32 @@ def test_an_undefined_value_decides_nothing() -> None:
     found = jackknife(nothing, 0.95)
     assert math.isnan(found.value)
     assert (found.low, found.high) == (None, None)
+
+
+def test_where_outputs_do_not_tell_there_are_no_ends() -> None:
+    """One output, values that are no numbers, and a few that happen to be the same."""
+    alone = jackknife(mean(np.array([2.0])), 0.9)
+    assert alone == Interval(2.0, None, None, 0.9, 1, "jackknife")
+    # The logarithm of zero, in the value or without one of the outputs.
+    zero = jackknife(mean(np.zeros(3)), 0.9, log=True)
+    assert zero == Interval(-math.inf, None, None, 0.9, 3, "jackknife")
+    once = jackknife(mean(np.array([0.0, 0.0, 3.0])), 0.9, log=True)
+    assert once == Interval(0.0, None, None, 0.9, 3, "jackknife")
+    same = jackknife(mean(np.full(5, 4.0)), 0.9)
+    assert same == Interval(4.0, None, None, 0.9, 5, "jackknife")
+    assert jackknife(mean(np.full(32, 4.0)), 0.9).ends == (4.0, 4.0)
+    # A spread of some 1e-12 of the value is rounding; the same spread of a small value is not.
+    values = np.array([0.0, 2e-12, 4e-12])
+    assert not jackknife(mean(100 + values)).bounded
+    assert jackknife(mean(values)).bounded
+
+
+def test_counts_that_a_setting_fixes_are_believed_on_both_sides() -> None:
+    values = np.full(5, 4.0)
+    exact, found = mean(values, exact=True), mean(values)
+    assert jackknife(exact).ends == (4.0, 4.0)
+    assert jackknife(exact, minus=exact).ends == (0.0, 0.0)
+    for minus in ((exact, found), (found, exact)):
+        assert not jackknife(minus[0], minus=minus[1]).bounded
+    two = jackknife(mean(np.array([1.0, 3.0])))
+    assert two.half == pytest.approx(student(0.95, 1))  # the mean of two: half their difference

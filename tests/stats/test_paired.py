@@ -63,3 +63,14 @@ def test_the_stream_is_that_of_its_seed_and_number() -> None:
     np.testing.assert_array_equal(replicate_means(values, seed=5, replicates=4), wanted)
     found = Resampled({"x": values[:, 0]}, seed=5, replicates=4).interval("x")
     assert found.ends == pytest.approx(np.quantile(wanted, [0.025, 0.975]))
+
+
+def test_values_that_are_no_numbers_have_no_ends() -> None:
+    found = Resampled({"x": np.array([1.0, np.inf])}, seed=0, replicates=5).interval("x")
+    assert (found.value, found.low, found.high, found.n) == (np.inf, None, None, 2)
+
+
+def test_a_column_that_is_never_the_lowest_has_a_share_of_none() -> None:
+    columns = {"low": np.zeros(3), "high": np.ones(3), "middle": np.full(3, 0.5)}
+    best, shares = Resampled(columns, seed=0, replicates=10).lowest(["middle", "low", "high"])
+    assert (best, shares.tolist()) == (1, [0.0, 1.0, 0.0])

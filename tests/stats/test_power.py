@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from strop.stats.power import alike, apart, curve, level_errors, needed, precision, spread
+from strop.stats.power import Need, alike, apart, curve, level_errors, needed, precision, spread
 
 KNOWN = 1e7
 """Degrees of freedom of a pilot that leaves nothing open."""
@@ -104,3 +104,30 @@ def test_log_perplexity_moves_as_its_outputs_say() -> None:
     nll, tokens = pool(8)
     assert level_errors(nll, tokens).sum() == pytest.approx(0)
     assert level_errors(2 * nll, tokens) == pytest.approx(2 * level_errors(nll, tokens))
+
+
+def test_no_difference_is_found_as_often_as_the_level_says() -> None:
+    """Both tails count: at a true difference of zero an interval excludes it at a rate of alpha."""
+    for alpha in (0.05, 0.2):
+        assert float(apart(0.0, alpha)(np.array(3.0))) == pytest.approx(alpha)
+    effect, x, z = 0.5, 0.8, norm.ppf(0.9)
+    expected = norm.cdf(effect * x - z) + norm.cdf(-effect * x - z)
+    assert float(apart(effect, 0.2)(np.array(x))) == pytest.approx(expected)
+
+
+def test_what_cannot_be_had_and_what_needs_next_to_nothing() -> None:
+    assert needed(alike(0.03, 0.04, 0.03), 1.0, KNOWN) == Need(None, 0.0, 0.0, 0.0)
+    assert needed(apart(100.0, 0.05), 0.1, KNOWN).outputs == 2
+    reach = norm.ppf(0.975) + norm.ppf(0.8)
+    assert precision(apart(10.0, 0.05), KNOWN) == pytest.approx(reach / 10, rel=1e-3)
+    assert precision(apart(1e-3, 0.05), KNOWN) == pytest.approx(reach * 1e3, rel=1e-3)
+
+
+def test_the_curve_is_averaged_over_what_pilots_may_have_missed() -> None:
+    power = apart(0.1, 0.05)
+    quantiles = (np.arange(400) + 0.5) / 400
+    x = math.sqrt(90) / 0.5 / np.sqrt(chi2.ppf(quantiles, 7) / 7)
+    assert curve(power, 0.5, 7, [90])[0, 0] == pytest.approx(power(x).mean(), rel=1e-9)
+    asked = precision(power, 7, 0.6)
+    assert asked is not None
+    assert power(asked * np.sqrt(chi2.ppf(quantiles, 7) / 7)).mean() == pytest.approx(0.6)

@@ -209,3 +209,26 @@ def test_what_is_not_defined_is_none() -> None:
     assert intervals({"x": nothing}, replicates=10)["x"] is None
     with pytest.raises(UserError, match="no outputs"):
         intervals({"x": mean(np.zeros(0))})
+
+
+def test_a_statistic_knows_its_outputs_whatever_its_rows_are() -> None:
+    values = np.array([1.0, 5.0, 2.0, 4.0])
+    assert (mean(values).outputs, mean(values).exact) == (4, False)
+    grouped = clustered(mean(values, exact=True), [0, 1, 0, 1])
+    assert (len(grouped.columns), grouped.outputs, grouped.exact) == (2, 4, True)
+    assert not Statistic(values[:, None], lambda t: t[..., 0]).exact
+
+
+def test_seed_and_level_reach_every_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert COUNTS == 2**22  # which of the two ways is taken is a part of the stream
+    values = mean(np.random.default_rng(0).normal(5, 1, 20))
+    assert bootstrap(values, seed=1, replicates=50) != bootstrap(values, seed=2, replicates=50)
+    found = ratio(values, values, replicates=50, level=0.5)
+    wide = ratio(values, values, replicates=50)
+    assert found is not None
+    assert wide is not None
+    assert (found.level, wide.level) == (0.5, 0.95)
+    assert found.half < wide.half / 2
+    monkeypatch.setattr(resample, "COUNTS", 0)
+    drawn = [resampled_sums(np.eye(4), 6, seed).tolist() for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]

@@ -75,3 +75,14 @@ def test_pass_at_k_is_the_share_of_choices_with_a_right_answer() -> None:
     # Unbiased: its mean over draws of five answers is the chance of one in three.
     chance = sum(binom.pmf(c, 5, 0.3) * pass_at(np.array([c]), 5, 3)[0] for c in range(6))
     assert chance == pytest.approx(1 - math.pow(0.7, 3))
+
+
+def test_what_few_problems_are_worth() -> None:
+    """Two problems of four answers: a variance of 1/16 is that of four answers."""
+    found = share_interval(np.array([0.25, 0.75]), 4, 0.9)
+    expected = wilson(0.5, 4, 0.9)
+    assert (found.value, *found.ends) == pytest.approx((0.5, *expected.ends))
+    assert (found.level, found.n) == (0.9, 2)
+    alone = share_interval(np.array([0.5]), 8)
+    assert alone.ends == wilson(0.5, 1).ends
+    assert wilson(0.5, 1).value == 0.5

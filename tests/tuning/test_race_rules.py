@@ -151,7 +151,7 @@ def test_a_limit_that_the_most_outputs_would_not_decide_stops_a_candidate() -> N
     assert edge > 0
     for side, sign in ((">=", 1), ("<=", -1)):
         limits = (Limit("entropy", side, 0.0),)
-        for more, state in ((0.01, "in doubt"), (-0.01, "too near the limit")):
+        for more, state in ((1e-6, "in doubt"), (-1e-6, "too near the limit")):
             drawn = Drawn(same(1.0, n), (mean(values + sign * (edge + more)),))
             found = raced({"x": drawn}, Rules(limits=limits, most=most))
             assert found.arms["x"].state == state, (side, more)
@@ -334,3 +334,32 @@ def test_what_the_leader_still_needs_is_kept_for_it() -> None:
     race = Race(measure, RULES, 8)
     race.run(["a", "b"], budget=100)
     assert race.spent == 8
+
+
+def test_what_states_say() -> None:
+    """Only a doubt has a reason: which limit is broken, or that one is in doubt."""
+    limits = (Limit("entropy", ">=", 3.0),)
+    arms = {
+        "leader": Drawn(same(1.0, 4), (same(3.0, 4),)),
+        "worse": Drawn(same(2.0, 4), (same(3.0, 4),)),
+        "rival": Drawn(same(0.5, 2), (same(3.0, 2),)),
+        # A few equal values tell nothing of where the limit is: more of them might.
+        "unknown": Drawn(same(0.5, 4), (mean(np.full(4, 2.0)),)),
+    }
+    race = raced(arms, Rules(limits=limits, first=2, sure=4))
+    assert {name: (arm.state, arm.why) for name, arm in race.arms.items()} == {
+        "leader": ("leads", ""),
+        "worse": ("worse", ""),
+        "rival": ("in doubt", ""),
+        "unknown": ("in doubt", "a limit is in doubt"),
+    }
+
+
+def test_limits_are_broken_at_the_level_of_the_rules() -> None:
+    """At 50% the interval excludes the limit, at 95% it does not."""
+    values = np.array([2.0, 2.5, 3.0, 2.9])
+    assert not jackknife(mean(values), 0.95).below(3.0)
+    assert jackknife(mean(values), 0.5).below(3.0)
+    drawn = {"x": Drawn(same(1.0, 4), (mean(values),))}
+    race = raced(drawn, Rules(limits=(Limit("entropy", ">=", 3.0),), level=0.5))
+    assert (race.arms["x"].state, race.arms["x"].why) == ("over the limit", "entropy>=3")

@@ -14,7 +14,7 @@ from strop.errors import UserError
 from strop.measure.cells import Scorers, measure
 from strop.measure.entropy import entropy
 from strop.measure.number import Number
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec import EvaluatorSpec, MetricSpec, OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, mean
@@ -269,3 +269,90 @@ def test_a_choice_takes_the_guard_of_its_frame_along(made: tuple[Made, Made]) ->
         limits = () if threshold is None else (Limit("entropy", ">=", threshold),)
         assert chosen.limits == limits
         assert chosen.passes
+
+
+def test_a_row_of_the_table_of_gains(made: tuple[Made, Made]) -> None:
+    plain, mine = made
+    found = gained(plain, mine, "perplexity")
+    row = found.row()
+    sampler = found.choice.sampler
+    assert row == {
+        "steps": sampler.steps,
+        "point": str(found.choice.point),
+        "sampler": sampler.model_dump(mode="json"),
+        "outputs": 6,
+        "calls": found.calls,
+        "objective": found.objective,
+        "standard": found.standard,
+        "gain": found.gain,
+        "shown": found.shown,
+        "recommended": True,
+        "mind": "; ".join(found.mind()),
+    }
+    assert found.evaluator is None
+
+
+@pytest.mark.parametrize(
+    ("gained_by", "passes", "edges", "told"),
+    [
+        (Interval(1.5, 1.2, 1.8), True, (), []),
+        (Interval(1.5, 0.9, 1.8), True, (), ["the interval includes no gain"]),
+        (Interval(1.5), True, (), ["too few outputs for an interval of the gain"]),
+        (None, True, ("edge",), ["it is the standard sampler", "edge"]),
+        (
+            Interval(1.5, 1.2, 1.8),
+            False,
+            ("edge", "other"),
+            ["not surely inside the limits when it was chosen", "edge", "other"],
+        ),
+    ],
+)
+def test_what_a_reader_must_know_of_a_gain(gained_by, passes, edges, told) -> None:
+    point, level = OperatingPoint.of(SamplerSpec()), Interval(1.0, 0.9, 1.1)
+    choice = Choice("M = 4", 4, point, True, passes, edges)
+    assert Gain(choice, level, level, gained_by, True, (), 8, 4.0).mind() == told
+    unmet = Choice("M = 4", 4, point, False, passes)
+    doubt = "no setting held every limit for sure: no recommendation"
+    assert Gain(unmet, level, level, gained_by, True, (), 8, 4.0).mind()[0] == doubt
+    assert "when it was chosen" not in str(Gain(unmet, level, level, None, True, (), 8, 4.0).mind())
+
+
+def test_a_file_of_samplers_says_how_it_is_used(made: tuple[Made, Made]) -> None:
+    standard, row = measure([one.cell for one in made], ["perplexity", "entropy", "calls"], BY)
+    choice = Choice("M = 4", row.steps, row.point)
+    found = gain(choice, row, standard, Number.of("perplexity"), metric=PERPLEXITY)
+    assert found.evaluator is None  # this one names none
+    lines = spec_file("What was chosen.", [choice], [found]).decode().splitlines()
+    assert lines[:2] == [
+        "# What was chosen.",
+        "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN",
+    ]
+    assert lines[2:4] == ["samplers:", f"- steps: {choice.steps}"]
+
+
+@pytest.mark.parametrize("resampled", [False, True])
+def test_of_several_evaluators_the_one_that_is_named_counts(tmp_path, resampled: bool) -> None:
+    reader = EvaluatorSpec(name="another", sha256="6" * 64, tokenizer="7" * 64, context=64)
+    second = MetricSpec(name="perplexity", evaluator=reader, settings={"made": "by hand"})
+    pair = [Made(tmp_path / "run", 1.0, 1), Made(tmp_path / "run", 0.7, 2)]
+    for k, one in enumerate(pair):
+        found = {"nll": one.nll * (1.1 + k), "tokens": one.tokens}
+        sizes = dict.fromkeys(("bytes", "kept_bytes", "source_bytes"), 4 * one.tokens)
+        one.cell.add_scores(second, found | sizes)
+    both = iter([PERPLEXITY, second])
+    by = Scorers(own={"perplexity": lambda _: next(both)})
+    cells = [one.cell for one in pair]
+    standard, row = measure(cells, ["perplexity", "entropy", "calls"], by)
+    choice = Choice("M = 4", row.steps, row.point)
+    goal = Number.of("perplexity")
+    for metric, scales in ((PERPLEXITY, (1.0, 1.0)), (second, (1.1, 2.1))):
+        plain, mine = (
+            math.exp(scale * one.nll.sum() / one.tokens.sum())
+            for one, scale in zip(pair, scales, strict=True)
+        )
+        found = gain(choice, row, standard, goal, metric=metric, resampled=resampled)
+        assert found.standard.value == pytest.approx(plain)
+        assert found.objective.value == pytest.approx(mine)
+        assert found.gain is not None
+        assert found.gain.value == pytest.approx(plain / mine)
+        assert found.evaluator == ("another" if metric is second else None)

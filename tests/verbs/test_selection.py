@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from pathlib import Path
+
 import pytest
+from strop.store.layout import SELECTION
 
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.tuning.choice import RULES, Candidate, hashed, select
+from strop.tuning.choice import RULES, Candidate, Choice, hashed, select, write_selection
+from strop.tuning.race import Limit
 from strop.verbs import paper
 
 
@@ -118,3 +124,65 @@ def test_on_the_papers_own_grids_both_rules_choose_another_setting_than_the_pape
         assert {str(pick.point) for pick in chosen.choices} == {"(0.85, float64)"}
         assert sum(pick.passes for pick in chosen.choices) == passing
         assert len(chosen.choices) == 11
+
+
+def test_a_selection_as_it_is_written() -> None:
+    limit = Limit("entropy", ">=", 3.0)
+    found = select(table(FULL, {(4, SHARPER)}), "frozen", (limit,))
+    first = found.choices[0]
+    assert [(one.budget, one.steps) for one in found.choices] == [
+        ("M = 4", 4),
+        ("M = 16", 16),
+        ("M = 64", 64),
+    ]
+    assert (first.holds, first.limits) == (True, (limit,))
+    assert first.sampler == SHARPER.at(4)
+    edge = "0.85 is the lowest temperature tried in float32"
+    pick = {"point": str(SHARPER), "sampler": SHARPER.fields(), "at_edge": [edge]}
+    assert found.document() == {
+        "rule": "frozen",
+        "picks": [{"steps": m, **pick, "passes": m > 4} for m in (4, 16, 64)],
+        "candidates": 3,
+        "cells": 9,
+    }
+    plain = Choice("M = 4", 4, STANDARD)
+    assert (plain.holds, plain.passes, plain.edges, plain.limits) == (True, True, (), ())
+
+
+def test_keeping_everything_is_no_edge() -> None:
+    """A top_p of 1 is the highest that there can be, whatever was tried."""
+
+    def tried(*values: float) -> dict[OperatingPoint, list[float]]:
+        points = [point(1.0, name="ancestral-remdm", top_p=one) for one in values]
+        return dict(zip(points, ([100.0] * 3, [300.0] * 3), strict=True))
+
+    assert select(table(tried(1.0, 0.9)), "frozen").choices[0].edges == ()
+    assert select(table(tried(0.9, 1.0)), "frozen").choices[0].edges == (
+        "0.9 is the lowest top_p tried in float64",
+    )
+    assert select(table(tried(0.9, 0.8)), "frozen").choices[0].edges == (
+        "0.9 is the highest top_p tried in float64",
+    )
+
+
+def test_choices_are_hashed_and_earlier_ones_stay_on_record(tmp_path: Path) -> None:
+    one, two = ({"a": hashed({"rule": name})} for name in ("frozen", "sharpest"))
+    text = '{"rule":"frozen"}'
+    assert one["a"] == {"sha256": hashlib.sha256(text.encode()).hexdigest(), "rule": "frozen"}
+    path = tmp_path / SELECTION
+
+    def earlier() -> list:
+        return json.loads(path.read_text())["earlier"]
+
+    digest = write_selection(tmp_path, one)
+    assert digest == hashlib.sha256(one["a"]["sha256"].encode()).hexdigest()
+    assert json.loads(path.read_text()) == {"sha256": digest, "selections": one, "earlier": []}
+    assert write_selection(tmp_path, one) == digest
+    assert earlier() == []
+    assert write_selection(tmp_path, two) != digest
+    assert earlier() == [one]
+    assert write_selection(tmp_path, one) == digest
+    assert earlier() == [one, two]
+    path.write_text("{}")
+    with pytest.raises(UserError, match="damaged"):
+        write_selection(tmp_path, one)
