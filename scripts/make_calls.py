@@ -44,6 +44,7 @@ def _call(reference: str, arguments: Sequence[Any], given: Mapping[str, Any]) ->
 TYPES = {
     "int": "int",
     "float": "float",
+    "share": "float | str",
     "text": "str",
     "flag": "bool",
     "path": "Place",

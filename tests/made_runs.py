@@ -20,7 +20,7 @@ SCORED_TOKENS = MetricSpec(name="scored-tokens", settings={"made": "by hand"})
 def cell_spec(length: int, temperature: float = 1.0, **changes: Any) -> CellSpec:
     """Of a checkpoint that nobody has."""
     checkpoint = CheckpointSpec(family="mdlm", sha256="5" * 64, shape=SHAPE)
-    sampler = SamplerSpec(steps=4, temperature=temperature)
+    sampler = SamplerSpec(steps=changes.pop("steps", 4), temperature=temperature)
     generator = GeneratorSpec(checkpoint=checkpoint, sampler=sampler, length=length)
     return CellSpec(generator=generator, seed=changes.pop("seed", 0), **changes)
 

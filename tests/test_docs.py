@@ -212,6 +212,7 @@ READERS: dict[str, Reader] = {
     "docs/families/autoregressive.md": Reader(prepare=causal),
     "docs/score.md": Reader({"RUN": "runs/x"}, a_run),
     "docs/show.md": Reader({"RUN": "runs/x"}, a_run),
+    "docs/export.md": Reader({"FOLDER": "runs/audit"}, an_audit),
     "docs/report.md": Reader({"RUN": "runs/audit"}, an_audit),
     "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),

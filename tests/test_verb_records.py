@@ -7,6 +7,7 @@ import inspect
 import json
 import pkgutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from strop.registry import resolve
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import calls
-from strop.verbs.result import Facts, Result, grid
+from strop.verbs.result import Facts, Result, Strong, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
@@ -267,7 +268,10 @@ RESULT = Result(
 def test_a_result_says_its_sentence_and_its_tables() -> None:
     assert RESULT.sentence == "It is small."
     assert RESULT.tables == (RESULT.table,)
-    assert RESULT.printed()[-3:] == ("It is small.", "Really.", "Mind the gap.")
+    answer = (Strong("It is small."), Strong("Really."))
+    assert RESULT.printed()[-4:] == ("Mind the gap.", "", *answer), "it ends in the answer"
+    first = replace(RESULT, verdict_first=True).printed()
+    assert (first[:2], first[-1]) == (answer, "Mind the gap.")
     assert Result(parts=("One.", "Two.")).sentence == "One."
     assert Result().sentence is None
     with pytest.raises(UserError):

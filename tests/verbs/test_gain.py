@@ -183,24 +183,63 @@ def test_the_fresh_problems_are_none_that_were_searched_on(problems: int, enough
 
 
 @pytest.mark.parametrize(
-    ("ratio", "ends", "shown"),
+    ("ratio", "less", "ends", "shown"),
     [
-        (True, (1.01, 1.2), True),
-        (True, (1.0, 1.2), False),
-        (True, (0.8, 0.99), True),
-        (True, (0.8, 1.0), False),
-        (False, (0.01, 0.2), True),
-        (False, (0.0, 0.2), False),
-        (False, (-0.2, -0.01), True),
-        (False, (-0.1, 0.1), False),
+        (True, True, (1.01, 1.2), True),
+        (True, True, (1.0, 1.2), False),
+        (True, True, (0.8, 0.99), False),
+        (False, False, (0.01, 0.2), True),
+        (False, False, (0.0, 0.2), False),
+        (False, False, (-0.2, -0.01), False),
+        (False, True, (-0.2, -0.01), True),
+        (False, True, (0.01, 0.2), False),
+        (False, False, (-0.1, 0.1), False),
     ],
 )
-def test_a_gain_is_shown_if_its_interval_excludes_none(ratio, ends, shown) -> None:
+def test_a_gain_is_shown_if_the_whole_interval_is_better(ratio, less, ends, shown) -> None:
     choice = Choice("M = 4", 4, OperatingPoint.of(SamplerSpec()))
-    level = Interval(1.0, 0.9, 1.1)
-    found = Gain(choice, level, level, Interval(sum(ends) / 2, *ends), ratio, (), 8, 4.0)
-    assert found.shown is shown
-    assert ("the interval includes no gain" in found.mind()) is not shown
+    level, found = Interval(1.0, 0.9, 1.1), Interval(sum(ends) / 2, *ends)
+    held = (Held("entropy>=2", level, True),)
+    gained = Gain(choice, level, level, found, ratio, held, 8, 4.0, less_is_better=less)
+    assert gained.shown is shown
+    assert gained.doubts() == ([] if shown else ["no gain is shown"])
+
+
+def test_without_a_gain_or_without_a_guard_nothing_is_recommended() -> None:
+    choice = Choice("M = 4", 4, OperatingPoint.of(SamplerSpec()), edges=("1 is the lowest tried",))
+    level, good = Interval(1.0, 0.9, 1.1), Interval(1.5, 1.4, 1.6)
+    held = (Held("entropy>=2", level, True),)
+
+    def doubts(gain: Interval | None, limits: tuple[Held, ...], ratio: bool = True) -> list[str]:
+        return Gain(choice, level, level, gain, ratio, limits, 8, 4.0).doubts()
+
+    assert doubts(good, held) == []
+    assert doubts(good, ()) == ["no entropy guard bounds the sharpness"]
+    assert doubts(good, (), ratio=False) == [], "an accuracy needs no bound of sharpness"
+    assert doubts(None, held) == ["it is the standard sampler"]
+    assert doubts(Interval(1.5), held) == ["too few outputs for an interval of the gain"]
+    found = Gain(choice, level, level, good, True, held, 8, 4.0)
+    text = spec_file("What was chosen.", [choice], [found]).decode()
+    assert "# Mind at M = 4: 1 is the lowest tried." in text, "the file has what the table has"
+
+
+def test_the_level_of_a_gain_is_that_which_is_asked_for(made: tuple[Made, Made]) -> None:
+    from strop.measure.frame import perplexity_ratio
+
+    standard, row = measure([one.cell for one in made], ["perplexity", "entropy", "calls"], BY)
+    choice, goal = Choice("M = 4", row.steps, row.point), Number.of("perplexity")
+    for resampled in (True, False):
+        narrow, wide = (
+            gain(choice, row, standard, goal, resampled=resampled, level=level).gain
+            for level in (0.95, 0.99)
+        )
+        assert (narrow.level, wide.level) == (0.95, 0.99)  # type: ignore[union-attr]
+        assert wide.low < narrow.low < narrow.high < wide.high  # type: ignore[union-attr]
+    assert wide == jackknife(standard.statistic(goal), 0.99, row.statistic(goal), log=True).exp()
+    assert perplexity_ratio(standard, row, level=0.99).level == 0.99
+    most = gain(choice, row, standard, Number.of("entropy"), best=None)
+    least = gain(choice, row, standard, Number.of("entropy"), best="min")
+    assert (most.less_is_better, least.less_is_better) == (False, True)
 
 
 def test_resampled_a_gain_is_that_of_the_table_of_cells(made: tuple[Made, Made]) -> None:
@@ -238,7 +277,7 @@ def test_a_recommendation_holds_every_limit(
     limit, level = Limit("entropy", ">=", 2.0), Interval(2.0, 1.9, 2.1)
     choice = Choice("M = 4", 4, OperatingPoint.of(SamplerSpec()), holds, limits=(limit,))
     held = (Held(str(limit), level, fresh),)
-    found = Gain(choice, level, level, level, True, held, 8, 4.0)
+    found = Gain(choice, level, level, Interval(1.5, 1.4, 1.6), True, held, 8, 4.0)
     assert found.doubts() == doubts
     assert found.recommended is (not doubts)
     assert found.row()["recommended"] is (not doubts)

@@ -59,6 +59,11 @@ VERBS: dict[str, tuple[str, str]] = {
         "strop.page.command:VERB",
         "Write one self-contained HTML page of RUN...: tables, figures, and a browser of outputs.",
     ),
+    "export": (
+        "strop.verbs.export:VERB",
+        "Write every table of a result as CSV, LaTeX, Markdown, Parquet or JSON, and its figure "
+        "as PDF.",
+    ),
     "reproduce": (
         "strop.verbs.reproduce:VERB",
         "List the paper's tables and figures, or run one and print paper and measured side by "

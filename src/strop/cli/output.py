@@ -19,7 +19,7 @@ import typer
 
 from strop.cli.flags import in_flags
 from strop.errors import StropError
-from strop.verbs.result import Facts, Frames, Part, jsonable
+from strop.verbs.result import Facts, Frames, Part, Strong, jsonable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -173,12 +173,24 @@ def show(part: Part) -> None:
     """One part of a result on stdout."""
     if isinstance(part, str):
         say(part)
+    elif isinstance(part, Strong):
+        _strong(part.text)
     elif isinstance(part, Frames):
         _play(part)
     elif isinstance(part, Facts):
         _facts(part)
     else:
         table(*part.text())
+
+
+def _strong(words: str) -> None:
+    """In bold in a terminal."""
+    from rich.text import Text
+
+    if sys.stdout.isatty():
+        console().print(Text(harmless(words), style="bold"))
+    else:
+        say(words)
 
 
 def _facts(part: Facts) -> None:

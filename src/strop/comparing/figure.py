@@ -21,6 +21,7 @@ def draw(result: Result) -> Figure:
     budgets = list(dict.fromkeys(row["budget"] for row in rows))
     figure, axes = panels(len(budgets), 0.5 + 2.2 * len(budgets))
     guard = result.facts["guard"]["threshold"]
+    a, b = called = tuple(result.facts.get("called", ("A", "B")))
     for panel, number in zip(axes, budgets, strict=True):
         equal = result.facts["equal"][str(number)]
         if equal is not None:
@@ -28,31 +29,28 @@ def draw(result: Result) -> Figure:
         here = [row["entropy"] for row in rows if row["budget"] == number]
         if guard is not None and min(here) - 0.1 < guard < max(here) + 0.1:
             panel.axvline(guard, color=GREY, lw=0.8, ls=":")
-        for side, colour in (("A", BLUE), ("B", ORANGE)):
+        for side, colour in zip(called, (BLUE, ORANGE), strict=True):
             mine = [r for r in rows if (r["budget"], r["side"]) == (number, side)]
-            _frontier(panel, mine, colour, side)
+            _frontier(panel, mine, colour, on_top=side == a)
         if equal is not None and "band" in equal:  # else it was written before there was one
-            _band(panel, equal, [r for r in rows if r["budget"] == number])
+            there = [r for r in rows if (r["budget"], r["side"]) == (number, b)]
+            _band(panel, equal, there)
         verdict = result.facts["verdicts"][str(number)]["kind"]
-        panel.set(ylabel="perplexity", title=f"M = {number:,}: A against B, {verdict}")
+        panel.set(ylabel="perplexity", title=f"M = {number:,}: {a} against {b}, {verdict}")
         log_y(panel)
         tidy(panel)
     axes[-1].set(xlabel="entropy of an output (nats)")
-    figure.legend(*_legend(), loc="outside lower center", ncol=3, fontsize=6.5)
+    figure.legend(*_legend(a, b), loc="outside lower center", ncol=3, fontsize=6.5)
     return figure
 
 
-def _band(panel: Any, equal: Any, rows: list[Any]) -> None:
+def _band(panel: Any, equal: Any, below: list[Any]) -> None:
     """Where A lies if the whole band holds: B's frontier times its ends."""
     import numpy as np
 
     from strop.figures import BLUE
 
-    line = sorted(
-        (r["entropy"], r["perplexity"])
-        for r in rows
-        if r["side"] == "B" and "frontier" in r["part"]
-    )
+    line = sorted((r["entropy"], r["perplexity"]) for r in below if "frontier" in r["part"])
     where = np.array(equal["entropies"])
     entropy, perplexity = np.array(line).T
     base = np.interp(where, entropy, np.log(perplexity))
@@ -63,10 +61,10 @@ def _band(panel: Any, equal: Any, rows: list[Any]) -> None:
         panel.vlines(where, np.exp(ends[0]), np.exp(ends[1]), color=BLUE, alpha=0.4, lw=3)
 
 
-def _frontier(panel: Any, mine: list[Any], colour: str, side: str) -> None:
+def _frontier(panel: Any, mine: list[Any], colour: str, *, on_top: bool) -> None:
     line = sorted((r for r in mine if "frontier" in r["part"]), key=lambda row: row["entropy"])
     # B is wider and lies below, so that frontiers that coincide are both seen.
-    look = {"lw": 1.2, "ms": 3.0, "zorder": 3} if side == "A" else {"lw": 3, "ms": 6, "alpha": 0.6}
+    look = {"lw": 1.2, "ms": 3.0, "zorder": 3} if on_top else {"lw": 3, "ms": 6, "alpha": 0.6}
     panel.plot(
         [row["entropy"] for row in line],
         [row["perplexity"] for row in line],
@@ -88,7 +86,7 @@ def _frontier(panel: Any, mine: list[Any], colour: str, side: str) -> None:
         )
 
 
-def _legend() -> tuple[list[Any], list[str]]:
+def _legend(a: str, b: str) -> tuple[list[Any], list[str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -103,4 +101,4 @@ def _legend() -> tuple[list[Any], list[str]]:
         Line2D([], [], marker="o", ms=6, **ring),
         Line2D([], [], color="black", ls="", marker="*", ms=7),
     ]
-    return handles, ["A", "B", "common range", "A, band", "as published", "tuned"]
+    return handles, [a, b, "common range", f"{a}, band", "as published", "tuned"]

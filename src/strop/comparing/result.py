@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from strop.tuning.search import Tuned
 
 LETTERS = ("A", "B")
+"""What sides are called where nobody names them."""
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,15 @@ def result(
     verdicts = {number: one.found.verdict for number, one in found.items()}
     every = overall(verdicts)
     names = [_name(one) for one in sides]
+    called = tuple(
+        ask[f"{side}_name"] or letter for side, letter in zip("ab", LETTERS, strict=True)
+    )
     facts = {
-        "answer": _answer(found),
+        "answer": _answer(found, called),
         "verdict": asdict(every),
         "verdicts": {str(number): asdict(one) for number, one in verdicts.items()},
         "sides": names,
+        "called": list(called),
         "margin": ask["margin"],
         "level": {
             **asdict(level),
@@ -166,7 +171,7 @@ def result(
     [tokens] = {one.tokens for one in found.values()}
     facts["tokens"] = tokens
     notes = [
-        *(f"{letter}: {name}" for letter, name in zip(LETTERS, names, strict=True)),
+        *(f"{short}: {name}" for short, name in zip(called, names, strict=True)),
         *told,
         *_read_on(ask, found),
         *unequal(ask, sides, measured),
@@ -182,32 +187,50 @@ def result(
         if guard.threshold is not None
         else str(guard),
     ]
-    return Result(ask.said(), _layers(found), _more(found), facts, tuple(notes))
+    table, more = _layers(found, called), _more(found, called)
+    return Result(ask.said(), table, more, facts, tuple(notes), verdict_first=True)
 
 
-def _answer(found: Mapping[int, Budget]) -> list[str]:
+def _answer(found: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
     if len(found) == 1:
         [only] = found.values()
-        return [sentence(only.found)]
+        return [sentence(only.found, called)]
     every = overall({number: one.found.verdict for number, one in found.items()})
     words = f"Over all budgets: {every.kind} ({every.why})."
-    return [words, *(f"M = {number}: {sentence(one.found)}" for number, one in found.items())]
+    return [
+        words,
+        *(f"M = {number}: {sentence(one.found, called)}" for number, one in found.items()),
+    ]
 
 
-def _layers(found: Mapping[int, Budget]) -> Table:
+def _named(columns: Sequence[Column], called: Sequence[str]) -> tuple[Column, ...]:
+    """Columns that speak of A and B, with the sides' names."""
+    names = dict(zip(LETTERS, called, strict=True))
+
+    def named(label: str) -> str:
+        return " ".join(names.get(word, word) for word in label.replace(",", " ,").split(" "))
+
+    return tuple(
+        replace(one, label=named(one.label).replace(" ,", ",")) if one.label else one
+        for one in columns
+    )
+
+
+def _layers(found: Mapping[int, Budget], called: Sequence[str]) -> Table:
     rows = [row for number, one in found.items() for row in _layer_rows(number, one.found)]
+    a, b = called
     title = (
-        "Perplexity of A over that of B; at equal sharpness the entropies are the ends of the "
+        f"Perplexity of {a} over that of {b}; at equal sharpness the entropies are the ends of the "
         "range that both frontiers have, and lowest and highest are of the band over all of it"
     )
-    return Table(title, LAYER_COLUMNS, rows)
+    return Table(title, _named(LAYER_COLUMNS, called), rows)
 
 
-def _more(found: Mapping[int, Budget]) -> dict[str, Table]:
+def _more(found: Mapping[int, Budget], called: Sequence[str]) -> dict[str, Table]:
     frontier = [
         {**point.row(letter, one.updates, budget.tokens), "budget": number, "part": one.part(point)}
         for number, budget in found.items()
-        for letter, one in zip(LETTERS, budget.both, strict=True)
+        for letter, one in zip(called, budget.both, strict=True)
         for point in one.points()
     ]
     diverse = [
@@ -221,7 +244,7 @@ def _more(found: Mapping[int, Budget]) -> dict[str, Table]:
         "frontier": Table("Every setting, on fresh outputs", FRONTIER_COLUMNS, frontier),
         "diversity": Table(
             "Diversity at equal sharpness: how alike two outputs are; of GED, more is better",
-            DIVERSITY_COLUMNS,
+            _named(DIVERSITY_COLUMNS, called),
             diverse,
         ),
         "judged": Table("Judged at one entropy", JUDGED_COLUMNS, judged),

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strop.comparing.compare import Comparison
 from strop.comparing.verdict import BENT, SHORTER, SMOKE, Kind, Layer
 from strop.stats.interval import Interval
 
 SAID: dict[Kind, str] = {
-    "better": "A is better than B at equal sharpness",
-    "worse": "A is worse than B at equal sharpness",
-    "only sharper": "A is only sharper than B",
-    "only smoother": "A is only smoother than B",
-    "the same": "A and B are the same",
-    "mixed": "A and B are mixed",
+    "better": "{a} is better than {b} at equal sharpness",
+    "worse": "{a} is worse than {b} at equal sharpness",
+    "only sharper": "{a} is only sharper than {b}",
+    "only smoother": "{a} is only smoother than {b}",
+    "the same": "{a} and {b} are the same",
+    "mixed": "{a} and {b} are mixed",
     "cannot tell": "Cannot tell",
 }
 
 
-def sentence(found: Comparison) -> str:
+def sentence(found: Comparison, names: Sequence[str] = ("A", "B")) -> str:
     """The verdict, what it rests on, and what it takes to decide where nothing is."""
     verdict, equal = found.verdict, found.equal
-    words = SAID[verdict.kind]
+    a, b = names
+    words = SAID[verdict.kind].format(a=a, b=b)
     if verdict.kind in ("mixed", "cannot tell"):
         words += f" ({verdict.why})"
     elif "diverse" in verdict.why:
@@ -28,8 +31,8 @@ def sentence(found: Comparison) -> str:
     if equal is None:
         return f"{words}: no verdict.{_as_published(found.published)}"
     words += (
-        f": at equal entropy, {equal.low:.2f} to {equal.high:.2f} nats, A has {ratio(equal.mean)} "
-        "times the perplexity of B"
+        f": at equal entropy, {equal.low:.2f} to {equal.high:.2f} nats, {a} has "
+        f"{ratio(equal.mean)} times the perplexity of {b}"
     )
     if verdict.kind in ("the same", "only sharper", "only smoother"):
         words += f", inside the margin of {found.margin:.0%} everywhere in that range"

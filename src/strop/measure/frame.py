@@ -33,7 +33,7 @@ from strop.measure.metric import (
 from strop.measure.number import Number, no_interval
 from strop.measure.rows import PoolRows
 from strop.spec import CellSpec, MetricSpec, OperatingPoint
-from strop.stats.interval import Interval, plain
+from strop.stats.interval import LEVEL, Interval, plain
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
 from strop.store import Cell, Run, ScoreTable
@@ -466,7 +466,12 @@ def score_of(
 
 
 def perplexity_ratio(
-    above: Measured, below: Measured, wanted: MetricSpec | None = None, *, seed: int = 0
+    above: Measured,
+    below: Measured,
+    wanted: MetricSpec | None = None,
+    *,
+    seed: int = 0,
+    level: float = LEVEL,
 ) -> Interval:
     """Perplexity of one cell over that of another.
 
@@ -479,9 +484,9 @@ def perplexity_ratio(
         raise UserError("The cell's scores were removed.", where=f"{above.path}, {below.path}")
     prompts = above.spec.generator.prompts
     if prompts is not None and prompts.count > 1 and prompts == below.spec.generator.prompts:
-        found = ratio_by_prompt(pair[0], pair[1], prompts.count)
+        found = ratio_by_prompt(pair[0], pair[1], prompts.count, level)
     else:
-        found = ratio(pooled(pair[0].columns), pooled(pair[1].columns), seed=seed)
+        found = ratio(pooled(pair[0].columns), pooled(pair[1].columns), seed=seed, level=level)
     if found is None:
         raise UserError(
             "The ratio of two perplexities is not defined: one of them has no scored token.",
@@ -490,7 +495,9 @@ def perplexity_ratio(
     return found
 
 
-def ratio_by_prompt(above: PartialScore, below: PartialScore, prompts: int) -> Interval | None:
+def ratio_by_prompt(
+    above: PartialScore, below: PartialScore, prompts: int, level: float = LEVEL
+) -> Interval | None:
     """The ratio of two perplexities over the prompts that both answer, prompt by prompt."""
     answered = [one.index % prompts for one in (above, below)]
     common = np.intersect1d(answered[0], answered[1])
@@ -500,5 +507,5 @@ def ratio_by_prompt(above: PartialScore, below: PartialScore, prompts: int) -> I
         order = order[np.isin(prompt[order], common)]
         columns = {name: values[order] for name, values in part.columns.items()}
         rows.append(clustered(pooled(columns), prompt[order]))
-    found = jackknife(rows[0], minus=rows[1], log=True)
+    found = jackknife(rows[0], level, rows[1], log=True)
     return replace(found.exp(), how=BY_PROMPT) if np.isfinite(found.value) else None

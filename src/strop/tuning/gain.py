@@ -1,4 +1,9 @@
-"""What a choice is worth on outputs that it was not chosen on, and the file that deploys it."""
+"""What a choice is worth on outputs that it was not chosen on, and the file that deploys it.
+
+A choice is a recommendation if something bounded its sharpness, its fresh outputs hold every limit,
+and its gain is shown: the whole interval is on the better side. Intervals of gains hold together
+for all rows of a table (`family_level`), because a reader looks at all of them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
 from strop.measure.number import Number
-from strop.stats.interval import Interval
+from strop.stats.interval import LEVEL, Interval
 from strop.stats.jackknife import jackknife
 from strop.tuning.choice import Choice
 
@@ -46,38 +51,53 @@ class Gain:
     """Network calls per output of the choice."""
     evaluator: str | None = None
     """Who scored, where several did."""
+    seconds: float | None = None
+    """Per output of the choice, as this machine and its batches had it."""
+    less_is_better: bool = False
+    """Of a difference; a ratio is above 1 where the choice is better."""
 
     @property
     def shown(self) -> bool:
-        """Whether the interval excludes that nothing was gained."""
-        none = 1.0 if self.ratio else 0.0
-        return self.gain is not None and self.gain.excludes(none)
+        """Whether the whole interval is on the better side of no gain."""
+        if self.gain is None:
+            return False
+        if self.ratio:
+            return self.gain.above(1.0)
+        return self.gain.below(0.0) if self.less_is_better else self.gain.above(0.0)
 
     @property
     def recommended(self) -> bool:
-        """Whether there was something to choose, and its fresh outputs hold every limit."""
-        return self.choice.holds and all(one.holds for one in self.limits)
+        """Whether nothing speaks against it."""
+        return not self.doubts()
 
     def doubts(self) -> list[str]:
         """Why it is no recommendation; empty if it is one."""
-        unmet = [] if self.choice.holds else ["no setting held every limit for sure"]
-        return unmet + [
+        doubts = [] if self.choice.holds else ["no setting held every limit for sure"]
+        doubts += [
             f"fresh outputs {'break' if one.holds is False else 'do not surely hold'} {one.words}"
             for one in self.limits
             if not one.holds
         ]
+        if self.ratio and not self.limits:
+            doubts.append("no entropy guard bounds the sharpness")
+        if self.gain is None:
+            doubts.append("it is the standard sampler")
+        elif not self.gain.bounded:
+            doubts.append("too few outputs for an interval of the gain")
+        elif not self.shown:
+            doubts.append("no gain is shown")
+        return doubts
 
     def mind(self) -> list[str]:
         """What a reader must know of it."""
         doubts = self.doubts()
-        notes = [f"{doubt}: no recommendation" for doubt in doubts[:1]] + doubts[1:]
-        if self.gain is not None and not self.gain.bounded:
-            notes.append("too few outputs for an interval of the gain")
-        elif self.gain is not None and not self.shown:
-            notes.append("the interval includes no gain")
-        notes += ["it is the standard sampler"] if self.gain is None else []
-        if self.choice.holds and not self.choice.passes:
-            notes.append("not surely inside the limits when it was chosen")
+        first = [f"{doubt}: no recommendation" for doubt in doubts[:1]]
+        return [*first, *doubts[1:], *self.remarks()]
+
+    def remarks(self) -> list[str]:
+        """What is no reason against it: how it was chosen, and from what."""
+        late = self.choice.holds and not self.choice.passes
+        notes = ["not surely inside the limits when it was chosen"] if late else []
         return [*notes, *self.choice.edges]
 
     def row(self) -> dict[str, Any]:
@@ -88,6 +108,7 @@ class Gain:
             "sampler": self.choice.sampler.model_dump(mode="json"),
             "outputs": self.outputs,
             "calls": self.calls,
+            "seconds": self.seconds,
             "objective": self.objective,
             "standard": self.standard,
             "gain": self.gain,
@@ -105,12 +126,15 @@ def gain(
     *,
     metric: MetricSpec | None = None,
     resampled: bool = False,
+    level: float = LEVEL,
+    best: str | None = None,
 ) -> Gain:
     """The gain of a choice, from its fresh outputs and those of the standard sampler.
 
-    Intervals are those of the jackknife over outputs in pairs. `resampled` takes bootstrap
-    intervals instead, as tables of cells have them; the objective then is a perplexity, of one
-    evaluator if a `metric` is named.
+    The gain's interval is of `level`; `best` is which way the objective is better, `min` or `max`,
+    where that is not its own. Intervals are those of the jackknife over outputs in pairs.
+    `resampled` takes bootstrap intervals instead, as tables of cells have them; the objective then
+    is a perplexity, of one evaluator if a `metric` is named.
     """
     limits = []
     for limit in choice.limits:
@@ -118,7 +142,7 @@ def gain(
         limits.append(Held(str(limit), value, limit.side_of(value)))
     found = None
     if fresh.id != standard.id:
-        found = _difference(fresh, standard, goal, metric, resampled)
+        found = _difference(fresh, standard, goal, metric, resampled, level)
     return Gain(
         choice,
         _value(fresh, goal, metric, resampled, log=goal.log),
@@ -129,7 +153,14 @@ def gain(
         fresh.outputs,
         fresh.calls,
         None if metric is None or metric.evaluator is None else metric.evaluator.name,
+        fresh.seconds,
+        (best or goal.best) == "min",
     )
+
+
+def family_level(rows: int) -> float:
+    """The level of each of some intervals that are to hold together (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(rows, 1)
 
 
 def _difference(
@@ -138,15 +169,16 @@ def _difference(
     goal: Number,
     metric: MetricSpec | None,
     resampled: bool,
+    level: float,
 ) -> Interval:
     if resampled:
         from strop.measure.frame import perplexity_ratio
 
-        return perplexity_ratio(standard, fresh, metric)
+        return perplexity_ratio(standard, fresh, metric, level=level)
     mine, plain = fresh.statistic(goal, metric), standard.statistic(goal, metric)
     if goal.log:
-        return jackknife(plain, minus=mine, log=True).exp()
-    return jackknife(mine, minus=plain)
+        return jackknife(plain, level, mine, log=True).exp()
+    return jackknife(mine, level, plain)
 
 
 def _value(
@@ -171,11 +203,11 @@ def spec_file(first_line: str, choices: Sequence[Choice], gains: Sequence[Gain])
     import yaml
 
     lines = [f"# {first_line}", "# Use: strop sample CHECKPOINT --spec THIS_FILE -o RUN"]
-    lines += [
-        f"# Not a recommendation at {one.choice.budget}: {'; '.join(one.doubts())}."
-        for one in gains
-        if not one.recommended
-    ]
+    for one in gains:
+        words = "; ".join([*one.doubts(), *one.remarks()])
+        if words:
+            mind = "Mind" if one.recommended else "Not a recommendation"
+            lines.append(f"# {mind} at {one.choice.budget}: {words}.")
     samplers = {
         # The budget always, also where it is the default: it is what tells the entries apart.
         choice.sampler.id: {"steps": choice.steps}

@@ -52,18 +52,19 @@ class BudgetResult:
         }
 
     def sentence(self, plain: str, goal: Number) -> str:
-        """What a reader wants to know first."""
-        words, gain = f"{self.budget}: {self.setting}", self.gain.gain
-        if gain is None:
-            words += ", the standard sampler itself"
-        elif self.gain.ratio:
-            words += f", {gain:.3g} times less {goal.heading} than {plain}"
-        else:
-            words += f", {goal.heading} {gain:+.3g} against {plain}"
-        words += f" on {self.gain.outputs} fresh outputs"
+        """What to use, or that nothing is recommended and why."""
+        gain, setting = self.gain.gain, f"{self.setting} at {self.budget}"
+        words = f"Use {setting}"
+        if not self.gain.recommended:
+            words = f"At {self.budget} nothing is recommended: {'; '.join(self.gain.doubts())}. "
+            words += f"The choice was {self.setting}"
+        if gain is not None and self.gain.ratio:
+            words += f": {goal.heading} of {plain} is {gain:.3g} times as high"
+        elif gain is not None:
+            words += f": {goal.heading} {gain:+.3g} against {plain}"
+        words += f", on {self.gain.outputs} fresh outputs"
         words += f"; searched with {self.search.spent} outputs of {len(self.search.tried)} settings"
-        notes = self.gain.mind()
-        return words + (". " + "; ".join(notes) + "." if notes else ".")
+        return "; ".join([words, *self.gain.remarks()]) + "."
 
 
 def as_result(
@@ -81,10 +82,12 @@ def as_result(
         Column("gain", over, digits=3, signed=not goal.log),
         Column("held", "limits hold"),
         Column("calls", "network calls", digits=3),
+        Column("seconds", digits=2),
         Column("spent", "outputs searched"),
         Column("mind"),
     )
-    title = f"{ask.sources[0]}: the choice, on {ask['fresh_n']} fresh outputs, with 95% intervals"
+    title = f"{ask.sources[0]}: the choice, on {ask['fresh_n']} fresh outputs; 95% intervals"
+    title += " (those of gains hold together)"
     table = Table(title, columns, [one.row() for one in found])
     tried = Table(
         "What was tried, the best first",

@@ -28,7 +28,8 @@ from strop.rng import derive_seed
 from strop.spec import MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
-from strop.tuning.gain import Gain, gain, spec_file
+from strop.tuning.decision import GOALS, WITHIN, Decision, decide
+from strop.tuning.gain import Gain, family_level, gain, spec_file
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem, RowByRow
 from strop.verbs.points import (
@@ -56,6 +57,9 @@ STEPS = (4, 16, 64, 256, 1024)
 RATES = (1.0, 0.9, 0.85)
 """The temperatures of the four corners, and one that is sharper still."""
 
+DECIDING = ("per-budget", "frozen", "sharpest")
+"""The rules in the order in which they are asked which sampler to use."""
+
 SIDES = {True: "above", False: "below", None: "undecided"}
 """Of the entropy guard, by whether fresh outputs hold it."""
 
@@ -69,8 +73,11 @@ GAIN_COLUMNS = (
         "gain on fresh outputs",
         digits=3,
         mark="mark",
-        help="Perplexity of the standard sampler over that of the choice; 95% interval.",
+        help="Perplexity of the standard sampler over that of the choice; the intervals of all "
+        "rows hold together with 95%.",
     ),
+    Column("calls", digits=3, help="Network calls per output."),
+    Column("seconds", digits=2, help="Per output, on this machine with these batches."),
     Column("entropy", digits=3, bare=True, help="Mean entropy of the fresh outputs."),
     Column("verdict", "guard", help="A gain is a recommendation only above the entropy guard."),
     Column("evaluator", help="The language model that read the fresh outputs."),
@@ -118,32 +125,21 @@ class Audit:
             rows.append({**row, "ratio": found})
         return rows
 
-    def answer(self) -> list[str]:
-        """What a reader wants to know first, in sentences."""
-        if not self.selections:
-            return [f"The rule {rule} cannot choose: {why}" for rule, why in self.refusals.items()]
-        told = []
-        for rule, chosen in self.selections.items():
-            gains = self.gains[rule]
-            names = " / ".join(dict.fromkeys(str(one.point) for one in chosen.choices))
-            words = f"The rule {rule} chose {names} from {chosen.candidates} settings"
-            if not gains:
-                told.append(f"{words}; its gain was not measured on fresh outputs.")
-                continue
-            good = [g.gain.value for g in gains if g.recommended and g.shown and g.gain]
-            doubtful = [str(g.choice.steps) for g in gains if not g.recommended]
-            if good:
-                words += (
-                    f": {min(good):.2f} to {max(good):.2f} times less perplexing on fresh outputs"
-                )
-            if doubtful:
-                words += f"; not above the entropy guard at M = {', '.join(doubtful)}: no "
-                words += "recommendation there"
-            told.append(words + ".")
-        guard = self.cells[0].guard
-        if guard.threshold is None:
-            told.append(f"Without a usable guard ({guard.source}) sharpness had no bound.")
-        return told
+    @property
+    def deciding(self) -> str | None:
+        """The rule whose choices are decided between; None where none could choose."""
+        return next((rule for rule in DECIDING if rule in self.selections), None)
+
+    def decision(self, goal: str, within: float) -> Decision:
+        """Which sampler to use, with how many steps, in one sentence."""
+        if self.deciding is None:
+            return Decision(goal, f"Nothing is recommended: {next(iter(self.refusals.values()))}.")
+        first = self.metrics[0].evaluator
+        gains = [g for g in self.gains[self.deciding] if first is None or g.evaluator == first.name]
+        fresh = {(row.steps, row.point): row for row in self.fresh}
+        searched = {(row.steps, row.point): row.perplexity().value for row in self.cells}
+        metric = self.metrics[0]
+        return decide(goal, within, gains, fresh, searched, self.standard, metric)
 
     def result(self, ask: Ask, evaluators: Sequence[str]) -> Result:
         """As typed tables and facts."""
@@ -166,17 +162,17 @@ class Audit:
             ratios,
             Pivot(("steps",), ("point",), "ratio"),
         )
-        gains = [self._gain(rule, one) for rule, some in self.gains.items() for one in some]
         more = {"ratios": over} if ratios else {}
-        if gains:
-            more["gains"] = Table(f"Gain over {self.standard}", GAIN_COLUMNS, gains)
+        more |= self._gain_tables()
+        decision = self.decision(ask["goal"], ask["within"])
         guard = self.cells[0].guard
         facts = {
             "checkpoint": self.source,
             "family": self.family,
             "standard": str(self.standard),
             "public_precision": public_precision(self.family),
-            "answer": self.answer(),
+            "answer": [decision.sentence],
+            "decision": decision.document(),
             "evaluators": list(evaluators),
             "span": ask["span"],
             "guard": {"threshold": guard.threshold, "source": guard.source},
@@ -197,6 +193,18 @@ class Audit:
             *(f"the rule `{rule}` cannot choose: {why}" for rule, why in self.refusals.items()),
         )
         return Result(ask.said(), table, more, facts, notes)
+
+    def _gain_tables(self) -> dict[str, Table]:
+        """The choices of the rule that decides; those of the others are kept, and not printed."""
+        rows = {rule: [self._gain(rule, one) for one in some] for rule, some in self.gains.items()}
+        mine = rows.pop(self.deciding or "", [])
+        others = [row for some in rows.values() for row in some]
+        title = f"Gain over {self.standard} by the rule {self.deciding}; intervals hold together"
+        tables = {
+            "gains": Table(title, GAIN_COLUMNS, mine),
+            "other_rules": Table("Choices of the other rules", GAIN_COLUMNS, others, shown=False),
+        }
+        return {name: table for name, table in tables.items() if table.rows}
 
     def _gain(self, rule: str, found: Gain) -> dict[str, Any]:
         """One line of the table of gains."""
@@ -263,8 +271,12 @@ def _run(ask: Ask) -> Result:
         fresh = _fresh(ask, model, evaluators, selections, counts, digest)
     prompted = ask["prompts"] is not None
     metrics = [perplexity_metric(one, ask["span"], prompted=prompted) for one in evaluators]
+    plain = standard(model.spec.family)
+    looked_at = {(c.steps, c.point) for one in selections.values() for c in one.choices}
+    level = family_level(len(metrics) * sum(point != plain for _, point in looked_at))
     gains = {
-        rule: _gains(model.spec.family, one, fresh, metrics) for rule, one in selections.items()
+        rule: _gains(model.spec.family, one, fresh, metrics, level)
+        for rule, one in selections.items()
     }
     audit = Audit(
         model.source,
@@ -343,7 +355,11 @@ def _fresh(
 
 
 def _gains(
-    family: str, selection: Selection, fresh: Sequence[Measured], metrics: Sequence[MetricSpec]
+    family: str,
+    selection: Selection,
+    fresh: Sequence[Measured],
+    metrics: Sequence[MetricSpec],
+    level: float,
 ) -> list[Gain]:
     """By budget and evaluator."""
     rows = {(row.steps, row.point): row for row in fresh}
@@ -356,6 +372,7 @@ def _gains(
             goal,
             metric=metric,
             resampled=True,
+            level=level,
         )
         for one in (selection.choices if rows else ())
         for metric in metrics
@@ -445,6 +462,19 @@ STUDY = Study(
             least=1,
             most=2**32,
             shown="as many as -n",
+        ),
+        Parameter(
+            "goal",
+            "What to recommend: the fewest steps that are near enough, or the least perplexity.",
+            "fewest-steps",
+            choices=GOALS,
+        ),
+        Parameter(
+            "within",
+            "How much more perplexing than the standard sampler with the most steps fewer steps "
+            "may be: 0.05 or 5%.",
+            WITHIN,
+            "share",
         ),
         *parameters.POINTED,
         *parameters.ANSWERING,

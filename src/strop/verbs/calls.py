@@ -174,6 +174,11 @@ class AuditArguments(TypedDict, total=False):
     """Report the gain on outputs that were not chosen from."""
     fresh_n: int | Sequence[int] | None
     """Fresh outputs per cell."""
+    goal: Literal["fewest-steps", "best"]
+    """What to recommend: the fewest steps that are near enough, or the least perplexity."""
+    within: float | str
+    """How much more perplexing than the standard sampler with the most steps fewer steps may
+    be: 0.05 or 5%."""
     sampler: str | None
     """By default that of the checkpoint's family."""
     axis: Mapping[str, Sequence[Any]] | None
@@ -239,7 +244,11 @@ class CompareArguments(TypedDict, total=False):
     """The sweep that traces the frontiers."""
     budget: int
     """Outputs of each side's search at each budget; 0 for no search."""
-    margin: float
+    a_name: str | None
+    """What A is called in tables, figures and the verdict."""
+    b_name: str | None
+    """What B is called."""
+    margin: float | str
     """The smallest difference in perplexity that matters."""
     vendi: Literal["auto", "on", "off"]
     """Embeddings for diversity."""
@@ -373,7 +382,7 @@ class PowerArguments(TypedDict, total=False):
     """The directory; continued if it exists."""
     gap: float | Sequence[float]
     """Perplexity gaps to find, as shares."""
-    margin: float
+    margin: float | str
     """The margin of `the same`."""
     look: int
     """At which look of `strop compare` it will be."""
@@ -442,6 +451,21 @@ def report(*runs: Place, **given: Unpack[ReportArguments]) -> Result:
     """Write one self-contained HTML page of RUN...: tables, figures, and a browser of
     outputs."""
     return _call("strop.page.command:VERB", (*runs,), given)
+
+
+class ExportArguments(TypedDict, total=False):
+    """What `export` may be told."""
+
+    format: Literal["csv", "tex", "md", "parquet", "json"]
+    """The kind of files."""
+    out: Place | None
+    """Where the files go."""
+
+
+def export(folder: Place, **given: Unpack[ExportArguments]) -> Result:
+    """Write every table of a result as CSV, LaTeX, Markdown, Parquet or JSON, and its figure
+    as PDF."""
+    return _call("strop.verbs.export:VERB", (folder,), given)
 
 
 class ReproduceArguments(TypedDict, total=False):

@@ -60,12 +60,9 @@ def _check(ask: Ask) -> None:
             expected="strop compare A B -o RUN",
         )
     _named(ask)
-    if not 0 < ask["margin"] < 1:
+    if (ask["a_name"] or "A") == (ask["b_name"] or "B"):
         raise UserError(
-            "The margin is a share.",
-            where="`margin`",
-            got=ask["margin"],
-            expected="a number between 0 and 1, such as 0.03",
+            "Both sides have one name.", where="`a_name`, `b_name`", got=ask["a_name"] or "A"
         )
     for tau in ask["temperature"]:
         SamplerSpec(temperature=tau)
@@ -335,7 +332,9 @@ STUDY = Study(
             "int",
             smoke=64,
         ),
-        Parameter("margin", "The smallest difference in perplexity that matters.", MARGIN, "float"),
+        Parameter("a_name", "What A is called in tables, figures and the verdict.", shown="A"),
+        Parameter("b_name", "What B is called.", shown="B"),
+        Parameter("margin", "The smallest difference in perplexity that matters.", MARGIN, "share"),
         Parameter("vendi", "Embeddings for diversity.", "auto", choices=("auto", "on", "off")),
         Parameter("judge", "Who judges both at one entropy, by GEQ and GED.", choices=("offline",)),
         parameters.evaluator(),

@@ -326,7 +326,7 @@ STUDY = Study(
     ),
     parameters=(
         Parameter("gap", "Perplexity gaps to find, as shares.", (0.02, 0.05, 0.1), "floats"),
-        Parameter("margin", "The margin of `the same`.", MARGIN, "float"),
+        Parameter("margin", "The margin of `the same`.", MARGIN, "share"),
         Parameter("look", "At which look of `strop compare` it will be.", 1, "int", least=1),
         Parameter("judged", "Judged texts (RUN, RUN@SERIES, .jsonl) for a difference in GEQ."),
         Parameter("geq", "The difference in GEQ to find, in points.", 0.5, "float"),

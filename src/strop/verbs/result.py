@@ -41,7 +41,14 @@ class Frames:
     """When, and what it is then."""
 
 
-Part = str | Table | Facts | Frames
+@dataclass(frozen=True)
+class Strong:
+    """The sentence that one came for."""
+
+    text: str
+
+
+Part = str | Strong | Table | Facts | Frames
 NO_TABLE = Table("", (), ())
 COLUMNS = (Column("k", label="name"), Column("v", label="value"))
 
@@ -72,6 +79,8 @@ class Result:
     incomplete: bool = False
     silent: bool = False
     """Whether another process says it."""
+    verdict_first: bool = False
+    """Whether the answer stands above the tables, not below them."""
     draw: Callable[[Result], Figure] | None = None
     """Makes its figure, where it has one."""
     value: Any = None
@@ -96,8 +105,11 @@ class Result:
         parts: list[Part] = []
         for number, table in enumerate(self.tables):
             parts += [("\n" if number else "") + table.title, table]
-        notes = [*self.facts.get("answer", ()), *self.notes]
-        return (*parts, *([""] if notes else []), *notes)
+        answer = [Strong(words) for words in self.facts.get("answer", ())]
+        notes = ["", *self.notes] if self.notes else []
+        if self.verdict_first:
+            return (*answer, "", *parts, *notes)
+        return (*parts, *notes, *([""] if answer else []), *answer)
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -213,5 +225,7 @@ def _html(part: Part) -> str:
         return part.html()
     if isinstance(part, Facts):
         return Table("", COLUMNS, [{"k": k, "v": str(v)} for k, v in part.values.items()]).html()
+    if isinstance(part, Strong):
+        return f"<p><strong>{escape(part.text)}</strong></p>"
     words = part.frames[-1][1] if isinstance(part, Frames) else part
     return f"<p>{escape(words.strip())}</p>" if words.strip() else ""

@@ -25,7 +25,7 @@ from strop.store import Folder
 from strop.tasks import TASKS
 from strop.tuning.choice import Choice, write_selection
 from strop.tuning.figure import draw as draw_figure
-from strop.tuning.gain import gain, spec_file
+from strop.tuning.gain import family_level, gain, spec_file
 from strop.tuning.race import Rules
 from strop.tuning.result import BudgetResult, as_result, selected
 from strop.tuning.scorers import check_judge, judge_scorer, task_side
@@ -293,11 +293,14 @@ def _found(
     specs = list(dict.fromkeys(both))
     cells = dict(zip(specs, bench.cells([(spec, span[1]) for spec in specs]), strict=True))
     goal, found = Number.of(_objective(ask)), []
+    level = family_level(sum(plain != one.sampler for plain, one in chosen.values()))
     for budget, (plain, one) in chosen.items():
         names = dict.fromkeys([goal.name, *(limit.name for limit in one.limits), CALLS.name])
         pair = [cells[plain], cells[one.sampler]]
         standard_row, row = measure(pair, list(names), by, outputs=span)
-        found.append(BudgetResult(one, gain(_choice(budget, one), row, standard_row, goal)))
+        choice = _choice(budget, one)
+        gained = gain(choice, row, standard_row, goal, level=level, best=ask["best"])
+        found.append(BudgetResult(one, gained))
     return found
 
 

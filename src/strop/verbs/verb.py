@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Kind = Literal[
     "int",
     "float",
+    "share",
     "text",
     "flag",
     "path",
@@ -107,6 +108,8 @@ class Parameter:
             return whole_number(self.name, value, self.least, self.most)
         if self.kind in LISTS:
             return self._each(value)
+        if self.kind == "share":
+            return self._share(value)
         if self.kind == "path" and not Path(value).exists():
             raise UserError("There is no such file.", where=f"`{self.name}`", got=value)
         if self.kind == "place":
@@ -119,6 +122,22 @@ class Parameter:
                     f"`{self.name}` is empty.", where=f"`{self.name}`", fix="leave it out"
                 )
         return value
+
+    def _share(self, value: Any) -> float:
+        """`0.05` or `5%`."""
+        words = str(value).strip()
+        try:
+            number = float(words.removesuffix("%")) / (100 if words.endswith("%") else 1)
+        except ValueError:
+            number = -1.0
+        if not 0 < number < 1:
+            raise UserError(
+                f"`{self.name}` is a share.",
+                where=f"`{self.name}`",
+                got=value,
+                expected="a number between 0 and 1, such as 0.05, or 5%",
+            )
+        return number
 
     def _each(self, value: Any) -> tuple[Any, ...]:
         values = list(value) if isinstance(value, (list, tuple, range)) else [value]

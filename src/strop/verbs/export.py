@@ -1,0 +1,107 @@
+"""strop export: every table of a result as files for a paper, a spreadsheet or a notebook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from strop.errors import UserError
+from strop.stats.interval import Interval
+from strop.table import Table
+from strop.verbs.parameters import argument
+from strop.verbs.result import Result, grid
+from strop.verbs.study import STUDIES
+from strop.verbs.verb import Ask, Parameter, Verb
+
+FORMATS = ("csv", "tex", "md", "parquet", "json")
+FOLDER = "export"
+
+
+def _run(ask: Ask) -> Result:
+    from strop.disk import disk, write
+    from strop.store.study import study_result
+
+    folder, kind = Path(ask["folder"]), ask["format"]
+    document = study_result(folder)
+    if document is None:
+        raise UserError(
+            "There is no finished result in this directory.",
+            where=folder,
+            expected="what audit, tune, compare, power, a study or a task run leaves",
+            fix="strop ls DIRECTORY lists results; of a plain run strop score RUN --json prints "
+            "the numbers",
+        )
+    result = Result.read(document)
+    target = Path(ask["out"]) if ask["out"] else folder / FOLDER
+    with disk(target):
+        target.mkdir(parents=True, exist_ok=True)
+    tables = {"table": result.table, **result.more}
+    files = []
+    for name, table in tables.items():
+        if table.rows:
+            files.append(target / f"{name}.{kind}")
+            write(files[-1], exported(table, kind))
+    files += _figure(result, str(document["study"]), target)
+    return Result(
+        parts=(grid(["file", "what"], [[str(one), _title(one, tables)] for one in files]),),
+        json={"files": [str(one) for one in files]},
+        value=files,
+    )
+
+
+def exported(table: Table, kind: str) -> bytes:
+    """One table in one format; where it is for readers, with its title and what intervals are."""
+    if kind == "csv":
+        return table.csv()
+    if kind == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.arrow(), sink)
+        return sink.getvalue().to_pybytes()
+    if kind == "json":
+        return Result(table=table).to_json().encode()
+    said = " ".join(filter(None, [f"{table.title}.", _levels(table)]))
+    if kind == "md":
+        return f"{table.markdown()}\n{said}\n".encode()
+    return f"% {said}\n{table.latex()}".encode()
+
+
+def _levels(table: Table) -> str:
+    """Which intervals the table has, in words."""
+    values = [value for row in table.rows for value in row.values() if isinstance(value, Interval)]
+    levels = sorted({one.level for one in values if one.bounded})
+    if not levels:
+        return ""
+    return "Intervals: " + ", ".join(f"{100 * level:.4g}%" for level in levels) + "."
+
+
+def _figure(result: Result, study: str, target: Path) -> list[Path]:
+    """The result's figure as PDF, where its verb draws one."""
+    record = STUDIES.here().get(study) or STUDIES.plugins().get(study)
+    if record is None or record.draw is None:
+        return []
+    from strop.figures import write_figure
+
+    draw, file = record.draw, target / f"{study}.pdf"
+    write_figure(lambda: draw(result), [file])
+    return [file]
+
+
+def _title(file: Path, tables: dict[str, Table]) -> str:
+    return tables[file.stem].title if file.stem in tables else "the figure"
+
+
+VERB = Verb(
+    name="export",
+    help="Write every table of a result as CSV, LaTeX, Markdown, Parquet or JSON, and its figure "
+    "as PDF.\n\nLaTeX tables use booktabs. The numbers are those of the result; nothing is "
+    "measured anew.",
+    parameters=(
+        argument("folder", "FOLDER", "What an audit, a search, a comparison or a study left."),
+        Parameter("format", "The kind of files.", "csv", choices=FORMATS),
+        Parameter("out", "Where the files go.", flags=("-o", "--out"), shown=f"FOLDER/{FOLDER}"),
+    ),
+    run=_run,
+    examples=("strop export runs/audit --format tex", "strop export runs/compare -o tables"),
+)

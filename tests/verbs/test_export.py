@@ -1,0 +1,71 @@
+"""strop export: what stands in a result stands in every file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import strop
+from strop.errors import UserError
+from strop.stats.interval import Interval
+from strop.store.study import StudyFolder
+from strop.table import Column, Table
+from strop.verbs.export import FORMATS, exported
+from strop.verbs.result import Result
+
+ROWS = [
+    {"steps": 4, "gain": Interval(1.5, 1.25, 1.75), "note": "a & b"},
+    {"steps": 16, "gain": Interval(2.0, 1.5, 2.5, 0.99), "note": "=1+1"},
+]
+TABLE = Table("Gains", (Column("steps", "M"), Column("gain", digits=3), Column("note")), ROWS)
+MORE = Table("More", (Column("x"),), [{"x": 1}], shown=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished study of nobody's, without a figure."""
+    path = tmp_path / "study"
+    made = StudyFolder(path, "study", "made")
+    with made.writing({}):
+        made.finish(Result({}, TABLE, {"more": MORE}).document(), TABLE.csv())
+    return path
+
+
+def test_every_table_is_written_in_every_format(folder: Path, tmp_path: Path) -> None:
+    for kind in FORMATS:
+        files = strop.export(folder, format=kind, out=tmp_path / kind).value
+        assert [one.name for one in files] == [f"table.{kind}", f"more.{kind}"]
+    assert strop.export(folder).value[0] == folder / "export" / "table.csv"
+
+
+def test_the_files_have_the_numbers_and_say_which_intervals() -> None:
+    rows = list(csv.DictReader(io.StringIO(exported(TABLE, "csv").decode())))
+    assert [rows[1][key] for key in ("gain", "gain_low", "gain_high")] == ["2.0", "1.5", "2.5"]
+    assert rows[1]["note"] == "'=1+1", "nothing that a spreadsheet would run"
+    columns = pq.read_table(io.BytesIO(exported(TABLE, "parquet"))).to_pydict()
+    assert columns["gain_low"] == [1.25, 1.5]
+    document = json.loads(exported(TABLE, "json"))
+    assert document["rows"][0]["gain"]["high"] == 1.75
+    tex, markdown = exported(TABLE, "tex").decode(), exported(TABLE, "md").decode()
+    assert tex.startswith("% Gains. Intervals: 95%, 99%.\n\\begin{tabular}{lll}\n\\toprule")
+    assert r"4 & 1.50 [1.25, 1.75] & a \& b \\" in tex
+    assert "| 16 | 2.00 [1.50, 2.50] |" in markdown
+    assert markdown.endswith("\nGains. Intervals: 95%, 99%.\n")
+    assert exported(MORE, "md").decode().endswith("\nMore.\n")
+
+
+def test_a_directory_without_a_result_is_refused(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(UserError, match="no finished result") as caught:
+        strop.export(tmp_path)
+    assert "strop ls" in str(caught.value)
+    with pytest.raises(UserError, match="format"):
+        strop.export(folder, format="xlsx")  # type: ignore[arg-type]
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match="no finished result"):
+        strop.export(folder)
