@@ -135,11 +135,11 @@ def replace_sha(spec: PromptSpec) -> PromptSpec:
 
 def test_every_number_of_the_pool_is_over_prompts() -> None:
     rows = PoolRows.of(np.zeros((6, 0), int), beside={"nfe": np.full(6, 4.0)})
-    values = {"entropy": np.array([1.0, 2, 3, 1, 2, 3])}
+    values = {"entropy": np.array([11.0, 12, 13, 11, 12, 13])}
     part = PartialScore.of(ENTROPY, ENTROPY.spec, np.arange(6), values, rows, 3)
     found = part.score({}).interval("entropy")
     assert found is not None
-    assert (found.n, found.value) == (3, 2.0)
+    assert (found.n, found.value) == (3, 12.0)
     assert found.half == pytest.approx(student(0.95, 2) / np.sqrt(3))
     # Counts that a setting fixes are no accident, at however few prompts.
     calls = PartialScore.of(CALLS, CALLS.spec, np.arange(6), {"calls": np.full(6, 4.0)}, rows, 3)

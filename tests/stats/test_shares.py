@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from strop.stats.shares import pass_at, share_interval, sign_test, wilson
+from strop.stats.resample import clustered, mean
+from strop.stats.shares import counted_share, pass_at, share_interval, sign_test, wilson
 
 
 def test_wilsons_interval_is_where_the_test_of_the_share_ends() -> None:
@@ -86,3 +87,20 @@ def test_what_few_problems_are_worth() -> None:
     alone = share_interval(np.array([0.5]), 8)
     assert alone.ends == wilson(0.5, 1).ends
     assert wilson(0.5, 1).value == 0.5
+
+
+def test_a_counted_share_is_wilsons_of_its_outputs_or_prompts() -> None:
+    right = np.repeat([1.0, 0.0], [24, 0])
+    assert counted_share(mean(right)) == wilson(1.0, 24), "24 of 24 is no certainty"
+    assert counted_share(mean(np.repeat([1.0, 0.0], [30, 10]))) == wilson(0.75, 40, n=40)
+    # Four prompts, six answers each: all right is worth four answers, and so is all or nothing.
+    prompts = np.repeat(np.arange(4), 6)
+    assert counted_share(clustered(mean(right), prompts)) == wilson(1.0, 4, n=4)
+    either = np.repeat([1.0, 1.0, 0.0, 0.0], 6)
+    assert counted_share(clustered(mean(either), prompts)) == wilson(0.5, 4, n=4)
+    # Shares of equal prompts are those of tasks; unequal ones count by their answers.
+    rng = np.random.default_rng(0)
+    mixed = (rng.random(24) < 0.6).astype(float)
+    found = counted_share(clustered(mean(mixed), prompts), 0.9)
+    assert found.ends == pytest.approx(share_interval(mixed.reshape(4, 6).mean(1), 6, 0.9).ends)
+    assert counted_share(clustered(mean(right[:5]), [0, 0, 0, 0, 1])).n == 2

@@ -36,6 +36,7 @@ from strop.spec import CellSpec, MetricSpec, OperatingPoint
 from strop.stats.interval import LEVEL, Interval, plain
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, clustered, interval_of, ratio, sums_of
+from strop.stats.shares import counted_share
 from strop.store import Cell, Run, ScoreTable
 from strop.store.tables import token_ids
 
@@ -417,6 +418,8 @@ class PartialScore:
             found = self.raw[name]
             if not isinstance(found, Statistic):
                 values[name] = found
+            elif found.counted and len(found.columns):
+                values[name] = counted_share(found)
             elif self.by_prompt:
                 number = Number(self.record.name, self.record, aggregate)
                 values[name] = _over_prompts(found, log=number.log)

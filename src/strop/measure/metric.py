@@ -213,7 +213,7 @@ TASK = Metric(
             Column(
                 "accuracy", help="Share of the responses that are right.", digits=3, percent=True
             ),
-            lambda columns, _: mean(_accuracy(columns), span=SHARE),
+            lambda columns, _: mean(_accuracy(columns), span=SHARE, counted=True),
         ),
     ),
     output=Column("right", help="Whether the response is right.", digits=1),

@@ -72,6 +72,8 @@ class Statistic:
     """The outputs of all rows, where a row is a cluster of them."""
     span: Span = EVERYWHERE
     """The least and the largest value that there can be."""
+    counted: bool = False
+    """Whether it is the share of outputs that have something: each counts 1 or 0."""
 
     @property
     def outputs(self) -> int:
@@ -84,10 +86,12 @@ class Statistic:
         return float(self.finish(np.asarray(self.columns, float).sum(0)))
 
 
-def mean(values: NDArray, *, exact: bool = False, span: Span = EVERYWHERE) -> Statistic:
+def mean(
+    values: NDArray, *, exact: bool = False, span: Span = EVERYWHERE, counted: bool = False
+) -> Statistic:
     """The mean over outputs."""
     columns = np.stack([np.asarray(values, float), np.ones(len(values))], 1)
-    return Statistic(columns, lambda t: t[..., 0] / t[..., 1], exact, span=span)
+    return Statistic(columns, lambda t: t[..., 0] / t[..., 1], exact, span=span, counted=counted)
 
 
 def clustered(statistic: Statistic, clusters: Sequence[int | str] | NDArray) -> Statistic:

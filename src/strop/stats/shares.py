@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.stats.interval import LEVEL, Interval
+from strop.stats.resample import Statistic
 
 WILSON = "Wilson"
 Floats = NDArray[np.float64]
@@ -27,6 +28,21 @@ def share_interval(shares: Floats, answers: int = 1, level: float = LEVEL) -> In
     spread = float(shares.var(ddof=1)) / problems if problems > 1 else 0.0
     worth = value * (1 - value) / spread if spread > 0 else float(problems)
     return wilson(value, min(max(worth, problems), problems * answers), level, n=problems)
+
+
+def counted_share(statistic: Statistic, level: float = LEVEL) -> Interval:
+    """Wilson's interval of the share of outputs that have something.
+
+    Rows of a clustered statistic (answers to one prompt) are worth as many independent answers as
+    have their variance: at least one a row, at most as many as there are.
+    """
+    right, sizes = np.asarray(statistic.columns, float).T
+    rows, answers, value = len(right), float(sizes.sum()), statistic.value
+    spread = 0.0
+    if rows > 1:
+        spread = rows / (rows - 1) * float(((right - value * sizes) ** 2).sum()) / answers**2
+    worth = value * (1 - value) / spread if spread > 0 else float(rows)
+    return wilson(value, min(max(worth, rows), answers), level, n=rows)
 
 
 def wilson(value: float, worth: float, level: float = LEVEL, n: int | None = None) -> Interval:
