@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from strop.store import Run
 from strop.tasks import TASKS, Entrant, Filter, Item, Task, TaskRun, Verdict, paired
 from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Results, paired_p
-from strop.tasks.tables import checkpoint_table, document, draw, notes, setting_table, write_result
+from strop.tasks.tables import (
+    answer,
+    checkpoint_table,
+    document,
+    draw,
+    notes,
+    setting_table,
+    write_result,
+)
 from strop.verbs.study import Result
 
 RIGHT, WRONG, NONE, EMPTY, LOST = "yes", "no", "?", "", "lost"
@@ -240,7 +249,7 @@ def test_the_figure_shows_every_row_of_both_filters(found: Results) -> None:
 def test_problems_that_not_all_seeds_have_answered_do_not_count(found: Results) -> None:
     cold = found.settings[0]
     assert notes(found)[-1].startswith("1 responses have no verdict")
-    _answer(found.run, cold.entrant, 2, [[RIGHT] * 4, [WRONG, RIGHT]])
+    _answer(found.run, cold.entrant, 2, [[LOST, RIGHT, WRONG, RIGHT], [WRONG, RIGHT]])
     again = Results.of(found.run)
     assert again.settings[2].index.tolist() == [1]
     assert any("only those of all seeds" in one for one in notes(again))
@@ -308,3 +317,40 @@ def test_costs_stand_beside_their_own_verdicts(task: Task, tmp_path: Path) -> No
     assert grades.columns["calls"].tolist() == [1, 4, 8]
     assert grades.columns["seconds"].tolist() == [1 / 8, 4 / 8, 8 / 8]
     assert (setting.calls, setting.ungraded) == (pytest.approx(13 / 3), 1)
+
+
+def test_the_answer_names_the_best_and_who_may_be_as_good(found: Results) -> None:
+    words = answer(found)
+    assert words.startswith("a with llada (float64), 6 steps at temperature 0 is right in 75.0% [")
+    assert words.endswith(
+        "] of 4 problems, with 4 calls an answer: the most of 4 settings, but 3 of the others "
+        "cannot be told from it."
+    )
+    alone = replace(found, settings=found.settings[:1])
+    assert answer(alone).endswith("of 4 problems, with 4 calls an answer.")
+    assert document(found)["answer"] == [words]
+
+
+@pytest.mark.parametrize(("right", "sure"), [(40, True), (6, False)])
+def test_the_best_is_surely_better_only_after_every_pair_is_counted(
+    right: int, sure: bool, monkeypatch: pytest.MonkeyPatch, found: Results
+) -> None:
+    """Three settings, three pairs: 2 x 2^-6 = .031 is no proof, though it is below .05."""
+    import strop.tasks.tables as tables
+
+    chance = 2.0 * 0.5**right
+    monkeypatch.setattr(tables, "paired_p", lambda *_: chance)
+    words = answer(replace(found, settings=found.settings[:3]))
+    assert ("surely more often than each of the 2 other settings" in words) is sure
+
+
+def test_the_cheapest_of_the_equals_is_named(task: Task, tmp_path: Path) -> None:
+    task_run = TaskRun.make(tmp_path / "run", task, LENGTH, force=False)
+    task_run, entrant = task_run.enter(_entrant("a"))
+    _answer(task_run, entrant, 0, [[RIGHT] * 4], (6, 6, 6, 6))
+    _answer(task_run, entrant, 1, [[RIGHT, RIGHT, RIGHT, WRONG]], (2, 2, 2, 2))
+    words = answer(Results.of(task_run))
+    assert "at temperature 0 is right in 100.0% [51.0, 100.0]" in words
+    assert words.endswith(
+        "the cheapest of them a with llada (float64), 6 steps at temperature 1 with 2 calls."
+    )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ANSWERED = ("passed", "wrong")
 NOT_RUN = ("empty", "invalid")
+ALPHA = 0.05
 """Outcomes with a column of their own; what is left is a program that failed."""
 
 
@@ -163,6 +164,39 @@ def _problems(rows: list[dict[str, Any]]) -> str:
     return f"{told} problems"
 
 
+def answer(found: Results) -> str:
+    """Which setting is right most often, and how many others may be as good.
+
+    The best is found on the same problems, so that every pair of settings counts as a comparison:
+    a p-value must be below 5% over their number (Bonferroni).
+    """
+    name = found.filters[0]
+    ranked = sorted(found.settings, key=lambda one: -one.accuracy(name).value)
+    best, others = ranked[0], ranked[1:]
+    accuracy = best.accuracy(name).mapped(lambda share: 100 * share)
+    words = (
+        f"{_called(best)} is right in {accuracy.value:.1f}% {accuracy.span('.1f')} of "
+        f"{len(best.index)} problems, with {best.calls:,.3g} calls an answer"
+    )
+    if not others:
+        return f"{words}."
+    bound = ALPHA / (len(ranked) * (len(ranked) - 1) / 2)
+    chances = [paired_p(best, one, name) for one in others]
+    near = [one for one, p in zip(others, chances, strict=True) if p is None or p >= bound]
+    if not near:
+        return f"{words}: surely more often than each of the {len(others)} other settings."
+    cheapest = min(near, key=lambda one: one.calls)
+    words += f": the most of {len(ranked)} settings, but {len(near)} of the others cannot be told "
+    words += "from it"
+    if cheapest.calls < best.calls:
+        words += f", the cheapest of them {_called(cheapest)} with {cheapest.calls:,.3g} calls"
+    return f"{words}."
+
+
+def _called(one: TaskSetting) -> str:
+    return f"{one.label} with {_sampler(one)} at temperature {one.temperature:g}"
+
+
 def notes(found: Results) -> list[str]:
     """What a reader of the tables must know."""
     told = [
@@ -193,6 +227,7 @@ def document(found: Results, against: int | None = None) -> dict[str, Any]:
         "length": found.run.length,
         "filters": list(found.filters),
         "checkpoints": [one.document() for one in found.run.entrants],
+        "answer": [answer(found)] if found.settings else [],
         "settings": plain(setting_table(found, against).rows),
         "differences": [] if between is None else plain(between.rows),
     }
@@ -212,6 +247,7 @@ def write_result(found: Results) -> None:
     }
     result = {
         "asked": asked,
+        "answer": [answer(found)],
         "filters": list(found.filters),
         **table.document(),
         "tables": {} if between is None else {"between": between.document()},

@@ -129,7 +129,9 @@ class Result:
     @property
     def sentence(self) -> str | None:
         """The answer in a sentence, where there is one."""
-        answers = [*self.facts.get("answer", ()), *self.notes]
+        answers = [*self.facts.get("answer", ())]
+        answers += [one.text for one in self.parts if isinstance(one, Strong)]
+        answers += self.notes
         answers += [one for one in self.parts if isinstance(one, str)]
         return answers[0].strip() if answers else None
 

@@ -11,7 +11,7 @@ from strop.prompts import Bos
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs import parameters
 from strop.verbs.parameters import argument
-from strop.verbs.result import Part, Result, grid
+from strop.verbs.result import Part, Result, Strong, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
 if TYPE_CHECKING:
@@ -128,7 +128,14 @@ def _check_row(against: int | None, rows: int) -> None:
 
 
 def _result(results: Results, against: int | None) -> Result:
-    from strop.tasks.tables import checkpoint_table, document, notes, setting_table, write_picture
+    from strop.tasks.tables import (
+        answer,
+        checkpoint_table,
+        document,
+        notes,
+        setting_table,
+        write_picture,
+    )
 
     path = results.run.path
     if not results.settings:
@@ -144,7 +151,7 @@ def _result(results: Results, against: int | None) -> Result:
         if table is not None:
             parts += [("\n" if number else "") + table.title, table]
     return Result(
-        parts=(*parts, *notes(results)),
+        parts=(*parts, *notes(results), "", Strong(answer(results))),
         json={**document(results, against), "figures": files},
         remarks=(f"written: {', '.join(file.name for file in files)} in {quoted(path)}",),
         next=f"strop show {quoted(path / results.settings[0].label)}",
