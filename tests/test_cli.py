@@ -39,12 +39,17 @@ def call(capsys: pytest.CaptureFixture[str]) -> Called:
     return called
 
 
-@pytest.fixture
-def made(call: Called, checkpoint: Path, tmp_path: Path) -> Path:
-    """A small finished run of two cells."""
-    path = tmp_path / "runs" / "first"
-    assert call("sample", checkpoint, "--steps", "2,4", "-n", 5, "-o", path)[0] == 0
+@pytest.fixture(scope="module")
+def first(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "first"
+    assert run(["sample", str(checkpoint), "--steps", "2,4", "-n", "5", "-o", str(path)]) == 0
     return path
+
+
+@pytest.fixture
+def made(first: Path, tmp_path: Path) -> Path:
+    """A small finished run of two cells, to do with as one likes."""
+    return shutil.copytree(first, tmp_path / "runs" / "first")
 
 
 def refused(result: tuple[int, str, str], *told: str) -> None:
@@ -734,24 +739,21 @@ def test_a_hostile_study_is_shown_harmlessly(call: Called, made: Path) -> None:
 def test_names_that_no_encoding_knows(checkpoint: Path, tmp_path: Path) -> None:
     """A path of bytes that are not UTF-8, printed by a terminal that knows ASCII only."""
     path = os.fsencode(tmp_path) + b"/\xff\xfe-\xe9"
-    line = [os.fsencode(word) for word in command("sample", checkpoint, "--steps", 2, "-n", 1)]
-    for extra in ([], [b"--json"]):
+    line = command("sample", checkpoint, "--steps", 2, "-n", 1, "-o")
+
+    def printed(*words: str | bytes) -> bytes:
         end = subprocess.run(
-            [*line, b"-o", path, *extra],
+            [os.fsencode(word) for word in words],
             env=environment(PYTHONIOENCODING="ascii", PYTHONUTF8="0"),
             capture_output=True,
             check=False,
         )
         assert end.returncode == 0, end.stderr
-    assert json.loads(end.stdout)["cells"]
-    end = subprocess.run(
-        [*map(os.fsencode, command("show")), path],
-        env=environment(PYTHONIOENCODING="ascii", PYTHONUTF8="0"),
-        capture_output=True,
-        check=False,
-    )
-    assert end.returncode == 0, end.stderr
-    assert b"1 of 1 outputs" in end.stdout
+        return end.stdout
+
+    assert printed(*line, path)
+    assert json.loads(printed(*command("show"), path, "--json"))["cells"]
+    assert b"1 of 1 outputs" in printed(*command("show"), path)
 
 
 # The example of the documentation

@@ -37,7 +37,7 @@ KINDS = {
     "fast": ["--precision", "float64,float32", "--batch-size", "3"],
     "dense": ["--implementation", "dense", "--batch-size", "2", "--temperature", "1.0,0.8"],
 }
-CELLS, N, KILLS = 2, 40, 5
+CELLS, N, KILLS = 2, 24, 5
 PART = CELLS * N // (KILLS - 1)
 
 

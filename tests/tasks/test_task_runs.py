@@ -69,17 +69,18 @@ def test_it_grows_by_problems_temperatures_seeds_and_checkpoints(
     shutil.copytree(MODELS / "sums-ar", copied)
     config = json.loads((copied / "config.json").read_text())
     (copied / "config.json").write_text(json.dumps({**config, "rms_norm_eps": 1e-5}))
-    run_task("sums", [AR, copied], out, temperatures=(0, 1, 0.5), seeds=3, limit=4)
+    run_task("sums", AR, out, temperatures=(0, 1, 0.5), seeds=3, limit=4)
+    run_task("sums", [AR, copied], out, temperatures=(0,), limit=4)
     found = results(out)
     assert found.labels == ("sums-ar", "other")
-    for label in found.labels:
-        mine = found.of_label(label)
-        assert [(s.temperature, s.seeds) for s in mine] == [
-            (0.0, (0,)),
-            (0.5, (0, 1, 2)),
-            (1.0, (0, 1, 2)),
-        ]
-        assert all(len(s.index) == 4 for s in mine)
+    asked = {
+        "sums-ar": [(0.0, (0,)), (0.5, (0, 1, 2)), (1.0, (0, 1, 2))],
+        "other": [(0.0, (0,))],
+    }
+    for label, settings in asked.items():
+        answered = found.of_label(label)
+        assert [(s.temperature, s.seeds) for s in answered] == settings
+        assert all(len(s.index) == 4 for s in answered)
     now = [one.response for one in found.greedy("sums-ar").answered()]
     assert now[:3] == before
 
