@@ -218,3 +218,13 @@ def test_texts_that_are_too_short_are_counted(tmp_path: Path) -> None:
     found = held_out_guard(path, LENGTH, Plain())
     assert found.source == "tenth percentile of 25 texts of mixed.jsonl of 16 tokens"
     assert found.threshold == pytest.approx(np.quantile(entropy(rows(50)[::2] % 11), 0.1))
+
+
+def test_a_checkpoint_without_a_vocabulary_has_no_guard(tmp_path: Path) -> None:
+    class Unknown:
+        vocab_size, mask_id, codec = 0, None, None
+
+    found = held_out_guard(tmp_path / "not read.jsonl", LENGTH, Unknown())
+    why = "the checkpoint does not say how large its vocabulary is"
+    assert found == Guard(LENGTH, None, why)
+    assert str(found) == f"no entropy guard: {why}"

@@ -307,6 +307,8 @@ def test_a_choice_takes_the_guard_of_its_frame_along(made: tuple[Made, Made]) ->
         assert chosen.point == min(frame, key=lambda row: row.perplexity().value).point
         limits = () if threshold is None else (Limit("entropy", ">=", threshold),)
         assert chosen.limits == limits
+        [sharpest] = choose(frame, "sharpest").choices
+        assert sharpest.point == min(frame, key=lambda row: row.entropy.value).point  # type: ignore[union-attr]
         assert chosen.passes
 
 

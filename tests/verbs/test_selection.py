@@ -166,16 +166,19 @@ def test_keeping_everything_is_no_edge() -> None:
 
 
 def test_choices_are_hashed_and_earlier_ones_stay_on_record(tmp_path: Path) -> None:
-    one, two = ({"a": hashed({"rule": name})} for name in ("frozen", "sharpest"))
-    text = '{"rule":"frozen"}'
-    assert one["a"] == {"sha256": hashlib.sha256(text.encode()).hexdigest(), "rule": "frozen"}
+    names = ("frozen", "sharpest")
+    one, two = ({m: hashed({"rule": name, "at": m}) for m in "ab"} for name in names)
+    text = '{"at":"a","rule":"frozen"}'
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert one["a"] == {"sha256": digest, "rule": "frozen", "at": "a"}
     path = tmp_path / SELECTION
 
     def earlier() -> list:
         return json.loads(path.read_text())["earlier"]
 
     digest = write_selection(tmp_path, one)
-    assert digest == hashlib.sha256(one["a"]["sha256"].encode()).hexdigest()
+    both = one["a"]["sha256"] + one["b"]["sha256"]
+    assert digest == hashlib.sha256(both.encode()).hexdigest()
     assert json.loads(path.read_text()) == {"sha256": digest, "selections": one, "earlier": []}
     assert write_selection(tmp_path, one) == digest
     assert earlier() == []
