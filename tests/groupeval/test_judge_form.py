@@ -13,6 +13,7 @@ from scripted_server import Action, agree, serving
 
 from strop.groupeval.series import Series, list_series
 from strop.spec import JudgeSpec
+from strop.verbs import judge
 
 __all__ = ["quick_judge"]  # the fixture `call`
 
@@ -36,9 +37,9 @@ def test_the_form_is_settled_once_printed_and_part_of_the_judge(
     with serving(lambda body, _: agree(body), refusing) as served:
         code, out, err = call(run, "--base-url", served.url, "--json", "--max-calls", 10)
         assert code == 2
-        judge = json.loads(out)["judge"]
-        assert judge["response_format"] == "text"
-        assert judge["decoding"] == {"top_p": 1.0, "max_completion_tokens": 8192}
+        settled = json.loads(out)["judge"]
+        assert settled["response_format"] == "text"
+        assert settled["decoding"] == {"top_p": 1.0, "max_completion_tokens": 8192}
         assert "asked with text, top_p 1, max_completion_tokens 8192" in err
         assert "does not take temperature, max_tokens, json_schema" in err
         assert (len(served.probes), len(served.requests)) == (5, 5)
@@ -47,7 +48,7 @@ def test_the_form_is_settled_once_printed_and_part_of_the_judge(
     forms = [{k: v for k, v in r.items() if k != "messages"} for r in served.requests]
     assert forms == [{"model": "m", "top_p": 1.0, "max_completion_tokens": 8192}] * 10
     (series,) = list_series(run)
-    assert series.judge.document() == judge
+    assert series.judge.document() == settled
     assert {e["request"]["format"] for e in series.journal.entries() if "reply" in e} == {"text"}
 
 
@@ -59,11 +60,55 @@ def test_a_server_that_takes_everything_leaves_the_judge_as_it_was_asked_for(
     with serving(lambda body, _: agree(body)) as served:
         decoding = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 8192}
         form = {"decoding": decoding, "response_format": "json_schema"}
-        judge = JudgeSpec(kind="endpoint", model="m", base_url=served.url, **form)
-        old = Series.create(run, judge)
+        old = Series.create(run, JudgeSpec(kind="endpoint", model="m", base_url=served.url, **form))
         assert call(run, "--base-url", served.url)[0] == 0
     assert [series.id for series in list_series(run)] == [old.id]
     assert len(Series.open(run).verdicts()) == 4
+
+
+def test_the_first_question_is_short_and_said(call: Called, tmp_path: Path) -> None:
+    """A slow server that fills strings without end is cut off soon, and that is an answer."""
+    run = planned(tmp_path / "run", {"a": 8})
+    cut = Action('{"outputs": [{"id": "aaaaaaaa', finish_reason="length")
+    with serving(lambda body, _: agree(body), lambda *_: cut) as served:
+        code, _, err = call(run, "--base-url", served.url)
+        assert code == 0
+    assert f"asking {served.url} which settings it takes" in err
+    assert "at most 32 tokens and 60 s" in err
+    assert [probe["max_tokens"] for probe in served.probes] == [32]
+    assert [request["max_tokens"] for request in served.requests] == [8192, 8192]
+    (path,) = run.glob("probes/*/calls.jsonl")
+    sent, settled = (json.loads(line) for line in path.read_text().splitlines())
+    assert sent["reserve"]["completion"] == 32
+    assert settled["judge"]["decoding"]["max_tokens"] == 8192
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "Could not finish the message because max_tokens or model output limit was reached.",
+        "The output token limit was reached.",
+    ],
+)
+def test_an_error_about_the_length_is_an_answer(call: Called, tmp_path: Path, told: str) -> None:
+    run = planned(tmp_path / "run", {"a": 8})
+    cut = Action(status=400, error={"message": told})
+    with serving(lambda body, _: agree(body), lambda *_: cut) as served:
+        assert call(run, "--base-url", served.url)[0] == 0
+        assert call(run, "--base-url", served.url)[0] == 0
+    assert (len(served.probes), len(served.requests)) == (1, 2)
+
+
+def test_a_silent_server_is_given_up_soon(
+    call: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge, "PROBE_SECONDS", 0.1)
+    run = planned(tmp_path / "run", {"a": 8})
+    with serving(lambda body, _: agree(body), lambda *_: Action("{}", delay=0.6)) as served:
+        code, _, err = call(run, "--base-url", served.url, "--timeout", 0.5)
+    assert (code, len(served.probes)) == (2, judge.PROBE_TRIES)
+    assert "does not answer a plain question" in err
+    assert "0.1 s for the reply" in err
 
 
 QUOTES = "the text 'a schema of temperature and top_p, in grammar' cannot be taken"

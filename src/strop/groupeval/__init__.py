@@ -1,8 +1,9 @@
 """GroupEval: quality and diversity of any set of texts, judged in groups. Runs without torch.
 
-The names load on first use. From texts to numbers: `read_inputs`, `make_plan` and `write_plan`
-freeze who is judged with whom; `judge_run` asks a judge; `load_judgments` and `score` say what came
-out, `compare`, `agree` and `reliability` what it is worth.
+The names load on first use. `run` goes from texts to numbers in one call. In steps: `read_inputs`,
+`make_plan` and `write_plan` freeze who is judged with whom; `judge_run` asks a judge of this
+process; `load_judgments` and `score` say what came out, `compare`, `agree` and `reliability` what
+it is worth.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from strop.groupeval.trust import agree, reliability
     from strop.groupeval.verdict import Failure, Grade, GroupVerdict, Judgment, NoVerdict
     from strop.spec import JudgeSpec
+    from strop.verbs.judged_texts import run
 
 __all__ = [
     "JUDGES",
@@ -60,6 +62,7 @@ __all__ = [
     "read_inputs",
     "read_labels",
     "reliability",
+    "run",
     "score",
     "write_plan",
 ]
@@ -99,6 +102,8 @@ __getattr__ = loader(
         "read_inputs": "strop.groupeval.inputs",
         "read_labels": "strop.groupeval.labelled",
         "reliability": "strop.groupeval.trust",
+        # By name alone: verbs lie above this room, and it is a verb of several steps.
+        "run": "strop.verbs.judged_texts",
         "score": "strop.groupeval.bootstrap",
         "write_plan": "strop.groupeval.directory",
     },

@@ -24,6 +24,9 @@ from strop.spec import JudgeSpec
 PROBE: Messages = [{"role": "user", "content": "Answer with an empty JSON object: {}"}]
 """It says nothing that could be mistaken for a setting when a server quotes it."""
 
+PROBE_TOKENS = 32
+"""The most that its reply may have: whether it is cut short does not matter."""
+
 ABOUT_THE_FORM = (400, 422, 500, 501)
 """Status with which servers refuse a setting."""
 
@@ -121,14 +124,28 @@ async def settle_form(
     judge, session, answer = asked, uuid.uuid4().hex[:8], Reply()
     for number in range(1, 2 + len(FORMATS) + len(_decoding(asked))):
         line = {"sheet": "probe", "repeat": 0, "attempt": number, "session": session}
-        answer = await _ask(judge, connect(judge), budget, journal, line)
-        if answer.delivered:
+        answer = await _ask(judge, connect(_brief(judge)), budget, journal, line)
+        if _answered(answer):
             return judge
         better = None if answer.trouble is None else adapted(judge, answer.trouble)
         if better is None:
             raise _no_answer(asked, answer)
         judge = better
     raise _no_answer(asked, answer)
+
+
+def _brief(judge: JudgeSpec) -> JudgeSpec:
+    """The same judge, for a reply of a few tokens."""
+    limits = {name: min(PROBE_TOKENS, n) for name, n in _decoding(judge).items() if name in LIMITS}
+    return judge.model_copy(update={"decoding": {**_decoding(judge), **limits}})
+
+
+def _answered(answer: Reply) -> bool:
+    """Whether the server took the form; some say by an error that a reply was cut by length."""
+    if answer.delivered:
+        return True
+    told = "" if answer.trouble is None else answer.trouble.detail.lower()
+    return "could not finish" in told or "limit was reached" in told
 
 
 async def _ask(
@@ -138,7 +155,10 @@ async def _ask(
     journal: Journal,
     line: dict[str, Any],
 ) -> Reply:
-    most = {"prompt": guessed_tokens(PROBE, cautious=True), "completion": reply_limit(judge)}
+    most = {
+        "prompt": guessed_tokens(PROBE, cautious=True),
+        "completion": reply_limit(_brief(judge)),
+    }
     tab = Tab(budget, most, lambda entry: journal.append({**line, **entry}))
     answer = Reply()
     try:
@@ -152,7 +172,7 @@ async def _ask(
     finally:
         await endpoint.close()
         if tab.calls:
-            known = judge.document() if answer.delivered else None
+            known = judge.document() if _answered(answer) else None
             told = {"outcome": SETTLED, "judge": known, "detail": answer.detail, **tab.entry()}
             journal.append({**line, **told, "tokens": answer.tokens, "model": answer.model})
     return answer
@@ -185,6 +205,6 @@ def _no_answer(judge: JudgeSpec, answer: Reply) -> UserError | Incomplete:
             "The server does not answer a plain question.",
             where=judge.base_url,
             got=told + (f" ({answer.capped})" if answer.capped else ""),
-            fix="run the same command again when it does",
+            fix="run the same command again when it does; a longer `timeout` gives it longer",
         )
     return UserError("The server refuses a plain question.", where=judge.base_url, got=told)

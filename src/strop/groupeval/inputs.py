@@ -290,11 +290,12 @@ def _jsonl(path: Path) -> Columns:
                 got=fields[:120] or "an empty object",
                 expected='{"text": "..."}',
             )
-        rows.append({key: _string(row[key], key, where) for key in (TEXT, PROMPT) if key in row})
+        rows.append({key: as_text(row[key], key, where) for key in (TEXT, PROMPT) if key in row})
     return _columns(rows, path)
 
 
-def _string(value: Any, field: str, where: str) -> str:
+def as_text(value: Any, field: str, where: str) -> str:
+    """A value that is a text which can be written down; else a `UserError`."""
     if not isinstance(value, str):
         raise UserError(
             f"The field {field!r} is not a text.", where=where, got=repr(value)[:80], expected="str"
@@ -340,7 +341,7 @@ def _parquet(path: Path) -> Columns:
             "The Parquet file cannot be read.", where=path, got=str(error).splitlines()[0][:160]
         ) from None
     checked = [
-        {key: _string(value, key, f"{path}, row {i + 1}") for key, value in row.items()}
+        {key: as_text(value, key, f"{path}, row {i + 1}") for key, value in row.items()}
         for i, row in enumerate(rows)
     ]
     return _columns(checked, path)

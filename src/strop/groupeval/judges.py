@@ -79,7 +79,8 @@ def judge_client(spec: JudgeSpec, profile: Profile) -> Answer:
     """What answers for a judge in this process."""
     record = JUDGES.find(spec.kind, where="`judge`")
     if record.served or record.client is None:
-        verb = "judge RUN --base-url URL --model NAME" if record.served else "export-human RUN"
+        served = "judge RUN --base-url URL --model NAME, or strop.groupeval.run(texts, ...)"
+        verb = served if record.served else "export-human RUN"
         raise UserError(
             f"The judge {record.name!r} does not answer in this process.",
             where="`judge`",

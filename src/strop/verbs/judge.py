@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from strop.errors import UserError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from strop.spec import JudgeSpec
 
 EXCERPT = 160
+PROBE_SECONDS, PROBE_TRIES = 60.0, 3
+"""For the first question: a server that loads its model now may need a minute."""
 FREE = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
 
 T = TypeVar("T")
@@ -54,7 +57,7 @@ def _judge(ask: Ask) -> Result:
     caps = {**ask.some("max_calls", "max_cost"), "price": price}
     connect = _connection(ask, record)
     with probing(run, who) as probe:
-        series = Series.create(run, _settled(run, who, connect, caps, probe))
+        series = Series.create(run, _settled(ask, record, who, caps, probe))
     _note_form(ask, who, series)
     with series.writing():
         session = _asked(ask, series, probe, connect, caps)
@@ -99,8 +102,10 @@ def _served_judge(ask: Ask, record: Judge, own: dict[str, Any]) -> JudgeSpec:
     return judge_spec(record.name, profile, **asked, response_format=ask["response_format"])
 
 
-def _connection(ask: Ask, record: Judge) -> Callable[[JudgeSpec], Endpoint]:
-    """How the judge's server is reached."""
+def _connection(
+    ask: Ask, record: Judge, timeout: float | None = None
+) -> Callable[[JudgeSpec], Endpoint]:
+    """How the judge's server is reached; with a `timeout` of its own it is tried less often."""
     from strop.groupeval import open_plan
     from strop.groupeval.endpoint import Patience
     from strop.registry import resolve
@@ -108,6 +113,8 @@ def _connection(ask: Ask, record: Judge) -> Callable[[JudgeSpec], Endpoint]:
     client = resolve(record.client or "")
     _, profile = open_plan(ask["run"])
     key, patience = os.environ.get(ask["key_env"]), Patience(timeout=ask["timeout"])
+    if timeout is not None:
+        patience = replace(patience, timeout=timeout, attempts=PROBE_TRIES)
     return lambda judge: client(judge, profile, key, patience)
 
 
@@ -125,22 +132,24 @@ def _check_caps(ask: Ask, price: Price | None, model: str) -> None:
 
 
 def _settled(
-    run: str,
-    who: JudgeSpec,
-    connect: Callable[[JudgeSpec], Endpoint],
-    caps: dict[str, Any],
-    probe: Journal,
+    ask: Ask, record: Judge, who: JudgeSpec, caps: dict[str, Any], probe: Journal
 ) -> JudgeSpec:
     """The judge as the server takes it: known from before, or found out now."""
     from strop.groupeval.cost import Caps, usage
-    from strop.groupeval.form import settle_form, settled_form
+    from strop.groupeval.form import PROBE_TOKENS, settle_form, settled_form
     from strop.groupeval.series import Series
 
     known = settled_form(who, probe)
     if known is not None:
         return known
-    series = Series.planned(run, who)
+    series = Series.planned(ask["run"], who)
     spent = usage([*probe.entries(), *series.journal.entries()])
+    timeout = min(ask["timeout"], max(PROBE_SECONDS, ask["timeout"] / 5))
+    ask.note(
+        f"asking {who.base_url or who.title} which settings it takes: one short question without "
+        f"your texts, at most {PROBE_TOKENS} tokens and {timeout:g} s for the reply"
+    )
+    connect = _connection(ask, record, timeout)
 
     async def work() -> JudgeSpec:
         return await settle_form(who, connect, Caps(spent, **caps), probe)
@@ -166,27 +175,57 @@ def _note_form(ask: Ask, asked: JudgeSpec, series: Series) -> None:
 
 
 def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; SIGTERM ends it as Ctrl-C does, with everything closed and nothing lost."""
+    """Run to the end; SIGTERM ends it as Ctrl-C does, with everything closed and nothing lost.
+
+    A notebook has a loop of its own in this thread: beside one, the work runs in another thread.
+    """
     import asyncio
     import logging
+    from concurrent.futures import ThreadPoolExecutor
 
     # Retries are in the journal; told here they would only tear the progress bar.
     logging.getLogger("stamina").setLevel(logging.ERROR)
-    before = signal.getsignal(signal.SIGTERM)
+    cancel: list[Callable[[], object]] = []
 
-    async def ended_by_signals() -> T:
-        task = asyncio.current_task()
-        if task is not None and threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async def can_be_ended() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if task is not None:
+            cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
+            if threading.current_thread() is threading.main_thread():
+                loop.add_signal_handler(signal.SIGTERM, task.cancel)
         return await work
 
+    def whole() -> T:
+        try:
+            return asyncio.run(can_be_ended())
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+    if _beside_a_loop():
+        with ThreadPoolExecutor(1) as beside:
+            future = beside.submit(whole)
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                for end in cancel if not future.done() else ():
+                    end()
+                raise
+    before = signal.getsignal(signal.SIGTERM)
     try:
-        return asyncio.run(ended_by_signals())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        return whole()
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+def _beside_a_loop() -> bool:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _note_reply(ask: Ask, asked: Asked) -> None:

@@ -1,0 +1,110 @@
+"""strop.groupeval.run: texts that are in memory, planned, judged and scored in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from strop.errors import UserError
+from strop.verbs.judge import JUDGE
+from strop.verbs.judged import SCORE
+from strop.verbs.result import Result
+
+if TYPE_CHECKING:
+    from strop.groupeval.inputs import Source
+
+PROFILE = "webtext-v1"
+FEW = 12
+"""Digits of the plan's hash that name a directory which nobody named."""
+
+
+class Judging(TypedDict, total=False):
+    """Who judges, and how; as `strop groupeval judge` takes it."""
+
+    base_url: str
+    """Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."""
+    model: str
+    """As the server names it."""
+    key_env: str
+    """The environment variable that holds the key; OPENAI_API_KEY by default."""
+    judge: str
+    offline: bool
+    """The judge that only counts: no server, no model."""
+    settings: Mapping[str, Any]
+    features: str
+    repeats: int
+    concurrency: int
+    timeout: float
+    max_tokens: int
+    response_format: str
+    max_calls: int
+    max_cost: float
+    prices: str | PathLike[str]
+
+
+def run(
+    texts: Iterable[str] | Mapping[str, Iterable[str]],
+    *,
+    out: str | PathLike[str] | None = None,
+    profile: str | PathLike[str] | None = None,
+    seed: int = 0,
+    **judging: Unpack[Judging],
+) -> Result:
+    """Quality and diversity of texts by a judge: `run(texts, base_url=..., model=...)`.
+
+    `texts` are those of one generator, or of several by their names. Plan and replies are kept in
+    `out` (left out, in a directory named by the plan): the same call again asks only for what is
+    missing. The result's `value` is what `strop.groupeval.score` gives.
+    """
+    from strop.groupeval import Profile, make_plan, write_plan
+    from strop.groupeval.inputs import check
+
+    rules = Profile.load(PROFILE if profile is None else profile)
+    sources = _sources(texts)
+    check(sources, rules)
+    plan, frozen = make_plan(sources, rules, seed=seed)
+    place = Path(f"groupeval-{plan.hash[:FEW]}" if out is None else out)
+    write_plan(place, plan, rules, frozen)
+    judged = JUDGE(place, **judging)
+    scored = SCORE(f"{place}@{judged.value.id}")
+    told = f"Plan and replies are in {place}; the same call asks only for what is missing."
+    return replace(
+        scored,
+        asked={"run": str(place), "profile": rules.name, "seed": seed, "series": judged.value.id},
+        notes=(*scored.notes, told),
+        remarks=(*judged.remarks, *scored.remarks),
+        incomplete=judged.incomplete,
+        missing=_missing(judged.json or {}) if judged.incomplete else None,
+    )
+
+
+def _missing(document: Mapping[str, Any]) -> str:
+    reasons = ", ".join(f"{n} {reason}" for reason, n in document["failures"].items())
+    told = f"{document['judgments']} of {document['asked']} groups have a verdict"
+    return f"{told}: {document['stopped'] or reasons}"
+
+
+def _sources(texts: Any) -> list[Source]:
+    named = texts if isinstance(texts, Mapping) else {"texts": texts}
+    return [_source(str(name), some) for name, some in named.items()]
+
+
+def _source(name: str, texts: Any) -> Source:
+    from strop.groupeval.inputs import Source, as_text
+
+    if isinstance(texts, (str, PathLike)) or not isinstance(texts, Iterable):
+        raise UserError(
+            "The texts of a generator are not a list.",
+            where=f"`texts`, {name}",
+            got=repr(texts)[:80],
+            expected='["...", ...], or {"name": ["...", ...], ...}',
+            fix="texts in files: strop groupeval plan FILE... -o RUN",
+        )
+    found: Sequence[Any] = list(texts)
+    if not found:
+        raise UserError("There are no texts.", where=f"`texts`, {name}")
+    checked = (as_text(one, f"text {i}", name) for i, one in enumerate(found, 1))
+    return Source(name, tuple(checked), None, name)
