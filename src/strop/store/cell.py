@@ -13,7 +13,7 @@ import numpy as np
 from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, filler
-from strop.spec import CellSpec, MetricSpec
+from strop.spec import CellSpec, MetricSpec, label
 from strop.store.documents import (
     COST,
     FORMAT,
@@ -53,6 +53,9 @@ class Cell:
     def __init__(self, path: Path, spec: CellSpec, source: str = "") -> None:
         self.path, self.spec, self.source = path, spec, source
         self.id = spec.id
+
+    def __repr__(self) -> str:
+        return f"Cell({self.id}, {label(self.spec.generator.sampler)}, seed {self.spec.seed})"
 
     @classmethod
     def open(cls, path: Path) -> Cell:
