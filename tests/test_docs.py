@@ -171,13 +171,11 @@ def causal() -> None:
 
 def a_run() -> None:
     """runs/x, of two small cells."""
-    write_checkpoint(Path("tiny"))
-    done("strop sample tiny --steps 2,4 -n 8 -o runs/x")
+    done("strop sample embedded:tales-tiny --length 8 --steps 2,4 -n 8 -o runs/x")
 
 
 def an_audit() -> None:
-    write_checkpoint(Path("tiny"))
-    done("strop audit tiny --steps 2 -n 8 -o runs/audit")
+    done("strop audit embedded:tales-tiny --length 8 --steps 2 -n 8 -o runs/audit")
 
 
 def two_pools() -> None:

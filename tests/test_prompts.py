@@ -569,12 +569,18 @@ def test_prompts_that_do_not_fit_are_refused(row: Any, more: dict[str, Any], tol
     assert len(str(caught.value)) < 600
 
 
-def test_prefixes_and_gaps_in_one_set_are_refused() -> None:
-    rows = PromptSet.of(["a [[2]]", "b"])
-    for length, place in ((None, "row 1"), (4, "row 0")):
-        with pytest.raises(UserError) as caught:
-            resolve(rows, READER, length=length)
-        assert place in str(caught.value.where)
+def test_a_length_belongs_to_the_prompts_without_gaps() -> None:
+    rows = PromptSet.of(["a [[2]]", "b", "c[[1]]d", {"ids": [1, None, 2]}, {"ids": [1]}])
+    made = resolve(rows, READER, length=4)
+    assert [len(one.open) for one in made.prompts] == [2, 4, 1, 1, 4]
+    assert [one.is_prefix for one in made.prompts] == [True, True, False, False, True]
+    # Whoever has gaps is laid out as without a length.
+    alone = resolve(PromptSet.of(["a [[2]]"]), READER)
+    assert made.prompts[0].given == alone.prompts[0].given
+    assert (made.length, made.spec.form) == (4, "gaps")
+    with pytest.raises(UserError) as caught:
+        resolve(rows, READER)
+    assert "row 1" in str(caught.value.where)
 
 
 class Refusing(Characters):

@@ -91,6 +91,16 @@ _HOME = {
     ),
 }
 
+_NEED_TORCH = (
+    "Denoiser",
+    "TabularDenoiser",
+    "draw",
+    "load_denoiser",
+    "load_model",
+    "run_task",
+    "score_task",
+)
+
 __all__ = [
     "CellSpec",
     "CheckFailed",
@@ -153,4 +163,9 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    # help() and documentation tools take every name that is listed, so those that cannot be had in
+    # a base install are left out; taken by name, they say what to install.
+    from importlib.util import find_spec
+
+    absent = () if find_spec("torch") is not None else _NEED_TORCH
+    return sorted(set(__all__) - {*absent})

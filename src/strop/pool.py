@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.spec import CellSpec
+from strop.spec import CellSpec, label
+from strop.table import Column, Table
 
 OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
 """Who watches a sampler at work: (output, round, positions, tokens that now stand there).
@@ -43,9 +44,16 @@ class Output:
     """The texts of the gaps that it fills, one by one; None where no tokenizer is known."""
 
 
-@dataclass(frozen=True)
+SHOWN = 20
+"""Outputs of a pool that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
 class Pool:
-    """The outputs of one generator under one seed, in the order of their index."""
+    """The outputs of one generator under one seed, in the order of their index.
+
+    `len(pool)` counts them, `pool[3]` is an `Output`, `pool[:3]` a list of them.
+    """
 
     spec: CellSpec
     """Checkpoint, sampler, seed: output i is a function of this and i."""
@@ -92,6 +100,51 @@ class Pool:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @overload
+    def __getitem__(self, which: int) -> Output: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Output]: ...
+    def __getitem__(self, which: int | slice) -> Output | list[Output]:
+        if isinstance(which, slice):
+            return [self[i] for i in range(len(self))[which]]
+        i = range(len(self))[which]
+        ids = self.ids[i] if not len(self.lengths) else self.ids[i, : self.lengths[i]]
+        return Output(
+            i,
+            ids,
+            int(self.nfe[i]),
+            float(self.seconds[i]),
+            int(self.leftover_masks[i]),
+            self.changed[i] if self.changed else np.zeros(0, np.int32),
+            None if self.texts is None else self.texts[i],
+            None if self.prompts is None else self.prompts[i],
+        )
+
+    def __iter__(self) -> Iterator[Output]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        count = f"{len(self):,} output{'' if len(self) == 1 else 's'}"
+        calls = f", {self.nfe.mean():.1f} calls each" if len(self) else ""
+        return f"Pool({count}, {label(self.spec.generator.sampler)}{calls})"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the first outputs."""
+        columns = (Column("output"), *([Column("prompt")] if self.prompts else []))
+        columns += (Column("calls"), Column("text" if self.texts is not None else "ids"))
+        rows = [
+            {
+                "output": one.index,
+                "prompt": one.prompt,
+                "calls": one.nfe,
+                "text": one.text,
+                "ids": " ".join(map(str, one.ids.tolist())),
+            }
+            for one in self[:SHOWN]
+        ]
+        more = f" The first {SHOWN} are shown." if len(self) > SHOWN else ""
+        return Table(f"{self!r}.{more}", columns, rows)._repr_html_()
 
     @property
     def index(self) -> NDArray[np.int64]:

@@ -238,6 +238,11 @@ class Table:
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {}
         for name in names:
+    def _repr_html_(self) -> str:
+        """The same under its title, where it is shown by itself."""
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        return self.html().replace("<table>", f"<table>{caption}", 1)
+
             values = [row.get(name) for row in rows]
             try:
                 columns[name] = pa.array(values)

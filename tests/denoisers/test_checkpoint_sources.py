@@ -182,6 +182,20 @@ def test_a_directory_without_weights(tmp_path: Path) -> None:
     assert "notes.txt" in fails(tmp_path)
 
 
+def test_a_training_run_names_its_newest_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "my-training-run"
+    for step in (900, 1500, 100_000_000):
+        folder = run / "checkpoints" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    (run / "checkpoints" / "step-notes").mkdir()
+    (run / "resume.pt").write_bytes(b"state")
+    told = fails(run)
+    assert "training run" in told
+    assert f"pass the newest: {run / 'checkpoints' / 'step-100000000'}" in told
+    assert "resume.pt" not in told
+
+
 def test_several_weight_files(hub_dir: Writer) -> None:
     directory = hub_dir(weights="a.safetensors")
     assert read_checkpoint(directory).path.name == "a.safetensors"

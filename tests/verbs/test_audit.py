@@ -21,6 +21,7 @@ from strop.verbs import audit as module
 
 TINY = "embedded:tales-tiny"
 SHORT = ("--steps", "2", "-n", "8", "--fresh-n", "8", "--length", "16")
+SHORT += ("--evaluator", "embedded:tales-ar")
 FEW = ("--steps", "2", "-n", "2", "--length", "16")
 
 

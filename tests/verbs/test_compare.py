@@ -26,6 +26,7 @@ from strop.store import Run
 from tiny_models import environment, wait_for
 
 SIZES = ("--steps", 2, "--temperature", "0.4,0.9,1.4", "--vendi", "off")
+SIZES += ("--evaluator", "embedded:tales-ar")
 SHORT = (*SIZES, "--length", 16, "--budget", 16, "-n", 8)
 ENOUGH = (*SIZES, "--length", 32, "--budget", 16, "-n", 32)
 """With fewer outputs nothing is claimed about copies."""

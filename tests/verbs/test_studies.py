@@ -307,6 +307,7 @@ def test_other_families_and_axes(
 ) -> None:
     sources = [families["duo"]] * (2 if name == "less-is-more" else 1)
     words = ("--steps", 2, "-n", 2, "--length", 8, "--axis", "top_p=1,0.9")
+    words += ("--evaluator", "embedded:tales-ar")
     code, result, _ = call("study", name, *sources, *words, "-o", tmp_path / "out")
     assert code == 0, result
     points = {row["point"] for row in result["rows"]}

@@ -244,6 +244,8 @@ def _weights_file(directory: Path) -> Path:
     with opening(directory):
         names = sorted(p.name for p in directory.iterdir())
     canonical = [name for name in (hub.WEIGHTS, hub.INDEX) if name in names]
+    if not canonical:
+        _refuse_training_run(directory)
     found = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
     if not found:
         raise UserError(
@@ -263,6 +265,24 @@ def _weights_file(directory: Path) -> Path:
             fix=f"pass the file itself: {directory / found[0]}",
         )
     return directory / found[0]
+
+
+def _refuse_training_run(directory: Path) -> None:
+    """A run of `strop train` holds checkpoints, and is none: name the newest."""
+    folders = {
+        path.parent.name.removeprefix("step-"): path.parent
+        for path in directory.glob("checkpoints/step-*/config.json")
+    }
+    steps = {int(step): folder for step, folder in folders.items() if step.isdecimal()}
+    if steps:
+        raise UserError(
+            "This is a training run, which holds checkpoints, not a checkpoint.",
+            where=directory,
+            got=f"{len(steps)} checkpoint{'s' if len(steps) > 1 else ''}, the newest of step "
+            f"{max(steps):,}",
+            expected="one of them",
+            fix=f"pass the newest: {steps[max(steps)]}",
+        )
 
 
 def _config_beside(file: Path) -> dict[str, Any]:

@@ -70,6 +70,14 @@ class Model(Protocol):
         ...
 
 
+def in_one_line(model: Model) -> str:
+    """What a model is, as its repr says it."""
+    return (
+        f"{type(model).__name__}({model.source}, {model.vocab_size:,} tokens, length "
+        f"{model.length:,}, {model.spec.network_dtype} on {model.device})"
+    )
+
+
 @runtime_checkable
 class CausalModel(Model, Protocol):
     """log p(next token | tokens before it), with a memory of what it has read."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Keep, all_log_probs, checked_ids
+from strop.denoisers.base import Keep, all_log_probs, checked_ids, in_one_line
 from strop.denoisers.padding import checked_starts
 from strop.denoisers.stops import stop_ids
 from strop.denoisers.tokenizer import TextCodec
@@ -45,6 +45,7 @@ class Bidirectional:
     """
 
     time_conditioned = False
+    __repr__ = in_one_line
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from torch import Tensor
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.foreign import load_foreign
+from strop.denoisers.base import in_one_line
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
     CONFIG,
@@ -47,6 +48,7 @@ class CausalLM:
     """A causal language model as a `CausalModel`."""
 
     mask_id = None
+    __repr__ = in_one_line
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from strop.checkpoints.checkpoint import Checkpoint
 from strop.checkpoints.config import DiTShape
 from strop.checkpoints.keys import BUFFER
+from strop.denoisers.base import in_one_line
 from strop.denoisers.dit import DiT
 from strop.denoisers.tokenizer import TextCodec
 from strop.spec import CheckpointSpec
@@ -18,6 +19,8 @@ from strop.spec import CheckpointSpec
 
 class NetworkDenoiser:
     """Hidden states and logits of a network; what they mean is the family's business."""
+
+    __repr__ = in_one_line
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from strop.denoisers.base import all_log_probs, checked_ids
+from strop.denoisers.base import all_log_probs, checked_ids, in_one_line
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
@@ -36,6 +36,7 @@ class MarkovDenoiser:
     """
 
     time_conditioned = False
+    __repr__ = in_one_line
     source = "markov"
     codec: TextCodec | None = None
 
@@ -143,6 +144,7 @@ class TabularDenoiser:
     """
 
     time_conditioned = False
+    __repr__ = in_one_line
     source = "tabular"
     codec = None
 

@@ -37,22 +37,18 @@ from strop.spec import (
 from strop.store import Cell, Run
 
 __all__ = [
-    "UNSAID",
     "Progress",
     "outputs_of",
     "sample",
     "sample_cells",
 ]
 
-UNSAID: Any = object()
-"""No number of outputs was asked for: what that means depends on whether there are prompts."""
-
 
 def sample(
     denoiser: Model | str | os.PathLike[str],
     spec: SamplerSpec | None = None,
     *,
-    n: int = UNSAID,
+    n: int | None = None,
     seed: int = 0,
     batch_size: BatchSize | None = None,
     length: int | None = None,
@@ -72,8 +68,8 @@ def sample(
 
     With `prompts` (a file, a `PromptSet`, texts, or canvases) output i answers prompt i mod P, and
     `per_prompt` says how many each gets: one, if nothing is said. `length` then counts the tokens
-    that follow a prompt; without it every prompt has gaps. `chat` puts prompts into the tokenizer's
-    own template, `shots` puts worked examples before them; see `strop.prompts`.
+    that follow a prompt without gaps; left out, every prompt has gaps. `chat` puts prompts into the
+    tokenizer's own template, `shots` puts worked examples before them; see `strop.prompts`.
 
     With `out` the outputs go to that run directory, and calling again continues it. `device` and
     `dtype` count only where `denoiser` is a source to load. `on_step` is called whenever tokens of
@@ -109,15 +105,20 @@ def sample(
     return pools[0]
 
 
-def outputs_of(canvases: Canvases | None, n: int, per_prompt: int | None, *, default: int) -> int:
-    """How many outputs a cell gets: `n` of them, or `per_prompt` for each prompt."""
+def outputs_of(
+    canvases: Canvases | None, n: int | None, per_prompt: int | None, *, default: int
+) -> int:
+    """How many outputs a cell gets: `n` of them, or `per_prompt` for each prompt.
+
+    Where neither is said, one for each prompt, or `default` without prompts.
+    """
     if per_prompt is None:
-        return (default if canvases is None else canvases.outputs(1)) if n is UNSAID else n
-    if canvases is None or n is not UNSAID:
+        return (default if canvases is None else canvases.outputs(1)) if n is None else n
+    if canvases is None or n is not None:
         raise UserError(
             "There are two numbers of outputs." if canvases else "There are no prompts.",
             where="`per_prompt`",
-            got=f"`per_prompt` {per_prompt}" + ("" if n is UNSAID else f" and `n` {n}"),
+            got=f"`per_prompt` {per_prompt}" + ("" if n is None else f" and `n` {n}"),
             fix="leave out `n`" if canvases else "say `n`, or say `prompts`",
         )
     return canvases.outputs(per_prompt)

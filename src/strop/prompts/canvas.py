@@ -129,20 +129,33 @@ def resolve(
 ) -> Canvases:
     """Turn prompts into canvases.
 
-    With `length` every prompt is followed by so many open positions and none may have gaps;
-    without it every prompt must have gaps. So a set is of one kind, and `length` never means two
-    things in one cell.
+    `length` is how many open positions follow a prompt that has no gaps of its own; without it
+    every prompt must have gaps. A `length` that counts for no prompt is refused.
     """
     if length is not None:
         length = whole_number("length", length, 1, MOST_LENGTH + 1)
     template = Template() if template is None else template
-    return Canvases(tuple(_canvas(one, reader, template, length) for one in prompts.prompts))
+    made = [_canvas(one, reader, template, length) for one in prompts.prompts]
+    if length is not None and made and all(gaps for _, gaps in made):
+        raise UserError(
+            "Every prompt has gaps, and a length for a response after it was given too.",
+            where=prompts.prompts[0].place,
+            got=f"{made[0][1]} open positions in the prompt, and `length` {length}",
+            expected="one of the two; `length` is for prompts without gaps",
+            fix="leave `length` out, or write \\[[...]] for a mark that belongs to the text (null "
+            "in ids is always a gap)",
+        )
+    return Canvases(tuple(canvas for canvas, _ in made))
 
 
-def _canvas(prompt: Prompt, reader: PromptReader, template: Template, length: int | None) -> Canvas:
+def _canvas(
+    prompt: Prompt, reader: PromptReader, template: Template, length: int | None
+) -> tuple[Canvas, int]:
+    """One prompt, and how many open positions it has of its own."""
     if prompt.text is None:
         given = _taken(prompt, template)
-        _check_size(len(given), given.count(None), length, reader, prompt.place)
+        gaps = given.count(None)
+        _check_size(len(given), gaps, length, reader, prompt.place)
     else:
         pieces = template.pieces(prompt.text, prompt.place)
         gaps = sum(piece for piece in pieces if isinstance(piece, int))
@@ -150,9 +163,9 @@ def _canvas(prompt: Prompt, reader: PromptReader, template: Template, length: in
         _check_size(gaps, gaps, length, reader, prompt.place)
         given = [*_opening(reader, template), *_encoded(pieces, reader, prompt.place)]
     _check_tokens(given, reader, prompt.place)
-    whole = (*given, *[None] * (length or 0))
+    whole = tuple(given) if gaps else (*given, *[None] * (length or 0))
     _check_room(whole, reader, prompt.place)
-    return Canvas(prompt.id, whole, prompt.reference)
+    return Canvas(prompt.id, whole, prompt.reference), gaps
 
 
 def _taken(prompt: Prompt, template: Template) -> list[int | None]:
@@ -229,15 +242,6 @@ def _difference(text: str, again: str) -> str:
 def _check_size(
     positions: int, gaps: int, length: int | None, reader: PromptReader, place: str
 ) -> None:
-    if gaps and length is not None:
-        raise UserError(
-            "The prompt has gaps, and a length for a response after it.",
-            where=place,
-            got=f"{gaps} open positions in the prompt, and `length` {length}",
-            expected="one of the two",
-            fix="leave `length` out if every prompt has gaps, or write \\[[...]] for a mark that "
-            "belongs to the text (null in ids is always a gap)",
-        )
     if not gaps and length is None:
         raise UserError(
             "The prompt leaves nothing to generate.",

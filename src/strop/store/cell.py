@@ -14,7 +14,7 @@ import numpy as np
 from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
 from strop.pool import Output, Pool, filler
-from strop.spec import CellSpec, MetricSpec
+from strop.spec import CellSpec, MetricSpec, label
 from strop.store.documents import (
     COST,
     FORMAT,
@@ -59,6 +59,9 @@ class Cell:
     def _empty(self) -> pa.Table:
         """The table without rows: its columns, their types and what it says of the cell."""
         return output_table([], self.spec)
+
+    def __repr__(self) -> str:
+        return f"Cell({self.id}, {label(self.spec.generator.sampler)}, seed {self.spec.seed})"
 
     @classmethod
     def open(cls, path: Path) -> Cell:

@@ -103,6 +103,13 @@ class Run:
             )
         return run
 
+    def __repr__(self) -> str:
+        try:
+            cells = len(self.wanted())
+        except UserError:  # whoever reads it says what is wrong
+            return f"Run({str(self.path)!r}, damaged)"
+        return f"Run({str(self.path)!r}, {cells} cell{'' if cells == 1 else 's'})"
+
     @property
     def mark(self) -> Mark | None:
         """What the directory says of itself, if it says that it holds cells."""

@@ -108,7 +108,7 @@ def sample(checkpoint: Any | None = None, **given: Unpack[SampleArguments]) -> R
 class ScoreArguments(TypedDict, total=False):
     """What `score` may be told."""
 
-    evaluator: str | Sequence[str]
+    evaluator: str | Sequence[str] | None
     """Causal language models, e.g. embedded:tales-ar,gpt2@REVISION,smollm2-135m, a directory;
     none for the metrics that need no text."""
     span: str | Sequence[str]

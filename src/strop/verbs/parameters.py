@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from strop.assets import EVALUATOR
+from strop.assets import EMBEDDED, EVALUATOR
 from strop.bounds import MOST_LENGTH
+from strop.errors import UserError
 from strop.records import FAMILIES
 from strop.spec import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT
 from strop.verbs.verb import SAME, Parameter
@@ -26,7 +29,45 @@ def outputs(
 
 def evaluator(default: str = EVALUATOR, smoke: Any = SAME) -> Parameter:
     """Who scores."""
-    return Parameter("evaluator", "The language model that scores.", default, smoke=smoke)
+    shown = f"{EVALUATOR}, for embedded checkpoints only" if default == EVALUATOR else None
+    words = "The language model that scores."
+    return Parameter("evaluator", words, default, smoke=smoke, shown=shown)
+
+
+def refuse_usual_evaluator(sources: Iterable[str]) -> None:
+    """Refuse the default evaluator for outputs of checkpoints that are not embedded.
+
+    It has read fairy tales only: perplexities of other texts under it are in the thousands and say
+    nothing.
+    """
+    for source in sources:
+        if not _embedded(source):
+            raise UserError(
+                "No evaluator was named, and the default one has read fairy tales only.",
+                where="`evaluator`",
+                got=source,
+                expected=f"a language model for such texts; {EVALUATOR} is for embedded: "
+                "checkpoints",
+                fix="say `evaluator=gpt2`, as the paper does, or another model that reads the "
+                "language of your texts: a hub id, a directory, smollm2-135m",
+            )
+
+
+def _embedded(source: str) -> bool:
+    """Whether it is an embedded checkpoint, or a run or a side of `strop compare` made from one."""
+    if source.startswith(EMBEDDED):
+        return True
+    if Path(source).suffix.lower() in (".yaml", ".yml"):
+        from strop.comparing.outputs import named
+
+        return _embedded(named(source, (), (), "a").source)
+    from strop.store import read_mark
+
+    for place in (source, source.rpartition("@")[0]):
+        mark = read_mark(Path(place)) if place and Path(place).is_dir() else None
+        if mark is not None and mark.holds_cells:
+            return str(mark.asked.get("checkpoint")).startswith(EMBEDDED)
+    return False
 
 
 def out(

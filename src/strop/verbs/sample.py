@@ -124,7 +124,7 @@ def _run(ask: Ask) -> Result:
     specs = _specs(ask, default_sampler("mdlm"), own=ask["sampler"] is not None)
     if ask["spec"] is not None:
         specs = _from_file(ask)
-    from strop.draw import UNSAID, outputs_of, sample_cells
+    from strop.draw import outputs_of, sample_cells
 
     model = _model(ask)
     if ask["sampler"] is None and ask["spec"] is None:
@@ -132,12 +132,11 @@ def _run(ask: Ask) -> Result:
         specs = _specs(ask, default_sampler(model.spec.family), own=True)
     canvases = _canvases(ask, model)
     _note_model(ask, model, canvases)
-    n = UNSAID if ask["n"] is None else ask["n"]
     try:
         pools = sample_cells(
             model,
             specs,
-            n=outputs_of(canvases, n, ask["per_prompt"], default=16),
+            n=outputs_of(canvases, ask["n"], ask["per_prompt"], default=16),
             canvases=canvases,
             progress=ask.progress,
             engine=ask.engine,

@@ -27,7 +27,11 @@ def _run(ask: Ask) -> Result:
     from strop.groupeval.inputs import holds_texts
 
     run = Path(ask["run"])
-    names = [] if ask["evaluator"] == (NONE,) else list(ask["evaluator"])
+    named = ask["evaluator"]
+    if named is None:
+        parameters.refuse_usual_evaluator([str(run)])
+        named = (EVALUATOR,)
+    names = [] if named == (NONE,) else list(named)
     if holds_texts(run):
         return _texts(ask, run, names)
     from strop.measure.heldout import check_file
@@ -228,8 +232,8 @@ VERB = Verb(
             "evaluator",
             "Causal language models, e.g. embedded:tales-ar,gpt2@REVISION,smollm2-135m, a "
             "directory; none for the metrics that need no text.",
-            (EVALUATOR,),
-            "words",
+            kind="words",
+            shown=f"{EVALUATOR}, for runs of embedded checkpoints only",
         ),
         Parameter(
             "span", "What counts.", ("first-document",), "words", choices=get_args(SpanPolicy)

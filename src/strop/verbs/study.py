@@ -15,11 +15,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strop.assets import EVALUATOR
 from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
 from strop.registry import Registry
 from strop.table import Table
+from strop.verbs.parameters import refuse_usual_evaluator
 from strop.verbs.result import Result
 from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
 
@@ -94,6 +96,8 @@ class Study(Verb):
     """The next useful command."""
     check: Callable[[Ask], None] = lambda _: None
     """Refuses what does not go together, before anything is loaded or written."""
+    needs_evaluator: Callable[[Ask], bool] = lambda _: True
+    """Whether what was asked cannot be answered without an evaluator, if it takes one."""
     beside_cells: Callable[[Result, Sequence[Measured]], tuple[Table, Figure | None]] | None = None
     """What it says beside the cells of a run, for the page that shows both."""
     stamp: Callable[[Ask], Mapping[str, Any]] | None = None
@@ -144,6 +148,9 @@ class Study(Verb):
         ask = Ask(self, Path(out), found, values, smoke, **speaking)
         ask.engine.refuse_force(values.get("force"))
         self.check(ask)
+        unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR
+        if unnamed and self.needs_evaluator(ask):
+            refuse_usual_evaluator(found)
         return ask
 
     def answer(self, ask: Ask) -> Result:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.measure.metric import CALLS, GEQ, SECONDS
+from strop.measure.metric import CALLS, GEQ, PERPLEXITY, SECONDS
 from strop.measure.number import Number
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
@@ -396,6 +396,7 @@ STUDY = Study(
     run=_run,
     draw=draw_figure,
     check=_check,
+    needs_evaluator=lambda ask: _asks_for(ask, PERPLEXITY.name),
     kind="search",
     stamp=_command,
     next=lambda ask: (
