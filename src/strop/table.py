@@ -230,6 +230,11 @@ class Table:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
+    def _repr_html_(self) -> str:
+        """The same under its title, where it is shown by itself."""
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        return self.html().replace("<table>", f"<table>{caption}", 1)
+
     def arrow(self) -> pa.Table:
         """Every key of every row, of an interval `x` also `x_low` and `x_high`."""
         import pyarrow as pa
@@ -238,11 +243,6 @@ class Table:
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {}
         for name in names:
-    def _repr_html_(self) -> str:
-        """The same under its title, where it is shown by itself."""
-        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
-        return self.html().replace("<table>", f"<table>{caption}", 1)
-
             values = [row.get(name) for row in rows]
             try:
                 columns[name] = pa.array(values)
