@@ -81,9 +81,8 @@ def _card(name: str, run: TrainingRun, step: int, packed: PackedLoss, accuracy: 
         *_measured(run),
         "",
         "## Data",
-        "Made by `scripts/make-sums.py`; no test problem is in it, but the worked steps of every "
-        "test problem with an event that does not matter are. A prompt, then the response, each "
-        "tokenised by itself:",
+        "Made by `scripts/make-sums.py`; the two steps that a test problem begins with follow each "
+        "other nowhere in it. A prompt, then the response, each tokenised by itself:",
         "",
         *(f"    {line}" for one in shown for line in f"{one.prompt}{one.response}".splitlines()),
         "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -323,23 +324,30 @@ def test_a_row_of_the_table_of_gains(made: tuple[Made, Made]) -> None:
         "sampler": sampler.model_dump(mode="json"),
         "outputs": 6,
         "calls": found.calls,
+        "seconds": found.seconds,
         "objective": found.objective,
         "standard": found.standard,
         "gain": found.gain,
         "shown": found.shown,
-        "recommended": True,
+        "recommended": found.recommended,
         "mind": "; ".join(found.mind()),
     }
     assert found.evaluator is None
+    assert found.seconds is None, "it was not measured"
 
 
 @pytest.mark.parametrize(
     ("gained_by", "passes", "edges", "told"),
     [
         (Interval(1.5, 1.2, 1.8), True, (), []),
-        (Interval(1.5, 0.9, 1.8), True, (), ["the interval includes no gain"]),
-        (Interval(1.5), True, (), ["too few outputs for an interval of the gain"]),
-        (None, True, ("edge",), ["it is the standard sampler", "edge"]),
+        (Interval(1.5, 0.9, 1.8), True, (), ["no gain is shown: no recommendation"]),
+        (
+            Interval(1.5),
+            True,
+            (),
+            ["too few outputs for an interval of the gain: no recommendation"],
+        ),
+        (None, True, ("edge",), ["it is the standard sampler: no recommendation", "edge"]),
         (
             Interval(1.5, 1.2, 1.8),
             False,
@@ -351,7 +359,8 @@ def test_a_row_of_the_table_of_gains(made: tuple[Made, Made]) -> None:
 def test_what_a_reader_must_know_of_a_gain(gained_by, passes, edges, told) -> None:
     point, level = OperatingPoint.of(SamplerSpec()), Interval(1.0, 0.9, 1.1)
     choice = Choice("M = 4", 4, point, True, passes, edges)
-    assert Gain(choice, level, level, gained_by, True, (), 8, 4.0).mind() == told
+    held = (Held("entropy>=2", level, True),)
+    assert Gain(choice, level, level, gained_by, True, held, 8, 4.0).mind() == told
     unmet = Choice("M = 4", 4, point, False, passes)
     doubt = "no setting held every limit for sure: no recommendation"
     assert Gain(unmet, level, level, gained_by, True, (), 8, 4.0).mind()[0] == doubt
@@ -362,6 +371,7 @@ def test_a_file_of_samplers_says_how_it_is_used(made: tuple[Made, Made]) -> None
     standard, row = measure([one.cell for one in made], ["perplexity", "entropy", "calls"], BY)
     choice = Choice("M = 4", row.steps, row.point)
     found = gain(choice, row, standard, Number.of("perplexity"), metric=PERPLEXITY)
+    found = replace(found, gain=Interval(1.5, 1.4, 1.6), limits=(Held("x", Interval(1.0), True),))
     assert found.evaluator is None  # this one names none
     lines = spec_file("What was chosen.", [choice], [found]).decode().splitlines()
     assert lines[:2] == [

@@ -174,7 +174,8 @@ def test_the_guard_is_a_constraint_and_is_checked_again(tmp_path: Path, call: Ca
     assert tried[0.3]["state"].startswith("over the limit")
     [row] = result["rows"]
     assert row["sampler"]["temperature"] == 1.2
-    assert row["recommended"]
+    assert row["held"]
+    assert row["mind"].startswith("no gain is shown: no recommendation"), "temperature 1 is better"
     [held] = row["limits"].values()
     assert held["holds"]
     assert held["found"]["low"] > result["guard"]["threshold"]
@@ -264,7 +265,7 @@ def test_calls_are_exact_at_few_outputs_and_settings_are_told_apart_by_steps(
         assert one["state"].startswith("over the limit") == (one["sampler"]["steps"] > 2)
     assert len({one["point"] for one in tried}) == len(tried)
     [row] = result["rows"]
-    assert row["recommended"]
+    assert row["held"]
     assert row["point"].endswith("2 steps")
     # Fewer steps would not use the budget: the lower end of our own axis is no edge.
     assert "at the lowest" not in row["mind"]

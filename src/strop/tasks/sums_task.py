@@ -13,7 +13,7 @@ COUNT = 256
 
 
 def items() -> Sequence[Item]:
-    """The first test problems; those with an event that does not matter leak their steps."""
+    """The first test problems; their steps, and the first two of them, are not in training."""
     return [
         Item(f"sums/{number}", one.prompt, one.response + END, case={"answer": str(one.answer)})
         for number, one in enumerate(problems("test", COUNT))

@@ -29,7 +29,7 @@ Rows = Mapping[tuple[int, OperatingPoint], "Measured"]
 
 
 @dataclass(frozen=True)
-class Contender:
+class RatedSetting:
     """A setting that may be used, and its perplexity over that of the reference."""
 
     row: Measured
@@ -47,7 +47,7 @@ class Decision:
 
     goal: str
     sentence: str
-    chosen: Contender | None = None
+    chosen: RatedSetting | None = None
     reference: Measured | None = None
 
     def document(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def decide(
         # At equal steps a choice with a gain comes before the standard sampler.
         settings.sort(key=lambda at: (at[0], at[1] == plain))
     level = family_level(len(settings))
-    contenders = [_contender(fresh[at], reference, metric, level) for at in settings]
+    contenders = [_rated(fresh[at], reference, metric, level) for at in settings]
     if goal == "best":
         chosen = next(iter(contenders), None)
     else:
@@ -129,14 +129,14 @@ def _of_steps(row: Measured) -> int:
     return row.steps
 
 
-def _contender(
+def _rated(
     row: Measured, reference: Measured, metric: MetricSpec | None, level: float
-) -> Contender:
+) -> RatedSetting:
     from strop.measure.frame import perplexity_ratio
 
     if row.id == reference.id:
-        return Contender(row, Interval(1.0, 1.0, 1.0, level, row.outputs))
-    return Contender(row, perplexity_ratio(row, reference, metric, level=level))
+        return RatedSetting(row, Interval(1.0, 1.0, 1.0, level, row.outputs))
+    return RatedSetting(row, perplexity_ratio(row, reference, metric, level=level))
 
 
 def _costs(row: Measured, reference: Measured) -> str:
@@ -148,7 +148,7 @@ def _costs(row: Measured, reference: Measured) -> str:
     return f"{row.calls:,.0f} calls instead of {reference.calls:,.0f}, "
 
 
-def _against(one: Contender, named: str) -> str:
+def _against(one: RatedSetting, named: str) -> str:
     return f"perplexity {one.against:.3g} times that of {named}"
 
 
