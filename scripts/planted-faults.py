@@ -62,7 +62,7 @@ FAULTS = (
     Fault(
         "left padding is not told to a cache",
         "samplers/machinery/reading.py",
-        "self.denoiser.remember(ids, starts)",
+        "self.denoiser.remember(ids, self._starts(rows))",
         "self.denoiser.remember(ids)",
         ("tests/samplers/test_padded.py::test_an_output_is_what_it_is_alone",),
     ),

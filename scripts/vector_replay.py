@@ -239,7 +239,8 @@ def played(folder: Folder, run: dict[str, Any]) -> Ours:
     with torch.no_grad():
         canvas = _decoder(folder, code, run["sampler"], task, options)
     after = float(torch.rand(1, dtype=torch.float64, generator=generator))
-    return Ours(canvas.ids, canvas.order[:, prompt.shape[1] :], after)
+    order = torch.from_numpy(canvas.order[:, prompt.shape[1] :])
+    return Ours(canvas.ids, order, after)
 
 
 def _decoder(folder: Folder, code: str, sampler: str, task: PublicRun, options: dict[str, Any]):

@@ -12,7 +12,8 @@ import torch
 
 import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
-from strop.draw import batch_size, containers
+from strop.denoisers import containers
+from strop.draw import batch_size
 from strop.draw.batch_size import largest_batch
 from strop.store import Run
 
@@ -89,7 +90,7 @@ def test_the_rule_follows_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatc
     denoiser = Small(10**9)
     sizes = []
     for free in (0, 10**4, 10**5, 10**12, None):
-        monkeypatch.setattr("strop.draw.batch_size._free", lambda _, free=free: free)
+        monkeypatch.setattr("strop.draw.batch_size.free_bytes", lambda _, free=free: free)
         sizes.append(largest_batch(denoiser, SPEC, 3))
     assert sizes[0] == 1
     assert 1 < sizes[1] < sizes[2] < sizes[3]

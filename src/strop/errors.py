@@ -156,6 +156,8 @@ def out_of_memory(error: BaseException) -> bool:
         return True
     # The loader says it with an ImportError, when even the libraries do not fit.
     words = ("allocate memory", "failed to map segment", "cannot allocate")
+    # CUDA's runtime and libraries say it in these words, without a class of their own.
+    words += ("cuda error: out of memory", "cuda out of memory", "_status_alloc_failed")
     return isinstance(error, (RuntimeError, ImportError, OSError)) and any(
         word in str(error).lower() for word in words
     )

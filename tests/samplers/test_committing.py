@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -44,15 +45,15 @@ def shown(rows: Sequence[Row]) -> tuple[torch.Tensor, View]:
     """Scores as a table, and what a network call would have shown."""
     table = [[NOT_OPEN if one is None else one for one in row] for row in rows]
     value = torch.tensor(table, dtype=torch.float64)
-    open_ = value > NOT_OPEN
-    number = torch.arange(len(rows))
-    return value, View(number, 0, open_, open_, open_, False, torch.zeros_like(number), None, 9)
+    open_ = (value > NOT_OPEN).numpy()
+    number = np.arange(len(rows))
+    return value, View(number, 0, open_, open_, open_, False, np.zeros_like(number), None, 9)
 
 
 def turned(rows: Sequence[Row], steps: int = 4, round_: int = 0, started: Any = None) -> Turn:
     masks = [sum(one is not None for one in row) for row in rows]
-    begun = torch.tensor(masks if started is None else started)
-    return Turn(torch.arange(len(rows)), steps, begun, round_)
+    begun = np.array(masks if started is None else started)
+    return Turn(np.arange(len(rows)), steps, begun, round_)
 
 
 def chosen(rule: Any, rows: Sequence[Row], **turn: Any) -> list[list[int]]:
@@ -152,8 +153,8 @@ def test_entropy_bound_by_hand() -> None:
 def test_quotas_share_the_masks_out_the_earlier_rounds_first(masks, steps) -> None:
     left, shares = masks, []
     for round_ in range(steps):
-        turn = Turn(torch.arange(1), steps, torch.tensor([masks]), round_)
-        [share] = Quota().quota(turn, torch.tensor([left])).tolist()
+        turn = Turn(np.arange(1), steps, np.array([masks]), round_)
+        [share] = Quota().quota(turn, np.array([left])).tolist()
         shares.append(share)
         left -= share
     assert left == 0
@@ -187,9 +188,9 @@ def test_the_schedule_is_dreams() -> None:
     """Times 1, 3/4, 1/2, 1/4, 0: a quarter, a third, a half of what is left, then all."""
     rule = Schedule(eps=0.0)
     for round_, (left, share) in enumerate([(9, 2), (7, 2), (5, 2), (3, 3)]):
-        turn = Turn(torch.arange(1), 4, torch.tensor([9]), round_)
+        turn = Turn(np.arange(1), 4, np.array([9]), round_)
         assert [float(t) for t in rule.times(turn)] == [1 - round_ / 4, 1 - (round_ + 1) / 4]
-        found = rule.quota(turn, torch.tensor([left]))
+        found = rule.quota(turn, np.array([left]))
         assert found is not None
         assert found.tolist() == [share], round_
     assert chosen(rule, [[0.5, 0.75, 0.5, 0.25]], steps=2) == [[0, 1]]
@@ -197,13 +198,13 @@ def test_the_schedule_is_dreams() -> None:
     assert chosen(rule, [[0.5, 0.5]], steps=4) == [[]]
     early, late = rule, Schedule(eps=0.0, late=True)
     for round_ in range(6):
-        turn = Turn(torch.arange(1), 4, torch.tensor([9]), round_)
+        turn = Turn(np.arange(1), 4, np.array([9]), round_)
         assert (early.ends_after_call(turn), late.ends_after_call(turn)) == (False, round_ == 4)
 
 
 def test_the_schedules_times_end_at_eps_and_the_last_round_takes_all() -> None:
-    turn = Turn(torch.arange(1), 4, torch.tensor([9]), 3)
-    left = torch.tensor([3])  # the share of a round that were not the last would be 2
+    turn = Turn(np.arange(1), 4, np.array([9]), 3)
+    left = np.array([3])  # the share of a round that were not the last would be 2
     assert Schedule(eps=0.1).quota(turn, left).tolist() == [3]  # type: ignore[union-attr]
     assert chosen(Coins(eps=0.1), [[0.9, None, 0.0]], steps=4, round_=3) == [[0, 2]]
     assert chosen(Coins(eps=0.1), [[0.9, None, 0.0]], steps=4, round_=2) == [[2]]
@@ -212,8 +213,8 @@ def test_the_schedules_times_end_at_eps_and_the_last_round_takes_all() -> None:
 
 
 def test_a_number_that_all_sequences_share_is_of_their_mean() -> None:
-    turn = Turn(torch.arange(2), 2, torch.tensor([6, 2]))
-    left = torch.tensor([6, 2])
+    turn = Turn(np.arange(2), 2, np.array([6, 2]))
+    left = np.array([6, 2])
     assert Schedule(eps=0.0).quota(turn, left).tolist() == [3, 1]  # type: ignore[union-attr]
     assert Schedule(eps=0.0, shared=True).quota(turn, left).tolist() == [2, 2]  # type: ignore[union-attr]
 
@@ -222,7 +223,7 @@ def test_coins_fall_below_the_chance() -> None:
     row: Row = [0.5, 0.499, None, 0.0, 0.9]
     assert chosen(Coins(eps=0.0), [row], steps=2) == [[1, 3]]
     assert chosen(Coins(eps=0.0), [row], steps=2, round_=1) == [[0, 1, 3, 4]]
-    assert Coins(eps=0.0).quota(turned([row]), torch.tensor([4])) is None
+    assert Coins(eps=0.0).quota(turned([row]), np.array([4])) is None
 
 
 # ---------------------------------------------------------------- the carried threshold
@@ -284,12 +285,12 @@ def test_scores_of_a_law() -> None:
     assert SCORES["entropy"](probs, tokens).tolist() == pytest.approx(expected, abs=1e-8)
     blind = {kind: Confidence(kind).blind for kind in ("random", "left", "confidence", "entropy")}
     assert blind == {"random": True, "left": True, "confidence": False, "entropy": False}
-    where = torch.tensor([[True, False], [False, True]])
+    where = np.array([[True, False], [False, True]])
     assert scattered(torch.tensor([1.0, 2.0]), where, -1.0).tolist() == [[1, -1], [-1, 2]]
 
 
 def test_blocks_count_open_positions_and_share_the_steps_out() -> None:
-    open_ = torch.tensor([[False, True, True, True, False, True], [True] * 6])
+    open_ = np.array([[False, True, True, True, False, True], [True] * 6])
     assert block_numbers(open_, 2).tolist() == [[-1, 0, 0, 1, -1, 1], [0, 0, 1, 1, 2, 2]]
     assert block_steps(7, 3) == [3, 2, 2]
     assert block_steps(6, 3) == [2, 2, 2]

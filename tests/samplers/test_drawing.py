@@ -30,9 +30,9 @@ def view(
     table: torch.Tensor, *, rows: Sequence[int] | None = None, start: int = 0, open_: Any = None
 ) -> View:
     """What a network said of some rows, from a column on: scores [R, W, V]."""
-    number = torch.arange(len(table)) if rows is None else torch.tensor(rows)
-    seen = torch.ones(table.shape[:2], dtype=torch.bool) if open_ is None else open_
-    rounds = torch.zeros_like(number)
+    number = np.arange(len(table)) if rows is None else np.array(rows)
+    seen = np.ones(table.shape[:2], bool) if open_ is None else np.asarray(open_)
+    rounds = np.zeros_like(number)
     return View(
         number, start, seen, seen, seen, False, rounds, lambda s, c: table[s, c].clone(), VOCAB
     )
@@ -108,7 +108,7 @@ def test_what_is_drawn_is_what_may_be_drawn() -> None:
         ({"top_k": 1}, {1}),
     ):
         mine = draws(range(100), **given_)
-        assert set(mine.tokens(view(table), torch.ones(100, 4).bool()).flatten().tolist()) == kept
+        assert set(mine.tokens(view(table), np.ones((100, 4), bool)).flatten().tolist()) == kept
         assert set(mine.propose(view(table), Confidence("top"))[0].flatten().tolist()) == kept
 
 
@@ -198,7 +198,7 @@ def test_as_many_are_picked_as_are_wanted_among_the_open(counts) -> None:
     open_ = torch.tensor([[True] * 4, [True, False, True, True], [False, False, True, True]])
     shown = view(LOGITS.expand(3, 4, VOCAB), open_=open_)
     weights = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)).double()
-    found = draws([0, 1, 2]).pick(shown, weights, torch.tensor(counts))
+    found = draws([0, 1, 2]).pick(shown, weights, np.array(counts))
     assert found.sum(1).tolist() == counts
     assert not (found & ~open_).any()
 
@@ -207,6 +207,6 @@ def test_the_first_pick_is_by_weight() -> None:
     """Weights 4, 2, 1, 1 of 800: within four standard errors of the shares."""
     weights = torch.tensor([4.0, 2, 1, 1]).double().expand(800, 4)
     shown = view(LOGITS.expand(800, 4, VOCAB))
-    found = draws(range(800)).pick(shown, weights, torch.ones(800, dtype=torch.long)).sum(0)
+    found = draws(range(800)).pick(shown, weights, np.ones(800, np.int64)).sum(0)
     for count, share in zip(found.tolist(), (0.5, 0.25, 0.125, 0.125), strict=True):
         assert abs(count - 800 * share) < 4 * (800 * share * (1 - share)) ** 0.5

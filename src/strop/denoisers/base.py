@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from strop.bounds import MOST_LENGTH
+from strop.denoisers.device import upload_rows
 from strop.errors import UserError, whole_number
 from strop.spec import CheckpointSpec
 
@@ -186,10 +188,10 @@ def subs(
 
 def carry_over(log_probs: Tensor, ids: Tensor, mask_id: int) -> Tensor:
     """Make every visible token certain: log 1 at itself, log 0 elsewhere. In place."""
-    visible = ids != mask_id
-    log_probs[visible] = NEG_INFINITY
-    log_probs[visible, ids[visible]] = 0.0
-    return log_probs
+    visible, own = (ids != mask_id)[..., None], ids[..., None]
+    kept = torch.where(visible, 0.0, log_probs.gather(-1, own))
+    log_probs.masked_fill_(visible, NEG_INFINITY)
+    return log_probs.scatter_(-1, own, kept.to(log_probs.dtype))
 
 
 def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
@@ -201,8 +203,8 @@ def all_log_probs(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tens
 def all_logits(denoiser: Denoiser, ids: Tensor, sigma: Tensor | None) -> Tensor:
     """Raw scores at every position, [B, L, V]."""
     batch, length = ids.shape
-    sequence = torch.arange(batch, device=ids.device).repeat_interleave(length)
-    position = torch.arange(length, device=ids.device).repeat(batch)
+    rows = np.divmod(np.arange(batch * length), length)
+    sequence, position = upload_rows(ids.device, *rows)
     return denoiser.logits(denoiser.hidden(ids, sigma), sequence, position).unflatten(
         0, (batch, length)
     )

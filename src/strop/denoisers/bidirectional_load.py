@@ -187,7 +187,8 @@ def load_bidirectional(found: Located, release: Release, loading: Loading) -> Bi
         shape=said,
         network_dtype=options.dtype,
     )
-    place = network.get_input_embeddings().weight.device if options.placed else place
+    if options.placed and place.type != "meta":
+        place = first_device(network)
     model = release.denoiser(
         network,
         spec,
@@ -196,8 +197,18 @@ def load_bidirectional(found: Located, release: Release, loading: Loading) -> Bi
         device=place,
         eos_id=_end(config, shape.vocab_size),
     )
-    _check_both_ways(model)
+    if place.type != "meta":
+        _check_both_ways(model)
     return model
+
+
+def first_device(network: Any) -> torch.device:
+    """Where the embedding is computed: its weights may lie elsewhere until then (offloading)."""
+    embedding = network.get_input_embeddings()
+    execution = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
+    if embedding.weight.device.type != "meta" or execution is None:
+        return embedding.weight.device
+    return torch.device(f"cuda:{execution}" if isinstance(execution, int) else execution)
 
 
 def _network(
@@ -227,6 +238,9 @@ def _network(
         eos_token_id=None,
         pad_token_id=None,
     )
+    if place.type == "meta":  # the sizes in the files have been compared with these
+        with torch.device("meta"):
+            return getattr(transformers, f"{release.architecture}ForCausalLM")(config)
     passed = dict(options.passed)
     if options.placed:
         passed.setdefault("device_map", {"": str(place)})

@@ -92,7 +92,7 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
         )
     directory = directory_of(found)
     files = weight_files(directory)
-    network = _network(directory, dtype)
+    network = _network(directory, dtype, empty=device.type == "meta")
     config = network.config.get_text_config()
     shape: dict[str, int | float | bool] = {
         "vocab_size": config.vocab_size,
@@ -120,8 +120,11 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
     )
 
 
-def _network(directory: Path, dtype: str) -> Any:
-    """The network of transformers, complete: nothing may be left at its random start."""
+def _network(directory: Path, dtype: str, *, empty: bool) -> Any:
+    """The network of transformers, complete: nothing may be left at its random start.
+
+    An empty one has no weights at all.
+    """
     try:
         import transformers
     except ModuleNotFoundError as error:
@@ -135,6 +138,9 @@ def _network(directory: Path, dtype: str) -> Any:
         # A model that also sees or hears may have no class for text alone: its own reads text, too.
         text = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
         known = "AutoModelForCausalLM" if text else "AutoModelForMultimodalLM"
+        if empty:
+            with torch.device("meta"):
+                return getattr(transformers, known).from_config(config), {"missing_keys": ()}
         return load_foreign(known, directory, output_loading_info=True, **options)
 
     return complete(load, "causal language model", directory)

@@ -28,7 +28,7 @@ from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.mdlm import MDLM
-from strop.denoisers.network import NetworkDenoiser, described, filled
+from strop.denoisers.network import NetworkDenoiser, cast_products, described, filled
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
@@ -138,6 +138,7 @@ class DiDi(NetworkDenoiser):
         self._discriminator = discriminator
         if discriminator is not None:
             discriminator.to(device).eval().requires_grad_(False)
+            cast_products(discriminator, self.dtype)
 
     @classmethod
     def of_checkpoint(

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strop.checkpoints.config import DiTShape
+from strop.denoisers.device import on_host, upload
 
 SIGMA_FEATURES = 256
 ROTARY_BASE = 10_000.0
@@ -65,32 +67,33 @@ class SigmaEmbedding(nn.Module):
 
 
 class Rotary:
-    """Cosines and sines per position, computed once per length and device."""
+    """Cosines and sines per position: one table per device and dtype, of the longest length."""
 
     def __init__(self, head_dim: int) -> None:
         self.head_dim = head_dim
-        self._tables: dict[tuple[int, torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+        self._tables: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def tables(self, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
         """Two tables [L, head_dim / 2] in the dtype of `like`."""
-        key = (length, like.device, like.dtype)
-        if key not in self._tables:
+        key = (like.device, like.dtype)
+        if key not in self._tables or len(self._tables[key][0]) < length:
             pairs = torch.arange(0, self.head_dim, 2, dtype=torch.float32, device=like.device)
             frequency = 1.0 / (ROTARY_BASE ** (pairs / self.head_dim))
             position = torch.arange(length, dtype=torch.float32, device=like.device)
             angles = torch.outer(position, frequency)
             self._tables[key] = (angles.cos().to(like.dtype), angles.sin().to(like.dtype))
-        return self._tables[key]
+        cos, sin = self._tables[key]
+        return cos[:length], sin[:length]
 
-    def __call__(self, x: Tensor, position: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, position: Tensor | None = None, length: int = 0) -> Tensor:
         """Rotate queries or keys [B, H, L, head_dim]; dimension j pairs with j + head_dim / 2.
 
-        Rows are positions 0 .. L - 1, or the ones given as `position` [B, R] for x [B, H, R, .].
+        Rows are positions 0 .. L - 1, or the ones given as `position` [B, R] for x [B, H, R, .],
+        all below `length`.
         """
         if position is None:
             cos, sin = self.tables(x.shape[-2], x)
         else:
-            length = int(position.max()) + 1
             cos, sin = (table[position][:, None] for table in self.tables(length, x))
         low, high = x.chunk(2, dim=-1)
         return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
@@ -153,7 +156,7 @@ class Block(nn.Module):
             modulate(self.norm1(x), shift1, scale1), self.attn_qkv.weight[: x.shape[-1]]
         )
         mixed = F.scaled_dot_product_attention(
-            rotary(self.heads(query), position), self.heads(key), self.heads(value)
+            rotary(self.heads(query), position, key.shape[1]), self.heads(key), self.heads(value)
         )
         x = x + gate1 * self.attn_out(self.merged(mixed))
         return x + gate2 * self.mlp(modulate(self.norm2(x), shift2, scale2))
@@ -236,15 +239,7 @@ class DiT(Trunk):
     ) -> Tensor:
         """Raw scores [R, V] at the rows (sequence[r], position[r]): last block, norm, head."""
         width = self.shape.hidden_dim
-        # Rows of one sequence share its keys, so they are laid out side by side and padded.
-        present, owner, number = sequence.unique(return_inverse=True, return_counts=True)
-        order = owner.argsort(stable=True)
-        rank = torch.empty_like(owner)
-        start = (number.cumsum(0) - number)[owner[order]]
-        rank[order] = torch.arange(len(owner), device=owner.device) - start
-        where = position.new_zeros((len(present), int(number.max())))
-        where[owner, rank] = position
-
+        present, owner, rank, where = _layout(sequence, position)
         mine = state if len(present) == len(state) else state[present]
         stream, key, value, repeated = mine.split([width, width, width, self.shape.cond_dim], -1)
         condition = repeated[:, 0]
@@ -259,6 +254,25 @@ class DiT(Trunk):
         """Raw scores over the vocabulary for any rows [..., D] of `features`."""
         with torch.autocast(features.device.type, dtype=dtype, enabled=dtype != torch.float32):
             return self.output_layer.linear(features)
+
+
+def _layout(sequence: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of one sequence share its keys, so they are laid out side by side and padded.
+
+    The sequences that are there [P]; of each row its sequence among them [R] and its number there
+    [R]; the positions [P, W]. Sizes depend on the numbers, so it is done on the host and copied at
+    once.
+    """
+    asked = on_host(sequence)
+    present, owner, number = np.unique(asked, return_inverse=True, return_counts=True)
+    order = owner.argsort(kind="stable")
+    rank = np.empty_like(owner)
+    rank[order] = np.arange(len(owner)) - (number.cumsum() - number)[owner[order]]
+    where = np.zeros((len(present), number.max(initial=0)), np.int64)
+    where[owner, rank] = on_host(position)
+    parts = (present, owner, rank, where.ravel())
+    there = upload(np.concatenate(parts), sequence.device).split([len(part) for part in parts])
+    return there[0], there[1], there[2], there[3].view(where.shape)
 
 
 def modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from strop.checkpoints.family import (
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
 from strop.denoisers.network import NetworkDenoiser
+from strop.engine.plan import WORKERS
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
 from strop.registry import resolve
@@ -37,6 +38,7 @@ class Loading:
     family: str | None
     """As the user says; None: as the files say."""
     device: torch.device
+    """`meta` where the weights stay away: other processes have them."""
     dtype: str
     """Of the matrix products."""
     load: Mapping[str, Any] = field(default_factory=dict)
@@ -79,6 +81,8 @@ class LoadRecipe:
 DTYPES = ("float32", "bfloat16", "float16")
 PUBLIC = "public"
 """The casts of the family's public code."""
+OTHERS = ("mps", "xpu", "hpu", "npu", "xla", "vulkan")
+"""Devices that torch knows and this package does not."""
 _SHARED = "strop.denoisers.load:load_transformer"
 
 
@@ -148,9 +152,16 @@ def load_model(
             got=", ".join(load),
             fix="leave `load` out",
         )
+    if place.type == "meta" and "device_map" in loading.load:
+        raise UserError(
+            "Every worker would spread the model over all devices.",
+            where="`load`: device_map",
+            got=f"device_map={loading.load['device_map']!r} and a process per device",
+            fix="leave `devices` and `engine` out, or `device_map`",
+        )
     model = resolve(record.load)(found, loading)
     with suppress(AttributeError):  # of a plug-in's, which may take no attributes
-        model.recipe = LoadRecipe.of(found, weights, family, dtype, load or {})
+        model.recipe = LoadRecipe.of(found, weights, family, kind, load or {})
     return model
 
 
@@ -189,10 +200,20 @@ def family_at(found: Located) -> str | None:
 
 
 def resolve_device(name: str) -> torch.device:
-    """`auto`, `cpu`, `cuda` or `cuda:i`, if it is there."""
+    """`auto`, `cpu`, `cuda` or `cuda:i`, if it is there; `meta` for GPUs of other processes."""
+    if name == WORKERS:
+        return torch.device("meta")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, number = name.partition(":")
+    if kind in OTHERS:
+        raise UserError(
+            f"Models do not run on {kind}: the draws need float64, and nobody has tried.",
+            where="`device`",
+            got=name,
+            expected="auto, cpu, cuda or cuda:i (a ROCm build of torch says cuda, too)",
+            fix="use `device=cpu`",
+        )
     if kind not in ("cpu", "cuda") or (number and not number.isdigit()):
         raise unknown_name("device", name, ["auto", "cpu", "cuda", "cuda:0"], where="`device`")
     if kind == "cuda" and not torch.cuda.is_available():
@@ -200,7 +221,9 @@ def resolve_device(name: str) -> torch.device:
             "There is no CUDA device here.",
             where="`device`",
             got=name,
-            expected="auto or cpu" if torch.version.cuda else "a CUDA build of torch",
+            expected="auto or cpu"
+            if torch.version.cuda or torch.version.hip
+            else "a CUDA or ROCm build of torch",
             fix="use `device=cpu`, or see `strop doctor`",
         )
     if kind == "cuda" and number and int(number) >= torch.cuda.device_count():

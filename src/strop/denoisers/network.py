@@ -12,7 +12,7 @@ from strop.checkpoints.checkpoint import Checkpoint
 from strop.checkpoints.config import DiTShape
 from strop.checkpoints.keys import BUFFER
 from strop.denoisers.base import in_one_line
-from strop.denoisers.dit import DiT
+from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.tokenizer import TextCodec
 from strop.spec import CheckpointSpec
 
@@ -33,6 +33,7 @@ class NetworkDenoiser:
     ) -> None:
         shape: DiTShape = network.shape
         self.network = network.to(device).eval().requires_grad_(False)
+        cast_products(self.network, product_dtype(spec.network_dtype))
         self.spec = spec
         self.source = source
         self.codec = codec
@@ -77,6 +78,19 @@ def product_dtype(name: str) -> torch.dtype:
     the same network as `bfloat16`, and the dense sampler also goes on in bfloat16 as they do.
     """
     return torch.bfloat16 if name == "public" else getattr(torch, name)
+
+
+def cast_products(network: Trunk, dtype: torch.dtype) -> None:
+    """Keep the matrices of blocks and head in the dtype of their products.
+
+    autocast rounds them to it anyway, and frozen ones anew in every call.
+    """
+    if dtype == torch.float32:
+        return
+    for part in (network.blocks, getattr(network, "output_layer", None)):
+        for layer in () if part is None else part.modules():
+            if isinstance(layer, nn.Linear):
+                layer.to(dtype)
 
 
 def described(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.device import on_host
 from strop.errors import UserError
 
 
@@ -37,13 +38,14 @@ def left_pad(rows: list[Tensor], fill: int) -> tuple[Tensor, Tensor]:
 
 def checked_starts(ids: Tensor, starts: Tensor) -> Tensor:
     """The columns where rows begin, on the ids' device, if every row has a token left."""
-    starts = torch.as_tensor(starts, device=ids.device).long()
+    known = on_host(starts := torch.as_tensor(starts))
+    starts = starts.to(ids.device).long()
     good = starts.shape == ids.shape[:1]
-    if not good or bool(((starts < 0) | (starts >= ids.shape[1])).any()):
+    if not good or bool(((known < 0) | (known >= ids.shape[1])).any()):
         raise UserError(
             "The rows' first columns do not fit the batch.",
             where="`starts`",
-            got=str(starts.tolist())[:120],
+            got=str(known.tolist())[:120],
             expected=f"{len(ids)} columns from 0 to {ids.shape[1] - 1}",
         )
     return starts

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from strop.denoisers.base import all_log_probs, checked_ids, in_one_line
+from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
@@ -64,7 +65,7 @@ class MarkovDenoiser:
         left = np.concatenate([np.log(start)[None], np.log(powers).reshape(-1, self.mask_id)])
         right = np.log(powers).transpose(0, 2, 1).reshape(-1, self.mask_id)
         right = np.concatenate([np.zeros((1, self.mask_id)), right])
-        self._left, self._right = (torch.from_numpy(t).to(self.device) for t in (left, right))
+        self._left, self._right = (upload(t, self.device) for t in (left, right))
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
         """Rows of the two tables, [B, L, 2]; row 0 stands for no neighbour within reach."""
@@ -164,7 +165,7 @@ class TabularDenoiser:
             network_dtype="float64",
             normalisation_dtype="float64",
         )
-        self._table = torch.from_numpy(_conditionals(law)).to(self.device)
+        self._table = upload(_conditionals(law), self.device)
         self._place = self.vocab_size ** torch.arange(self.length, device=self.device).flip(0)
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002

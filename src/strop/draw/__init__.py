@@ -14,7 +14,14 @@ from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
-from strop.draw.batch_size import AUTO, BatchSize, checked_batch, default_batch, largest_batch
+from strop.draw.batch_size import (
+    AUTO,
+    BatchSize,
+    checked_batch,
+    default_batch,
+    largest_batch,
+    unit_of_auto,
+)
 from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, what_to_load
 from strop.engine import LOCAL, Engine, cut
 from strop.engine.outputs import MemoryRows, OutputRows
@@ -158,11 +165,13 @@ def sample_cells(
     specs = [spec.for_length(length) for spec in specs]
     positions = length if canvases is None else canvases.positions
     auto = batch_size == AUTO
-    usual = largest_batch if auto else default_batch
+    usual = largest_batch if auto and denoiser.device.type != "meta" else default_batch
     given = None if batch_size == AUTO else batch_size
     if given is not None:
         bounded_batch(given, positions)
     sizes = [given or usual(denoiser, spec, positions) for spec in specs]
+    if auto and denoiser.device.type == "meta":  # its workers will see how many fit
+        sizes = [unit_of_auto(count, len(engine.places())) for count in counts]
     prompts = None if canvases is None else canvases.spec
     cells = [
         CellSpec.of(

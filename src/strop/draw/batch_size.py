@@ -7,7 +7,6 @@ numbers and belong to the identity.
 from __future__ import annotations
 
 import gc
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
@@ -15,7 +14,7 @@ from typing import Literal
 import torch
 
 from strop.denoisers import Denoiser, Model
-from strop.draw.containers import left_in_container
+from strop.denoisers.device import ENTRY_BYTES, free_bytes, head_rows
 from strop.errors import UserError, out_of_memory, whole_number
 from strop.pool import Output
 from strop.spec import OUTPUT_LIMIT, SamplerSpec
@@ -29,6 +28,8 @@ SHARE = {"cpu": 0.5, "cuda": 0.9}
 """Of the memory that is free now."""
 STATES, TABLES = 4, 3
 """Copies of a sequence's state, and of its table of scores, that are alive at a time, at most."""
+CUDA_STATES = 16
+"""Of the state, where the network's own layers count too, and tables do not grow with the batch."""
 
 
 def checked_batch(
@@ -71,11 +72,13 @@ def largest_batch(model: Model, spec: SamplerSpec, length: int) -> int:
     one sequence; `Fitting` corrects it downwards.
     """
     most = default_batch(model, spec, length) if model.device.type == "cpu" else MOST
-    free = _free(model.device)
+    free = free_bytes(model.device)
     if free is None:
         return most
-    share = SHARE.get(model.device.type, 0.5)
-    return max(1, min(most, int(free * share) // _bytes(model, length)))
+    room = int(free * SHARE.get(model.device.type, 0.5))
+    if model.device.type == "cuda":  # where the scores of all sequences together are bounded
+        room -= head_rows(model.vocab_size, model.device) * model.vocab_size * ENTRY_BYTES
+    return max(1, min(most, room // _bytes(model, length)))
 
 
 def _bytes(model: Model, length: int) -> int:
@@ -83,31 +86,12 @@ def _bytes(model: Model, length: int) -> int:
     tables = TABLES * length * model.vocab_size * 4
     if not isinstance(model, Denoiser):
         return tables
+    states = STATES
+    if model.device.type == "cuda":
+        tables, states = 0, CUDA_STATES
     ids = torch.full((1, length), min(model.mask_id, model.vocab_size - 1), device=model.device)
     state = model.hidden(ids, torch.ones(1, device=model.device))
-    return tables + STATES * state.numel() * state.element_size()
-
-
-def _free(device: torch.device) -> int | None:
-    """Bytes that are free on a device; None where nobody says."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    known = [one for one in (_free_here(), left_in_container()) if one is not None]
-    return min(known, default=None)
-
-
-def _free_here() -> int | None:
-    """Of this machine; a container may have less."""
-    try:
-        with open("/proc/meminfo") as lines:
-            known = dict(line.split(":", 1) for line in lines)
-        return int(known["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
+    return tables + states * state.numel() * state.element_size()
 
 
 class Fitting:
@@ -142,6 +126,11 @@ class Fitting:
             gc.collect()
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
+
+
+def unit_of_auto(n: int, workers: int) -> int:
+    """Outputs that a worker is given at a time, where it alone can say how many fit at once."""
+    return max(1, min(MOST, -(-n // max(1, workers))))
 
 
 def _refusal(error: Exception, size: int, auto: bool) -> UserError:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
 from strop.denoisers.load import LoadRecipe
-from strop.draw.batch_size import Fitting
+from strop.draw.batch_size import Fitting, largest_batch
 from strop.engine.provenance import new_session
 from strop.errors import UserError
 from strop.pool import OnStep, Output
@@ -148,7 +148,7 @@ class DrawWorker:
     ) -> None:
         self.model, self.cells, self.canvases, self.on_step = model, cells, canvases, on_step
         self.facts = new_session(model)
-        self._fitting = [Fitting(one.size, auto=one.auto) for one in cells]
+        self._fitting: dict[int, Fitting] = {}
 
     def work(self, cell: int, missing: Sequence[int]) -> Iterator[Output]:
         """The outputs of a cell that are missing, with their texts and the prompts they answer."""
@@ -183,7 +183,18 @@ class DrawWorker:
                 canvases=self.canvases,
             )
 
-        return self._fitting[number].draws(draw, missing)
+        return self._fitted(number).draws(draw, missing)
+
+    def _fitted(self, number: int) -> Fitting:
+        """How many go at once; a GPU is asked here, whoever cut the plan."""
+        if number not in self._fitting:
+            one, size = self.cells[number], self.cells[number].size
+            if one.auto and self.model.device.type == "cuda":
+                generator = one.cell.generator
+                positions = generator.length if self.canvases is None else self.canvases.positions
+                size = min(size, largest_batch(self.model, generator.sampler, positions))
+            self._fitting[number] = Fitting(size, auto=one.auto)
+        return self._fitting[number]
 
     def _dense(self, one: CellDraw, size: int, wanted: set[int]) -> Iterator[Output]:
         """The whole batch, because its outputs share random numbers; missing ones are kept."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.engine.worker import Event, Job, ModelSlot, in_parts
-from strop.errors import StropError, UserError, missing_package
+from strop.errors import StropError, UserError, missing_package, out_of_memory
 
 REPLACEMENTS = 3
 """How often a worker that died is started again; what kills it each time will do so again."""
@@ -36,7 +36,7 @@ class Processes:
         self._replaced = [0] * len(places)
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._ends: dict[int, Connection] = {}
-        self._threads = _share(places)
+        self._threads = _threads(places)
 
     def __enter__(self) -> Processes:
         return self
@@ -100,8 +100,7 @@ class Processes:
         mine, theirs = socket.socketpair()
         with theirs:
             environment = {**os.environ, "PYTHONPATH": source_path()}
-            if self._places[worker] == "cpu":
-                environment |= dict.fromkeys(THREADS, str(self._threads))
+            environment |= dict.fromkeys(THREADS, str(self._threads[self._places[worker]]))
             # -P: what lies in the working directory must not pass for a module.
             command = [sys.executable, "-P", "-m", "strop.engine.devices", str(theirs.fileno())]
             self._running[worker] = subprocess.Popen(
@@ -128,11 +127,15 @@ def counted(places: list[str]) -> list[str]:
     return [f"cuda:{i}" for i in range(count)]
 
 
-def _share(places: list[str]) -> int:
-    """Threads of each process that computes on the processor."""
+def _threads(places: list[str]) -> dict[str, int]:
+    """Threads of each process, by its place: those on the processor have it to themselves.
+
+    A process of a GPU has its share of all: its loop needs one, and loading uses several.
+    """
     import torch
 
-    return max(1, torch.get_num_threads() // max(1, places.count("cpu")))
+    whole, cpus = torch.get_num_threads(), places.count("cpu")
+    return {one: max(1, whole // (cpus if one == "cpu" else len(places))) for one in places}
 
 
 def source_path() -> str:
@@ -151,7 +154,7 @@ def failure(error: BaseException) -> BaseException:
         return error
     if isinstance(error, ModuleNotFoundError) and (told := missing_package(error)) is not None:
         return told
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if out_of_memory(error):
         return MemoryError(str(error))
     return RuntimeError("".join(traceback.format_exception(error)))
 

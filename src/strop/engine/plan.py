@@ -17,6 +17,8 @@ from strop.bounds import bounded_workers
 from strop.errors import Incomplete, UserError, unknown_name
 
 KINDS = ("local", "devices", "ray")
+WORKERS = "workers"
+"""The device of a model that GPUs of other processes load: here it has no weights."""
 _DEVICE = re.compile(r"cuda(:\d+)?|cpu")
 _SOME_CPUS = re.compile(r"cpu:([1-9]\d{0,8})")
 
@@ -73,8 +75,14 @@ class Engine:
         return self.kind != "local"
 
     def at_home(self, device: str) -> str:
-        """Where this process itself loads a model, which it asks for little more than its name."""
-        return "cpu" if self.parallel else device
+        """Where this process itself loads a model, which it asks for little more than its name.
+
+        For workers on GPUs it is described without weights, so that it takes their dtype and no
+        memory.
+        """
+        if not self.parallel:
+            return device
+        return "cpu" if "cpu" in self.places() else WORKERS
 
     def places(self) -> list[str]:
         """A device per worker; one place `all` where they are to be counted."""

@@ -56,6 +56,10 @@ class ModelSlot:
 
     def open(self, job: Job) -> Worker:
         """Take a job up."""
+        if self._device.startswith("cuda:"):
+            import torch
+
+            torch.cuda.set_device(self._device)  # for libraries that ask which one is current
         kind, needs = type(job), job.needs
         if kind not in self._loaded or self._loaded[kind][0] != needs:
             # One model of a kind at a time, as a process alone has: there may be no room for two.

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from strop.denoisers.base import CausalModel, Denoiser, subs
+from strop.denoisers.device import head_rows, upload_rows
 from strop.errors import UserError
 from strop.rng import Stream
 
@@ -127,8 +128,15 @@ def _hidden_log_probs(
     ids[masked] = model.mask_id
     row, position = masked.nonzero(as_tuple=True)
     states = model.hidden(ids.to(device), None)
-    law = subs(model.logits(states, row.to(device), position.to(device)), model.mask_id)
-    found = law.gather(1, whole[position].to(device)[:, None])[:, 0].double().cpu()
+    # On the CPU all at once: other pieces would have other last bits.
+    many = len(row) if device.type == "cpu" else head_rows(model.vocab_size, device)
+    parts = []
+    for start in range(0, len(row), many):
+        rows = [part[start : start + many].numpy() for part in (row, position, whole[position])]
+        sequence, place, token = upload_rows(device, *rows)
+        law = subs(model.logits(states, sequence, place), model.mask_id)
+        parts.append(law.gather(1, token[:, None])[:, 0].double())
+    found = torch.cat(parts).cpu()
     return torch.zeros(len(hidden), dtype=torch.float64).index_add_(0, row, found).numpy()
 
 

@@ -79,8 +79,8 @@ def load_evaluator(
         tokenizer=tokenizer,
         device=place,
         end_of_text=tokenizer.get_vocab().get(END_OF_TEXT, tokenizer.eos_token_id),
-        sliced=head_comes_apart(network, place),
-        recipe=_recipe(os.fspath(name), files, dtype),
+        sliced=place.type == "meta" or head_comes_apart(network, place),
+        recipe=_recipe(os.fspath(name), files, kind),
     )
 
 

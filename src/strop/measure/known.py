@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from strop import assets
+from strop.engine.plan import WORKERS
 from strop.errors import UserError
 from strop.spec import CheckpointSpec, EvaluatorSpec
 from strop.store.remembered import FileMemory, files_at
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.measure.causal import Evaluator
 
-USUAL = {"device": ("auto", "cpu"), "dtype": ("auto", "float32")}
+USUAL = {"device": ("auto", "cpu", WORKERS), "dtype": ("auto", "float32")}
 """What decides nothing about an identity; anything else is looked at by loading."""
 
 

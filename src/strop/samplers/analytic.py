@@ -30,7 +30,6 @@ def analytic(run: DenseRun) -> Tensor:
 
 def _weights(run: DenseRun, ids: Tensor, sigma: Tensor, step: Tensor) -> Tensor:
     """The update from the scores that a prediction implies."""
-    sigma, step = sigma.to(ids.device), step.to(ids.device)
     mask_id = run.denoiser.mask_id
     score = score_of(run.log_probs(ids, sigma), ids, mask_id, sigma).to(run.dtype)
     return analytic_weights(score, ids, mask_id, step)

@@ -44,11 +44,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.denoisers.device import upload
 from strop.rng import Stream, unit53
 from strop.samplers.machinery.addressed import Address, settled
 from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.grid import sigma_of
 from strop.samplers.machinery.lattice import CLOCK_SLACK, WEIGHT_SLACK, Lattice
 from strop.samplers.machinery.offers import Offers, point_numbers
@@ -156,10 +156,9 @@ def cached(run: DenseRun) -> Tensor:
     for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
         if prediction is None:
             prediction = run.probabilities(run.log_probs(ids, sigma))
-        moved = update(run, ids, prediction, t, s)
-        if run.denoiser.time_conditioned or not moved.equal(ids):
+        ids = run.step(ids, update(run, ids, prediction, t, s))
+        if run.denoiser.time_conditioned or run.changed:
             prediction = None
-        ids = run.step(ids, moved)
     return run.public_finish(ids)
 
 
@@ -175,7 +174,7 @@ def uncached(run: DenseRun) -> Tensor:
 
 def update(run: DenseRun, ids: Tensor, prediction: Tensor, t: Tensor, s: Tensor) -> Tensor:
     """One update from hidden share t to s, given exp of the predicted log-probabilities."""
-    weights = prediction * (t - s).to(prediction.device)
+    weights = prediction * (t - s)
     weights[..., run.denoiser.mask_id] = s
     return run.keep_visible(run.draw(weights), ids)
 

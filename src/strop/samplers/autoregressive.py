@@ -22,21 +22,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import CausalModel
+from strop.denoisers.base import CausalModel, refuse_infinite
+from strop.denoisers.device import upload
 from strop.samplers.machinery.addressed import Weights, addressed
-from strop.samplers.machinery.categorical import shaped
+from strop.samplers.machinery.categorical import Confirm, shaped
 from strop.samplers.machinery.dense import DenseRun
-from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.lockstep import LockstepRun, Numbers, lockstep
 
-Choose = Callable[[Tensor, int], Tensor]
+Choose = Callable[[Tensor, int], Numbers]
 """(log-probabilities [B, V + 1] with nothing in the last column, position) -> tokens [B]."""
 
 
 def dense(run: DenseRun) -> Tensor:
     """One number per token of the vocabulary and draw, from the batch's generator."""
 
-    def choose(clean: Tensor, position: int) -> Tensor:  # noqa: ARG001
-        return run.draw(clean[:, :-1].to(run.dtype).exp())
+    def choose(clean: Tensor, position: int) -> Numbers:  # noqa: ARG001
+        return run.draw(clean[:, :-1].to(run.dtype).exp()).cpu().numpy()
 
     run.calls = run.length - _given(run)
     return _left_to_right(run, run.batch, choose)
@@ -48,14 +49,14 @@ def fast(run: LockstepRun) -> Tensor:
     draws, slots = addressed(run.spec.precision, run.stream), np.arange(len(run.outputs))
     # One round, in which the tokens have all the weight and the mask has none.
     weights = Weights(np.ones(len(slots)), np.zeros(len(slots)))
-    nobody, device = run.denoiser.vocab_size, run.denoiser.device
+    nobody = run.denoiser.vocab_size
 
-    def choose(clean: Tensor, position: int) -> Tensor:
+    def choose(clean: Tensor, position: int) -> Numbers:
         where = run.address(slots, 0, np.full_like(slots, position))
-        return torch.from_numpy(draws.draw(clean, where, weights, nobody)).to(device)
+        return draws.draw(clean, where, weights, nobody)
 
     run.calls += run.length - _given(run)
-    return _left_to_right(run, len(slots), choose)
+    return _left_to_right(run, len(slots), choose, run.confirm)
 
 
 def _given(run: DenseRun | LockstepRun) -> int:
@@ -63,17 +64,19 @@ def _given(run: DenseRun | LockstepRun) -> int:
     return int((~run.begin.open[0]).sum()) if run.begin.held else 1
 
 
-def _left_to_right(run: DenseRun | LockstepRun, batch: int, choose: Choose) -> Tensor:
+def _left_to_right(
+    run: DenseRun | LockstepRun, batch: int, choose: Choose, confirm: Confirm = refuse_infinite
+) -> Tensor:
     """The loop: read what is new, shape what follows, choose."""
     model = cast(CausalModel, run.denoiser)
-    ids = run.begin.ids(model.start_id).to(model.device)
+    ids = upload(run.begin.ids(model.start_id).numpy(), model.device)
     memory, slots, first, read = None, np.arange(batch), _given(run), 0
     for position in range(first, run.length):
         scores, memory = model.read(ids[:, read:position], memory)
         read = position
         # The shared code rules a mask out: give it an empty column.
         padded = torch.nn.functional.pad(scores, (0, 1))
-        token = choose(shaped(padded, model.vocab_size, run.spec), position)
-        ids[:, position] = token
-        run.note(position - first, slots, np.full(batch, position), token.cpu().numpy())
+        token = choose(shaped(padded, model.vocab_size, run.spec, confirm), position)
+        ids[:, position] = upload(token, model.device)
+        run.note(position - first, slots, np.full(batch, position), token)
     return ids

@@ -29,7 +29,7 @@ from strop.denoisers.base import Denoiser
 from strop.samplers.decoders import DecoderRecipe, fill, fitting, recipe
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn
-from strop.samplers.machinery.reading import Cache, NetworkReader, View
+from strop.samplers.machinery.reading import Cache, NetworkReader, Numbers, Truths, View
 from strop.spec import SamplerSpec
 
 
@@ -62,12 +62,12 @@ class Shadowed(NetworkReader):
     def __init__(
         self,
         denoiser: Denoiser,
-        given: Tensor,
+        given: Truths,
         *,
         laws: Mapping[str, Laws],
         cache: Cache = "none",
         guidance: float = 0.0,
-        starts: Tensor | None = None,
+        starts: Numbers | None = None,
     ) -> None:
         super().__init__(denoiser, given, cache=cache, guidance=guidance, starts=starts)
         self._laws = laws
@@ -75,30 +75,29 @@ class Shadowed(NetworkReader):
             name: NetworkReader(denoiser, given, cache=cast(Cache, name), starts=starts)
             for name in laws
         }
-        self._inside: Tensor | None = None
-        self._before: Tensor | None = None
+        self._inside: Truths | None = None
+        self._before: Numbers | None = None
         """[B], the calls of each sequence when the block was opened."""
 
     def read(
-        self, canvas: BlockState, rows: Tensor, inside: Tensor, candidates: Tensor, turn: Turn
+        self, canvas: BlockState, rows: Numbers, inside: Truths, candidates: Truths, turn: Turn
     ) -> View:
         """The uncached view; the others are compared with it and forgotten."""
         view = super().read(canvas, rows, inside, candidates, turn)
-        opens = self._inside is None or not torch.equal(inside, self._inside)
+        opens = self._inside is None or not np.array_equal(inside, self._inside)
         if opens or self._before is None:
-            self._inside, self._before = inside, canvas.calls.clone()
+            self._inside, self._before = inside, canvas.calls.copy()
         call = (canvas.calls - self._before)[rows]
         # A cache is filled for all sequences that have the block, whoever needs the call.
-        asked = torch.nonzero(inside.any(1))[:, 0] if opens else rows
+        asked = np.flatnonzero(inside.any(1)) if opens else rows
         here = replace(turn, round=0 if opens else max(1, turn.round))
-        place = torch.searchsorted(asked, rows)
+        place = np.searchsorted(asked, rows)
         for name, shadow in self._shadows.items():
             seen = shadow.read(canvas, asked, inside, candidates, here)
             for sequence, column, logits in view.chunks(view.open):
                 other = seen.at(place[sequence], column - seen.start)
                 kl, moved = _compared(logits, other, canvas.mask_id)
-                row = rows[sequence].cpu().numpy()
-                self._laws[name].add(row, call[sequence].cpu().numpy(), kl, moved)
+                self._laws[name].add(rows[sequence], call[sequence], kl, moved)
         return view
 
 
@@ -159,9 +158,9 @@ class CacheBench:
         for batch in self.batches():
             began = time.perf_counter()
             canvas = self._filled(batch, cache, seed=self.seed if seed is None else seed)
-            parts = (canvas.ids[:, -self.length :], canvas.calls, canvas.positions)
+            parts = (canvas.tokens[:, -self.length :], canvas.calls, canvas.positions)
             for into, part in zip(found, parts, strict=True):
-                into[batch] = part.cpu().numpy()
+                into[batch] = part
             seconds += time.perf_counter() - began
         return CachedOutputs(found[0], found[1], found[2], seconds)
 

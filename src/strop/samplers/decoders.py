@@ -39,7 +39,7 @@ from strop.samplers.machinery.committing import (
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.samplers.machinery.reading import Cache, NetworkReader
+from strop.samplers.machinery.reading import Cache, NetworkReader, Truths
 from strop.samplers.public_decoders import ALGORITHMS, PublicRun
 from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
@@ -78,7 +78,7 @@ def fill(
     temperature: float = 1.0,
     top_p: float = 1.0,
     precision: Precision = "float64",
-    starts: Tensor | None = None,
+    starts: NDArray[np.int64] | None = None,
     stops: Sequence[int] = (),
     watch: Watch | None = None,
     reading: Callable[..., NetworkReader] = NetworkReader,
@@ -90,17 +90,17 @@ def fill(
     makes the `NetworkReader`, where it is not the plain one.
     """
     mask_id = _checked(denoiser)
-    ids = ids.to(denoiser.device, copy=True)
-    open_ = ids == mask_id
+    tokens = ids.cpu().numpy()
+    open_ = tokens == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
-    canvas = BlockState(ids, block, mask_id, watch)
+    canvas = BlockState(ids.to(denoiser.device, copy=True), block, mask_id, watch)
     reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
         seed=seed,
         name=name,
         outputs=np.asarray(outputs, np.int64),
         # Numbers lie at the places of a response, wherever its prompt ends.
-        places=np.maximum(open_.cumsum(1).cpu().numpy() - 1, 0),
+        places=np.maximum(open_.cumsum(1) - 1, 0),
         mask_id=mask_id,
         temperature=temperature,
         top_p=top_p,
@@ -110,6 +110,7 @@ def fill(
         hush=stops if recipe.end == "last" else (),
     )
     decode(fitting(recipe, denoiser), canvas, reader, draws, steps)
+    draws.refuse_infinite()
     return canvas
 
 
@@ -128,11 +129,11 @@ def fast(run: LockstepRun) -> Tensor:
         temperature=spec.temperature,
         top_p=spec.top_p,
         precision=spec.precision,
-        starts=run.begin.columns(slice(None), run.denoiser.device),
+        starts=run.begin.starts,
         stops=_stops(run),
         watch=_telling(run),
     )
-    run.calls[:] = canvas.calls.cpu().numpy()
+    run.calls[:] = canvas.calls
     return canvas.ids
 
 
@@ -152,10 +153,9 @@ def _telling(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
     outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
 
-    def watch(canvas: BlockState, changed: Tensor) -> None:
-        slot, position = (part.cpu().numpy() for part in changed.nonzero(as_tuple=True))
-        call = canvas.calls.cpu().numpy()[slot] - 1
-        token = canvas.ids.cpu().numpy()[slot, position]
+    def watch(canvas: BlockState, changed: Truths) -> None:
+        slot, position = np.nonzero(changed)
+        call, token = canvas.calls[slot] - 1, canvas.tokens[slot, position]
         run.trace.note(outputs[slot], slot, call, run.begin.place[slot, position], token)
 
     return watch

@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from strop.denoisers.base import all_log_probs, carry_over, subs
+from strop.denoisers.device import upload
 from strop.denoisers.didi import DiDi
 from strop.samplers.analytic import analytic_weights, score_of
 from strop.samplers.machinery.categorical import any_log_probs, clean_log_probs
@@ -110,7 +112,7 @@ def _weights(run: DenseRun, logits: Tensor, t: Tensor, s: Tensor) -> Tensor:
 
 
 def _offered(tokens: Tensor, t: Tensor, s: Tensor, mask_id: int) -> Tensor:
-    alpha_t, alpha_s = alpha_of(t).to(tokens.device), alpha_of(s).to(tokens.device)
+    alpha_t, alpha_s = alpha_of(t), alpha_of(s)
     weights = tokens * (alpha_s - alpha_t)
     weights[..., mask_id] = 1 - alpha_s
     return weights
@@ -127,7 +129,8 @@ def _slope(run: DenseRun, logits: Tensor, ids: Tensor, level: Tensor) -> Tensor:
         sure = torch.zeros_like(logits).scatter_(-1, ids[..., None], SURE)
         seen = torch.where(masked[..., None], leaf, sure).softmax(-1)
         embedded = seen @ judge.vocab_embed.embedding
-        scores = judge.scores(embedded, level.expand(len(ids)).to(ids.device), denoiser.dtype)
+        levels = upload(np.full(len(ids), level.numpy()), ids.device)
+        scores = judge.scores(embedded, levels, denoiser.dtype)
         (slope,) = torch.autograd.grad((scores * masked).sum(), leaf)
     return slope.clamp(-1, 1)
 
@@ -139,7 +142,7 @@ def _best_of_several(run: DenseRun, ids: Tensor, weights: Tensor, level: Tensor)
     several = (run.batch, count, *weights.shape[1:])
     drawn = run.draw(weights[:, None].expand(several))
     drawn = run.keep_visible(drawn, ids[:, None].expand(drawn.shape))
-    levels = level.expand(run.batch * count).to(ids.device)
+    levels = upload(np.full(run.batch * count, level.numpy()), ids.device)
     run.judge_calls += count
     counted = ()
     if run.begin.held:  # what a prompt gives is not ranked
@@ -165,7 +168,7 @@ def _literal_finish(run: DenseRun, ids: Tensor) -> Tensor:
     """The score-based denoiser on the trained network's prediction, always in float64."""
     if run.spec.finish == "none":
         return ids
-    level = run.grid.sigmas()[-1].to(ids.device)
+    level = run.grid.sigmas()[-1]
     mask_id = run.denoiser.mask_id
     score = score_of(_base_log_probs(run, ids), ids, mask_id, level).double()
     weights = analytic_weights(score, ids, mask_id, level)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.denoisers.device import upload_rows
 from strop.denoisers.didi import DiDi
 from strop.rng import Stream
 from strop.samplers.didi import offers as token_shares
@@ -33,16 +34,17 @@ Positions = NDArray[np.bool_]
 @lockstep
 def ancestral(run: LockstepRun) -> Tensor:
     """The student alone."""
-    ids, masked = run.start(), run.begin.open.copy()
+    ids, tokens = run.start(), run.begin.ids(run.denoiser.mask_id).numpy()
     for k, t in enumerate(run.grid.t):
-        draws = CandidateOffers(run, k)
+        draws, masked = CandidateOffers(run, k), _masked(run, tokens)
         offered = masked & draws.opened()
         slots = np.flatnonzero(offered.any(1))
         if slots.size:
-            before, hidden = masked.copy(), run.hidden(ids, slots, sigma(t))
-            _reveal(run, ids, masked, hidden, slots, offered, draws)
-            _note(run, ids, k, before & ~masked)
-    return _finish(run, ids, masked)
+            before, blank = tokens.copy(), bool(masked[slots].all())
+            hidden = run.hidden(ids, slots, sigma(t), blank=blank)
+            _reveal(run, ids, tokens, hidden, slots, offered, draws)
+            _note(run, tokens, k, before)
+    return _finish(run, ids, tokens)
 
 
 @lockstep
@@ -50,21 +52,25 @@ def guided(run: LockstepRun) -> Tensor:
     """Tilting, then re-ranking, then the student's own finish."""
     strengths = tilt_strengths(run.spec)
     cast(DiDi, run.denoiser).discriminator  # noqa: B018  told before any work is done
-    ids, masked = run.start(), run.begin.open.copy()
+    ids, tokens = run.start(), run.begin.ids(run.denoiser.mask_id).numpy()
     for k in range(run.grid.updates):
-        before = masked.copy()
+        before = tokens.copy()
         if k < len(strengths):
-            _tilted(run, ids, masked, k, strengths[k])
+            _tilted(run, ids, tokens, k, strengths[k])
         else:
-            _reranked(run, ids, masked, k)
-        _note(run, ids, k, before & ~masked)
-    return _finish(run, ids, masked)
+            _reranked(run, ids, tokens, k)
+        _note(run, tokens, k, before)
+    return _finish(run, ids, tokens)
 
 
-def _note(run: LockstepRun, ids: Tensor, k: int, revealed: Positions) -> None:
-    slot, position = np.nonzero(revealed)
+def _masked(run: LockstepRun, tokens: Numbers) -> Positions:
+    return tokens == run.denoiser.mask_id
+
+
+def _note(run: LockstepRun, tokens: Numbers, k: int, before: Numbers) -> None:
+    slot, position = np.nonzero(tokens != before)
     if slot.size:
-        run.note(k, slot, position, ids.cpu().numpy()[slot, position])
+        run.note(k, slot, position, tokens[slot, position])
 
 
 class CandidateOffers:
@@ -96,46 +102,46 @@ class CandidateOffers:
 def _reveal(
     run: LockstepRun,
     ids: Tensor,
-    masked: Positions,
+    tokens: Numbers,
     hidden: Tensor,
     slots: Numbers,
     offered: Positions,
     draws: CandidateOffers,
     tilt: tuple[float, Tensor] | None = None,
 ) -> None:
-    """Settle the offers of `slots`, whose states are given, in `ids` and `masked`."""
+    """Settle the offers of `slots`, whose states are given, in `ids` and on the host."""
     where, position = np.nonzero(offered[slots])
     for part, logits in run.rows(hidden, where, position):
         if tilt is not None:
             strength, slopes = tilt
-            at = [torch.from_numpy(a[part]).to(ids.device) for a in (where, position)]
+            at = upload_rows(ids.device, where[part], position[part])
             logits = logits + strength * _slope(run, logits, slopes[at[0], at[1]])
         slot = slots[where[part]]
         token = draws.settle(logits, slot, position[part])
         run.put(ids, slot, position[part], token)
-        masked[slot, position[part]] = token == run.denoiser.mask_id
+        tokens[slot, position[part]] = token
 
 
-def _tilted(run: LockstepRun, ids: Tensor, masked: Positions, k: int, strength: float) -> None:
-    draws = CandidateOffers(run, k)
+def _tilted(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int, strength: float) -> None:
+    draws, masked = CandidateOffers(run, k), _masked(run, tokens)
     offered = masked & draws.opened()
     slots = np.flatnonzero(offered.any(1))
     if not slots.size:
         return
     denoiser, level = cast(DiDi, run.denoiser), sigma(run.grid.t[k])
     judge = denoiser.discriminator
-    hidden = run.hidden(ids, slots, level)
-    mine = ids[torch.from_numpy(slots).to(ids.device)]
+    hidden = run.hidden(ids, slots, level, blank=bool(masked[slots].all()))
+    mine = ids[run.upload(slots)]
     table = judge.vocab_embed.embedding
     embedded = table[mine]
     where, position = np.nonzero(masked[slots])
     for part, logits in run.rows(hidden, where, position):
-        at = [torch.from_numpy(a[part]).to(ids.device) for a in (where, position)]
+        at = upload_rows(ids.device, where[part], position[part])
         embedded[at[0], at[1]] = logits.softmax(-1) @ table
     run.calls[slots] += 1
-    levels = level.to(ids.device).expand(len(slots))
+    levels = run.upload(np.full(len(slots), level.numpy()))
     slopes = judge.gradient(embedded, mine == denoiser.mask_id, levels, denoiser.dtype)
-    _reveal(run, ids, masked, hidden, slots, offered, draws, (strength, slopes))
+    _reveal(run, ids, tokens, hidden, slots, offered, draws, (strength, slopes))
 
 
 def _slope(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
@@ -145,22 +151,23 @@ def _slope(run: LockstepRun, logits: Tensor, slope: Tensor) -> Tensor:
     return (shares * (pull - (shares * pull).sum(-1, keepdim=True))).clamp_(-1, 1)
 
 
-def _reranked(run: LockstepRun, ids: Tensor, masked: Positions, k: int) -> None:
-    count = int(run.spec.settings["candidates"])
+def _reranked(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int) -> None:
+    count, masked = int(run.spec.settings["candidates"]), _masked(run, tokens)
     draws = [CandidateOffers(run, k, candidate) for candidate in range(count)]
     offered = [masked & one.opened() for one in draws]
     slots = np.flatnonzero(np.any([one.any(1) for one in offered], axis=0))
     if not slots.size:
         return
-    hidden = run.hidden(ids, slots, sigma(run.grid.t[k]))
-    futures = [(ids.clone(), masked.copy()) for _ in range(count)]
-    for one, where, (its_ids, its_masked) in zip(draws, offered, futures, strict=True):
-        _reveal(run, its_ids, its_masked, hidden, slots, where, one)
+    hidden = run.hidden(ids, slots, sigma(run.grid.t[k]), blank=bool(masked[slots].all()))
+    futures = [(ids.clone(), tokens.copy()) for _ in range(count)]
+    for one, where, (its_ids, its_tokens) in zip(draws, offered, futures, strict=True):
+        _reveal(run, its_ids, its_tokens, hidden, slots, where, one)
     chosen = _choice(run, slots, k, [future for future, _ in futures])
-    for candidate, (its_ids, its_masked) in enumerate(futures):
+    for candidate, (its_ids, its_tokens) in enumerate(futures):
         won = slots[chosen == candidate]
-        ids[torch.from_numpy(won).to(ids.device)] = its_ids[torch.from_numpy(won).to(ids.device)]
-        masked[won] = its_masked[won]
+        rows = run.upload(won)
+        ids[rows] = its_ids[rows]
+        tokens[won] = its_tokens[won]
 
 
 def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> Numbers:
@@ -168,8 +175,8 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     if len(futures) == 1:
         return np.zeros(len(slots), np.int64)
     denoiser = cast(DiDi, run.denoiser)
-    index = torch.from_numpy(slots).to(futures[0].device)
-    levels = sigma(run.grid.s[k]).to(index.device).expand(len(slots))
+    index = run.upload(slots)
+    levels = run.upload(np.full(len(slots), sigma(run.grid.s[k]).numpy()))
     run.calls[slots] += len(futures)
     judge = denoiser.discriminator.reward
     counted = (run.begin.opened(index.device)[index],) if run.begin.held else ()
@@ -183,23 +190,28 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     return invert(rewards.double().log_softmax(-1), torch.from_numpy(u[:, 0])).numpy()
 
 
-def _finish(run: LockstepRun, ids: Tensor, masked: Positions) -> Tensor:
+def _finish(run: LockstepRun, ids: Tensor, tokens: Numbers) -> Tensor:
     """The student fills what is left, the mask ruled out."""
-    spec, slots = run.spec, np.flatnonzero(masked.any(1))
+    spec, masked, before = run.spec, _masked(run, tokens), tokens.copy()
+    slots = np.flatnonzero(masked.any(1))
     if spec.finish == "none" or not slots.size:
         return ids
     mask_id, last = run.denoiser.mask_id, run.grid.updates
-    hidden = run.hidden(ids, slots, sigma(run.grid.last))
+    hidden = run.hidden(ids, slots, sigma(run.grid.last), blank=bool(masked[slots].all()))
     where, position = np.nonzero(masked[slots])
     stay = Weights(np.ones(len(where)), np.zeros(len(where)))  # a mask without weight
     draws = addressed(spec.precision, run.stream)
     at = run.address(slots[where], last, position)
     for part, logits in run.rows(hidden, where, position):
         if spec.finish == "greedy":
-            token = clean_log_probs(logits, mask_id, 0, 1).argmax(-1).cpu().numpy()
+            best = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm).argmax(-1)
+            token = best.cpu().numpy()
         else:
-            clean = clean_log_probs(logits, mask_id, spec.temperature, spec.top_p)
+            clean = clean_log_probs(
+                logits, mask_id, spec.temperature, spec.top_p, confirm=run.confirm
+            )
             token = draws.draw(clean, at.at(part), stay.at(part), mask_id)
         run.put(ids, slots[where[part]], position[part], token)
-    _note(run, ids, last, masked)
+        tokens[slots[where[part]], position[part]] = token
+    _note(run, tokens, last, before)
     return ids

@@ -65,7 +65,6 @@ def _prediction(run: DenseRun, ids: Tensor, alpha: Tensor) -> Tensor:
 
 def _posterior(run: DenseRun, ids: Tensor, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
     clean = _prediction(run, ids, alpha_t).to(run.dtype).exp()
-    alpha_t, alpha_s = alpha_t.to(ids.device), alpha_s.to(ids.device)
     kept, classes = alpha_t / alpha_s, clean.shape[-1]
     here = torch.zeros(clean.shape, device=ids.device).scatter_(-1, ids[..., None], 1.0)
     own = clean.gather(-1, ids[..., None])
@@ -83,21 +82,29 @@ def fast(run: LockstepRun) -> Tensor:
     grid = neighbouring(run.grid)
     everywhere = np.nonzero(run.begin.open)
     first = _anything(run, run.uniform(everywhere[0], 0, everywhere[1], START))
-    ids = run.begin.ids(0).to(run.denoiser.device)
-    run.put(ids, everywhere[0], everywhere[1], first)
+    tokens = run.begin.ids(0).numpy()
+    tokens[everywhere] = first
+    ids = run.upload(tokens.copy())
     times = [*zip(grid.t, alpha_of(grid.s), strict=True), (grid.last, torch.ones(()))]
     for k, (t, after) in enumerate(times):
         alpha_t, alpha_s = alpha_of(t), float(after)
         if k < grid.updates or run.spec.finish == "draw":
-            _update(run, ids, k, -alpha_t.log(), float(alpha_t), alpha_s)
+            _update(run, ids, tokens, k, -alpha_t.log(), float(alpha_t), alpha_s)
         elif run.spec.finish == "greedy":
-            _best(run, ids, k, -alpha_t.log())
+            _best(run, ids, tokens, k, -alpha_t.log())
     return ids
 
 
 def _update(
-    run: LockstepRun, ids: Tensor, k: int, sigma: Tensor, alpha_t: float, alpha_s: float
+    run: LockstepRun,
+    ids: Tensor,
+    tokens: Numbers,
+    k: int,
+    sigma: Tensor,
+    alpha_t: float,
+    alpha_s: float,
 ) -> None:
+    """`tokens` are the ids as the host knows them."""
     drawn, noise = alpha_s - alpha_t, (1 - alpha_t / alpha_s) * (1 - alpha_s)
     bound = min(1.0, (drawn + noise) / (1 - alpha_t))
     slot, position = np.nonzero(run.begin.open)
@@ -107,9 +114,8 @@ def _update(
     slot, position = slot[chosen], position[chosen]
     slots, where = np.unique(slot, return_inverse=True)
     hidden = run.hidden(ids, slots, sigma)
-    before = ids[torch.from_numpy(slot).to(ids.device), torch.from_numpy(position).to(ids.device)]
-    there = before.cpu().numpy()
-    after = there.copy()
+    after = tokens[slot, position]
+    before = run.upload(tokens[slot, position])
     for part, logits in run.rows(hidden, where, position):
         log_probs = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
         here = slot[part], k, position[part]
@@ -121,23 +127,23 @@ def _update(
         after[part][moves & ~predicted] = _anything(run, u[moves & ~predicted])
         rows = np.flatnonzero(moves & predicted)
         if rows.size:
-            law = log_probs[torch.from_numpy(rows).to(log_probs.device)]
-            token = invert(law, torch.from_numpy(u[rows]).to(law.device))
+            token = invert(log_probs[run.upload(rows)], run.upload(u[rows]))
             after[part][rows] = token.cpu().numpy()
-    _move(run, ids, k, slot, position, there, after)
+    _move(run, ids, tokens, k, slot, position, after)
 
 
 def _move(
     run: LockstepRun,
     ids: Tensor,
+    tokens: Numbers,
     k: int,
     slot: Numbers,
     position: Numbers,
-    before: Numbers,
     after: Numbers,
 ) -> None:
     """Write what is no longer as it was."""
-    moved = before != after
+    moved = tokens[slot, position] != after
+    tokens[slot, position] = after
     run.put(ids, slot[moved], position[moved], after[moved])
     run.note(k, slot[moved], position[moved], after[moved])
 
@@ -147,11 +153,11 @@ def _anything(run: LockstepRun, u: np.ndarray) -> Numbers:
     return np.minimum((u * classes).astype(np.int64), classes - 1)
 
 
-def _best(run: LockstepRun, ids: Tensor, k: int, sigma: Tensor) -> None:
+def _best(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int, sigma: Tensor) -> None:
     """The best clean token everywhere, whatever is there."""
     hidden = run.hidden(ids, np.arange(len(ids)), sigma)
     slot, position = np.nonzero(run.begin.open)
     after = np.empty(len(slot), np.int64)
     for part, logits in run.rows(hidden, slot, position):
         after[part] = logits.argmax(-1).cpu().numpy()
-    _move(run, ids, k, slot, position, ids.cpu().numpy()[slot, position], after)
+    _move(run, ids, tokens, k, slot, position, after)

@@ -27,10 +27,10 @@ def ancestral(run: DenseRun) -> Tensor:
     for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
         if prediction is None:
             prediction = run.log_probs(ids, sigma)
-        moved = run.draw(_posterior(run, prediction, ids, alpha_of(t), alpha_of(s)))
-        if run.denoiser.time_conditioned or not moved.equal(ids):
+        drawn = run.draw(_posterior(run, prediction, ids, alpha_of(t), alpha_of(s)))
+        ids = run.step(ids, drawn)
+        if run.denoiser.time_conditioned or run.changed:
             prediction = None
-        ids = run.step(ids, moved)
     if run.spec.finish == "none":
         return ids
     if prediction is None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.device import on_host
 from strop.errors import UserError, unknown_name
 from strop.samplers.machinery.blocks import BlockState, Decoder, Public, Watch, decode, spans
 from strop.samplers.machinery.committing import (
@@ -61,7 +62,7 @@ class PublicRun:
     def canvas(self, block_length: int) -> BlockState:
         """A copy to fill."""
         ids = self.ids.to(self.denoiser.device, copy=True)
-        block = spans(len(ids), self.prompt, ids.shape[1], block_length, ids.device)
+        block = spans(len(ids), self.prompt, ids.shape[1], block_length)
         return BlockState(ids, block, self.denoiser.mask_id, self.watch)
 
     def run(
@@ -79,7 +80,7 @@ class PublicRun:
         _whole("block_length", self.length, block_length)
         _whole("steps", steps, self.length // block_length)
         canvas = self.canvas(block_length)
-        starts = self.starts if padding else None
+        starts = on_host(self.starts) if padding and self.starts is not None else None
         reader = NetworkReader(
             self.denoiser, ~canvas.masked, cache=cache, guidance=guidance, starts=starts
         )

@@ -29,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.denoisers.device import upload_rows
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Weights, addressed
 from strop.samplers.machinery.categorical import shaped
@@ -151,9 +152,9 @@ def remdm(run: DenseRun) -> Tensor:
         moved = run.draw(weights.to(run.dtype))
         drawn = prediction.gather(-1, moved[..., None])[..., 0].double()
         confidence = torch.where(visible, confidence, drawn)
-        if run.denoiser.time_conditioned or not moved.equal(ids):
-            prediction = None
         ids = run.step(ids, moved)
+        if run.denoiser.time_conditioned or run.changed:
+            prediction = None
     return run.public_finish(ids)
 
 
@@ -205,7 +206,7 @@ class Revising:
         at = packed.address(rows.slot, rows.position)
         token = self._draws.draw(clean, at, self._weights.at(at.round), mask_id)
         if sure is not None:
-            chosen = torch.from_numpy(token).to(sure.device)[:, None]
+            chosen = packed.upload(token)[:, None]
             found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()
             self._confidence[rows.slot, rows.position] = found
         return token
@@ -215,9 +216,10 @@ class Revising:
         if not where.size:
             return
         slot = slots[where]
-        index = [torch.from_numpy(part).to(packed.ids.device) for part in (slot, position)]
-        packed.ids[index[0], index[1]] = packed.denoiser.mask_id
-        packed.note(slot, position, np.full(len(slot), packed.denoiser.mask_id))
+        masks = np.full(len(slot), packed.denoiser.mask_id)
+        at = upload_rows(packed.ids.device, slot, position, masks)
+        packed.ids[at[0], at[1]] = at[2]
+        packed.note(slot, position, masks)
         packed.blank[slots] = packed.masked[slots].all(1)
         self._leaving[slots] = False
 

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strop.denoisers.device import upload
 from strop.denoisers.sedd import log_score, log_score_shift
 from strop.samplers.analytic import analytic_weights
 from strop.samplers.machinery.addressed import Weights as Odds
@@ -63,7 +64,7 @@ def _sample(run: DenseRun, weights: Weights, *, drop_mask: bool) -> Tensor:
         ids = run.step(ids, run.draw(weights(run, ids, k)))
     if run.spec.finish == "none":
         return ids
-    sigma = run.grid.sigmas()[-1].to(ids.device)
+    sigma = run.grid.sigmas()[-1]
     score = _score(run, ids, sigma)
     mask_id = run.denoiser.mask_id
     if run.spec.finish == "greedy":
@@ -73,35 +74,36 @@ def _sample(run: DenseRun, weights: Weights, *, drop_mask: bool) -> Tensor:
     if drop_mask:
         # One class less, hence other random numbers than with a zero in its place.
         classes = torch.arange(final.shape[-1], device=ids.device)
-        clean = classes[classes != mask_id]
+        clean = torch.cat([classes[:mask_id], classes[mask_id + 1 :]])
         return run.step(ids, clean[run.draw(final[..., clean])])
     final[..., mask_id] = 0
     return run.step(ids, run.draw(final))
 
 
 def _analytic(run: DenseRun, ids: Tensor, k: int) -> Tensor:
-    sigma = run.grid.sigmas()[k].to(ids.device)
-    step = sigma - sigma_of(run.grid.s[k]).to(ids.device)
+    sigma = run.grid.sigmas()[k]
+    step = sigma - sigma_of(run.grid.s[k])
     return analytic_weights(_score(run, ids, sigma), ids, run.denoiser.mask_id, step)
 
 
 def _euler(run: DenseRun, ids: Tensor, k: int) -> Tensor:
     """The identity plus (t - s) dsigma/dt times the reverse rate."""
     grid, mask_id = run.grid, run.denoiser.mask_id
-    score = _score(run, ids, grid.sigmas()[k].to(ids.device))
+    score = _score(run, ids, grid.sigmas()[k])
     masked = (ids == mask_id)[..., None]
     own = torch.zeros_like(score).scatter_(-1, ids[..., None], 1.0)
     rate = torch.where(masked, 1 - own, -own) * score
     rate.scatter_(-1, ids[..., None], 0.0)
     rate.scatter_(-1, ids[..., None], -rate.sum(-1, keepdim=True))
-    width = (grid.t[k] - grid.s[k]).to(ids.device)
-    return own + width * noise_rate(grid.t[k]).to(ids.device) * rate
+    width = grid.t[k] - grid.s[k]
+    return own + width * noise_rate(grid.t[k]) * rate
 
 
 def _score(run: DenseRun, ids: Tensor, sigma: Tensor) -> Tensor:
     """Scores [B, L, V] at the precision of the draw, tempered at fixed sums."""
     spec, mask_id = run.spec, run.denoiser.mask_id
-    scores = log_score(run.logits(ids, sigma), ids, sigma.expand(ids.shape))
+    levels = upload(np.full(ids.shape, sigma.numpy()), ids.device)
+    scores = log_score(run.logits(ids, sigma), ids, levels)
     if spec.temperature != 1 or spec.top_p != 1:
         scores[..., mask_id] = -torch.inf
         total = scores.logsumexp(-1, keepdim=True)
@@ -131,7 +133,7 @@ def _fast(run: LockstepRun, rates: Tensor) -> Tensor:
         if not slots.size:
             break
         where, position = np.nonzero(masked[slots])
-        hidden = run.hidden(ids, slots, sigmas[k])
+        hidden = run.hidden(ids, slots, sigmas[k], blank=bool(masked[slots].all()))
         # The finish rules the mask out, whatever the rate.
         rate = float(rates[k]) if k < len(rates) else math.inf
         slot, token = slots[where], np.empty(len(where), np.int64)
@@ -157,7 +159,8 @@ def _outcome(
     """A token at every row, or the mask."""
     spec, mask_id = run.spec, run.denoiser.mask_id
     if rate == math.inf and spec.finish == "greedy":
-        return clean_log_probs(logits, mask_id, 0, 1).argmax(-1).cpu().numpy()
+        clean = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm)
+        return clean.argmax(-1).cpu().numpy()
     reveal = np.ones(len(slots))
     if rate < math.inf:
         logits[..., mask_id] = -torch.inf
@@ -169,7 +172,12 @@ def _outcome(
     token = np.full(len(slots), mask_id)
     opened = np.flatnonzero(draws.opened(where, odds))
     if opened.size:
-        rows = torch.from_numpy(opened).to(logits.device)
-        clean = clean_log_probs(logits[rows], mask_id, spec.temperature, spec.top_p)
+        clean = clean_log_probs(
+            logits[run.upload(opened)],
+            mask_id,
+            spec.temperature,
+            spec.top_p,
+            confirm=run.confirm,
+        )
         token[opened] = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
     return token

@@ -166,11 +166,11 @@ def _model(ask: Ask) -> Model:
 
 def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
     length = canvases.length if canvases else ask["length"] or model.length
+    where = model.device if model.device.type != "meta" else "its workers' devices"
     why = " (the default: the sampler's law should not hang on the device)"
     ask.note(
         f"{model.source}: {model.spec.family}, {model.vocab_size:,} tokens, length {length}, on "
-        f"{model.device}, network in {model.spec.network_dtype}"
-        + (why if ask["dtype"] == "auto" else "")
+        f"{where}, network in {model.spec.network_dtype}" + (why if ask["dtype"] == "auto" else "")
     )
 
 

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.denoisers.device import upload
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import invert
-from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.lattice import Lattice, Offers, told
 from strop.spec import Precision
 
@@ -81,25 +81,22 @@ class ExactDraw:
     def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
         """A token everywhere, but for what the second coin refuses."""
         if not self._partial:
-            return self._invert(law, self._stream.uniform(*where, 1))
+            return self.tokens(law, where).cpu().numpy()
         law[..., mask_id] = -torch.inf
-        total = law.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0).cpu().numpy()
-        rest = weights.token * total + weights.mask
-        accept = total * (weights.token + weights.mask) / np.where(rest > 0, rest, 1.0)
-        out = np.flatnonzero(self._stream.uniform(*where, 1) < accept)
-        token = np.full(len(where.output), mask_id)
-        if out.size:
-            u = self._stream.uniform(*where.at(out), 2)
-            token[out] = self._invert(law[torch.from_numpy(out).to(law.device)], u)
-        return token
+        total = law.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0)
+        coin, u = (self._stream.uniform(*where, number) for number in (1, 2))
+        token, mask, coin, u = upload(np.stack([*weights, coin, u]), law.device)
+        rest = token * total + mask
+        accept = total * (token + mask) / torch.where(rest > 0, rest, 1.0)
+        return torch.where(coin < accept, invert(law, u), mask_id).cpu().numpy()
+
+    def tokens(self, law: Tensor, where: Address) -> Tensor:
+        """Tokens of a law that sums to one, still on the device."""
+        return invert(law, upload(self._stream.uniform(*where, 1), law.device))
 
     def loses(self, where: Address, chance: Floats) -> NDArray[np.bool_]:
         """A coin."""
         return self._stream.uniform(*where, 2) < chance
-
-    @staticmethod
-    def _invert(law: Tensor, u: Floats) -> Numbers:
-        return invert(law, torch.from_numpy(u).to(law.device)).cpu().numpy()
 
 
 class LatticeDraw:

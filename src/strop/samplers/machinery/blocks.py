@@ -23,65 +23,71 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from strop.denoisers.device import upload
 from strop.errors import UserError
 from strop.samplers.machinery.committing import Commit, Turn
 from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, Draws
-from strop.samplers.machinery.reading import NetworkReader, View
+from strop.samplers.machinery.reading import NetworkReader, Numbers, Truths, View
 
 PATIENCE = 10
 """Rounds of a block, in multiples of its steps and positions, after which it will never be full."""
 
-Watch = Callable[["BlockState", Tensor], None]
+Watch = Callable[["BlockState", Truths], None]
 """Told after every round: the canvas, and where a token was committed [B, L]."""
 
 
 @dataclass
 class BlockState:
-    """Sequences under way."""
+    """Sequences under way. All but `ids` is on the host."""
 
     ids: Tensor
-    """[B, L], changed in place; every mask is to be filled."""
-    block: Tensor
+    """[B, L] on the device, changed in place; every mask is to be filled."""
+    block: Numbers
     """[B, L], the block of each position; -1 belongs to none (a given token)."""
     mask_id: int
     watch: Watch | None = None
-    calls: Tensor = field(init=False)
+    tokens: Numbers = field(init=False)
+    """[B, L], `ids` as the host knows them."""
+    calls: Numbers = field(init=False)
     """[B], the network calls that each sequence took part in."""
-    positions: Tensor = field(init=False)
+    positions: Numbers = field(init=False)
     """[B], the positions that the network computed for each, all calls together."""
-    rounds: Tensor = field(init=False)
+    rounds: Numbers = field(init=False)
     """[B], the rounds that each has seen, calls or not: the address of its random numbers."""
     total: int = field(default=0, init=False)
     """Network calls made."""
-    order: Tensor = field(init=False)
+    order: Numbers = field(init=False)
     """[B, L], the call (from 1) after which the token stood there; 0 was given, -1 is a mask."""
 
     def __post_init__(self) -> None:
-        self.calls = torch.zeros(len(self.ids), dtype=torch.long, device=self.ids.device)
-        self.rounds = torch.zeros_like(self.calls)
-        self.positions = torch.zeros_like(self.calls)
-        self.order = torch.where(self.ids == self.mask_id, -1, 0)
+        self.tokens = self.ids.cpu().numpy().copy()
+        self.calls, self.rounds, self.positions = np.zeros((3, len(self.ids)), np.int64)
+        self.order = np.where(self.masked, -1, 0)
 
     @property
-    def masked(self) -> Tensor:
+    def masked(self) -> Truths:
         """[B, L], where a token is missing."""
-        return self.ids == self.mask_id
+        return self.tokens == self.mask_id
 
     @property
     def blocks(self) -> int:
         """The number of blocks of the longest sequence."""
-        return int(self.block.max()) + 1 if self.block.numel() else 0
+        return int(self.block.max(initial=-1)) + 1
 
     def put(self, view: View, moved: Tensor, tokens: Tensor) -> None:
-        """Commit `tokens` [R, W] where `moved` [R, W] says so."""
-        before = self.ids.clone()
+        """Commit `tokens` [R, W] where `moved` [R, W] says so; the host waits to learn of it."""
+        rows = upload(view.rows, self.ids.device)
         columns = slice(view.start, view.start + moved.shape[1])
-        self.ids[view.rows, columns] = torch.where(moved, tokens, before[view.rows, columns])
-        changed = self.ids != before
-        self.order[changed] = torch.where(self.masked, -1, self.calls[:, None])[changed]
+        after = torch.where(moved, tokens, self.ids[rows, columns])
+        self.ids[rows, columns] = after
+        before = self.tokens.copy()
+        self.tokens[view.rows, columns] = after.cpu().numpy()
+        changed = self.tokens != before
+        self.order[changed] = np.where(self.masked, -1, self.calls[:, None])[changed]
         if self.watch is not None:
             self.watch(self, changed)
 
@@ -108,19 +114,19 @@ class Decoder:
     public: Public | None = None
 
 
-def block_numbers(open_: Tensor, length: int) -> Tensor:
+def block_numbers(open_: Truths, length: int) -> Numbers:
     """Blocks of `length` open positions each, counted in every sequence by itself; [B, L].
 
     After a prompt they are runs of neighbours, as in the public codes. Gaps are counted through.
     """
-    rank = open_.long().cumsum(-1) - 1
-    return torch.where(open_, rank // length, -1)
+    rank = open_.cumsum(-1) - 1
+    return np.where(open_, rank // length, -1)
 
 
-def spans(batch: int, prompt: int, total: int, length: int, device: torch.device) -> Tensor:
+def spans(batch: int, prompt: int, total: int, length: int) -> Numbers:
     """The public codes' blocks: runs of `length` after `prompt` positions; [B, L]."""
-    position = torch.arange(total, device=device) - prompt
-    return torch.div(position, length, rounding_mode="floor").clamp(min=-1).expand(batch, -1)
+    position = np.arange(total) - prompt
+    return np.tile(np.maximum(position // length, -1), (batch, 1))
 
 
 def block_steps(steps: int, blocks: int) -> list[int]:
@@ -152,7 +158,7 @@ def _as_published(
     steps: int,
 ) -> None:
     """All sequences take part in every call of a block."""
-    rows = torch.arange(len(canvas.ids), device=canvas.ids.device)
+    rows = np.arange(len(canvas.ids))
     inside = canvas.block == block
     turn = Turn(rows, steps, (canvas.masked & inside).sum(1))
     commit = decoder.commit.begin(turn)
@@ -165,9 +171,9 @@ def _as_published(
             break
         moved, tokens = _settle(decoder, commit, view, draws, turn)
         if public.erases:
-            tokens = torch.where(view.open, tokens, canvas.mask_id)
+            tokens = torch.where(view.opened, tokens, canvas.mask_id)
         else:
-            moved = moved & view.open
+            moved = moved & view.opened
         canvas.put(view, moved, tokens)
         turn.round += 1
         if turn.round > PATIENCE * (steps + canvas.ids.shape[1]):
@@ -187,18 +193,18 @@ def _goes_on(public: Public, commit: Commit, turn: Turn, left: int) -> bool:
     return left > 0 and (public.until != "capped" or turn.round < steps)
 
 
-def _groups(inside: Tensor, *, apart: bool) -> list[Tensor]:
+def _groups(inside: Truths, *, apart: bool) -> list[Numbers]:
     """The sequences that have the block; `apart`, those whose blocks span the same columns.
 
     A cache is read through one window for all, which must not depend on who else is there.
     """
-    rows = torch.nonzero(inside.any(1))[:, 0]
+    rows = np.flatnonzero(inside.any(1))
     if not apart or not len(rows):
         return [rows]
-    mine = inside[rows].long()
-    ends = torch.stack([mine.argmax(1), mine.flip(1).argmax(1)], 1)
-    kinds, number = ends.unique(dim=0, return_inverse=True)
-    return [rows[number == kind] for kind in range(len(kinds))]
+    block = inside[rows]
+    ends = np.stack([block.argmax(1), block[:, ::-1].argmax(1)], 1)
+    kinds, number = np.unique(ends, axis=0, return_inverse=True)
+    return [rows[number.ravel() == kind] for kind in range(len(kinds))]
 
 
 def _for_users(
@@ -208,14 +214,14 @@ def _for_users(
     draws: Draws,
     block: int,
     steps: int,
-    everyone: Tensor,
+    everyone: Numbers,
 ) -> None:
     """A sequence takes part while there is something to commit; the block ends full."""
     inside = canvas.block == block
     started = (canvas.masked & inside).sum(1)
     turn = Turn(everyone, steps, started[everyone])
     commit = decoder.commit.begin(turn)
-    while bool((canvas.masked & inside)[everyone].any()):
+    while (canvas.masked & inside)[everyone].any():
         # The cache is filled for all, whoever needs it; so is the block's first position.
         opens = (reader.cached or decoder.opening) and turn.round == 0
         left = (canvas.masked & inside).sum(1)
@@ -224,12 +230,13 @@ def _for_users(
         candidates = canvas.masked & inside
         chosen = None
         if decoder.score.blind and not (opens and decoder.opening):
-            blank = View.blank(canvas, rows, candidates, here)
-            chosen = commit.choose(_value(decoder.score, blank, draws), blank, here, draws)
+            blank = View.blank(canvas, rows, candidates)
+            value = _value(decoder.score, blank, draws)
+            chosen = commit.choose(value, blank, here, draws).numpy()
             keep = chosen.any(1) | opens
         else:
             quota = commit.quota(here, left[rows])
-            keep = torch.ones_like(rows, dtype=torch.bool) if quota is None else (quota > 0) | opens
+            keep = np.ones(len(rows), bool) if quota is None else (quota > 0) | opens
         asked = rows[keep]
         if len(asked):
             here = turn.of(asked, started[asked])
@@ -239,9 +246,9 @@ def _for_users(
                 moved, tokens = _settle(decoder, commit, view, draws, here)
             else:
                 columns = slice(view.start, view.start + view.open.shape[1])
-                moved = chosen[keep][:, columns]
-                tokens = draws.tokens(view, moved)
-            canvas.put(view, moved & view.open, tokens)
+                now = chosen[keep][:, columns]
+                moved, tokens = upload(now, view.device), draws.tokens(view, now)
+            canvas.put(view, moved & view.opened, tokens)
         canvas.rounds[rows] += 1
         turn.round += 1
 
@@ -258,12 +265,12 @@ def _settle(
     """Where to commit, and what: two tables [R, W]."""
     if decoder.opening and turn.round == 0:
         own = view.open & view.inside
-        first = own & (own.long().cumsum(1) == 1)
-        view.extent = torch.ones_like(view.open)
-        return first, draws.tokens(view, first)
+        first = own & (own.cumsum(1) == 1)
+        view.extent = np.ones_like(view.open)
+        return upload(first, view.device), draws.tokens(view, first)
     if decoder.score.blind and not decoder.score.late:
         moved = commit.choose(_value(decoder.score, view, draws), view, turn, draws)
-        return moved, draws.tokens(view, moved & view.open)
+        return moved, draws.tokens(view, moved.cpu().numpy() & view.open)  # waits
     tokens, value = draws.propose(view, decoder.score)
     if decoder.score.blind:
         value = _value(decoder.score, view, draws)
@@ -273,8 +280,8 @@ def _settle(
 def _value(score: Confidence, view: View, draws: Draws) -> Tensor:
     """Scores that need no network, `NOT_OPEN` where nothing is open."""
     if score.kind == "left":
-        position = torch.arange(view.open.shape[1], device=view.open.device)
-        value = -position.double().expand_as(view.open)
+        position = torch.arange(view.open.shape[1], device=view.device)
+        value = -position.double().expand_as(view.opened)
     else:
         value = draws.numbers(view)
-    return torch.where(view.open, value, NOT_OPEN)
+    return torch.where(view.opened, value, NOT_OPEN)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from strop.denoisers.device import upload
 
 if TYPE_CHECKING:
     from strop.samplers.machinery.drawing import Draws
     from strop.samplers.machinery.reading import View
 
+Numbers = NDArray[np.int64]
 Rank = Literal["leftmost", "topk", "sort"]
 """Who wins ties: the leftmost, or whoever torch's `topk` or `sort` puts first."""
 
@@ -20,15 +25,15 @@ Rank = Literal["leftmost", "topk", "sort"]
 class Turn:
     """Where a block stands."""
 
-    rows: Tensor
+    rows: Numbers
     """The sequences that take part, [R]."""
     steps: int
     """Rounds that the block was given."""
-    started: Tensor
+    started: Numbers
     """Masks in the block when it began, [R]."""
     round: int = 0
 
-    def of(self, rows: Tensor, started: Tensor) -> Turn:
+    def of(self, rows: Numbers, started: Numbers) -> Turn:
         """The same moment for some of the sequences."""
         return replace(self, rows=rows, started=started)
 
@@ -40,7 +45,7 @@ class _Plain:
         """The rule at the beginning of a block."""
         return self
 
-    def quota(self, turn: Turn, left: Tensor) -> Tensor | None:  # noqa: ARG002
+    def quota(self, turn: Turn, left: Numbers) -> Numbers | None:  # noqa: ARG002
         """How many it will commit in each sequence, where that does not depend on scores."""
         return None
 
@@ -57,7 +62,7 @@ class Commit(Protocol):
     """A rule."""
 
     def begin(self, turn: Turn) -> Commit: ...  # noqa: D102
-    def quota(self, turn: Turn, left: Tensor) -> Tensor | None: ...  # noqa: D102
+    def quota(self, turn: Turn, left: Numbers) -> Numbers | None: ...  # noqa: D102
     def extended(self, turn: Turn) -> int: ...  # noqa: D102
     def ends_after_call(self, turn: Turn) -> bool: ...  # noqa: D102
 
@@ -66,13 +71,15 @@ class Commit(Protocol):
         ...
 
 
-def best(value: Tensor, count: Tensor, rank: Rank) -> Tensor:
+def best(value: Tensor, count: Numbers | Tensor, rank: Rank) -> Tensor:
     """The `count` [R] highest of every row of `value` [R, W], as a table of truth values."""
     if rank == "topk":
         chosen = torch.zeros_like(value, dtype=torch.bool)
-        for row, many in enumerate(count.tolist()):
-            chosen[row, torch.topk(value[row], many).indices] = True
+        for row, many in enumerate(count.tolist()):  # waits, where scores made the count
+            chosen[row].scatter_(0, torch.topk(value[row], many).indices, True)
         return chosen
+    if not isinstance(count, Tensor):
+        count = upload(count, value.device)
     order = torch.sort(value, dim=1, descending=True, stable=rank == "leftmost").indices
     first = torch.arange(value.shape[1], device=value.device) < count[:, None]
     return torch.zeros_like(first).scatter(1, order, first)
@@ -84,10 +91,10 @@ class Quota(_Plain):
 
     rank: Rank = "leftmost"
 
-    def quota(self, turn: Turn, left: Tensor) -> Tensor:
+    def quota(self, turn: Turn, left: Numbers) -> Numbers:
         """Masks // rounds, and one more in the first masks % rounds of them."""
         share = turn.started // turn.steps + (turn.round < turn.started % turn.steps)
-        return torch.minimum(share, left)
+        return np.minimum(share, left)
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
         """The best, as many as it is their turn."""
@@ -102,8 +109,8 @@ class Threshold(_Plain):
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
         """Those above, and the leftmost best."""
-        first = torch.zeros_like(view.open).scatter(1, value.argmax(1, keepdim=True), True)
-        return view.open & (first | (value >= self.level))
+        first = torch.zeros_like(view.opened).scatter(1, value.argmax(1, keepdim=True), True)
+        return view.opened & (first | (value >= self.level))
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class Factor(_Plain):
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
         """The best, as many as pass."""
-        many = view.open.sum(1)
+        many = upload(view.open.sum(1), value.device)
         ordered = torch.sort(value, dim=1, descending=True).values
         rank = torch.arange(1, value.shape[1] + 1, device=value.device, dtype=torch.float64)
         needed = 1 - self.factor / (rank + 1)
@@ -127,7 +134,7 @@ class Factor(_Plain):
         fails = (ordered < needed.to(value.dtype)) & (rank <= many[:, None])
         at = torch.where(fails.any(1), fails.long().argmax(1), many - 1)
         at = at + ((at == 0) | (at == many - 1)).long()
-        return best(value, torch.where(many > 0, at, 0), self.rank) & view.open
+        return best(value, torch.where(many > 0, at, 0), self.rank) & view.opened
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ class EntropyBound(_Plain):
         before = ordered.cumsum(1) - ordered
         fits = (before <= self.bound) & ordered.isfinite()
         count = fits.long().cumprod(1).sum(1).clamp(min=1)
-        return best(value, count, "leftmost") & view.open
+        return best(value, count, "leftmost") & view.opened
 
 
 @dataclass(frozen=True)
@@ -173,18 +180,20 @@ class Schedule(_Plain):
         """Whether all that is left is taken."""
         return turn.round >= turn.steps - 1
 
-    def quota(self, turn: Turn, left: Tensor) -> Tensor | None:
+    def quota(self, turn: Turn, left: Numbers) -> Numbers | None:
         """A share of what is left."""
         return self._share(turn, left)
 
-    def _share(self, turn: Turn, left: Tensor) -> Tensor:
-        count = left.float()
+    def _share(self, turn: Turn, left: Numbers) -> Numbers:
+        """In float32, as the public code rounds it."""
+        masks = torch.from_numpy(left)
+        count = masks.float()
         if self.shared:
-            count = (left.sum() / len(left)).expand(len(left))
-        if self.last(turn):
-            return count.long()
-        before, after = self.times(turn)
-        return (count * (1 - after / before)).long()
+            count = (masks.sum() / len(masks)).expand(len(masks))
+        if not self.last(turn):
+            before, after = self.times(turn)
+            count = count * (1 - after / before)
+        return count.long().numpy()
 
     def ends_after_call(self, turn: Turn) -> bool:
         """Fast-dLLM's cached sampler asks once more before it notices."""
@@ -193,8 +202,8 @@ class Schedule(_Plain):
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:
         """The best, or some drawn by their scores."""
         count = self._share(turn, view.open.sum(1))
-        if not bool((count > 0).any()):
-            return torch.zeros_like(view.open)
+        if not (count > 0).any():
+            return torch.zeros_like(view.opened)
         if self.spread > 0:
             return draws.pick(view, torch.softmax(value / self.spread, -1), count)
         return best(value, count, self.rank)
@@ -207,16 +216,16 @@ class Coins(Schedule):
     It reads scores that are uniform random numbers.
     """
 
-    def quota(self, turn: Turn, left: Tensor) -> None:  # noqa: ARG002
+    def quota(self, turn: Turn, left: Numbers) -> None:  # noqa: ARG002
         """Chance decides."""
         return
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
         """Where the coin says so."""
         if self.last(turn):
-            return view.open.clone()
+            return view.opened.clone()
         before, after = self.times(turn)
-        return view.open & (value < 1 - after / before)
+        return view.opened & (value < 1 - after / before)
 
 
 @dataclass(frozen=True)
@@ -244,22 +253,26 @@ class Carrying(_Plain):
 
     def __init__(self, rule: Carried, turn: Turn) -> None:
         self.rule = rule
-        size = int(turn.rows.max()) + 1 if len(turn.rows) else 0
-        self.base = torch.zeros(size, dtype=torch.long, device=turn.rows.device)
-        self.base[turn.rows] = -(-turn.started // turn.steps)
-        self.carry = torch.zeros_like(self.base)
-        self.steps = torch.full_like(self.base, turn.steps)
+        base = np.zeros(turn.rows.max(initial=-1) + 1, np.int64)
+        base[turn.rows] = -(-turn.started // turn.steps)
+        self._start(torch.from_numpy(base), turn.steps)
+
+    def _start(self, base: Tensor, steps: int) -> None:
+        self.base, self.carry = base, torch.zeros_like(base)
+        self.steps = torch.full_like(base, steps)
 
     def extended(self, turn: Turn) -> int:  # noqa: ARG002
         """The rounds asked for so far."""
-        return int(self.steps.max())
+        return int(self.steps.max())  # waits
 
     def choose(self, value: Tensor, view: View, turn: Turn, draws: Draws) -> Tensor:  # noqa: ARG002
         """The best, and those of the candidates that pass."""
-        rows = view.rows
-        count = torch.minimum(self.base[rows] + self.carry[rows], view.open.sum(1))
-        candidates = best(value, count, self.rule.rank) & view.open
-        first = torch.zeros_like(view.open).scatter(1, value.argmax(1, keepdim=True), True)
+        if self.base.device != value.device:
+            self._start(upload(self.base.numpy(), value.device), turn.steps)
+        rows, many = upload(view.rows, value.device), upload(view.open.sum(1), value.device)
+        count = torch.minimum(self.base[rows] + self.carry[rows], many)
+        candidates = best(value, count, self.rule.rank) & view.opened
+        first = torch.zeros_like(view.opened).scatter(1, value.argmax(1, keepdim=True), True)
         passed = candidates & (first | (value >= self.rule.level))
         rejected = candidates.sum(1) - passed.sum(1)
         more = (turn.round >= self.steps[rows] - 1) & (rejected > 0)

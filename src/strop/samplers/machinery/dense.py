@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
+from strop.denoisers.device import upload
 from strop.pool import OnStep
 from strop.prompts import Canvases
 from strop.samplers.machinery.categorical import race, shaped
@@ -47,6 +48,8 @@ class DenseRun:
     """Calls of a network that judges what was predicted, one for each state it looks at."""
     round: int = field(default=0, init=False)
     """Updates made so far."""
+    changed: bool = field(default=False, init=False)
+    """Whether the last one changed anything."""
 
     def __post_init__(self) -> None:
         self.numbers = np.arange(self.batch) if self.outputs is None else self.outputs
@@ -61,12 +64,13 @@ class DenseRun:
 
     def start(self) -> Tensor:
         """A batch of masks, and whatever is given."""
-        return self.begin.ids(self.denoiser.mask_id).to(self.denoiser.device)
+        return upload(self.begin.ids(self.denoiser.mask_id).numpy(), self.denoiser.device)
 
     def logits(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Raw scores [B, L, V] of one network call."""
         self.calls += 1
-        return all_logits(self.denoiser, ids, sigma.expand(self.batch).to(ids.device))
+        levels = upload(np.full(self.batch, sigma.numpy()), ids.device)
+        return all_logits(self.denoiser, ids, levels)
 
     def log_probs(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
@@ -89,9 +93,11 @@ class DenseRun:
 
     def step(self, ids: Tensor, moved: Tensor) -> Tensor:
         """End an update: note what it changed, and go on with `moved`."""
-        slot, position = (part.cpu().numpy() for part in (moved != ids).nonzero(as_tuple=True))
+        told = torch.stack([moved, moved != ids]).cpu().numpy()
+        slot, position = np.nonzero(told[1])
+        self.changed = bool(slot.size)
         if slot.size:
-            self.note(self.round, slot, position, moved.cpu().numpy()[slot, position])
+            self.note(self.round, slot, position, told[0][slot, position])
         self.round += 1
         return moved
 

@@ -24,11 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import NEG_INFINITY
+from strop.denoisers.base import NEG_INFINITY, refuse_infinite
+from strop.denoisers.device import upload, upload_rows
 from strop.rng import Stream
-from strop.samplers.machinery.addressed import Address, Weights, addressed
+from strop.samplers.machinery.addressed import Address, ExactDraw, Weights, addressed
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.reading import View
+from strop.samplers.machinery.reading import Numbers, Truths, View
 from strop.spec import Precision
 
 NOT_OPEN = -torch.inf
@@ -89,11 +90,17 @@ class Confidence:
         return SCORES[self.kind](probs, tokens)
 
 
-def scattered(values: Tensor, where: Tensor, empty: float) -> Tensor:
+def scattered(values: Tensor, where: Truths, empty: float) -> Tensor:
     """Values [n] at the true cells of `where` [R, W], row by row, and `empty` elsewhere."""
     table = torch.full(where.shape, empty, dtype=values.dtype, device=values.device)
-    table[where] = values
+    table[upload_rows(values.device, *np.nonzero(where))] = values
     return table
+
+
+def rule_out(logits: Tensor, tokens: Sequence[int]) -> None:
+    """Leave some tokens without any weight; in place."""
+    for token in tokens:  # an index that is a list would have to be copied to the device
+        logits[:, token] = -torch.inf
 
 
 TOKEN, ORDER, RACE = 0, 1, 2
@@ -107,7 +114,7 @@ class Draws(Protocol):
         """Tokens and scores at all open cells: two tables [R, W]."""
         ...
 
-    def tokens(self, view: View, where: Tensor) -> Tensor:
+    def tokens(self, view: View, where: Truths) -> Tensor:
         """Tokens at the true cells of `where` [R, W]; anything elsewhere."""
         ...
 
@@ -115,7 +122,7 @@ class Draws(Protocol):
         """A random number in [0, 1) at every open cell, [R, W]."""
         ...
 
-    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+    def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:
         """`count` [R] cells of each row, drawn by weight [R, W] without replacement."""
         ...
 
@@ -150,46 +157,68 @@ class AddressedDraws:
             Stream(seed, f"{name}/{purpose}") for purpose in ("token", "order", "race")
         ]
         self._draws = addressed(precision, self._streams[TOKEN])
+        self._normalisers: Tensor | None = None
 
     def propose(self, view: View, score: Confidence) -> tuple[Tensor, Tensor]:
         """A draw and a score wherever one is open, some rows of the head at a time."""
-        tokens = torch.full_like(view.open, self.mask_id, dtype=torch.long)
-        value = torch.full(view.open.shape, NOT_OPEN, dtype=torch.float64, device=tokens.device)
+        tokens = torch.full(view.open.shape, self.mask_id, device=view.device)
+        value = torch.full(view.open.shape, NOT_OPEN, dtype=torch.float64, device=view.device)
         for sequence, column, logits in view.chunks(view.open):
             drawn, scored = self._row(view, sequence, column, logits, score)
-            tokens[sequence, column] = drawn
+            at = upload_rows(view.device, sequence, column)
+            tokens[at] = drawn
             if scored is not None:
-                value[sequence, column] = scored.double()
+                value[at] = scored.double()
         return tokens, value
 
-    def tokens(self, view: View, where: Tensor) -> Tensor:
+    def tokens(self, view: View, where: Truths) -> Tensor:
         """The head runs at these cells only."""
-        tokens = torch.full_like(where, self.mask_id, dtype=torch.long)
+        tokens = torch.full(where.shape, self.mask_id, device=view.device)
         for sequence, column, logits in view.chunks(where):
-            tokens[sequence, column] = self._row(view, sequence, column, logits, None)[0]
+            drawn, _ = self._row(view, sequence, column, logits, None)
+            tokens[upload_rows(view.device, sequence, column)] = drawn
         return tokens
+
+    def confirm(self, normaliser: Tensor) -> None:
+        """Look at the first normalisers now, which shows damaged weights, and at others later."""
+        if self._normalisers is None:
+            self._normalisers = normaliser.sum(dtype=torch.float64)
+            self.refuse_infinite()
+        else:
+            self._normalisers += normaliser.sum()
+
+    def refuse_infinite(self) -> None:
+        """Refuse what was drawn if any scores were not finite; waits."""
+        if self._normalisers is not None:
+            refuse_infinite(self._normalisers)
 
     def numbers(self, view: View) -> Tensor:
         """One number for each cell, from its address."""
         return self._uniform(view, ORDER)
 
-    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+    def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:
         """The earliest of exponential clocks; cells that are not open come last."""
-        clocks = -torch.log1p(-self._uniform(view, RACE).to(weights.device))
-        score = torch.where(view.open, weights.double() / clocks, NOT_OPEN)
+        clocks = -torch.log1p(-self._uniform(view, RACE))
+        score = torch.where(view.opened, weights.double() / clocks, NOT_OPEN)
         order = torch.sort(score, dim=1, descending=True, stable=True).indices
-        first = torch.arange(score.shape[1], device=score.device) < count[:, None]
-        return torch.zeros_like(first).scatter(1, order, first) & view.open
+        places = torch.arange(score.shape[1], device=score.device)
+        first = places < upload(count, score.device)[:, None]
+        return torch.zeros_like(first).scatter(1, order, first) & view.opened
 
     def _row(
-        self, view: View, sequence: Tensor, column: Tensor, logits: Tensor, score: Confidence | None
+        self,
+        view: View,
+        sequence: Numbers,
+        column: Numbers,
+        logits: Tensor,
+        score: Confidence | None,
     ) -> tuple[Tensor, Tensor | None]:
-        logits[:, [self.mask_id, *self.forbid]] = -torch.inf
+        rule_out(logits, [self.mask_id, *self.forbid])
         own = None if score is None or score.blind or score.tempered else logits.clone()
         law = self._law(logits, self.temperature)
         probs = None
         if own is not None:
-            own[:, self.hush] = -torch.inf
+            rule_out(own, self.hush)
             probs = own.softmax(-1)
         elif score is not None and not score.blind:
             # At temperature 0 the public codes score by the untempered law, cut all the same.
@@ -201,30 +230,30 @@ class AddressedDraws:
 
     def _law(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities of the clean tokens: tempered, then cut."""
-        law = clean_log_probs(logits.clone(), self.mask_id, temperature, self.top_p)
+        law = clean_log_probs(
+            logits.clone(), self.mask_id, temperature, self.top_p, confirm=self.confirm
+        )
         if self.top_k and temperature:
             kept = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]
             law = law.masked_fill(~kept, NEG_INFINITY)
             law = law - law.logsumexp(-1, keepdim=True)
         return law
 
-    def _draw(self, view: View, sequence: Tensor, column: Tensor, law: Tensor) -> Tensor:
+    def _draw(self, view: View, sequence: Numbers, column: Numbers, law: Tensor) -> Tensor:
         """By address; a law that is certain needs no number, and none is wasted."""
-        where = self._address(view, sequence, column)
+        row = view.rows[sequence]
+        place = self.places[row, column + view.start]
+        where = Address(self.outputs[row], view.rounds[sequence], place)
+        if isinstance(self._draws, ExactDraw):
+            return self._draws.tokens(law, where)  # nobody has to know what came out
         # Tokens have all the weight and the mask has none.
         weights = Weights(np.ones(len(where.output)), np.zeros(len(where.output)))
         drawn = self._draws.draw(law, where, weights, self.mask_id)
-        return torch.from_numpy(np.asarray(drawn)).to(law.device)
-
-    def _address(self, view: View, sequence: Tensor, column: Tensor) -> Address:
-        row, rounds = view.rows[sequence].cpu().numpy(), view.rounds[sequence].cpu().numpy()
-        place = self.places[row, (column + view.start).cpu().numpy()]
-        return Address(self.outputs[row], rounds, place)
+        return upload(drawn, law.device)
 
     def _uniform(self, view: View, purpose: int) -> Tensor:
-        output = self.outputs[view.rows.cpu().numpy()][:, None]
-        round_ = view.rounds.cpu().numpy()[:, None]
+        output, round_ = self.outputs[view.rows][:, None], view.rounds[:, None]
         columns = slice(view.start, view.start + view.open.shape[1])
-        position = self.places[view.rows.cpu().numpy(), columns]
+        position = self.places[view.rows, columns]
         u = self._streams[purpose].uniform(output, round_, position, 0)
-        return torch.from_numpy(u).to(view.open.device)
+        return upload(u, view.device)

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from strop.denoisers.device import upload
 from strop.rng import Stream, unit53
 from strop.samplers.machinery.categorical import RACE_EPSILON
-from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.offers import (
     CAP,
     CLOCK_SLACK,

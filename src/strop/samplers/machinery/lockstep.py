@@ -19,14 +19,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser
+from strop.denoisers.base import Denoiser, refuse_infinite
+from strop.denoisers.device import head_rows, upload, upload_rows
 from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
-from strop.samplers.machinery.packed import HEAD_ENTRIES, FastDraw, FastSampler
+from strop.samplers.machinery.packed import FastDraw, FastSampler
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
@@ -55,21 +56,42 @@ class LockstepRun:
         self.begin.enter(np.arange(len(self.outputs)), self.outputs)
         self.trace = Trace(len(self.outputs), self.begin.width, self.on_step)
         self.stream = Stream(self.seed, self.spec.name)
+        device = self.denoiser.device
+        self._rows = head_rows(self.denoiser.vocab_size, device)
+        self._normalisers = torch.zeros((), dtype=torch.float64, device=device)
+        self._confirmed = False
 
     def start(self) -> Tensor:
         """Masks, and whatever is given."""
-        return self.begin.ids(self.denoiser.mask_id).to(self.denoiser.device)
+        return self.upload(self.begin.ids(self.denoiser.mask_id).numpy())
+
+    def upload(self, array: np.ndarray) -> Tensor:
+        """The array where the sequences are."""
+        return upload(array, self.denoiser.device)
+
+    def confirm(self, normaliser: Tensor) -> None:
+        """Look at the first normalisers now, which shows damaged weights, and at others later."""
+        self._normalisers += normaliser.sum()
+        if not self._confirmed:
+            refuse_infinite(self._normalisers)
+            self._confirmed = True
+
+    def finished(self, ids: Tensor) -> Numbers:
+        """The ids on the host, if all scores were finite."""
+        told = torch.cat([ids.double().flatten(), self._normalisers[None]]).cpu()
+        refuse_infinite(told[-1])
+        return told[:-1].long().view(ids.shape).numpy()
 
     def address(self, slots: Numbers, update: int, position: Numbers) -> Address:
         """Where the random numbers of these positions lie in an update."""
         place = self.begin.place[slots, position]
         return Address(self.outputs[slots], np.full(len(slots), update), place)
 
-    def hidden(self, ids: Tensor, slots: Numbers, sigma: Tensor) -> Tensor:
-        """States of the sequences `slots` at one noise level; equal blank ones share a pass."""
+    def hidden(self, ids: Tensor, slots: Numbers, sigma: Tensor, *, blank: bool = False) -> Tensor:
+        """States of the sequences `slots` at one noise level; `blank` ones share a pass."""
         self.calls[slots] += 1
-        mine = ids[torch.from_numpy(slots).to(ids.device)]
-        if len(slots) > 1 and bool((mine == self.denoiser.mask_id).all()):
+        mine = ids[self.upload(slots)]
+        if len(slots) > 1 and blank:
             state = self._network(mine[:1], sigma)
             return state.expand(len(slots), *state.shape[1:])
         starts = self.begin.columns(slots, ids.device)
@@ -78,17 +100,16 @@ class LockstepRun:
         return self._network(mine, sigma)
 
     def _network(self, ids: Tensor, sigma: Tensor) -> Tensor:
-        return self.denoiser.hidden(ids, sigma.to(ids.device).expand(len(ids)))
+        return self.denoiser.hidden(ids, self.upload(np.full(len(ids), sigma.numpy())))
 
     def rows(
         self, hidden: Tensor, where: Numbers, position: Numbers
     ) -> Iterator[tuple[slice, Tensor]]:
         """Logits at the rows (where, position) of a state, a bounded number at a time."""
-        chunk = max(1, HEAD_ENTRIES // self.denoiser.vocab_size)
-        for start in range(0, len(where), chunk):
-            part = slice(start, min(start + chunk, len(where)))
-            index = [torch.from_numpy(a[part]).to(hidden.device) for a in (where, position)]
-            yield part, self.denoiser.logits(hidden, *index)
+        for start in range(0, len(where), self._rows):
+            part = slice(start, min(start + self._rows, len(where)))
+            rows = upload_rows(self.denoiser.device, where[part], position[part])
+            yield part, self.denoiser.logits(hidden, *rows)
 
     def uniform(self, slots: Numbers, update: int, position: Numbers, number: int) -> np.ndarray:
         """Random number `number` of a position in an update."""
@@ -96,8 +117,8 @@ class LockstepRun:
 
     def put(self, ids: Tensor, slots: Numbers, position: Numbers, token: Numbers) -> None:
         """Write tokens."""
-        index = [torch.from_numpy(a).to(ids.device) for a in (slots, position, token)]
-        ids[index[0], index[1]] = index[2]
+        at = upload_rows(ids.device, slots, position, token)
+        ids[at[0], at[1]] = at[2]
 
     def note(self, update: int, slots: Numbers, position: Numbers, token: Numbers) -> None:
         """These tokens changed in an update (counted from 0)."""
@@ -127,7 +148,7 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
                 draw.canvases,
             )
             start = time.perf_counter()
-            ids = sampler(batch).cpu().numpy()
+            ids = batch.finished(sampler(batch))
             batch.trace.end()
             seconds = (time.perf_counter() - start) / len(numbers)
             yield from batch.begin.outputs(

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, Model, refuse_infinite
+from strop.denoisers.device import head_rows, upload, upload_rows
 from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.device import upload
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
@@ -58,9 +58,6 @@ class FastDraw:
 FastSampler = Callable[[FastDraw], Iterator[Output]]
 """The outputs of a draw, in the order in which they are finished."""
 
-
-HEAD_ENTRIES = 2**20
-"""Scores computed at a time: the head's memory does not grow with the batch."""
 
 Numbers = NDArray[np.int64]
 
@@ -135,6 +132,7 @@ class Packed:
         self._all_masked: dict[int, Tensor] = {}
         self._normalisers = torch.zeros((), dtype=torch.float64, device=denoiser.device)
         self._drawn = False
+        self._rows = head_rows(denoiser.vocab_size, denoiser.device)
 
     def run(self, outputs: Iterable[int], law: Law) -> Iterator[Output]:
         """Yield every output as it is finished."""
@@ -149,11 +147,12 @@ class Packed:
             ended = active[self.round[active] == self.done]
             if not ended.size:
                 self._step(active, law)
+            rows = self._fetched(ended) if ended.size else None  # waits, which is part of the time
             now = time.perf_counter()
             self.seconds[active] += (now - clock) / active.size
             clock = now
-            if ended.size:
-                yield from self._hand_out(ended)
+            if rows is not None:
+                yield from self._hand_out(ended, rows)
                 self._refill(waiting, law)
                 clock = time.perf_counter()  # what the caller does with outputs is not ours
 
@@ -182,16 +181,19 @@ class Packed:
         self.trace.changed[slots] = 0
         law.enter(slots, outputs)
 
-    def _hand_out(self, slots: Numbers) -> Iterator[Output]:
+    def _fetched(self, slots: Numbers) -> Numbers:
         """The only time that the host has to wait, if the law does not ask it to."""
         ids = self.ids[self.upload(slots)].double()  # exact for any token
         told = torch.cat([ids.flatten(), self._normalisers[None]]).cpu()
         refuse_infinite(told[-1])
+        return told[:-1].long().view(ids.shape).numpy()
+
+    def _hand_out(self, slots: Numbers, rows: Numbers) -> Iterator[Output]:
         self.trace.end_of(slots)
         yield from self.begin.outputs(
             slots,
             self.output[slots],
-            told[:-1].long().view(ids.shape).numpy(),
+            rows,
             self.trace.changed[slots],
             nfe=self.nfe[slots],
             seconds=self.seconds[slots],
@@ -275,10 +277,10 @@ class Packed:
     ) -> None:
         """A bounded number of rows at a time."""
         assert self._hidden is not None
-        chunk = max(1, HEAD_ENTRIES // self.denoiser.vocab_size)
-        for start in range(0, len(slots), chunk):
-            slot, position = slots[start : start + chunk], positions[start : start + chunk]
-            at = self.upload(np.stack([slot, position, self._place[slot]]))
+        for start in range(0, len(slots), self._rows):
+            part = slice(start, start + self._rows)
+            slot, position = slots[part], positions[part]
+            at = upload_rows(self.ids.device, slot, position, self._place[slot])
             logits = self.denoiser.logits(self._hidden, at[2], at[1])
             rows = Rows(slot, position, (at[0], at[1]))
             token = draw(logits, rows, self)

@@ -10,17 +10,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, scattered
-from strop.samplers.machinery.reading import View
+from strop.denoisers.device import upload, upload_rows
+from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, rule_out, scattered
+from strop.samplers.machinery.reading import Numbers, Truths, View
 
 SIMPLEX_TOLERANCE = 1e-6
 """How far from one torch lets a row of probabilities sum before it refuses to draw."""
 
 
-def _scores(view: View, where: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _scores(view: View, where: Truths, dtype: torch.dtype | None) -> Tensor:
     """The network's scores, in the dtype that its head had."""
     logits = view.logits(where)
     return logits if dtype is None else logits.to(dtype)
@@ -58,36 +60,37 @@ class PowerDraws:
         tokens = scattered(drawn, view.open, 0)
         if score.blind:
             return tokens, tokens
-        logits[:, self.hush] = -torch.inf
+        rule_out(logits, self.hush)
         probs = logits.softmax(-1, dtype=self.score_dtype)
         return tokens, scattered(score(probs, drawn), view.open, NOT_OPEN)
 
-    def tokens(self, view: View, where: Tensor) -> Tensor:
+    def tokens(self, view: View, where: Truths) -> Tensor:
         """Tokens without scores."""
         return scattered(self._draw(view, where, self._logits(view, where)), where, 0)
 
     def numbers(self, view: View) -> Tensor:
         """One for every column of the window."""
         u = _rand(self.generator, *view.open.shape, dtype=self.number_dtype)
-        return u.to(view.open.device)
+        return _brought(u, view.device)
 
-    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:  # noqa: ARG002
+    def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:  # noqa: ARG002
         """Only Dream's code picks positions by a race: `alg_temp` is its setting alone."""
         raise TypeError("LLaDA's and Fast-dLLM's public codes pick no positions by a race")
 
-    def _logits(self, view: View, where: Tensor) -> Tensor:
+    def _logits(self, view: View, where: Truths) -> Tensor:
         logits = _scores(view, where, self.network_dtype)
-        logits[:, self.forbid] = -torch.inf
+        rule_out(logits, self.forbid)
         return logits
 
-    def _draw(self, view: View, where: Tensor, logits: Tensor) -> Tensor:
+    def _draw(self, view: View, where: Truths, logits: Tensor) -> Tensor:
         if self.temperature == 0:
             return logits.argmax(-1)
         shape = (*view.open.shape, view.vocab_size)
         if self.twice and view.windowed:
             _rand(self.generator, *shape, dtype=torch.float64)
         u = _rand(self.generator, *shape, dtype=torch.float64)
-        clocks = (-torch.log(u.to(where.device)[where])) ** self.temperature
+        u = _brought(u[upload_rows(u.device, *np.nonzero(where))], view.device)
+        clocks = (-torch.log(u)) ** self.temperature
         return (logits.double().exp() / clocks).argmax(-1)
 
 
@@ -124,7 +127,7 @@ class CategoricalDraws:
         tokens = scattered(drawn, view.open, 0)
         return tokens, scattered(score(probs, drawn), view.open, NOT_OPEN)
 
-    def tokens(self, view: View, where: Tensor) -> Tensor:
+    def tokens(self, view: View, where: Truths) -> Tensor:
         """Tokens without scores."""
         if view.extent is None:
             view.extent = where
@@ -133,25 +136,28 @@ class CategoricalDraws:
     def numbers(self, view: View) -> Tensor:
         """One for every open position of the batch, row by row."""
         u = _rand(self.generator, int(view.open.sum()))
-        return scattered(u.to(view.open.device), view.open, 1.0)
+        return scattered(_brought(u, view.device), view.open, 1.0)
 
-    def pick(self, view: View, weights: Tensor, count: Tensor) -> Tensor:
+    def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:
         """torch's own draw without replacement; one count for all rows."""
         source = self.generator
         chosen = torch.multinomial(weights.to(source.device), int(count[0]), generator=source)
-        return torch.zeros_like(view.open).scatter(1, chosen.to(view.open.device), True)
+        return torch.zeros_like(view.opened).scatter(1, _brought(chosen, view.device), True)
 
-    def _drawn(self, view: View, where: Tensor) -> tuple[Tensor, Tensor]:
+    def _drawn(self, view: View, where: Truths) -> tuple[Tensor, Tensor]:
         """The laws at the true cells of `where`, and a token from each."""
         extent = view.extent
         if extent is None:
             extent = view.masked if self.wide else view.open
         logits = _scores(view, extent, self.network_dtype)
-        logits[:, self.forbid] = -torch.inf
+        rule_out(logits, self.forbid)
         probs = self._law(logits)
         drawn = probs.max(-1).indices if self.temperature == 0 else self._draw(probs)
         mine = where[extent]
-        return probs[mine], drawn[mine]
+        if mine.all():
+            return probs, drawn
+        rows = upload(np.flatnonzero(mine), view.device)
+        return probs[rows], drawn[rows]
 
     def _law(self, logits: Tensor) -> Tensor:
         if self.temperature > 0:
@@ -184,7 +190,12 @@ class CategoricalDraws:
             return probs.max(-1).indices
         clocks = torch.empty(probs.shape, dtype=probs.dtype, device=self.generator.device)
         clocks.exponential_(1, generator=self.generator)
-        return (normal / clocks.to(probs.device)).argmax(-1)
+        return (normal / _brought(clocks, probs.device)).argmax(-1)
+
+
+def _brought(numbers: Tensor, device: torch.device) -> Tensor:
+    """Numbers where the scores are, from wherever the generator is."""
+    return upload(numbers, device) if numbers.device.type == "cpu" else numbers.to(device)
 
 
 def _rand(generator: torch.Generator, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import CachingDenoiser, Denoiser
+from strop.denoisers.device import head_rows, upload, upload_rows
 from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError
 from strop.samplers.machinery.grid import sigma_of
-from strop.samplers.machinery.packed import HEAD_ENTRIES
 
 if TYPE_CHECKING:
     from strop.samplers.machinery.blocks import BlockState
@@ -27,55 +30,69 @@ if TYPE_CHECKING:
 Cache = Literal["none", "prefix", "dual"]
 
 
-Rows = Callable[[Tensor, Tensor], Tensor]
+HOST = torch.device("cpu")
+Numbers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
+Rows = Callable[[Numbers, Numbers], Tensor]
 """Scores [n, V] at (sequence, column) of what was read."""
 
 
 @dataclass
 class View:
-    """What one network call showed: some sequences, and the columns from `start` on."""
+    """What one network call showed: some sequences, and the columns from `start` on.
 
-    rows: Tensor
+    What the host knows stays there; only scores are on the device.
+    """
+
+    rows: Numbers
     """The sequences of the canvas, [R]."""
     start: int
-    open: Tensor
+    open: Truths
     """Where a token may be committed, [R, W]."""
-    masked: Tensor
+    masked: Truths
     """Where there is none, [R, W]."""
-    inside: Tensor
+    inside: Truths
     """What belongs to the block, [R, W]."""
     windowed: bool
-    rounds: Tensor
+    rounds: Numbers
     """The round of each sequence, from 0: the address of its random numbers, [R]."""
     scores: Rows | None
     vocab_size: int
-    extent: Tensor | None = None
+    device: torch.device = HOST
+    """Where the scores are, and the tables made of them."""
+    at_once: int = 4096
+    """Rows of scores that are computed at a time."""
+    extent: Truths | None = None
     """Where a public code draws though it needs fewer, [R, W]."""
 
     @classmethod
-    def blank(cls, canvas: BlockState, rows: Tensor, candidates: Tensor, turn: Turn) -> View:  # noqa: ARG003
-        """Before the network has been asked."""
+    def blank(cls, canvas: BlockState, rows: Numbers, candidates: Truths) -> View:
+        """Before the network has been asked: all of it is on the host."""
         here = candidates[rows]
         rounds = canvas.rounds[rows]
         return cls(rows, 0, here, canvas.masked[rows], here, False, rounds, None, 0)
 
-    def logits(self, where: Tensor) -> Tensor:
-        """Scores [n, V] at the true cells of `where` [R, W], row by row."""
-        return self.at(*torch.nonzero(where, as_tuple=True))
+    @cached_property
+    def opened(self) -> Tensor:
+        """`open` on the device."""
+        return upload(self.open, self.device)
 
-    def at(self, sequence: Tensor, column: Tensor) -> Tensor:
+    def logits(self, where: Truths) -> Tensor:
+        """Scores [n, V] at the true cells of `where` [R, W], row by row."""
+        return self.at(*np.nonzero(where))
+
+    def at(self, sequence: Numbers, column: Numbers) -> Tensor:
         """Scores [n, V] at some cells: a tensor that the caller may overwrite."""
         if self.scores is None:
             raise RuntimeError("the network has not been asked yet")
         return self.scores(sequence, column)
 
-    def chunks(self, where: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def chunks(self, where: Truths) -> Iterator[tuple[Numbers, Numbers, Tensor]]:
         """The true cells of `where` and their scores, a bounded number at a time."""
-        sequence, column = torch.nonzero(where, as_tuple=True)
-        size = max(1, HEAD_ENTRIES // max(1, self.vocab_size))
-        for first in range(0, len(sequence), size):
-            cells = sequence[first : first + size], column[first : first + size]
-            yield *cells, self.at(*cells)
+        sequence, column = np.nonzero(where)
+        for first in range(0, len(sequence), self.at_once):
+            part = slice(first, first + self.at_once)
+            yield sequence[part], column[part], self.at(sequence[part], column[part])
 
 
 class NetworkReader:
@@ -84,19 +101,20 @@ class NetworkReader:
     def __init__(
         self,
         denoiser: Denoiser,
-        given: Tensor,
+        given: Truths,
         *,
         cache: Cache = "none",
         guidance: float = 0.0,
-        starts: Tensor | None = None,
+        starts: Numbers | None = None,
     ) -> None:
         self.denoiser, self.cache, self.guidance = denoiser, cache, guidance
-        self.starts = None if starts is None or not bool(starts.any()) else starts
+        self.starts = None if starts is None or not starts.any() else starts
         """[B], the columns at which sequences begin that are padded on the left."""
         self.given = given
         """[B, L], the tokens that guidance hides from its second copy."""
         self._memory: Any = None
-        self._kept: Tensor | None = None
+        self._kept: Numbers | None = None
+        self._at_once = head_rows(denoiser.vocab_size, denoiser.device)
         if cache != "none" and not isinstance(denoiser, CachingDenoiser):
             raise UserError(
                 "This model cannot read through a cache.",
@@ -121,7 +139,7 @@ class NetworkReader:
         return self.cached and turn.round > 0
 
     def read(
-        self, canvas: BlockState, rows: Tensor, inside: Tensor, candidates: Tensor, turn: Turn
+        self, canvas: BlockState, rows: Numbers, inside: Truths, candidates: Truths, turn: Turn
     ) -> View:
         """One call of the network for the sequences `rows`."""
         start, stop = 0, canvas.ids.shape[1]
@@ -140,32 +158,43 @@ class NetworkReader:
             canvas.rounds[rows],
             scores,
             self.denoiser.vocab_size,
+            self.denoiser.device,
+            self._at_once,
         )
 
-    def _whole(self, canvas: BlockState, rows: Tensor) -> Rows:
-        ids = canvas.ids[rows]
+    def _scores(self, hidden: Tensor, sequence: Numbers, column: Numbers) -> Tensor:
+        rows = upload_rows(self.denoiser.device, sequence, column)
+        return self.denoiser.logits(hidden, *rows)
+
+    def _whole(self, canvas: BlockState, rows: Numbers) -> Rows:
+        ids = canvas.ids[upload(rows, canvas.ids.device)]
         if self.cached and isinstance(self.denoiser, CachingDenoiser):
-            starts = None if self.starts is None else self.starts[rows]
-            hidden, self._memory = self.denoiser.remember(ids, starts)
+            hidden, self._memory = self.denoiser.remember(ids, self._starts(rows))
             self._kept = rows
-            return lambda sequence, column: self.denoiser.logits(hidden, sequence, column)
+            return partial(self._scores, hidden)
         if self.guidance == 0:
             hidden = self._hidden(ids, rows, self._sigma(canvas, rows))
-            return lambda sequence, column: self.denoiser.logits(hidden, sequence, column)
-        plain = torch.where(self.given[rows], canvas.mask_id, ids)
+            return partial(self._scores, hidden)
+        plain = torch.where(upload(self.given[rows], ids.device), canvas.mask_id, ids)
         both, sigma = torch.cat([ids, plain]), self._sigma(canvas, rows)
         sigma = None if sigma is None else sigma.repeat(2)
-        state = self._hidden(both, rows.repeat(2), sigma)
+        state = self._hidden(both, np.tile(rows, 2), sigma)
 
-        def guided(sequence: Tensor, column: Tensor) -> Tensor:
-            with_prompt = self.denoiser.logits(state, sequence, column)
-            without = self.denoiser.logits(state, sequence + len(ids), column)
+        def guided(sequence: Numbers, column: Numbers) -> Tensor:
+            with_prompt = self._scores(state, sequence, column)
+            without = self._scores(state, sequence + len(ids), column)
             return without + (1 + self.guidance) * (with_prompt - without)
 
         return guided
 
-    def _hidden(self, ids: Tensor, rows: Tensor, sigma: Tensor | None) -> Tensor:
-        if self.starts is None:
+    def _starts(self, rows: Numbers) -> Tensor | None:
+        if self.starts is None or not self.starts[rows].any():
+            return None  # without a mask the network keeps its fast attention kernel
+        return upload_rows(self.denoiser.device, self.starts[rows])[0]
+
+    def _hidden(self, ids: Tensor, rows: Numbers, sigma: Tensor | None) -> Tensor:
+        starts = self._starts(rows)
+        if starts is None:
             return self.denoiser.hidden(ids, sigma)
         if not isinstance(self.denoiser, PaddingDenoiser):
             raise UserError(
@@ -173,26 +202,27 @@ class NetworkReader:
                 where=self.denoiser.source,
                 fix="use batches of one length",
             )
-        return self.denoiser.padded(ids, self.starts[rows])
+        return self.denoiser.padded(ids, starts)
 
-    def _window(self, canvas: BlockState, rows: Tensor, inside: Tensor) -> tuple[int, int, Rows]:
+    def _window(self, canvas: BlockState, rows: Numbers, inside: Truths) -> tuple[int, int, Rows]:
         """The window spans the block of all sequences that opened it, and reads them all."""
         denoiser = self.denoiser
         if self._kept is None or self.cache == "none" or not isinstance(denoiser, CachingDenoiser):
             raise RuntimeError("no call has opened this block")
-        columns = torch.nonzero(inside[self._kept].any(0))[:, 0]
+        columns = np.flatnonzero(inside[self._kept].any(0))
         start = int(columns[0])
         stop = int(columns[-1]) + 1 if self.cache == "dual" else canvas.ids.shape[1]
-        ids = canvas.ids[self._kept, start:stop]
+        ids = canvas.ids[upload(self._kept, canvas.ids.device), start:stop]
         keep = "dual" if self.cache == "dual" else "prefix"
         hidden = denoiser.window(ids, start, self._memory, keep)
-        place = torch.full((len(canvas.ids),), -1, dtype=torch.long, device=rows.device)
-        place[self._kept] = torch.arange(len(self._kept), device=rows.device)
+        place = np.full(len(canvas.ids), -1)
+        place[self._kept] = np.arange(len(self._kept))
         mine = place[rows]
-        return start, stop, lambda s, column: self.denoiser.logits(hidden, mine[s], column)
+        return start, stop, lambda s, column: self._scores(hidden, mine[s], column)
 
-    def _sigma(self, canvas: BlockState, rows: Tensor) -> Tensor | None:
+    def _sigma(self, canvas: BlockState, rows: Numbers) -> Tensor | None:
         """For a network that asks for the time: the share of the sequence that is hidden."""
         if not self.denoiser.time_conditioned:
             return None
-        return sigma_of(canvas.masked[rows].float().mean(1))
+        hidden_share = torch.from_numpy(canvas.masked[rows]).float().mean(1)
+        return upload(sigma_of(hidden_share).numpy(), self.denoiser.device)

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strop.denoisers.device import upload, upload_rows
 from strop.errors import UserError
 from strop.pool import Output
 from strop.prompts import Canvases
-from strop.samplers.machinery.device import upload
 
 Numbers = NDArray[np.int64]
 OPEN = -1
@@ -69,17 +69,17 @@ class Start:
     def columns(self, slots: Numbers | slice, device: torch.device) -> Tensor | None:
         """Where these sequences begin; None if nothing is before any of them."""
         starts = self.starts[slots]
-        return upload(starts, device) if starts.any() else None
+        return upload_rows(device, starts)[0] if starts.any() else None
 
     def hold(self, ids: Tensor) -> Tensor:
         """Given tokens in their places again, for a law that does not leave them there."""
         if not self.held:
             return ids
-        return torch.where(self.opened(ids.device), ids, torch.from_numpy(self.given).to(ids))
+        return torch.where(self.opened(ids.device), ids, upload(self.given, ids.device))
 
     def opened(self, device: torch.device) -> Tensor:
         """The open positions as a tensor."""
-        return torch.from_numpy(self.open).to(device)
+        return upload(self.open, device)
 
     def outputs(
         self,

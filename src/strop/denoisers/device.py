@@ -1,0 +1,86 @@
+"""Between the host and the device: copies that do not wait, and how much the device holds."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.containers import left_in_container
+
+HEAD_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
+"""Scores computed at a time: the head's memory does not grow with the batch.
+
+A GPU reads the head's matrix once for each of these pieces and is launched as often, so there they
+are large. On the CPU they stay as they are: other pieces would have other last bits.
+"""
+ENTRY_BYTES = 28
+"""Bytes that are alive at a time for each score, while its row is drawn from."""
+HEAD_SHARE = 0.25
+"""Of a GPU's free memory, what scores may take."""
+
+
+def upload(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
+    """An array of the host on the device; the host goes on while it is copied.
+
+    From ordinary memory the driver may wait for the device first, so a copy to CUDA goes through
+    pinned memory. On the CPU the tensor is the array itself: do not write to it afterwards.
+    """
+    tensor = array if isinstance(array, Tensor) else torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def upload_rows(device: torch.device, *columns: NDArray[np.int64]) -> tuple[Tensor, ...]:
+    """Columns of one length in one copy; each tensor remembers its numbers for `on_host`."""
+    tensors = upload(np.stack(columns), device).unbind()
+    for tensor, column in zip(tensors, columns, strict=True):
+        tensor.host = column  # type: ignore[attr-defined]
+    return tensors
+
+
+def on_host(tensor: Tensor) -> NDArray[np.int64]:
+    """The numbers of a tensor; waits for the device, unless they came by `upload_rows`."""
+    known = getattr(tensor, "host", None)
+    return tensor.cpu().numpy() if known is None else known
+
+
+def head_rows(vocab_size: int, device: torch.device) -> int:
+    """How many rows of scores are computed at a time."""
+    entries = HEAD_ENTRIES.get(device.type, HEAD_ENTRIES["cpu"])
+    if device.type == "cuda":
+        free = free_bytes(device) or 0
+        while entries > HEAD_ENTRIES["cpu"] and entries * ENTRY_BYTES > HEAD_SHARE * free:
+            entries //= 2
+    return max(1, entries // max(1, vocab_size))
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes that are free on a device; None where nobody says.
+
+    What torch keeps for later tensors of this process counts as free.
+    """
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    known = [one for one in (_free_here(), left_in_container()) if one is not None]
+    return min(known, default=None)
+
+
+def _free_here() -> int | None:
+    """Of this machine; a container may have less."""
+    try:
+        with open("/proc/meminfo") as lines:
+            known = dict(line.split(":", 1) for line in lines)
+        return int(known["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None

@@ -1,0 +1,346 @@
+"""A pretend CUDA device: what can be known of a program on a GPU without one.
+
+Tensors on it hold their numbers on the CPU and say that they are on `cuda:i`. Operations that mix
+devices are refused as CUDA refuses them, and every operation that makes the host wait for the
+device is listed with its place in the code. Values are real, so whole samplers run and their ids
+can be compared with the CPU's. No CUDA kernel, autocast, allocator or stream is part of this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+FREE, WHOLE = 60 << 30, 80 << 30
+"""Bytes of memory that the device says it has."""
+LOOKS = (
+    "_local_scalar_dense",
+    "_unique2",
+    "bincount",
+    "equal",
+    "is_nonzero",
+    "masked_select",
+    "multinomial",
+    "nonzero",
+    "repeat_interleave",
+    "unique_consecutive",
+    "unique_dim",
+)
+"""Operations whose result, or the size of it, the host has to know."""
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+TOGETHER = ("cat", "stack", "mm", "addmm", "bmm", "gather", "index_select", "searchsorted")
+"""Operations that refuse even a single number of the CPU."""
+_TORCH, _HERE = str(Path(torch.__file__).parent), __file__
+
+
+class MixedDevices(RuntimeError):
+    """What CUDA would have refused."""
+
+
+class Pretended(torch.Tensor):
+    """A tensor on the device."""
+
+    inner: torch.Tensor
+    place: torch.device
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, place: torch.device) -> Pretended:
+        """Around the numbers."""
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device="meta",  # a build without CUDA takes no other that is not the CPU
+        )
+        made.inner, made.place = inner, place
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        return _run(func, args, kwargs or {})
+
+    @property
+    def device(self) -> torch.device:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As it says."""
+        return self.place
+
+    @property
+    def is_cuda(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As it says."""
+        return True
+
+    @property
+    def is_meta(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """It has numbers."""
+        return False
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(_tensors(index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if isinstance(value, (bool, int, float)):
+            value = torch.tensor(value, dtype=self.dtype)
+        super().__setitem__(_tensors(index), value)
+
+    def tolist(self) -> Any:
+        """Waits."""
+        _wait("tolist")
+        return self.inner.tolist()
+
+
+class _Mode(TorchDispatchMode):
+    """Catches what has no tensor of the device yet: factories and uploads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Counter[tuple[str, str]] = Counter()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        return _run(func, args, kwargs or {})
+
+
+_MODES: list[_Mode] = []
+
+
+class Watched:
+    """What happened on the device since this began."""
+
+    def __init__(self, mode: _Mode) -> None:
+        self._mode = mode
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again."""
+        self._mode.waits.clear()
+        self._mode.operations = 0
+
+    @property
+    def waits(self) -> Counter[tuple[str, str]]:
+        """How often the host waited, by what it did and where."""
+        return self._mode.waits
+
+    @property
+    def operations(self) -> int:
+        """How many operations the device was given."""
+        return self._mode.operations
+
+
+@contextmanager
+def pretended(count: int = 1) -> Iterator[Watched]:
+    """Let `cuda:0` to `cuda:count-1` be there, and watch them."""
+    mode = _Mode()
+    torch._C._ensureCUDADeviceGuardSet()  # else a build without CUDA knows no such device at all
+    with ExitStack() as stack:
+        stack.enter_context(cuda_said(count))
+        for name in ("tensor", "as_tensor"):
+            stack.enter_context(patch.object(torch, name, _made(getattr(torch, name))))
+        stack.enter_context(patch.object(torch.Tensor, "pin_memory", _pinned))
+        stack.enter_context(mode)
+        _MODES.append(mode)
+        try:
+            yield Watched(mode)
+        finally:
+            _MODES.remove(mode)
+
+
+@contextmanager
+def cuda_said(count: int) -> Iterator[None]:
+    """Let torch say that there are CUDA devices, and nothing more."""
+    said: dict[str, Any] = {
+        "is_available": count > 0,
+        "device_count": count,
+        "current_device": 0,
+        "get_device_name": "a pretend device",
+        "is_bf16_supported": True,
+        "mem_get_info": (FREE, WHOLE),
+        "memory_allocated": 0,
+        "memory_reserved": 0,
+        "max_memory_allocated": 0,
+    }
+    said |= dict.fromkeys(("_lazy_init", "synchronize", "reset_peak_memory_stats"))
+    said |= dict.fromkeys(("empty_cache", "set_device"))
+    with ExitStack() as stack:
+        for name, value in said.items():
+            stack.enter_context(patch.object(torch.cuda, name, _always(value)))
+        yield
+
+
+def _always(value: Any) -> Any:
+    """A function of its own for each name: torch's compiler refuses one under two names."""
+    return lambda *_, **__: value
+
+
+def _made(factory: Any) -> Any:
+    """These make a tensor on the CPU first and would go on inside torch."""
+
+    def make(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        if isinstance(data, Pretended):
+            return data if device is None else data.to(device)
+        found = factory(data, *args, **kwargs)
+        return found if device is None or torch.device(device).type == "cpu" else found.to(device)
+
+    return make
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    found = tensor.clone()
+    found.pinned = True  # type: ignore[attr-defined]
+    return found
+
+
+def _tensors(index: Any) -> Any:
+    """An index whose lists are tensors of the CPU, which is what torch makes of them."""
+    if isinstance(index, tuple):
+        return tuple(_tensors(one) for one in index)
+    if isinstance(index, list):
+        return torch.tensor(index, dtype=None if index else torch.long)
+    return index
+
+
+def _wait(kind: str) -> None:
+    if _MODES:
+        _MODES[-1].waits[kind, _site()] += 1
+
+
+def _site() -> str:
+    """The line of the program that asked."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name != _HERE and not name.startswith(_TORCH):
+            return f"{Path(name).parent.name}/{Path(name).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "?"
+
+
+def _run(func: Any, args: Any, kwargs: Any) -> Any:
+    name = func.overloadpacket.__name__
+    flat, spec = tree_flatten((args, kwargs))
+    there = [x for x in flat if isinstance(x, Pretended)]
+    here = [x for x in flat if isinstance(x, torch.Tensor) and not isinstance(x, Pretended)]
+    asked = kwargs.get("device")
+    asked = None if asked is None else _numbered(torch.device(asked), there, name)
+    if name == "_fused_sdp_choice":
+        return 0  # the kernel that is made of plain operations
+    _check(name, args, kwargs, there, here, asked)
+    goes = there[0].place if there else torch.device("cpu")
+    if asked is not None:
+        goes, kwargs = asked, {**kwargs, "device": torch.device("cpu")}
+    elif name == "copy_":
+        goes = args[0].device
+    if goes.type == "cuda" and _MODES:
+        _MODES[-1].operations += 1
+    args, kwargs = tree_unflatten(
+        [x.inner if isinstance(x, Pretended) else x for x in tree_flatten((args, kwargs))[0]], spec
+    )
+    kwargs.pop("pin_memory", None)
+    known = {id(x.inner): x for x in there}
+    found = func(*args, **kwargs)
+    if name == "_to_copy" and goes.type == "cuda" and any(found is x for x in here):
+        found = found.clone()
+
+    def back(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or isinstance(x, Pretended):
+            return x
+        if id(x) in known:  # an operation in place
+            return known[id(x)]
+        return Pretended(x, goes) if goes.type == "cuda" else x
+
+    return tree_map(back, found)
+
+
+def _numbered(asked: torch.device, there: list[Pretended], name: str) -> torch.device:
+    """Inside torch a tensor of the device is one of `meta`, so that may be asked for."""
+    if asked.type == "meta":
+        if name == "scalar_tensor":
+            return torch.device("cpu")
+        return there[0].place if there else torch.device("cuda:0")
+    return torch.device("cuda:0") if asked.type == "cuda" and asked.index is None else asked
+
+
+def _check(
+    name: str, args: Any, kwargs: Any, there: list[Any], here: list[Any], asked: Any
+) -> None:
+    """Refuse what CUDA refuses, and list what it waits for."""
+    if name in ("_to_copy", "copy_"):
+        _check_copy(name, args, kwargs, asked)
+        return
+    if not there:
+        return
+    if name in INDEXING:
+        _check_index(name, args)
+        return
+    places = {x.place for x in there}
+    if len(places) > 1:
+        raise MixedDevices(f"{name}: tensors on {sorted(map(str, places))}")
+    strangers = [x for x in here if x.ndim or name in TOGETHER]
+    if strangers:
+        raise MixedDevices(f"{name}: a tensor of the CPU, {tuple(strangers[0].shape)}, with others")
+    if name in LOOKS and not (name == "repeat_interleave" and kwargs.get("output_size")):
+        _wait(name)
+
+
+def _check_copy(name: str, args: Any, kwargs: Any, asked: Any) -> None:
+    if name == "copy_":
+        target, source = args[0].device, args[1]
+        calm = args[2] if len(args) > 2 else kwargs.get("non_blocking")
+        if source.device.type == "cpu" and not source.ndim:
+            return  # a number: torch fills
+    else:
+        source = args[0]
+        target, calm = source.device if asked is None else asked, kwargs.get("non_blocking")
+    if source.device.type == target.type:
+        return
+    if target.type != "cuda":
+        _wait("download")
+    elif not (calm and getattr(source, "pinned", False)):
+        _wait("upload")
+
+
+def _check_index(name: str, args: Any) -> None:
+    table, indices = args[0], [x for x in args[1] if x is not None]
+    if not isinstance(table, Pretended):
+        raise MixedDevices(f"{name}: a tensor of the CPU by an index on the device")
+    for index in indices:
+        if not isinstance(index, Pretended):
+            _wait("index from the CPU")
+        elif index.place != table.place:
+            raise MixedDevices(f"{name}: an index on {index.place}, a table on {table.place}")
+    value = args[2] if name != "index" and len(args) > 2 else None
+    number = value is not None and not isinstance(value, Pretended)
+    if number and value.ndim:
+        raise MixedDevices(f"{name}: a value of the CPU, {tuple(value.shape)}")
+    truths = [x for x in indices if x.dtype in (torch.bool, torch.uint8)]
+    if truths and number and len(indices) == 1:
+        return  # torch fills where it is true
+    for _ in truths:
+        _wait("boolean index")
+    if number:
+        _wait("value from the CPU")
+
+
+def moved(model: Any, device: str = "cuda:0") -> Any:
+    """A model with its networks on the device; inside `pretended`, after it was loaded."""
+    for part in ("network", "_discriminator"):
+        if getattr(model, part, None) is not None:
+            getattr(model, part).to(device)
+    if getattr(model, "base", None) is not None:
+        moved(model.base, device)
+    model.device = torch.device(device)
+    return model
