@@ -12,8 +12,7 @@ import torch
 
 import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
-from strop.denoisers import containers
-from strop.draw import batch_size
+from strop.denoisers import containers, device
 from strop.draw.batch_size import largest_batch
 from strop.store import Run
 
@@ -141,6 +140,6 @@ def test_a_container_leaves_what_is_below_its_limit(
 def test_a_batch_is_as_large_as_the_container_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
     for here, container, free in ((9, 4, 4), (4, 9, 4), (4, None, 4), (None, 5, 5)):
-        monkeypatch.setattr(batch_size, "_free_here", lambda here=here: here)
-        monkeypatch.setattr(batch_size, "left_in_container", lambda left=container: left)
-        assert batch_size._free(cpu) == free
+        monkeypatch.setattr(device, "_free_here", lambda here=here: here)
+        monkeypatch.setattr(device, "left_in_container", lambda left=container: left)
+        assert device.free_bytes(cpu) == free

@@ -57,10 +57,19 @@ def test_a_plan_is_frozen(call: Called, pool: Path, run: Path) -> None:
     refused(call("plan", pool, "-o", run.parent), "holds files but no GroupEval run")
 
 
+def test_a_rest_is_left_out_and_said_in_groups(call: Called, pool: Path, tmp_path: Path) -> None:
+    code, out, err = call("plan", pool, "-o", tmp_path / "new", "--first", 12)
+    assert code == 0
+    assert "note: pool: 8 of 12 outputs are used, in groups of 8; the last 4 are left out" in err
+    assert "2 groups to judge under webtext-v1" in out
+    assert "sheet" not in out + err
+
+
 def test_bad_flags_are_told(call: Called, pool: Path, run: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     refused(call("plan", pool, "-o", new, "--profile", "webtext"), "no profile called 'webtext'")
-    refused(call("plan", pool, "-o", new, "--first", 12), "do not divide", "--first 8")
+    refused(call("plan", pool, "-o", new, "--first", 7), "fewer than one group")
+    refused(call("plan", pool, "-o", new, "--field", "x"), "no field 'x'", "--field text")
     refused(call("plan", pool, "-o", new, "--seed", -1), "--seed")
     refused(call("plan", pool, "-o", new, "--partition", "x"), "no partition method")
     refused(call("judge", run), "There is no default model", "--offline")

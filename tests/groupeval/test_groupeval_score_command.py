@@ -86,8 +86,21 @@ def test_compare_agree_and_reliability(tmp_path: Path, capsys: pytest.CaptureFix
     judged(run, lambda text, _: grades(1, 1, 1, 1 + ("ship" in text)), name="one")
     judged(run, lambda _, i: grades(1, 1, 1, i % 2, mode="ABCDEFGH"[i]), name="two")
     code, out, err = call(capsys, "score", run)
+    assert code == 0
+    assert "Judged by one" in out
+    assert "Judged by two" in out
+    assert "GEQ: quality, 0 to 10" in out  # a legend, once
+    assert out.count("largest: share of the commonest kind") == 1
+    both = answer(capsys, "score", run)["judges"]
+    alone = [answer(capsys, "score", f"{run}@{name}") for name in ("one", "two")]
+    by_judge = {told["judge"]["name"]: told["cells"] for told in both}
+    assert by_judge == {told["judge"]["name"]: told["cells"] for told in alone}
+    assert len(list(run.glob("series/*/result.json"))) == 2
+    code, _, err = call(capsys, "score", run, "--portable", tmp_path / "p.jsonl")
     assert code == 1
     assert "Several judges" in err
+    code, _, err = call(capsys, "compare", f"{run}@one:short-writer", f"{run}@one:long-writer")
+    assert f"next: strop report {run} -o {run}.html" in err
     told = answer(capsys, "compare", f"{run}@one:short-writer", f"{run}@one:long-writer")
     assert told["pairs"][0]["geq_difference"]["value"] == pytest.approx(1.25)
     code, out, err = call(capsys, "compare", f"{run}@one", f"{run}@two")
@@ -104,6 +117,17 @@ def test_compare_agree_and_reliability(tmp_path: Path, capsys: pytest.CaptureFix
     code, out, _ = call(capsys, "reliability", run, "--series", "one")
     assert code == 0
     assert "8 of 8" in out
+
+
+def test_the_offline_judge_is_no_evidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = planned(tmp_path / "run", pools())
+    assert call(capsys, "judge", run, "--offline", "--features", "ngrams")[0] == 0
+    code, out, _ = call(capsys, "score", run)
+    assert code == 0
+    assert "Judged by offline-v1/ngrams" in out
+    assert "no evidence of quality" in " ".join(out.split())
 
 
 def test_the_human_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pools import jsonl, texts
 
 from strop.errors import UserError
-from strop.groupeval.inputs import Source, check, read_inputs
+from strop.groupeval.inputs import Source, fitted, read_inputs
 from strop.groupeval.profile import Profile
 from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
@@ -33,6 +33,65 @@ def test_every_kind_of_input_gives_the_same_texts(tmp_path: Path) -> None:
     found = read_inputs([str(tmp_path / name) for name in ("a.jsonl", "b.parquet", "c")])
     assert [one.name for one in found] == ["a", "b", "c"]
     assert {one.texts for one in found} == {texts(12)}
+
+
+ROWS = [{"prompt": f"p {i // 2}", "response": f'{i}, "so"\nit\u2028goes\r\n é'} for i in range(6)]
+
+
+def test_another_field_from_jsonl_csv_and_parquet(tmp_path: Path) -> None:
+    """As pandas writes them: an index column, quoted fields with line breaks, large strings."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS)
+    jsonl(tmp_path / "a.jsonl", ROWS)
+    frame.to_csv(tmp_path / "b.csv")
+    frame.set_index("prompt", append=True).to_parquet(tmp_path / "c.parquet")
+    frame.astype({"prompt": "category"}).to_parquet(tmp_path / "d.parquet")
+    paths = [str(tmp_path / name) for name in ("a.jsonl", "b.csv", "c.parquet", "d.parquet")]
+    found = read_inputs(paths, field="response")
+    assert {one.texts for one in found} == {tuple(row["response"] for row in ROWS)}
+    assert {one.prompts for one in found} == {tuple(row["prompt"] for row in ROWS)}
+    renamed = read_inputs(paths[:2], field="prompt", prompt_field="response")
+    assert {one.texts for one in renamed} == {tuple(row["prompt"] for row in ROWS)}
+    for path in paths:
+        with pytest.raises(UserError, match=r"no (field|column) 'text'") as caught:
+            read_inputs([path])
+        assert caught.value.fix == "`field=response`"
+
+
+def test_a_csv_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for content, told in (
+        ("text,n\nx,1\ny\n", "other columns than the header"),
+        ('text\n"x\n', "cannot be read"),
+        ("text\n", "holds no texts"),
+        ("", "holds no texts"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=told):
+            read_inputs([str(path)])
+    long = "x" * 200_000
+    path.write_text(f'\ufefftext\n{long}\n""\n')
+    assert read_inputs([str(path)])[0].texts == (long, "")
+
+
+def test_what_does_not_divide_is_used_as_far_as_it_goes() -> None:
+    profile = Profile.load("webtext-v1")
+    sources = [Source(name, texts(500), None, name) for name in "ab"]
+    used, told = fitted(sources, profile)
+    assert [one.texts for one in used] == [texts(496)] * 2
+    assert told == [
+        f"{name}: 496 of 500 outputs are used, in groups of 8; the last 4 are left out"
+        for name in "ab"
+    ]
+    # 500 and 503 are both 496; 504 is not.
+    assert fitted([sources[0], Source("c", texts(503), None, "c")], profile)[0][1].texts == texts(
+        496
+    )
+    with pytest.raises(UserError, match="different numbers"):
+        fitted([sources[0], Source("c", texts(504), None, "c")], profile)
+    with pytest.raises(UserError, match="5 outputs are fewer than one group") as caught:
+        fitted([Source("few", texts(5), None, "few")], profile)
+    assert "3 more (n = 8)" in str(caught.value.fix)
 
 
 def test_empty_texts_and_odd_characters_are_kept(tmp_path: Path) -> None:
@@ -79,7 +138,7 @@ def test_every_cell_of_a_run_is_a_generator(tmp_path: Path) -> None:
         "owt steps=64 temperature=0.9",
     ]
     assert found[0].texts == tuple(f"a text {i}" for i in range(8))
-    check(found, Profile.load("webtext-v1"))
+    assert fitted(found, Profile.load("webtext-v1")) == (found, [])
 
 
 def test_a_run_without_texts_or_outputs_is_refused(tmp_path: Path) -> None:
@@ -94,7 +153,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "holds no texts"),
     "blank": (b"\n \n", "holds no texts"),
     "no field": (b'{"body": "x"}\n', "no field 'text'"),
-    "a list": (b'["x"]\n', "no field 'text'"),
+    "a list": (b'["x"]\n', "not a JSON object"),
     "not JSON": (b'{"text": "x"}\n{"text": \n', "not JSON"),
     "not UTF-8": (b'{"text": "caf\xe9"}\n', "not UTF-8"),
     "a number": (b'{"text": 3}\n', "not a text"),
@@ -122,9 +181,9 @@ def test_other_bad_inputs_are_told(tmp_path: Path) -> None:
         read_inputs([str(tmp_path / "nowhere")])
     with pytest.raises(UserError, match="neither a run nor text files"):
         read_inputs([str(tmp_path)])
-    (tmp_path / "a.csv").write_text("text\nx\n")
+    (tmp_path / "a.tsv").write_text("text\nx\n")
     with pytest.raises(UserError, match="cannot be told from its name"):
-        read_inputs([str(tmp_path / "a.csv")])
+        read_inputs([str(tmp_path / "a.tsv")])
     (tmp_path / "a.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(UserError, match="Parquet file cannot be read"):
         read_inputs([str(tmp_path / "a.parquet")])
@@ -146,5 +205,6 @@ def test_pairs_need_two_generators_and_the_same_prompts() -> None:
         (Source("right", ("1",), ("a",), "right"),): "same prompts in the same order",
     }.items():
         with pytest.raises(UserError, match=told):
-            check([left, *others], profile)
-    check([left, Source("right", ("3", "4"), ("a", "b"), "right")], profile)
+            fitted([left, *others], profile)
+    both = [left, Source("right", ("3", "4"), ("a", "b"), "right")]
+    assert fitted(both, profile) == (both, [])

@@ -15,7 +15,7 @@ from pools import source
 
 from strop.errors import UserError
 from strop.groupeval.groups import least_reuse, partitions, reused_pairs
-from strop.groupeval.inputs import Source, check
+from strop.groupeval.inputs import Source, fitted
 from strop.groupeval.plan import Plan, Texts, make_plan
 from strop.groupeval.profile import Profile
 
@@ -156,7 +156,7 @@ def test_a_conditional_plan_pairs_two_generators_by_prompt() -> None:
     profile = Profile.load("task-v1")
     prompts = tuple(f"What is {i} + 1?" for i in range(30))
     sources = [Source(name, tuple(map(str, range(30))), prompts, name) for name in "ab"]
-    check(sources, profile)
+    assert fitted(sources, profile) == (sources, [])
     plan, texts = make_plan(sources, profile)
     assert len(plan.sheets) == 30
     assert len(plan.groups) == 60
@@ -172,22 +172,12 @@ def test_a_conditional_plan_pairs_two_generators_by_prompt() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("outputs", "ways"), [(100, ("`first=96`", "4 more (n = 104)")), (5, ("3 more (n = 8)",))]
-)
-def test_a_pool_that_does_not_divide_has_ways_out(outputs: int, ways: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match="do not divide into groups of 8") as caught:
-        check([source("a", outputs)], PROFILE)
-    for way in ways:
-        assert way in str(caught.value.fix)
-
-
 def test_mixed_sizes_are_refused_unless_accepted() -> None:
     sources = [source("a", 16), source("b", 24)]
     with pytest.raises(UserError, match="different numbers of outputs") as caught:
-        check(sources, PROFILE)
+        fitted(sources, PROFILE)
     assert "`first=16`" in str(caught.value.fix)
-    check(sources, PROFILE, mixed_sizes=True)
+    assert fitted(sources, PROFILE, mixed_sizes=True) == (sources, [])
 
 
 def test_an_unknown_way_to_partition_is_refused(tmp_path: Path) -> None:

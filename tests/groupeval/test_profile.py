@@ -15,6 +15,7 @@ from strop.groupeval.profile import FILES, MANIFEST, PROFILES, Profile
 
 FROZEN = {
     "webtext-v1": "81f3ac2492bac136222940a62f59a83bed30e6010dc5d7a14aaed8b65594911e",
+    "answers-v1": "283efc335924eaeaf1281c9d70994806adbd2644030e93a7d0893ae9c7c26401",
     "task-v1": "1ccb6626a0abb771c0a30ca87bf2ec18d712216356951203169c6f164d350947",
 }
 
@@ -96,6 +97,6 @@ def test_a_run_refuses_a_profile_that_drifted(tmp_path: Path) -> None:
 def test_unknown_profiles_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no profile called 'webtext-v2'") as caught:
         Profile.load("webtext-v2")
-    assert "task-v1, webtext-v1" in str(caught.value.expected)
+    assert "answers-v1, task-v1, webtext-v1" in str(caught.value.expected)
     with pytest.raises(UserError, match="not a whole profile"):
         Profile.load(tmp_path)

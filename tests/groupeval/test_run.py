@@ -33,6 +33,7 @@ def test_a_served_judge_answers_from_python(tmp_path: Path) -> None:
     assert result.value["cells"] == expected
     assert result.value["cells"]["b"]["geq"].value == 7.5  # 1 + 2 + 1 + 2 of 8
     assert "7.5" in result.to_csv()
+    assert (result.sentence or "").startswith("Judged by m: a has GEQ 7.50 [7.50, 7.50] and GED ")
     assert str(tmp_path / "ge") in result.notes[-1]
 
 

@@ -240,7 +240,7 @@ def _question_lines(name: str, total: int) -> Callable[[str], None]:
     failed = Counter[str]()
     done, said = 0, time.monotonic()
     if total:
-        output.note(f"{name}: {total} questions")
+        output.note(f"{name}: {total} groups")
 
     def told(outcome: str) -> None:
         nonlocal done, said

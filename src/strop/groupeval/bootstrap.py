@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.groupeval.by_prompt import score_by_prompt
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import TOP, JudgedCell, Planned, diagnose, ged, ged_bounds, geq_bounds
 from strop.groupeval.verdict import GroupVerdict
@@ -205,7 +206,8 @@ def score(
 ) -> dict[str, Any]:
     """GEQ, GED, uncertainty and diagnostics per cell, unrounded, cells without verdicts too.
 
-    `told` hears of replicates as they are drawn, so many for every cell with modes.
+    `told` hears of replicates as they are drawn, so many for every cell with modes. Answers to
+    prompts need none: their scores are means over prompts (`by_prompt.py`).
     """
     cells = judgments.cells
     everywhere = [partition for cell in cells.values() for partition in cell.partitions]
@@ -216,12 +218,14 @@ def score(
     document: dict[str, Any] = {}
     for name, planned in judgments.planned.items():
         cell = cells.get(name)
+        if cell is None:
+            scores = _nothing(planned)
+        elif judgments.by_prompt:
+            scores = score_by_prompt(cell, planned)
+        else:
+            scores = _scored(cell, planned, judgments.modes, shared, seed, told)
         document[name] = {
-            **(
-                _scored(cell, planned, judgments.modes, shared, seed, told)
-                if cell
-                else _nothing(planned)
-            ),
+            **scores,
             "failures": dict(failed.get(name, {})),
         }
         if not judgments.modes:

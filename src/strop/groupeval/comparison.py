@@ -11,6 +11,7 @@ from typing import Any
 
 from strop.errors import UserError
 from strop.groupeval.bootstrap import FLOOR, geq_of, mind
+from strop.groupeval.by_prompt import compare_by_prompt
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.scores import JudgedCell, ged
 
@@ -23,22 +24,11 @@ def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
     rows = []
     for names in pairs:
         left, right = _cell(a, cells[0], names[0]), _cell(b, cells[1], names[1])
-        _check_sizes(left, right)
-        # Outputs of A and B are not paired, and no group holds both.
-        between = (geq_of(right) - geq_of(left)).interval()
-        enough = min(left.nonzero, right.nonzero) >= FLOOR
         rows.append(
             {
                 "cell_a": names[0],
                 "cell_b": names[1],
-                "geq_a": left.geq(),
-                "geq_b": right.geq(),
-                "geq_difference": between,
-                "geq_interval_excludes_zero": enough and between.excludes(0),
-                "geq_interval_mind": mind(left, right),
-                "ged_a": ged(left) if a.modes else None,
-                "ged_b": ged(right) if a.modes else None,
-                "ged_difference": ged(right) - ged(left) if a.modes else None,
+                **(compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)),
                 "n_outputs_a": len(left.outputs),
                 "n_outputs_b": len(right.outputs),
                 "n_outputs_above_0_a": left.nonzero,
@@ -58,12 +48,32 @@ def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
     }
 
 
+def _apart(left: JudgedCell, right: JudgedCell, modes: bool) -> dict[str, Any]:
+    """B minus A: their outputs are not paired, and no group holds both."""
+    _check_sizes(left, right)
+    between = (geq_of(right) - geq_of(left)).interval()
+    enough = min(left.nonzero, right.nonzero) >= FLOOR
+    return {
+        "geq_a": left.geq(),
+        "geq_b": right.geq(),
+        "geq_difference": between,
+        "geq_interval_excludes_zero": enough and between.excludes(0),
+        "geq_interval_mind": mind(left, right),
+        "ged_a": ged(left) if modes else None,
+        "ged_b": ged(right) if modes else None,
+        "ged_difference": ged(right) - ged(left) if modes else None,
+    }
+
+
 def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
     """Refuse numbers of different kinds; `judges` off where judges are what is compared."""
     if a.profile and b.profile and a.profile != b.profile:
         raise _unlike("profiles", a.profile[:16], b.profile[:16], a, b)
     if judges and a.judge and b.judge and a.judge != b.judge:
         raise _unlike("judges", a.judge.title, b.judge.title, a, b)
+    if a.verdicts and b.verdicts and a.by_prompt != b.by_prompt:
+        sides = ("answers to prompts" if v.by_prompt else "without prompts" for v in (a, b))
+        raise _unlike("profiles", *sides, a, b)
     if a.modes != b.modes:
         one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
         raise _unlike("profiles", one, other, a, b)

@@ -46,27 +46,30 @@ def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
     plan, profile = open_plan(run)
     texts = Texts.read(Path(run) / TEXTS, plan.texts_sha256)
     sheets = [_sheet(sheet, texts, profile) for sheet in plan.sheets[:first]]
+    sizes = sorted({len(sheet.labels) for sheet in plan.sheets})
     script = (PAGE / "page.js").read_text(encoding="utf-8")
     style = (PAGE / "page.css").read_text(encoding="utf-8")
     # Outputs are hostile text: everything is escaped but the two files that are ours, and the
     # policy lets the browser run that script and nothing else.
     environment = Environment(loader=FileSystemLoader(PAGE), autoescape=True)
     return environment.get_template("page.html").render(
-        data=_data(plan, profile, sheets),
+        data=_data(plan, profile, sheets, _letters(profile, sizes[-1])),
         script=Markup(script),
         style=Markup(style),
         policy=_policy(script, style),
         rules=_html(_rules(profile)),
         boundary=profile.boundary,
         rubric=_html(_for_people(profile.files[RUBRIC].decode())),
-        size=plan.group_size,
+        size=sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}",
         count=len(sheets),
         modes=profile.modes,
-        letters=_letters(profile),
+        letters=_letters(profile, sizes[-1]),
     )
 
 
-def _data(plan: Plan, profile: Profile, sheets: list[dict[str, Any]]) -> dict[str, Any]:
+def _data(
+    plan: Plan, profile: Profile, sheets: list[dict[str, Any]], letters: list[str]
+) -> dict[str, Any]:
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -74,7 +77,7 @@ def _data(plan: Plan, profile: Profile, sheets: list[dict[str, Any]]) -> dict[st
         "profile": profile.hash,
         "dimensions": list(profile.dimensions),
         "modes": profile.modes,
-        "letters": _letters(profile),
+        "letters": letters,
         "boundary": profile.boundary,
         "scales": _scales(profile),
         "sheets": sheets,
@@ -91,13 +94,13 @@ def _sheet(sheet: Sheet, texts: Texts, profile: Profile) -> dict[str, Any]:
         "labels": list(sheet.labels),
         # In documents, so that a boundary that a text itself spells is not taken for ours.
         "texts": [documents(text, profile) for text, _ in rows],
-        "task": rows[0][1],
+        "task": None if profile.kind == "unconditional" else rows[0][1],
     }
 
 
-def _letters(profile: Profile) -> list[str]:
-    """The names that the schema allows for modes."""
-    return [chr(ord("A") + i) for i in range(profile.group_size)] if profile.modes else []
+def _letters(profile: Profile, most: int) -> list[str]:
+    """The names for modes, as many as the largest group may need."""
+    return [chr(ord("A") + i) for i in range(most)] if profile.modes else []
 
 
 def _rules(profile: Profile) -> str:

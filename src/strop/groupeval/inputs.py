@@ -1,4 +1,4 @@
-"""Pools of texts from wherever they are: strop runs, JSONL, Parquet, folders of text files.
+"""Pools of texts from wherever they are: strop runs, JSONL, CSV, Parquet, folders of text files.
 
 Every cell of a run is a generator; any other input is one generator. Empty texts stay: a
 generator that wrote nothing is judged for it. One function reads each kind of file.
@@ -6,8 +6,11 @@ generator that wrote nothing is judged for it. One function reads each kind of f
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,15 +42,20 @@ def read_inputs(
     *,
     first: int | None = None,
     where: Sequence[Mapping[str, object]] = (),
+    field: str = "text",
+    prompt_field: str = "prompt",
+    prompted: bool = False,
 ) -> list[Source]:
     """Every generator of the inputs (`PATH` or `NAME=PATH`), cut to the first few if asked.
 
     `where` keeps those cells of strop's runs whose sampler has all settings of one of its entries.
+    `field` and `prompt_field` are what files call a text and what it answers; `prompted` reads
+    what the outputs of strop's runs answer.
     """
     sources: list[Source] = []
     for given in inputs:
         name, path = _named(given)
-        found = _read(path, where)
+        found = _read(path, where, Names(field, prompt_field), prompted)
         for source in found:
             if name is not None:
                 own = name if len(found) == 1 else f"{name} {source.name}"
@@ -63,14 +71,41 @@ def holds_texts(path: Path) -> bool:
     return path.is_dir() and not (path / MARK).exists() and any(path.glob("*.txt"))
 
 
-def check(sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = False) -> None:
-    """Refuse what cannot be planned, with the ways out."""
+def fitted(
+    sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = False
+) -> tuple[list[Source], list[str]]:
+    """The outputs that can be planned, and what is left out, in words; else a `UserError`."""
     if profile.kind == "conditional":
         _check_pair(sources, profile)
-        return
+        return list(sources), []
+    if profile.kind == "answers":
+        return _answers(sources, profile.group_size, mixed_sizes)
+    used = [_whole_groups(source, profile.group_size) for source in sources]
+    _check_sizes(used, mixed_sizes)
+    told = [
+        f"{new.name}: {len(new.texts)} of {len(old.texts)} outputs are used, in groups of "
+        f"{profile.group_size}; the last {len(old.texts) - len(new.texts)} are left out"
+        for old, new in zip(sources, used, strict=True)
+        if len(new.texts) < len(old.texts)
+    ]
+    return used, told
+
+
+def _whole_groups(source: Source, size: int) -> Source:
+    n = len(source.texts)
+    if n < size:
+        raise UserError(
+            f"{n} outputs are fewer than one group.",
+            where=source.origin,
+            got=f"{source.name}: {n} outputs",
+            expected=f"at least {size}",
+            fix=f"generate {size - n} more (n = {size})",
+        )
+    return _cut(source, n - n % size)
+
+
+def _check_sizes(sources: Sequence[Source], mixed_sizes: bool) -> None:
     sizes = {source.name: len(source.texts) for source in sources}
-    for source in sources:
-        _check_divides(source, profile.group_size)
     if len(set(sizes.values())) > 1 and not mixed_sizes:
         least = min(sizes.values())
         raise UserError(
@@ -81,19 +116,70 @@ def check(sources: Sequence[Source], profile: Profile, *, mixed_sizes: bool = Fa
         )
 
 
-def _check_divides(source: Source, size: int) -> None:
-    n = len(source.texts)
-    down, up = n - n % size, n + (-n) % size
-    if n % size == 0:
-        return
-    fewer = f"leave out the last {n % size} with `first={down}`" if down else None
-    more = f"generate {up - n} more (n = {up})"
-    raise UserError(
-        f"{n} outputs do not divide into groups of {size}.",
+def _answers(
+    sources: Sequence[Source], most: int, mixed_sizes: bool
+) -> tuple[list[Source], list[str]]:
+    """Of every prompt with at least two answers the first few; what that leaves out, in words."""
+    used, told = [], []
+    for source in sources:
+        if source.prompts is None:
+            raise _without_prompts(source)
+        rows: dict[str, list[int]] = {}
+        for index, prompt in enumerate(source.prompts):
+            rows.setdefault(prompt, []).append(index)
+        kept = {i for mine in rows.values() if len(mine) > 1 for i in mine[:most]}
+        if not kept:
+            raise UserError(
+                "No prompt has two answers, so there is nothing to say about their diversity.",
+                where=source.origin,
+                got=f"{source.name}: {len(rows)} prompts, one answer each",
+                expected=f"2 to {most} answers to every prompt, in rows with the same prompt",
+                fix="`profile=webtext-v1` for texts without prompts, `profile=task-v1` for one "
+                "answer of each of two generators",
+            )
+        alone = sum(len(mine) == 1 for mine in rows.values())
+        beyond = len(source.texts) - alone - len(kept)
+        rest = [f"{alone} prompts have one answer alone"] if alone else []
+        rest += [f"{beyond} answers are beyond {most} to a prompt"] if beyond else []
+        if rest:
+            told.append(
+                f"{source.name}: {len(kept)} of {len(source.texts)} answers are used; "
+                + "; ".join(rest)
+            )
+        used.append(_picked(source, sorted(kept)))
+    if not mixed_sizes:
+        _check_same_prompts(used)
+    return used, told
+
+
+def _picked(source: Source, rows: Sequence[int]) -> Source:
+    prompts = None if source.prompts is None else tuple(source.prompts[i] for i in rows)
+    return replace(source, texts=tuple(source.texts[i] for i in rows), prompts=prompts)
+
+
+def _check_same_prompts(sources: Sequence[Source]) -> None:
+    counts = [Counter(source.prompts or ()) for source in sources]
+    for source, mine in zip(sources[1:], counts[1:], strict=True):
+        other = (mine - counts[0]) + (counts[0] - mine)
+        if other:
+            prompt = next(iter(other))
+            raise UserError(
+                "The generators did not answer the same prompts equally often.",
+                where=source.origin,
+                got=f"{counts[0][prompt]} answers of {sources[0].name} and {mine[prompt]} of "
+                f"{source.name} to {prompt[:60]!r}; {len(other)} prompts differ",
+                expected="as many answers to every prompt on both sides: diversity depends on it",
+                fix="add the missing answers, or accept it with `mixed_sizes`: only prompts with "
+                "as many answers on both sides are then compared",
+            )
+
+
+def _without_prompts(source: Source) -> UserError:
+    return UserError(
+        "The responses come without their prompts.",
         where=source.origin,
-        got=f"{source.name}: {n} outputs",
-        expected=f"a multiple of {size}",
-        fix=f"{fewer}, or {more}" if fewer else more,
+        expected="a prompt and a text in every row",
+        fix="name their fields, e.g. `prompt_field=question`, `field=response`",
     )
 
 
@@ -107,11 +193,7 @@ def _check_pair(sources: Sequence[Source], profile: Profile) -> None:
         )
     for source in sources:
         if source.prompts is None:
-            raise UserError(
-                "The responses come without their prompts.",
-                where=source.origin,
-                expected=f"the fields {PROMPT!r} and {TEXT!r} in every row",
-            )
+            raise _without_prompts(source)
     for index, prompts in enumerate(_side_by_side([s.prompts or () for s in sources])):
         if len(set(prompts)) > 1:
             raise UserError(
@@ -143,8 +225,7 @@ def _cut(source: Source, first: int) -> Source:
             got=f"{source.name}: {len(source.texts)}",
             fix=f"`first={len(source.texts)}` or less",
         )
-    prompts = None if source.prompts is None else source.prompts[:first]
-    return replace(source, texts=source.texts[:first], prompts=prompts)
+    return _picked(source, range(first))
 
 
 def _told_apart(sources: list[Source]) -> list[Source]:
@@ -160,16 +241,18 @@ def _told_apart(sources: list[Source]) -> list[Source]:
     return sources
 
 
-def _read(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
+def _read(
+    path: Path, where: Sequence[Mapping[str, object]], names: Names, prompted: bool
+) -> list[Source]:
     with reading(path):
         if not path.exists():
             raise UserError(
                 "There is no such input.",
                 where=path,
-                expected="a run of strop, a .jsonl, a .parquet, or a folder of .txt files",
+                expected="a run of strop, a .jsonl, .csv or .parquet, or a folder of .txt files",
             )
         if (path / MARK).is_file():
-            return _run(path, where)
+            return _run(path, where, prompted)
         if path.is_dir():
             texts, prompts = read_folder(path)
             return [_source(path.resolve().name, texts, prompts, path)]
@@ -181,7 +264,7 @@ def _read(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
                 got=f"the ending {path.suffix!r}",
                 expected=", ".join(READERS) + ", a folder of .txt files, or a run of strop",
             )
-        texts, prompts = reader(path)
+        texts, prompts = _columns(reader(path, names), path, names)
         return [_source(path.stem, texts, prompts, path)]
 
 
@@ -191,7 +274,7 @@ def _source(name: str, texts: list[str], prompts: list[str] | None, path: Path) 
     return Source(name, tuple(texts), None if prompts is None else tuple(prompts), str(path))
 
 
-def _run(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
+def _run(path: Path, where: Sequence[Mapping[str, object]], prompted: bool) -> list[Source]:
     run = Run.open(path)
     wanted = run.wanted()
     cells = [cell for cell in run.cells() if _is_wanted(cell, where)]
@@ -215,8 +298,23 @@ def _run(path: Path, where: Sequence[Mapping[str, object]]) -> list[Source]:
             )
         words = [f"{key}={sampler[key]}" for key in differ]
         name = " ".join([path.resolve().name, *words])
-        sources.append(_source(name, texts, None, path))
+        prompts = _prompts(cell, len(texts)) if prompted else None
+        sources.append(_source(name, texts, prompts, path))
     return sources
+
+
+def _prompts(cell: Cell, outputs: int) -> list[str] | None:
+    """What each output of a cell answers; None without prompts, or where they have no text."""
+    kept = cell.prompts()
+    if kept is None or None in kept.pieces:
+        return None
+    return [_given(kept.pieces_of(i) or ()) for i in range(outputs)]
+
+
+def _given(pieces: Sequence[str | int]) -> str:
+    """A prompt in words: gaps as `[[12]]`, but not the one behind it, where the answer is."""
+    shown = pieces[:-1] if pieces and isinstance(pieces[-1], int) else pieces
+    return "".join(one if isinstance(one, str) else f"[[{one}]]" for one in shown)
 
 
 def _is_wanted(cell: Cell, where: Sequence[Mapping[str, object]]) -> bool:
@@ -235,10 +333,18 @@ def _spelled(settings: Mapping[str, object]) -> str:
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
 
-TEXT, PROMPT = "text", "prompt"
+@dataclass(frozen=True)
+class Names:
+    """What a file calls its fields."""
+
+    text: str
+    prompt: str
+
 
 Columns = tuple[list[str], list[str] | None]
 """Texts and, where the input has them, what each one answers."""
+Rows = list[tuple[Mapping[str, Any], str]]
+"""The fields of every row, and where it stands."""
 
 
 def read_folder(path: Path) -> Columns:
@@ -271,8 +377,8 @@ def _decoded(content: bytes, where: object) -> str:
         ) from None
 
 
-def _jsonl(path: Path) -> Columns:
-    rows = []
+def _jsonl(path: Path, _: Names) -> Rows:
+    rows: Rows = []
     # bytes.splitlines knows \n, \r\n and \r only; str.splitlines would cut inside JSON strings.
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         where = f"{path}, line {number}"
@@ -282,16 +388,41 @@ def _jsonl(path: Path) -> Columns:
             row = json.loads(_decoded(line, where))
         except (ValueError, RecursionError) as error:
             raise UserError("The line is not JSON.", where=where, got=error) from None
-        if not isinstance(row, dict) or TEXT not in row:
-            fields = ", ".join(map(repr, row)) if isinstance(row, dict) else type(row).__name__
+        if not isinstance(row, dict):
             raise UserError(
-                f"The row has no field {TEXT!r}.",
+                "The line is not a JSON object.",
                 where=where,
-                got=fields[:120] or "an empty object",
+                got=type(row).__name__,
                 expected='{"text": "..."}',
             )
-        rows.append({key: as_text(row[key], key, where) for key in (TEXT, PROMPT) if key in row})
-    return _columns(rows, path)
+        rows.append((row, where))
+    return rows
+
+
+def _csv(path: Path, _: Names) -> Rows:
+    """With a header, as spreadsheets and pandas write it; a field may hold line breaks."""
+    lines = io.StringIO(_decoded(path.read_bytes(), path), newline="")
+    usual = csv.field_size_limit(2**31 - 1)  # 128 KiB: a long text has more
+    try:
+        table = list(csv.reader(lines, strict=True))
+    except csv.Error as error:
+        raise UserError("The CSV file cannot be read.", where=path, got=error) from None
+    finally:
+        csv.field_size_limit(usual)
+    header, *rows = [row for row in table if row] or [[]]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(header):
+            raise UserError(
+                "A row has other columns than the header.",
+                where=f"{path}, row {number}",
+                got=f"{len(row)} values",
+                expected=f"{len(header)}: {', '.join(header)}"[:120],
+                fix="quote texts that hold commas or line breaks",
+            )
+    return [
+        (dict(zip(header, row, strict=True)), f"{path}, row {number}")
+        for number, row in enumerate(rows, start=1)
+    ]
 
 
 def as_text(value: Any, field: str, where: str) -> str:
@@ -311,44 +442,74 @@ def as_text(value: Any, field: str, where: str) -> str:
     return value
 
 
-def _columns(rows: list[dict[str, str]], path: Path) -> Columns:
-    prompted = [PROMPT in row for row in rows]
-    if any(prompted) and not all(prompted):
+def _columns(rows: Rows, path: Path, names: Names) -> Columns:
+    """The texts, and the prompts where every row has one."""
+    for row, where in rows:
+        if names.text not in row:
+            raise UserError(
+                f"The row has no field {names.text!r}.",
+                where=where,
+                got=", ".join(map(repr, row))[:120] or "an empty object",
+                expected=f'{{"{names.text}": "..."}}',
+                fix=_other_field(row),
+            )
+    prompted = [(row, where) for row, where in rows if names.prompt in row]
+    if prompted and len(prompted) < len(rows):
         raise UserError(
-            f"Some rows have a {PROMPT!r} and some have none.",
+            f"Some rows have a {names.prompt!r} and some have none.",
             where=path,
-            got=f"{sum(prompted)} of {len(rows)} rows have one",
+            got=f"{len(prompted)} of {len(rows)} rows have one",
         )
-    prompts = [row[PROMPT] for row in rows] if any(prompted) else None
-    return [row[TEXT] for row in rows], prompts
+    texts = [as_text(row[names.text], names.text, where) for row, where in rows]
+    prompts = [as_text(row[names.prompt], names.prompt, where) for row, where in prompted]
+    return texts, prompts or None
 
 
-def _parquet(path: Path) -> Columns:
+def _other_field(row: Mapping[str, Any]) -> str | None:
+    """How to name the field that holds the texts, where there are texts."""
+    long = [name for name, value in row.items() if isinstance(value, str)]
+    known = [name for name in USUAL if name in long]
+    return f"`field={(known or long)[0]}`" if long else None
+
+
+USUAL = ("response", "completion", "output", "answer", "content", "generation", "generated_text")
+"""What others call a text that a model wrote."""
+
+
+def _parquet(path: Path, names: Names) -> Rows:
     import pyarrow as pa
 
     try:
         file = parquet_file(path)
-        names = file.schema_arrow.names
-        if TEXT not in names:
+        have = file.schema_arrow.names
+        if names.text not in have:
+            strings = {one.name: "" for one in file.schema_arrow if _holds_text(one.type)}
             raise UserError(
-                f"The table has no column {TEXT!r}.", where=path, got=", ".join(names)[:120]
+                f"The table has no column {names.text!r}.",
+                where=path,
+                got=", ".join(have)[:120],
+                fix=_other_field(strings),
             )
-        wanted = [name for name in (TEXT, PROMPT) if name in names]
+        wanted = [name for name in (names.text, names.prompt) if name in have]
         # No threads: arrow's pool can abort the interpreter when it ends right after a read.
         rows = file.read(wanted, use_threads=False).to_pylist()
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise UserError(
             "The Parquet file cannot be read.", where=path, got=str(error).splitlines()[0][:160]
         ) from None
-    checked = [
-        {key: as_text(value, key, f"{path}, row {i + 1}") for key, value in row.items()}
-        for i, row in enumerate(rows)
-    ]
-    return _columns(checked, path)
+    return [(row, f"{path}, row {number}") for number, row in enumerate(rows, start=1)]
 
 
-READERS: dict[str, Callable[[Path], Columns]] = {
+def _holds_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = pa.types
+    return kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+
+
+READERS: dict[str, Callable[[Path, Names], Rows]] = {
     ".jsonl": _jsonl,
+    ".csv": _csv,
     ".parquet": _parquet,
 }
-"""By the file's ending: texts and, where there are any, prompts."""
+"""By the file's ending: its rows."""

@@ -47,6 +47,11 @@ class Judgments:
         """The cells with at least one verdict, as arrays."""
         return by_cell(self.verdicts)
 
+    @property
+    def by_prompt(self) -> bool:
+        """Whether groups are the answers to prompts, so that prompts are what is independent."""
+        return any(one.prompt is not None for one in self.verdicts)
+
     def only(self, cell: str) -> Judgments:
         """The same for one cell."""
         if cell not in self.planned:
@@ -83,25 +88,30 @@ def _split(name: str) -> tuple[str, str | None]:
 
 def _file(path: str) -> Judgments:
     verdicts = portable.read(path)
-    planned = {
-        name: Planned(
-            len(cell.outputs),
-            -(-len(cell.outputs) // cell.size) * len(cell.partitions),
-            len(cell.partitions),
-        )
-        for name, cell in by_cell(verdicts).items()
-    }
+    planned = {name: _judged_once(cell) for name, cell in by_cell(verdicts).items()}
     return Judgments(path, verdicts, [], planned, False, portable.has_modes(verdicts))
+
+
+def _judged_once(cell: JudgedCell) -> Planned:
+    """What was asked, as far as a file tells: each of its outputs once in each partition."""
+    partitions = len(cell.partitions)
+    if cell.verdicts[0].prompt is not None:
+        return Planned(len(cell.outputs), len(cell.verdicts), partitions)
+    return Planned(len(cell.outputs), -(-len(cell.outputs) // cell.size) * partitions, partitions)
 
 
 def open_series(run: str, name: str | None = None) -> Series:
     """A series of a run; `RUN@SERIES` names it as well as `name` does."""
     from strop.groupeval.series import Series
 
-    where, _, behind = run.rpartition("@")
-    if Path(run).exists() or not where:
-        where, behind = run, ""
-    return Series.open(where, name or behind or None)
+    where = where_is(run)
+    return Series.open(where, name or run[len(where) + 1 :] or None)
+
+
+def where_is(source: str) -> str:
+    """The run directory or the file that `Judgments.source` lies in."""
+    where = source.rpartition("@")[0]
+    return source if Path(source).exists() or not where else where
 
 
 def _series(run: str) -> Judgments:

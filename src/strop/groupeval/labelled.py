@@ -85,12 +85,12 @@ def label(
     `order` says which generator is the first; by default, the one that was judged first.
     """
     cells = judgments.cells
-    if len(cells) != 2:
+    if len(cells) != 2 or judgments.by_prompt:
         raise UserError(
             "Conditional scores need the responses of two generators.",
             where=judgments.source,
-            got=f"{len(cells)} cells",
-            expected="two cells whose indices are the prompts",
+            got=f"{len(cells)} cells" + (", several answers a prompt" * judgments.by_prompt),
+            expected="two cells whose indices are the prompts, as under task-v1",
         )
     one, other = cells.values() if order is None else (cells[name] for name in order)
     prompts = [index for index in one.outputs if index in other.row]

@@ -16,7 +16,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError, unknown_name
 from strop.groupeval import offline_task
-from strop.groupeval.payload import documents
+from strop.groupeval.payload import documents, preprocess
 from strop.groupeval.profile import Profile
 from strop.groupeval.session import Answer
 from strop.registry import resolve
@@ -80,18 +80,20 @@ def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
     wanted = set(profile.dimensions)
     if not profile.modes and wanted == set(offline_task.GRADES):
         return lambda labels, texts, task: offline_task.reply(texts, labels, profile, task)
-    if not profile.modes or wanted != set(GRADES):
+    for_answers = profile.kind == "answers" and wanted == ANSWERED
+    if not profile.modes or not (for_answers or wanted == set(GRADES)):
         raise UserError(
             f"The offline judge cannot use the profile {profile.name}.",
             got=", ".join(profile.dimensions),
-            expected="the dimensions of webtext-v1 or task-v1: nothing else can be counted",
+            expected="the dimensions of a profile that ships: nothing else can be counted",
             fix="strop groupeval judge RUN --base-url URL --model NAME",
         )
     features = str(spec.features)
     embed = _remembering(resolve(f"{EMBEDDINGS}:embed")) if features == "minilm" else None
 
-    def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:  # noqa: ARG001
-        return reply(texts, labels, profile, embed, features)
+    def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:
+        graded = [_answer(text, profile, task or "") for text in texts] if for_answers else None
+        return reply(texts, labels, profile, embed, features, graded)
 
     return answer
 
@@ -102,11 +104,16 @@ def reply(
     profile: Profile,
     embed: Embed | None,
     features: str = "ngrams",
+    graded: Sequence[Mapping[str, int] | None] | None = None,
 ) -> str:
-    """The answer to one sheet, as JSON of the frozen schema."""
+    """The answer to one sheet, as JSON of the frozen schema.
+
+    `graded` has the grades of each text, None of one that is invalid; left out, those of texts
+    without an instruction are counted here.
+    """
     parts = [documents(text, profile) for text in texts]
-    measured = [text_features(one) for one in parts]
-    valid = [i for i, one in enumerate(measured) if _valid(one)]
+    graded = [_graded(one) for one in parts] if graded is None else graded
+    valid = [i for i, one in enumerate(graded) if one is not None]
     plain = ["\n".join(parts[i]) for i in valid]
     vectors = (
         np.zeros((0, 1)) if not plain else ngrams(plain) if embed is None else _pieces(plain, embed)
@@ -117,13 +124,36 @@ def reply(
         {
             "id": label,
             "valid": i in place,
-            **{name: GRADES[name](one) if i in place else 0 for name in profile.dimensions},
+            **{name: 0 if one is None else one[name] for name in profile.dimensions},
             "mode": modes[place[i]] if i in place else None,
             "hybrid": i in place and hybrids[place[i]],
         }
-        for i, (label, one) in enumerate(zip(labels, measured, strict=True))
+        for i, (label, one) in enumerate(zip(labels, graded, strict=True))
     ]
     return json.dumps({"outputs": outputs, "confidence": confidence})
+
+
+def _graded(parts: Sequence[str]) -> dict[str, int] | None:
+    """The grades of one text, None if it is invalid."""
+    measured = text_features(parts)
+    return {name: grade(measured) for name, grade in GRADES.items()} if _valid(measured) else None
+
+
+ANSWERED = {"readability", "coherence", "fulfilment", "nondegeneration"}
+"""What an answer to a prompt is graded in."""
+
+
+def _answer(text: str, profile: Profile, prompt: str) -> dict[str, int] | None:
+    """The grades of an answer to a prompt: short ones are valid, and success cannot be told."""
+    response = offline_task.response_features(preprocess(text, profile), prompt)
+    if not offline_task.is_valid(response):
+        return None
+    return {
+        "readability": offline_task.GRADES["readability"](response),
+        "coherence": _coherence(text_features(documents(text, profile))),
+        "fulfilment": offline_task.GRADES["success"](response),
+        "nondegeneration": offline_task.GRADES["nondegeneration"](response),
+    }
 
 
 def _valid(s: TextFeatures) -> bool:

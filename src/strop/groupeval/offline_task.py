@@ -64,7 +64,8 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def _valid(s: ResponseFeatures) -> bool:
+def is_valid(s: ResponseFeatures) -> bool:
+    """Whether it says anything; a number alone does."""
     return s.plain >= 0.2 and s.odd <= 0.3 and s.repetition < 0.9
 
 
@@ -88,7 +89,7 @@ def reply(texts: Sequence[str], labels: Sequence[str], profile: Profile, task: s
     outputs = []
     for name, text in zip(labels, texts, strict=True):
         one = response_features(preprocess(text, profile), task or "")
-        valid = _valid(one)
+        valid = is_valid(one)
         grades = {key: GRADES[key](one) if valid else 0 for key in profile.dimensions}
         outputs.append({"id": name, "valid": valid, **grades})
     return json.dumps({"outputs": outputs, "confidence": "low"})

@@ -2,7 +2,7 @@
 
 A sheet is what the judge reads at once. Sheets name pools by codes; only the blinding map, which
 has a file of its own, knows which generator a code stands for. A group is the part of a sheet
-that belongs to one generator: all of it in an unconditional plan, one response in a conditional.
+that belongs to one generator: one response in a conditional plan, else all of the sheet.
 The texts are frozen with the plan, under the codes of their pools.
 """
 
@@ -178,7 +178,7 @@ def make_plan(
 ) -> tuple[Plan, Texts]:
     """Cut every pool into groups, and freeze the texts.
 
-    `inputs.check` has seen that the pools divide. `controls` is the number of control groups per
+    `inputs.fitted` has seen that the pools divide. `controls` is the number of control groups per
     cell; they are judged in between and never scored.
     """
     if method not in METHODS:
@@ -188,6 +188,8 @@ def make_plan(
     planted = {code: _planted(s, profile, seed, controls) for code, s in pools.items()}
     if profile.kind == "conditional":
         drafts, reuse = _pairs(pools), {}
+    elif profile.kind == "answers":
+        drafts, reuse = _prompts(pools), {}
     else:
         drafts, reuse = _groups(pools, profile, seed, method)
     texts = Texts.freeze(pools, planted)
@@ -231,8 +233,20 @@ def _pairs(pools: dict[str, Source]) -> list[Draft]:
     return [("plan", 0, i, list(pools), [i] * len(pools), ()) for i in range(prompts)]
 
 
+def _prompts(pools: dict[str, Source]) -> list[Draft]:
+    """One sheet per generator and prompt; a prompt has one number for all generators."""
+    numbers: dict[str, int] = {}
+    drafts: list[Draft] = []
+    for code, source in pools.items():
+        rows: dict[int, list[int]] = {}
+        for index, prompt in enumerate(source.prompts or ()):
+            rows.setdefault(numbers.setdefault(prompt, len(numbers)), []).append(index)
+        drafts += [("plan", 0, g, [code] * len(mine), mine, ()) for g, mine in rows.items()]
+    return drafts
+
+
 def _planted(source: Source, profile: Profile, seed: int, groups: int) -> list[Control]:
-    if groups and profile.kind == "conditional":
+    if groups and profile.kind != "unconditional":
         raise UserError(
             f"The profile {profile.name} has no control groups.",
             where="`controls`",

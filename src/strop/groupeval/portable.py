@@ -104,6 +104,7 @@ def has_modes(verdicts: Iterable[GroupVerdict]) -> bool:
 def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
     """What must hold between verdicts; `places` says where each of them stands."""
     modes = has_modes(verdicts)
+    _check_prompts(verdicts, places)
     sizes: dict[str, tuple[int, str]] = {}
     groups: dict[tuple[str, int, int], str] = {}
     outputs: dict[tuple[str, int, int], str] = {}
@@ -120,14 +121,14 @@ def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
             )
         groups[key] = place
         size, first = sizes.setdefault(verdict.cell, (len(verdict.outputs), place))
-        if size != len(verdict.outputs):
+        if size != len(verdict.outputs) and verdict.prompt is None:
             raise UserError(
                 "The groups of one cell have different sizes.",
                 where=f"{place}, outputs",
                 got=f"{len(verdict.outputs)} outputs; {size} in {first}",
                 expected="one group size: GED depends on it",
             )
-        if modes and size < 2:
+        if modes and len(verdict.outputs) < 2:
             raise UserError(
                 "A group of one output cannot have modes.",
                 where=f"{place}, outputs",
@@ -152,6 +153,24 @@ def check_set(verdicts: list[GroupVerdict], places: list[str]) -> None:
                     got="null",
                     expected="the name of its mode, as other outputs of this file have one",
                 )
+
+
+def _check_prompts(verdicts: list[GroupVerdict], places: list[str]) -> None:
+    """All groups are answers to prompts, each prompt once a cell; or none is."""
+    seen: dict[tuple[str, str | None], str] = {}
+    for verdict, place in zip(verdicts, places, strict=True):
+        if (verdict.prompt is None) != (verdicts[0].prompt is None):
+            raise UserError(
+                "Some groups have a prompt and some have none.", where=f"{place}, prompt"
+            )
+        key = (verdict.cell, verdict.prompt)
+        if verdict.prompt is not None and key in seen:
+            raise UserError(
+                "A prompt has two groups of one cell.",
+                where=f"{place}, prompt",
+                got=f"{_short(verdict.prompt)}, also in {seen[key]}",
+            )
+        seen[key] = place
 
 
 def _document(line: str) -> dict[str, Any]:
@@ -199,7 +218,10 @@ def _verdict(document: dict[str, Any]) -> GroupVerdict:
             raise _Wrong(field, "An output stands in its group twice.", grade.index)
         seen.add(grade.index)
     partition, group = _count(document, "partition"), _count(document, "group")
-    return GroupVerdict(cell, partition, group, grades, confidence)
+    prompt = document.get("prompt")
+    if prompt is not None and not isinstance(prompt, str):
+        raise _Wrong("prompt", "The prompt is no text.", prompt, "a text, or nothing")
+    return GroupVerdict(cell, partition, group, grades, confidence, prompt)
 
 
 def _grade(document: Any, field: str) -> Grade:

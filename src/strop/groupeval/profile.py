@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from string import Template
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from strop.assets import ROOT
 from strop.disk import reading
@@ -35,7 +35,7 @@ FILES = (SETTINGS, RUBRIC, SCHEMA, SYSTEM, USER)
 PLACES = {"count", "code", "data", "ids"}
 """What the user prompt must leave open."""
 
-Kind = Literal["unconditional", "conditional"]
+Kind = Literal["unconditional", "conditional", "answers"]
 
 
 def sha256(content: bytes | str) -> str:
@@ -115,12 +115,16 @@ class Profile:
 
     @property
     def kind(self) -> Kind:
-        """`unconditional`: groups of one generator; `conditional`: two responses to one prompt."""
+        """What a group holds.
+
+        `unconditional`: texts of one generator; `conditional`: two generators' responses to one
+        prompt; `answers`: one generator's answers to one prompt.
+        """
         return self.settings["kind"]
 
     @property
     def group_size(self) -> int:
-        """Texts that the judge reads at once."""
+        """Texts that the judge reads at once; of answers to a prompt, at most."""
         return self.settings["group_size"]
 
     @property
@@ -246,10 +250,8 @@ def _settings(path: Path, content: bytes) -> dict[str, Any]:
             got=f"group_size {settings['group_size']}, partitions {settings['partitions']}",
             expected="groups of at least 2, in 1 or 2 partitions",
         )
-    if settings["kind"] not in ("unconditional", "conditional"):
-        raise unknown_name(
-            "kind of profile", settings["kind"], ["unconditional", "conditional"], where=str(path)
-        )
+    if settings["kind"] not in get_args(Kind):
+        raise unknown_name("kind of profile", settings["kind"], get_args(Kind), where=str(path))
     return settings
 
 

@@ -194,7 +194,9 @@ def _of_modes(cell: JudgedCell) -> dict[str, Any]:
         "dominant_share": _mean([c[0] / sum(c) for c in counts if c]) if any(counts) else None,
         "hybrid_rate": _share([one.hybrid for one in valid]),
         "singleton_rate": _share([len(c) == sum(c) >= 2 for c in counts]),
-        "ceiling_rate": _share([at_ceiling(c, cell.size) for c in counts]),
+        "ceiling_rate": _share(
+            [at_ceiling(c, len(v.outputs)) for c, v in zip(counts, cell.verdicts, strict=True)]
+        ),
     }
 
 

@@ -180,7 +180,9 @@ class Series:
         """The raw texts of a sheet in display order, and the prompt that they answer, if any."""
         places = zip(sheet.pools, sheet.indices, strict=True)
         rows = [self._texts.at(code, sheet.kind, index) for code, index in places]
-        return [text for text, _ in rows], rows[0][1]
+        # Texts of an unconditional plan may come with prompts, each with another.
+        prompt = None if self.profile.kind == "unconditional" else rows[0][1]
+        return [text for text, _ in rows], prompt
 
     @property
     def repeats(self) -> int:
@@ -284,7 +286,8 @@ class Series:
             document = read_reply(reply, sheet.labels, self.profile)
         except NoVerdict as problem:
             return failures_of(problem.reason, problem.detail, reply, attempts, sheet, self.plan)
-        return verdicts_of(document, sheet, self.plan, self.profile)
+        prompt = self.sheet_texts(sheet)[1] if self.profile.kind == "answers" else None
+        return verdicts_of(document, sheet, self.plan, self.profile, prompt)
 
     def append(self, entry: dict[str, Any]) -> None:
         """Add one entry to the journal, durably.

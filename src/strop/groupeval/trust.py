@@ -176,7 +176,9 @@ def _rows(series: Series) -> Floats:
             rows.append(
                 [quality(grades[series.plan.blinding[code], index]) for code, index in places]
             )
-    return np.array(rows, dtype=float)
+    # Prompts may have different numbers of answers; places are compared among groups of one size.
+    usual = Counter(map(len, rows)).most_common(1)
+    return np.array([row for row in rows if len(row) == usual[0][0]], dtype=float)
 
 
 def _controls(series: Series) -> list[dict[str, Grade]]:

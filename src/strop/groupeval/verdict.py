@@ -62,6 +62,8 @@ class GroupVerdict:
     outputs: tuple[Grade, ...]
     """In the order in which the judge read them."""
     confidence: Confidence
+    prompt: str | None = None
+    """What its outputs answer, where a group is the answers to one prompt."""
 
     def portable(self) -> dict[str, Any]:
         """The exchange format: one JSON object a line."""
@@ -80,6 +82,7 @@ class GroupVerdict:
                 for one in self.outputs
             ],
             "confidence": self.confidence,
+            **({} if self.prompt is None else {"prompt": self.prompt}),
         }
 
 
@@ -239,7 +242,11 @@ def _check_output(one: dict[str, Any], profile: Profile) -> None:
 
 
 def verdicts_of(
-    document: dict[str, Any], sheet: Sheet, plan: Plan, profile: Profile
+    document: dict[str, Any],
+    sheet: Sheet,
+    plan: Plan,
+    profile: Profile,
+    prompt: str | None = None,
 ) -> list[GroupVerdict]:
     """The verdict with the blinding undone: one per generator on the sheet."""
     said = {one["id"]: one for one in document["outputs"]}
@@ -253,6 +260,7 @@ def verdicts_of(
                 _grade(index, said[label], profile) for pool, index, label in rows if pool == code
             ),
             confidence=document["confidence"],
+            prompt=prompt,
         )
         for code in dict.fromkeys(sheet.pools)
     ]

@@ -316,14 +316,11 @@ def _outcome(
     ask: Ask, series: Series, session: Session, price: Price | None, used: Usage | None
 ) -> Result:
     """What there is now; `used` is None where no server was asked."""
-    from strop.groupeval.series import list_series
-
     run = ask["run"]
     document = _document(ask, series, session, price, used)
     where = quoted(run)
     if document["complete"]:
-        named = where if len(list_series(run)) == 1 else quoted(f"{run}@{series.id}")
-        remarks, following = [], f"strop groupeval score {named}"
+        remarks, following = [], f"strop groupeval score {where}"
     else:
         stopped = [f"stopped: {document['stopped']}"] if document["stopped"] else []
         again = "incomplete: run the same command again to ask for what is missing"

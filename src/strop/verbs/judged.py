@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.bounds import MOST_REPLICATES, bounded
 from strop.errors import UserError
+from strop.table import Column, Table
 from strop.verbs.parameters import argument
-from strop.verbs.result import Part, Result, grid
+from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
     from strop.stats.interval import Interval
 
-JUDGED = "A run directory (RUN@SERIES if it has several series), or a .jsonl of judgments."
+JUDGED = "A run directory (RUN@SERIES for one of its judges), or a .jsonl of judgments."
 SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."
+NAMED = 4
+"""Generators that a sentence names."""
 REPLICATES = Parameter(
     "replicates", "Draws of the Bayesian bootstrap: how GED moves.", 10_000, "int", least=1
 )
@@ -27,83 +31,159 @@ def _seed(words: str) -> Parameter:
 
 
 def _score(ask: Ask) -> Result:
-    from strop.groupeval.bootstrap import score
     from strop.groupeval.judgments import load_judgments
 
+    bounded("`replicates`", ask["replicates"], MOST_REPLICATES, "10,000 are the default")
+    names = _judges(ask)
+    judged = [load_judgments(name) for name in names]
+    scores = [_scored(ask, one) for one in judged]
+    remarks: list[str] = []
+    for name, one, told in zip(names, judged, scores, strict=True):
+        if one.from_plan and one.source == name:  # all cells of a run
+            remarks += _keep(name, told)
+    remarks += [] if ask["portable"] is None else [_carried(judged, ask["portable"])]
+    if any(not j.by_prompt and len({c.size for c in j.cells.values()}) > 1 for j in judged):
+        remarks.append("note: the cells have different group sizes; their GED are not comparable")
+    tables = [_table(one, told) for one, told in zip(judged, scores, strict=True)]
+    cells = [quoted(f"{judged[0].source}:{cell}") for cell in list(scores[0]["cells"])[:2]]
+    both = " ".join(cells) if len(cells) == 2 else f"{quoted(judged[0].source)} OTHER"
+    extra = _conditional(scores[0]["conditional"]) if "conditional" in scores[0] else {}
+    return Result(
+        table=tables[0],
+        more=dict(zip(names[1:], tables[1:], strict=True)) | extra,
+        facts={"answer": [_sentence(one) for one in tables]},
+        notes=tuple(_notes(judged, scores, tables)),
+        json=scores[0] if len(scores) == 1 else {"judges": scores},
+        remarks=tuple(remarks),
+        next=f"strop groupeval compare {both}",
+        value=scores[0] if len(scores) == 1 else scores,
+    )
+
+
+def _judges(ask: Ask) -> list[str]:
+    """The one that is named, or every judge of a run."""
+    from strop.groupeval.series import list_series
+
+    named, series = ask["judged"], ask["series"]
+    if series is not None:
+        return [f"{named}@{series}"]
+    every = list_series(named) if Path(named).is_dir() else []
+    if len(every) < 2:
+        return [named]
+    if ask["labels"] is not None or ask["portable"] is not None:
+        raise UserError(
+            "Several judges have judged this plan; name one.",
+            where="`labels`" if ask["labels"] is not None else "`portable`",
+            expected=", ".join(f"{one.name} ({one.id})" for one in every),
+            fix=f"use `series={every[0].id}`",
+        )
+    return [f"{named}@{one.id}" for one in every]
+
+
+def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
+    from strop.groupeval.bootstrap import score
+
     settings = ask.some("replicates", "seed")
-    bounded("`replicates`", settings["replicates"], MOST_REPLICATES, "10,000 are the default")
-    judged = ask["judged"] if ask["series"] is None else f"{ask['judged']}@{ask['series']}"
-    judgments = load_judgments(judged)
     total = settings["replicates"] * len(judgments.cells)
-    with ask.bars.share(f"scoring {judged}", total) as told:
+    with ask.bars.share(f"scoring {judgments.source}", total) as told:
         scores = score(judgments, **settings, told=told)
     if ask["labels"] is not None:
         from strop.groupeval.labelled import conditional, label, read_labels
 
         data = label(judgments, read_labels(ask["labels"]))
         scores["conditional"] = conditional(data, **settings)
-    remarks = _keep(judged, judgments, scores, ask["portable"])
-    if not judgments.modes:
-        remarks.append("note: these judgments have no modes, so there is no GED")
-    if len({cell.size for cell in judgments.cells.values()}) > 1:
-        remarks.append("note: the cells have different group sizes; their GED are not comparable")
-    cells = [quoted(f"{judged}:{cell}") for cell in list(scores["cells"])[:2]]
-    both = " ".join(cells) if len(cells) == 2 else f"{quoted(judged)} OTHER"
-    return Result(
-        parts=_score_parts(scores),
-        json=scores,
-        remarks=tuple(remarks),
-        next=f"strop groupeval compare {both}",
-        value=scores,
-    )
+    return scores
 
 
-def _keep(
-    judged: str, judgments: Judgments, scores: dict[str, Any], portable: str | None
-) -> list[str]:
-    """The result beside the journal that it follows from; the judgments where they are wanted."""
+def _carried(judged: list[Judgments], portable: str) -> str:
+    """The judgments as a file that others read."""
     from strop.disk import write
-    from strop.groupeval.judgments import open_series
     from strop.groupeval.portable import text
 
-    remarks = []
-    if portable is not None:
-        write(Path(portable), text(judgments.verdicts).encode())
-        remarks.append(f"wrote {len(judgments.verdicts)} judgments to {portable}")
-    if judgments.from_plan and judgments.source == judged:  # all cells of a run
-        series = open_series(judged)
-        if (warning := series.other_models()) is not None:
-            remarks.append(f"warning: {warning}")
-        try:
-            series.write_result(scores)
-        except UserError as error:  # a run that may only be read is scored all the same
-            remarks.append(f"note: the result is not kept in the run: {error.what}")
+    [judgments] = judged
+    write(Path(portable), text(judgments.verdicts).encode())
+    return f"wrote {len(judgments.verdicts)} judgments to {portable}"
+
+
+def _keep(name: str, scores: dict[str, Any]) -> list[str]:
+    """The result beside the journal that it follows from."""
+    from strop.groupeval.judgments import open_series
+
+    remarks, series = [], open_series(name)
+    if (warning := series.other_models()) is not None:
+        remarks.append(f"warning: {series.name}: {warning}")
+    try:
+        series.write_result(scores)
+    except UserError as error:  # a run that may only be read is scored all the same
+        remarks.append(f"note: the result is not kept in the run: {error.what}")
     return remarks
 
 
-def _score_parts(scores: dict[str, Any]) -> tuple[Part, ...]:
-    rows = [
-        [
-            name,
-            f"{cell['n_groups']} of {cell['n_groups_asked']}",
-            _value(cell["geq"]),
-            _beside(cell),
-            _number(cell["ged"]),
-            *(_number(cell.get(key)) for key in _COLUMNS),
-            _bounds(cell),
-        ]
-        for name, cell in scores["cells"].items()
+def _table(judgments: Judgments, scores: dict[str, Any]) -> Table:
+    """One judge's scores, a row per generator."""
+    judge = judgments.judge
+    who = "an unnamed judge" if judge is None else judge.title
+    cells = scores["cells"]
+    hidden = HIDDEN if judgments.by_prompt else ()
+    columns = [
+        one
+        for one in COLUMNS
+        if one.name not in hidden and any(_has(cell, one.name) for cell in cells.values())
     ]
-    titles = ["cell", "groups judged", "GEQ", "95% interval", "GED", *_COLUMNS.values(), "possible"]
-    words = (
-        "GEQ intervals hold for other outputs and other groups of this judge. GED has no interval. "
-        '"possible": where GEQ and GED may still go when the missing groups are judged.'
-    )
-    more = _conditional(scores["conditional"]) if "conditional" in scores else []
-    return (grid(titles, rows), words, *more)
+    rows = [
+        {
+            "generator": name,
+            "judged": f"{cell['n_groups']} of {cell['n_groups_asked']}",
+            **{key: value for key, value in cell.items() if not isinstance(value, (dict, list))},
+            "possible": _bounds(cell),
+        }
+        for name, cell in cells.items()
+    ]
+    return Table(f"Judged by {who}", tuple(columns), rows)
 
 
-def _conditional(told: dict[str, Any]) -> list[Part]:
+def _sentence(table: Table) -> str:
+    """What one judge found, in words."""
+    shown = {one.heading: one for one in table.columns if one.heading in ("GEQ", "GED")}
+    found = [
+        f"{row['generator']} has "
+        + " and ".join(f"{name} {one.entry(row).line}" for name, one in shown.items())
+        for row in table.rows[:NAMED]
+        if row.get("geq") is not None
+    ]
+    rest = f"; {len(table.rows) - NAMED} more in the table" if len(table.rows) > NAMED else ""
+    return f"{table.title}: {'; '.join(found) or 'nothing has a verdict yet'}{rest}."
+
+
+def _has(cell: dict[str, Any], name: str) -> bool:
+    if name == "possible":
+        return cell["n_groups"] < cell["n_groups_asked"]
+    return name in ("generator", "judged", "geq") or cell.get(name) is not None
+
+
+def _notes(judged: list[Judgments], scores: list[dict[str, Any]], tables: list[Table]) -> list[str]:
+    """What the columns mean, and what must be minded about the numbers."""
+    shown = dict.fromkeys(one for table in tables for one in table.columns if one.help)
+    notes = [" ".join(f"{one.heading}: {one.help}" for one in shown)]
+    if any(not one.modes for one in judged):
+        notes.append("These judgments have no modes, so there is no GED.")
+    if any(one.judge is not None and one.judge.kind == "offline" for one in judged):
+        notes.append(
+            "The offline judge counts words and letters. It shows how everything works; its "
+            "numbers are no evidence of quality."
+        )
+    if any(one.by_prompt for one in judged):
+        notes.append("Each prompt counts once; the 95% intervals are over prompts.")
+    return notes + [
+        f"{name}: {score.upper()}, {cell[f'{score}_interval_mind']}"
+        for told in scores
+        for name, cell in told["cells"].items()
+        for score, interval in (("geq", "geq"), ("ged", "ged_interval"))
+        if cell.get(f"{score}_interval_mind") and cell[interval].bounded
+    ]
+
+
+def _conditional(told: dict[str, Any]) -> dict[str, Table]:
     by_generator = zip(told["generators"], told["cgeq"], told["auroc_by_generator"], strict=True)
     rows = [
         [name, f"{told['success'][i]:.1%}", *(f"{_value(one)} {_interval(one)}" for one in pair)]
@@ -118,21 +198,50 @@ def _conditional(told: dict[str, Any]) -> list[Part]:
             ("how often the one that passed is preferred", "preferred", "n_discordant"),
         )
     ]
-    return [
-        grid(["generator", "success", "conditional GEQ", "AUROC"], rows),
-        grid(["over both", "value", "95% interval", "prompts"], over_both),
-    ]
+    each = grid(["generator", "success", "conditional GEQ", "AUROC"], rows)
+    both = grid(["over both", "value", "95% interval", "prompts"], over_both)
+    return {
+        "labels": replace(each, title="Against labels"),
+        "labels_over_both": replace(both, title="Against labels, over both"),
+    }
 
 
-_COLUMNS = {
-    "invalid_rate": "invalid",
-    "effective_modes": "modes",
-    "dominant_share": "dominant",
-    "singleton_rate": "singleton",
-    "ceiling_rate": "ceiling",
-    "hybrid_rate": "hybrid",
-    "non_high_confidence_rate": "not sure",
-}
+COLUMNS = (
+    Column("generator"),
+    Column("judged", help="groups with a verdict, of those planned."),
+    Column("geq", "GEQ", digits=3, help="quality, 0 to 10, and its 95% interval."),
+    Column("ged", "GED", digits=3, help="diversity, 0 to 10."),
+    Column("ged_interval", "GED", digits=3, help="diversity of a prompt's answers, 0 to 10."),
+    Column("valid_share", "valid", digits=3, percent=True, help="answers that do not fail."),
+    Column("mode_entropy", digits=3, help="of the kinds of answer to a prompt, in nats."),
+    Column("invalid_rate", "invalid", digits=2, percent=True, help="texts that fail altogether."),
+    Column("effective_modes", "modes", digits=3, help="kinds of content in a group."),
+    Column(
+        "dominant_share", "largest", digits=2, percent=True, help="share of the commonest kind."
+    ),
+    Column(
+        "ceiling_rate",
+        "ceiling",
+        digits=2,
+        percent=True,
+        help="groups with GED 10: all valid, all of different kinds.",
+    ),
+    Column(
+        "non_high_confidence_rate",
+        "unsure",
+        digits=2,
+        percent=True,
+        help="groups that the judge sorted without being sure.",
+    ),
+    Column("possible", help="where the scores may still go when the missing groups are judged."),
+)
+
+
+HIDDEN = (
+    *("ged", "invalid_rate", "effective_modes", "dominant_share", "ceiling_rate"),
+    "non_high_confidence_rate",
+)
+"""Of answers to prompts: what other columns say with an interval, or what is in JSON alone."""
 
 
 def _bounds(cell: dict[str, Any]) -> str:
@@ -147,9 +256,9 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _beside(row: dict[str, Any], key: str = "geq") -> str:
-    """The interval of a GEQ or of a difference, with what must be minded about it."""
-    shown, told = _interval(row[key]), row.get("geq_interval_mind")
+def _beside(row: dict[str, Any]) -> str:
+    """The interval of a difference, with what must be minded about it."""
+    shown, told = _interval(row["geq_difference"]), row.get("geq_interval_mind")
     return shown if shown == "-" or told is None else f"{shown} ({told})"
 
 
@@ -182,20 +291,40 @@ def _compare(ask: Ask) -> Result:
             f"{row['n_groups_a']} of {row['n_groups_asked_a']}, "
             f"{row['n_groups_b']} of {row['n_groups_asked_b']}",
             f"{_number(row['geq_a'])} → {_number(row['geq_b'])}",
-            f"{row['geq_difference'].value:+.2f} {_beside(row, 'geq_difference')}",
+            f"{row['geq_difference'].value:+.2f} {_beside(row)}",
             f"{_number(row['ged_a'])} → {_number(row['ged_b'])}",
-            "-" if row["ged_difference"] is None else f"{row['ged_difference']:+.2f}",
+            _ged_difference(row),
         ]
         for row in compared["pairs"]
     ]
     titles = ["A → B", "groups judged", "GEQ", "B minus A [95%]", "GED", "B minus A"]
+    prompts = [
+        f"{row['n_prompts']} prompts in common; {row['n_prompts_left_out']} are not compared"
+        for row in compared["pairs"]
+        if "n_prompts" in row
+    ]
     return Result(
-        parts=(grid(titles, rows),),
+        parts=(grid(titles, rows), *prompts),
         json=compared,
         remarks=(remark,) if unchecked else (),
-        next=f"strop groupeval agree {quoted(ask['a'])} OTHER-JUDGE",
+        next=_report(sides),
         value=compared,
     )
+
+
+def _ged_difference(row: dict[str, Any]) -> str:
+    if row["ged_difference"] is None:
+        return "-"
+    shown = _interval(row.get("ged_difference_interval"))
+    return f"{row['ged_difference']:+.2f}" + ("" if shown == "-" else f" {shown}")
+
+
+def _report(sides: list[Judgments]) -> str:
+    """The command that shows both sides on one page."""
+    from strop.groupeval.judgments import where_is
+
+    places = list(dict.fromkeys(where_is(one.source) for one in sides))
+    return f"strop report {' '.join(map(quoted, places))} -o {quoted(places[0])}.html"
 
 
 def _agree(ask: Ask) -> Result:
@@ -285,7 +414,8 @@ def _repeat(name: str, told: dict[str, Any]) -> list[list[str]]:
 SCORE = Verb(
     name="score",
     help="GEQ with its interval, GED and the diagnostics of every cell, from what was judged.\n\n"
-    "Reads judgments only: scoring again costs nothing.",
+    "Reads judgments only: scoring again costs nothing. Of a run with several judges, each by "
+    "itself.",
     parameters=(
         argument("judged", "RUN|FILE.jsonl", JUDGED),
         Parameter("series", "Which judge of a run, as RUN@SERIES says too."),
@@ -302,7 +432,7 @@ SCORE = Verb(
 )
 COMPARE = Verb(
     name="compare",
-    help="B minus A: GEQ with a 95% interval, GED without one.\n\n"
+    help="B minus A: GEQ with a 95% interval; GED with one where prompts are paired.\n\n"
     "Refuses different profiles, judges and group sizes. Without :CELL it pairs cells by name.",
     parameters=(
         argument("a", "A", SIDE),

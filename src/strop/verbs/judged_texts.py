@@ -16,7 +16,7 @@ from strop.verbs.result import Result
 if TYPE_CHECKING:
     from strop.groupeval.inputs import Source
 
-PROFILE = "webtext-v1"
+PROFILE, ANSWERS = "webtext-v1", "answers-v1"
 FEW = 12
 """Digits of the plan's hash that name a directory which nobody named."""
 
@@ -48,6 +48,7 @@ class Judging(TypedDict, total=False):
 def run(
     texts: Iterable[str] | Mapping[str, Iterable[str]],
     *,
+    prompts: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
     out: str | PathLike[str] | None = None,
     profile: str | PathLike[str] | None = None,
     seed: int = 0,
@@ -55,16 +56,19 @@ def run(
 ) -> Result:
     """Quality and diversity of texts by a judge: `run(texts, base_url=..., model=...)`.
 
-    `texts` are those of one generator, or of several by their names. Plan and replies are kept in
-    `out` (left out, in a directory named by the plan): the same call again asks only for what is
-    missing. The result's `value` is what `strop.groupeval.score` gives.
+    `texts` are those of one generator, or of several by their names. `prompts` are what each text
+    answers, for all generators or by their names; with them the profile is `answers-v1`, which
+    judges the answers to one prompt together, and without them `webtext-v1`.
+
+    Plan and replies are kept in `out` (left out, in a directory named by the plan): the same call
+    again asks only for what is missing. The result's `value` is what `strop.groupeval.score` gives.
     """
     from strop.groupeval import Profile, make_plan, write_plan
-    from strop.groupeval.inputs import check
+    from strop.groupeval.inputs import fitted
 
-    rules = Profile.load(PROFILE if profile is None else profile)
-    sources = _sources(texts)
-    check(sources, rules)
+    usual = PROFILE if prompts is None else ANSWERS
+    rules = Profile.load(usual if profile is None else profile)
+    sources, left_out = fitted(_sources(texts, prompts), rules)
     plan, frozen = make_plan(sources, rules, seed=seed)
     place = Path(f"groupeval-{plan.hash[:FEW]}" if out is None else out)
     write_plan(place, plan, rules, frozen)
@@ -74,7 +78,7 @@ def run(
     return replace(
         scored,
         asked={"run": str(place), "profile": rules.name, "seed": seed, "series": judged.value.id},
-        notes=(*scored.notes, told),
+        notes=(*left_out, *scored.notes, told),
         remarks=(*judged.remarks, *scored.remarks),
         incomplete=judged.incomplete,
         missing=_missing(judged.json or {}) if judged.incomplete else None,
@@ -87,24 +91,39 @@ def _missing(document: Mapping[str, Any]) -> str:
     return f"{told}: {document['stopped'] or reasons}"
 
 
-def _sources(texts: Any) -> list[Source]:
+def _sources(texts: Any, prompts: Any) -> list[Source]:
+    from strop.groupeval.inputs import Source
+
     named = texts if isinstance(texts, Mapping) else {"texts": texts}
-    return [_source(str(name), some) for name, some in named.items()]
+    sources = []
+    for name, some in named.items():
+        found, asked = _listed("texts", str(name), some), None
+        if prompts is not None:
+            mine = prompts.get(name, ()) if isinstance(prompts, Mapping) else prompts
+            asked = _listed("prompts", str(name), mine)
+        if asked is not None and len(asked) != len(found):
+            raise UserError(
+                "There are not as many prompts as texts.",
+                where=f"`prompts`, {name}",
+                got=f"{len(asked)} prompts, {len(found)} texts",
+                expected="what each text answers, once for each text",
+            )
+        sources.append(Source(str(name), found, asked, str(name)))
+    return sources
 
 
-def _source(name: str, texts: Any) -> Source:
-    from strop.groupeval.inputs import Source, as_text
+def _listed(what: str, name: str, texts: Any) -> tuple[str, ...]:
+    from strop.groupeval.inputs import as_text
 
     if isinstance(texts, (str, PathLike)) or not isinstance(texts, Iterable):
         raise UserError(
-            "The texts of a generator are not a list.",
-            where=f"`texts`, {name}",
+            f"The {what} of a generator are not a list.",
+            where=f"`{what}`, {name}",
             got=repr(texts)[:80],
             expected='["...", ...], or {"name": ["...", ...], ...}',
             fix="texts in files: strop groupeval plan FILE... -o RUN",
         )
     found: Sequence[Any] = list(texts)
     if not found:
-        raise UserError("There are no texts.", where=f"`texts`, {name}")
-    checked = (as_text(one, f"text {i}", name) for i, one in enumerate(found, 1))
-    return Source(name, tuple(checked), None, name)
+        raise UserError(f"There are no {what}.", where=f"`{what}`, {name}")
+    return tuple(as_text(one, f"{what[:-1]} {i}", name) for i, one in enumerate(found, 1))

@@ -14,7 +14,9 @@ from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
 if TYPE_CHECKING:
+    from strop.groupeval.inputs import Source
     from strop.groupeval.plan import Plan
+    from strop.groupeval.profile import Profile
     from strop.groupeval.series import Series
 
 EXCERPT = 160
@@ -23,15 +25,18 @@ PAGE = "human.html"
 
 def _plan(ask: Ask) -> Result:
     from strop.groupeval.directory import write_plan
-    from strop.groupeval.inputs import check, read_inputs
+    from strop.groupeval.inputs import fitted, read_inputs
     from strop.groupeval.plan import make_plan
     from strop.groupeval.profile import Profile
 
     rules = Profile.load(ask["profile"])
-    sources = read_inputs(list(ask["inputs"]), first=ask["first"], where=ask["where"] or [])
-    check(sources, rules, mixed_sizes=ask["mixed_sizes"])
+    read = ask.some("first", "field", "prompt_field")
+    read["prompted"] = rules.kind == "answers"
+    sources = read_inputs(list(ask["inputs"]), where=ask["where"] or [], **read)
+    sources, left_out = fitted(sources, rules, mixed_sizes=ask["mixed_sizes"])
     plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
     new = write_plan(ask.out, plan, rules, texts)
+    notes = [*left_out, *_better_profile(sources, rules)]
     rows = [
         [name, str(n), str(sum(group.cell == name for group in plan.groups))]
         for name, n in plan.cells.items()
@@ -50,16 +55,30 @@ def _plan(ask: Ask) -> Result:
             "groups": len(plan.groups),
             "controls": len(plan.controls),
             "pairs_reused": plan.reuse,
+            "notes": notes,
         },
+        remarks=tuple(f"note: {told}" for told in notes),
         next=f"strop groupeval judge {quoted(ask.out)} {again}",
         value=plan,
     )
 
 
+def _better_profile(sources: list[Source], rules: Profile) -> list[str]:
+    """Texts that answer prompts, several each, are better judged prompt by prompt."""
+    if rules.kind != "unconditional":
+        return []
+    if not any(one.prompts and len(set(one.prompts)) < len(one.prompts) for one in sources):
+        return []
+    return [
+        f"prompts have several answers, which {rules.name} does not look at; --profile answers-v1 "
+        "judges them prompt by prompt"
+    ]
+
+
 def _planned(plan: Plan, new: bool) -> str:
     sizes = ", ".join(f"{n} outputs: {pairs}" for n, pairs in plan.reuse.items())
     return (
-        f"{len(plan.sheets)} sheets to judge under {plan.profile}"
+        f"{len(plan.sheets)} groups to judge under {plan.profile}"
         + (f", {len(plan.controls)} of them controls" if plan.controls else "")
         + (f"; pairs of outputs judged together twice: {sizes}" if sizes else "")
         + ("" if new else " (this plan was there already)")
@@ -117,8 +136,7 @@ def _after_show(run: Path, documents: list[dict[str, Any]], *, failures: bool) -
         return f"strop groupeval judge {quoted(run)} --base-url URL --model NAME"
     if any(one["failures"] for one in documents) and not failures:
         return f"strop groupeval show {quoted(run)} --failures"
-    first = documents[0]["series"]
-    return f"strop groupeval score {quoted(run if len(documents) == 1 else f'{run}@{first}')}"
+    return f"strop groupeval score {quoted(run)}"
 
 
 def _document(series: Series) -> dict[str, Any]:
@@ -205,18 +223,25 @@ PLAN = Verb(
         argument(
             "inputs",
             "INPUT...",
-            "Runs of strop (every cell is a generator), .jsonl or .parquet with a `text` field, "
-            "or folders of .txt files; NAME=PATH gives a name.",
+            "Runs of strop (every cell is a generator), .jsonl, .csv or .parquet files, or folders "
+            "of .txt files; NAME=PATH gives a name.",
             kind="many",
         ),
         out("A new directory."),
-        Parameter("profile", "webtext-v1, task-v1, or the directory of your own.", "webtext-v1"),
+        Parameter(
+            "profile",
+            "webtext-v1, answers-v1 (several answers to each prompt), task-v1 (two generators, one "
+            "answer each), or the directory of your own.",
+            "webtext-v1",
+        ),
         Parameter("seed", "Of partitions and orders.", 0, "int", most=2**63),
         Parameter(
             "partition",
             "Second partition: minimum (reuse of pairs), or best-of-2000.",
             "minimum",
         ),
+        Parameter("field", "Of a file: the field or column that holds the text.", "text"),
+        Parameter("prompt_field", "The one that holds what the text answers, if any.", "prompt"),
         Parameter("first", "Use only the first outputs of every generator.", kind="int", least=1),
         Parameter(
             "where",
@@ -236,7 +261,8 @@ PLAN = Verb(
     run=_plan,
     examples=(
         "strop groupeval plan runs/first -o runs/ge",
-        "strop groupeval plan a=a.jsonl b=b.jsonl -o runs/ge",
+        "strop groupeval plan a=a.jsonl b=b.csv --field response -o runs/ge",
+        "strop groupeval plan a=a.jsonl b=b.jsonl --profile answers-v1 -o runs/ge",
     ),
 )
 SHOW = Verb(

@@ -444,12 +444,12 @@ def judge_texts(
     """
     from strop.groupeval import Profile, Source, judge_run, list_series, load_judgments, make_plan
     from strop.groupeval.directory import write_plan
-    from strop.groupeval.inputs import check
+    from strop.groupeval.inputs import fitted
 
     known = Profile.load(profile)
     asked = None if prompts is None else tuple(prompts)
     sources = [Source(name, tuple(some), asked, name) for name, some in texts.items()]
-    check(sources, known)
+    sources, _ = fitted(sources, known)
     plan, frozen = make_plan(sources, known, seed=seed)
     write_plan(out, plan, known, frozen)
     judge_run(out)

@@ -1,0 +1,149 @@
+"""Answers to prompts: quality and diversity of each prompt's answers, then the mean over prompts.
+
+Answers to one prompt share what the prompt makes easy or hard, and they are judged in one reply, so
+they are not independent; prompts are. A prompt therefore has one value of each score, and limits
+are Student's over prompts (of a share Wilson's, with what the prompts' own spread says the answers
+are worth). A comparison is paired: the same prompts, with as many answers on both sides.
+
+    quality of prompt p   = mean quality of its answers, 0 to 10
+    diversity of prompt p = GED of its answers (`scores.py`), 0 to 10
+    mode entropy          = entropy of the shares of modes among its valid answers, in nats
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from strop.errors import UserError
+from strop.groupeval.scores import (
+    TOP,
+    JudgedCell,
+    Planned,
+    diagnose,
+    entropy,
+    ged_bounds,
+    group_ged,
+    mode_counts,
+    quality,
+)
+from strop.groupeval.verdict import GroupVerdict
+from strop.stats.interval import Interval
+from strop.stats.jackknife import jackknife
+from strop.stats.resample import mean
+from strop.stats.shares import share_interval
+
+FEW = 5
+"""Prompts that must differ from the rest before an interval may be read against 0."""
+
+
+def prompt_quality(verdict: GroupVerdict) -> float:
+    """The mean quality of the answers to one prompt."""
+    return math.fsum(map(quality, verdict.outputs)) / len(verdict.outputs)
+
+
+def valid_share(verdict: GroupVerdict) -> float:
+    """The share of valid answers to one prompt."""
+    return sum(one.valid for one in verdict.outputs) / len(verdict.outputs)
+
+
+def mode_entropy(verdict: GroupVerdict) -> float:
+    """Of the valid answers to one prompt, in nats; 0 without any."""
+    return entropy(mode_counts(verdict.outputs))
+
+
+def _over_prompts(
+    value: Callable[[GroupVerdict], float], verdicts: Sequence[GroupVerdict], most: float = TOP
+) -> Interval:
+    return jackknife(mean(np.array([value(one) for one in verdicts]), span=(0.0, most)))
+
+
+def too_few(values: Sequence[float]) -> str | None:
+    """What stands beside an interval over prompts of which most have one value."""
+    most = max(map(values.count, values))
+    rest = len(values) - most
+    if rest >= FEW or most <= rest or len(values) < 2:
+        return None
+    return f"only {rest} of {len(values)} prompts differ from the rest: too narrow"
+
+
+def score_by_prompt(cell: JudgedCell, planned: Planned) -> dict[str, Any]:
+    """A generator's scores over its prompts."""
+    verdicts = cell.verdicts
+    answers = [len(one.outputs) for one in verdicts]
+    shares = np.array([valid_share(one) for one in verdicts])
+    geq = _over_prompts(prompt_quality, verdicts)
+    ged = _over_prompts(group_ged, verdicts)
+    return {
+        "geq": geq,
+        "geq_interval_mind": too_few([prompt_quality(one) for one in verdicts]),
+        "ged": ged.value,
+        "ged_interval": ged,
+        "ged_interval_mind": too_few([group_ged(one) for one in verdicts]),
+        "valid_share": share_interval(shares, round(sum(answers) / len(answers))),
+        "mode_entropy": _over_prompts(mode_entropy, verdicts, math.log(max(answers))),
+        "n_prompts": len(verdicts),
+        "answers_per_prompt": [min(answers), max(answers)],
+        "n_outputs": len(cell.outputs),
+        "n_outputs_above_0": cell.nonzero,
+        "n_groups": len(verdicts),
+        "n_outputs_asked": planned.outputs,
+        "n_groups_asked": planned.groups,
+        "n_partitions": 1,
+        **diagnose(cell, modes=True),
+        "geq_bounds": ged_bounds(geq.value, len(verdicts), planned),
+        "ged_bounds": ged_bounds(ged.value, len(verdicts), planned),
+    }
+
+
+def compare_by_prompt(left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
+    """B minus A on the prompts that both have, with as many answers each."""
+    pairs, apart = paired(left, right)
+    values = {
+        name: np.array([[value(one) for one in pair] for pair in pairs])
+        for name, value in (
+            ("geq", prompt_quality),
+            ("ged", group_ged),
+            ("valid_share", valid_share),
+            ("mode_entropy", mode_entropy),
+        )
+    }
+    between = {name: jackknife(mean(both[:, 1] - both[:, 0])) for name, both in values.items()}
+    few = too_few((values["geq"][:, 1] - values["geq"][:, 0]).tolist())
+    return {
+        "geq_a": float(values["geq"][:, 0].mean()),
+        "geq_b": float(values["geq"][:, 1].mean()),
+        "geq_difference": between["geq"],
+        "geq_interval_excludes_zero": few is None and between["geq"].excludes(0),
+        "geq_interval_mind": few,
+        "ged_a": float(values["ged"][:, 0].mean()),
+        "ged_b": float(values["ged"][:, 1].mean()),
+        "ged_difference": between["ged"].value,
+        "ged_difference_interval": between["ged"],
+        "valid_share_difference": between["valid_share"],
+        "mode_entropy_difference": between["mode_entropy"],
+        "n_prompts": len(pairs),
+        "n_prompts_left_out": apart,
+    }
+
+
+def paired(
+    left: JudgedCell, right: JudgedCell
+) -> tuple[list[tuple[GroupVerdict, GroupVerdict]], int]:
+    """The two verdicts on every prompt that can be compared, and how many prompts cannot."""
+    sides = [{one.prompt: one for one in cell.verdicts} for cell in (left, right)]
+    pairs = [
+        (one, sides[1][prompt])
+        for prompt, one in sides[0].items()
+        if prompt in sides[1] and len(one.outputs) == len(sides[1][prompt].outputs)
+    ]
+    if not pairs:
+        raise UserError(
+            "The two have no prompt in common.",
+            got=f"{len(sides[0])} prompts of {left.name}, {len(sides[1])} of {right.name}",
+            expected="the same prompts, with as many answers each",
+        )
+    return pairs, len({*sides[0], *sides[1]}) - len(pairs)
