@@ -39,6 +39,14 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}".replace("-", "−")
 
 
+def duration(seconds: float) -> str:
+    """A time in one unit, as people say it."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @dataclass(frozen=True)
 class Column:
     """What one key of the rows means."""
@@ -230,6 +238,11 @@ class Table:
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
+    def _repr_html_(self) -> str:
+        """The same under its title, where it is shown by itself."""
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        return self.html().replace("<table>", f"<table>{caption}", 1)
+
     def arrow(self) -> pa.Table:
         """Every key of every row, of an interval `x` also `x_low` and `x_high`."""
         import pyarrow as pa
@@ -238,11 +251,6 @@ class Table:
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {}
         for name in names:
-    def _repr_html_(self) -> str:
-        """The same under its title, where it is shown by itself."""
-        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
-        return self.html().replace("<table>", f"<table>{caption}", 1)
-
             values = [row.get(name) for row in rows]
             try:
                 columns[name] = pa.array(values)
