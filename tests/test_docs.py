@@ -411,7 +411,7 @@ def fenced(text: str, kind: str = "") -> str:
         (fenced("make demmo"), "no target demmo"),
         (fenced("pip install 'strop[trian]'"), "no extra 'trian'"),
         (fenced("python scripts/nothing.py"), "no file scripts/nothing.py"),
-        (fenced("python scripts/random-checkpoint.py X --famly didi"), "no flag --famly"),
+        (fenced("python scripts/make-sums.py X --famly didi"), "no flag --famly"),
         (fenced("strop show RUN\nsed -i x y"), "nobody checks what sed does"),
         (fenced("from strop.spec import Samplr", "python"), "no attribute 'Samplr'"),
         (fenced("import strop.nothing", "python"), "No module named 'strop.nothing'"),
