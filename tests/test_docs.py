@@ -323,6 +323,15 @@ def executed(piece: Piece, names: dict[str, Any]) -> list[str]:
     return []
 
 
+def test_every_page_links_the_glossary() -> None:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        up = "../" * (len(page.relative_to(ROOT / "docs").parts) - 1)
+        assert f"({up}glossary.md)" in page.read_text() or page.name == "glossary.md", page
+    words = re.findall(r"(?m)^\| ([a-z ]+) \|", (ROOT / "docs" / "glossary.md").read_text())
+    wanted = {"guard", "corner", "operating point", "budget", "fresh", "span", "frontier", "series"}
+    assert wanted <= set(words)
+
+
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory of the reader's own, from which the scripts can be reached.

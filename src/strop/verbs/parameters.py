@@ -90,7 +90,7 @@ SPAN = Parameter(
     choices=("first-document", "full-stream", "public-code"),
 )
 HELD_OUT = Parameter(
-    "held_out", "JSON lines of texts for the entropy guard, instead of ours.", kind="path"
+    "held_out", "Texts for the entropy guard, instead of ours: JSON lines or a .txt.", kind="path"
 )
 SEED = Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT)
 DEVICE = Parameter("device", "auto, cpu, cuda or cuda:i.", "auto")
