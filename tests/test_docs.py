@@ -324,6 +324,15 @@ def executed(piece: Piece, names: dict[str, Any]) -> list[str]:
     return []
 
 
+def test_every_page_links_the_glossary() -> None:
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        up = "../" * (len(page.relative_to(ROOT / "docs").parts) - 1)
+        assert f"({up}glossary.md)" in page.read_text() or page.name == "glossary.md", page
+    words = re.findall(r"(?m)^\| ([a-z ]+) \|", (ROOT / "docs" / "glossary.md").read_text())
+    wanted = {"guard", "corner", "operating point", "budget", "fresh", "span", "frontier", "series"}
+    assert wanted <= set(words)
+
+
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory of the reader's own, from which the scripts can be reached.
@@ -412,7 +421,7 @@ def fenced(text: str, kind: str = "") -> str:
         (fenced("make demmo"), "no target demmo"),
         (fenced("pip install 'strop[trian]'"), "no extra 'trian'"),
         (fenced("python scripts/nothing.py"), "no file scripts/nothing.py"),
-        (fenced("python scripts/random-checkpoint.py X --famly didi"), "no flag --famly"),
+        (fenced("python scripts/make-sums.py X --famly didi"), "no flag --famly"),
         (fenced("strop show RUN\nsed -i x y"), "nobody checks what sed does"),
         (fenced("from strop.spec import Samplr", "python"), "no attribute 'Samplr'"),
         (fenced("import strop.nothing", "python"), "No module named 'strop.nothing'"),

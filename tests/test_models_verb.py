@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-import warm_processes
 from strop.assets.known import known_models, known_source
 from strop.checkpoints import smollm2
 from strop.checkpoints.checkpoint import locate
+from strop.cli.main import run
 from strop.records import FAMILIES, SAMPLERS, reads_as
-from tiny_models import environment, strop
+from tiny_models import strop
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "random-checkpoint.py"
 SMALL = ["--width", "16", "--blocks", "1", "--heads", "2", "--length", "8", "--vocab-size", "40"]
 
 
@@ -23,8 +21,7 @@ SMALL = ["--width", "16", "--blocks", "1", "--heads", "2", "--length", "8", "--v
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("checkpoints")
     for family in ("sedd", "didi"):
-        command = [sys.executable, str(SCRIPT), str(root / family), "--family", family, *SMALL]
-        warm_processes.run(command, env=environment(), check=True, capture_output=True)
+        assert run(["models", "random", str(root / family), "--family", family, *SMALL]) == 0
     return {family: root / family for family in ("sedd", "didi")}
 
 
@@ -86,3 +83,37 @@ def test_sample_takes_the_own_sampler_of_the_family(
     assert done.returncode == 1
     assert "does not fit" in done.stderr
     assert "--sampler sedd-analytic" in done.stderr
+
+
+@pytest.mark.parametrize("family", ["mdlm", "llada"])
+def test_random_weights_can_be_sampled(family: str, tmp_path: Path) -> None:
+    out = tmp_path / family
+    sizes = ["--width", "16", "--blocks", "1", "--heads", "2", "--length", "8"]
+    assert run(["models", "random", str(out), "--family", family, *sizes, "--seed", "3"]) == 0
+    again = tmp_path / "again"
+    assert run(["models", "random", str(again), "--family", family, *sizes, "--seed", "4"]) == 0
+    weights = [(one / "model.safetensors").read_bytes() for one in (out, again)]
+    assert weights[0] != weights[1], "the seed counts"
+    assert run(["models", "check", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--family", "gpt"], "There is no family called 'gpt'"),
+        (["--width", "15", "--heads", "2"], "does not divide among the heads"),
+        (["--blocks", "0"], "--blocks"),
+    ],
+)
+def test_what_cannot_be_written(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["models", "random", str(tmp_path / "new"), *words]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert run(["models", "random", str(tmp_path)]) == 1
+    assert "already" in capsys.readouterr().err

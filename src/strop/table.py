@@ -39,6 +39,14 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:,.{places}f}".replace("-", "−")
 
 
+def duration(seconds: float) -> str:
+    """A time in one unit, as people say it."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @dataclass(frozen=True)
 class Column:
     """What one key of the rows means."""

@@ -1,11 +1,9 @@
-"""scripts/random-checkpoint.py for LLaDA and Dream: the public files, down to the chat template."""
+"""strop models random for LLaDA and Dream: the public files, down to the chat template."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jinja2
@@ -13,12 +11,10 @@ import pytest
 import torch
 from large_models import FAMILIES, load
 
-import warm_processes
+from strop.cli.main import run
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from tiny_models import environment
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "random-checkpoint.py"
 SMALL = ["--width", "32", "--blocks", "2", "--heads", "4", "--length", "64"]
 KNOWN = {"llada": 4101, "dream": 4100}
 """What the tokenizer with its special tokens needs."""
@@ -30,9 +26,8 @@ TURNS = {
 }
 
 
-def _script(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return warm_processes.run(command, env=environment(), capture_output=True, text=True)
+def made(*arguments: object) -> None:
+    assert run(["models", "random", *map(str, arguments)]) == 0
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -43,8 +38,7 @@ def family(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def directory(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("random") / family
-    done = _script(path, "--family", family, *SMALL, "--vocab-size", KNOWN[family])
-    assert done.returncode == 0, done.stderr
+    made(path, "--family", family, *SMALL, "--vocab-size", KNOWN[family])
     return path
 
 
@@ -71,15 +65,13 @@ def test_it_loads_and_reads_prompts(family: str, directory: Path) -> None:
 
 
 def test_a_small_vocabulary_has_no_texts(tmp_path: Path) -> None:
-    done = _script(tmp_path / "ids", "--family", "dream", *SMALL, "--vocab-size", 40)
-    assert done.returncode == 0, done.stderr
+    made(tmp_path / "ids", "--family", "dream", *SMALL, "--vocab-size", 40)
     model = load("dream", tmp_path / "ids")
     assert (model.vocab_size, model.mask_id, model.codec) == (40, 39, None)
 
 
 def test_dreams_own_tokenizer_files_run_no_code(tmp_path: Path) -> None:
-    done = _script(tmp_path / "model", "--family", "dream", *SMALL)
-    assert done.returncode == 0, done.stderr
+    made(tmp_path / "model", "--family", "dream", *SMALL)
     path = tmp_path / "model" / "tokenizer_config.json"
     before = load("dream", tmp_path / "model").codec
     said = json.loads(path.read_text())
@@ -114,8 +106,7 @@ def test_a_tokenizer_that_does_not_fit(directory: Path, family: str, tmp_path: P
 
 
 def test_a_damaged_tokenizer(tmp_path: Path) -> None:
-    done = _script(tmp_path / "model", "--family", "dream", *SMALL)
-    assert done.returncode == 0, done.stderr
+    made(tmp_path / "model", "--family", "dream", *SMALL)
     (tmp_path / "model" / "vocab.json").write_text("[]")
     with pytest.raises(UserError, match="tokenizer cannot be read"):
         load("dream", tmp_path / "model")

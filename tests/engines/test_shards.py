@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from drills import N, arguments, clean, drawn, indices, outcome, sampled, started
 
+from strop.assets import ROOT
 from strop.cli.main import run as run_command
 from strop.store import Run
 
@@ -102,6 +103,40 @@ def test_force_and_shards_do_not_go_together(
     assert sampled(model, tmp_path / "run", "--shard", "0/2", "--force") == 1
     assert "--force" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_shard_that_waits_ends_with_everything(
+    model: Path, local: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two at once share the units, and both see all outputs at their ends."""
+    path = tmp_path / "run"
+    processes = [started(model, path, "--shard", f"{i}/2", "--wait", "--json") for i in range(2)]
+    ends = [(one.communicate(timeout=300), one.returncode) for one in processes]
+    assert [code for _, code in ends] == [0] * 2, ends
+    assert all("missing" not in out and len(json.loads(out)["cells"]) == 2 for (out, _), _ in ends)
+    assert outcome(path) == outcome(local)
+    assert drawn(path) == [N] * 2, "nothing was drawn twice"
+    assert clean(path)
+    assert sampled(model, tmp_path / "whole", "--wait") == 1
+    assert "Only a shard waits" in capsys.readouterr().err
+
+
+def test_an_audit_of_shards_needs_one_pass(model: Path, tmp_path: Path) -> None:
+    """The second shard never starts: the first one does its part too."""
+    line = ["audit", str(model), "--steps", "2", "-n", "8", "--evaluator", "embedded:tales-ar"]
+    line += ["--axis", "temperature=1,0.9", "--axis", "precision=float64", "--shard", "0/2"]
+    assert run_command([*line, "-o", str(tmp_path / "passes")]) == 2
+    assert not (tmp_path / "passes" / "result.json").exists()
+    assert run_command([*line, "--wait", "-o", str(tmp_path / "waits")]) == 0
+    assert (tmp_path / "waits" / "result.json").exists()
+    assert (tmp_path / "waits" / "fresh").is_dir()
+
+
+def test_the_slurm_file_ships_and_the_page_prints_it() -> None:
+    content = (ROOT / "shards.slurm").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+    assert f"```slurm\n{content}```\n" in page
+    assert 'strop "$@" --shard auto --wait &' in content
 
 
 def test_scores_are_sharded_and_merged(local: Path, tmp_path: Path) -> None:

@@ -7,17 +7,13 @@ what is tested.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 import strop
-import warm_processes
 from strop.cli.main import run
-from tiny_models import environment
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "random-checkpoint.py"
 SIZE = ["--vocab-size", "4200", "--width", "16", "--blocks", "2", "--heads", "4", "--length", "96"]
 BLOCKS = "block_length=8"
 DECODERS = {
@@ -54,8 +50,7 @@ FORMS = {
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("large")
     for family in DECODERS:
-        command = [sys.executable, str(SCRIPT), str(root / family), "--family", family, *SIZE]
-        warm_processes.run(command, env=environment(), check=True, capture_output=True)
+        assert run(["models", "random", str(root / family), "--family", family, *SIZE]) == 0
     return {family: root / family for family in DECODERS}
 
 

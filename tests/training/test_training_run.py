@@ -506,3 +506,19 @@ def test_compiled_blocks_follow_the_same_curve(corpus):
         train(corpus, run=name, model=quiet, compile=compiled, steps=6, log_every=1)
         curves.append([loss for _, loss in toy.losses(corpus / name)])
     assert curves[0] == pytest.approx(curves[1], rel=1e-4)
+
+
+def test_the_ten_lines_of_the_page_train_on_a_text_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    block = page.split("```yaml\n", 1)[1].split("```", 1)[0]
+    assert len(block.splitlines()) == 10
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(block)
+    toy.write_corpus(Path("mine.txt"), toy.documents(21, seed=3))
+    small = {"steps": 2, "batch": 2, "data.bpe_size": 300, "data.length": 16}
+    small |= {"model.hidden_dim": 16, "model.n_blocks": 1, "final_rows": 2, "eval_rows": 2}
+    changes = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
+    assert strop_command(["train", "mine.yaml", *changes, "--device", "cpu", "-o", "run"]) == 0
+    assert Path("run/checkpoints/step-00000002/model.safetensors").is_file()

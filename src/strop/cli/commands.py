@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,6 +114,7 @@ def command(verb: Verb, *, alone: bool = False) -> Callable[..., None]:
     parameters += [_flag(one) for one in verb.takes]
     if verb.json:
         parameters.append(_keyword("as_json", Annotated[bool, output.JSON_FLAG], False))
+        parameters.append(_keyword("quiet", Annotated[bool, output.QUIET_FLAG], False))
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
@@ -154,12 +156,13 @@ def names(one: Parameter) -> tuple[str, ...]:
 
 
 def _run(verb: Verb, given: dict[str, Any]) -> None:
-    as_json = given.pop("as_json", False)
+    as_json, quiet = given.pop("as_json", False), given.pop("quiet", False)
     values = {one.name: _typed(one, given[one.name]) for one in verb.takes}
-    with output.warnings_noted(), reporter() as bar:
-        ask = verb.asked(values, progress=bar, note=_note, bars=TERMINAL)
+    speaking: dict[str, Any] = {} if quiet else {"note": _note, "bars": TERMINAL}
+    with output.warnings_noted(), reporter(quiet=quiet) as bar:
+        ask = verb.asked(values, progress=bar, **speaking)
         result = verb.answer(ask)
-    tell(ask, result, as_json)
+    tell(ask, replace(result, remarks=(), next=None) if quiet else result, as_json)
 
 
 def _typed(one: Parameter, value: Any) -> Any:

@@ -6,6 +6,7 @@ With `--json` stdout carries exactly one JSON document, also when the command fa
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ID = re.compile(r"[0-9a-f]{16}")
 SHORT = 8
 """Digits of an id where there is no room for all sixteen."""
+NOTE_WORDS = 6
+"""A text of so many words in a table is a note."""
 GAP = 3
 """Places between two columns."""
 FRAMES = 12
@@ -35,6 +38,9 @@ SECONDS = 6.0
 """How long a replay takes in a terminal, at most."""
 
 JSON_FLAG = typer.Option("--json", help="Print one JSON document on stdout and nothing else there.")
+QUIET_FLAG = typer.Option(
+    "--quiet", help="Print the result only: no progress, no notes, no next command."
+)
 
 
 def emit(document: Any) -> None:
@@ -77,27 +83,89 @@ def fail(error: StropError, as_json: bool) -> int:
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, and wide enough for any path in a file."""
+    """Where tables go: as wide as the terminal, or as COLUMNS says, or wide enough for any path."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 400)
+    said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console(width=None if said else 400)
 
 
 def table(header: list[str], rows: list[list[str]]) -> None:
     """A plain table on stdout that breaks no word and no id.
 
-    Where it is too wide, ids are shortened and lines folded between words; where that is not
-    enough, every row becomes lines of its own.
+    Where it is too wide, ids are shortened, columns that say the same in every row go into a line
+    above it, and long notes below it, under letters. Where that is not enough, lines are folded
+    between words, and at last every row becomes lines of its own.
     """
     screen = console()
     rows = [[harmless(cell) for cell in row] for row in rows]
     short = _with_short_ids(rows)
-    for cells, pieces in ((rows, str.splitlines), (short, str.splitlines), (short, str.split)):
-        least = _widths(header, cells, pieces)
-        if sum(least) + GAP * (len(least) - 1) <= screen.width:
-            _grid(header, cells, _shared_out(least, _widths(header, cells), screen.width), screen)
+    for cells in (rows, short):
+        if _fits(header, cells, screen.width):
+            _grid(header, cells, _widths(header, cells), screen)
             return
-    _stacked(header, rows, screen.width)
+    caption, heads, cells = _without_constants(header, short)
+    notes: dict[str, str] = {}
+    while not _fits(heads, cells, screen.width) and (which := _longest_notes(cells)) is not None:
+        cells = _lettered(cells, which, notes)
+    least = _widths(heads, cells, str.split)
+    if sum(least) + GAP * (len(least) - 1) > screen.width:
+        _stacked(header, rows, screen.width)
+        return
+    _wrapped(caption, screen.width)
+    _grid(heads, cells, _shared_out(least, _widths(heads, cells), screen.width), screen)
+    for text, letter in notes.items():
+        _wrapped(f"{letter}  {text}", screen.width)
+
+
+def _fits(header: list[str], rows: list[list[str]], room: int) -> bool:
+    least = _widths(header, rows)
+    return sum(least) + GAP * (len(least) - 1) <= room
+
+
+def _without_constants(
+    header: list[str], rows: list[list[str]]
+) -> tuple[str, list[str], list[list[str]]]:
+    """What all rows say alike as a caption, and the table without it; the first column stays."""
+    same = {
+        i
+        for i in range(1, len(header))
+        if len(rows) > 1 and rows[0][i].strip() and len({row[i] for row in rows}) == 1
+    }
+    caption = "; ".join(f"{header[i]}: {' '.join(rows[0][i].split())}" for i in sorted(same))
+    keep = [i for i in range(len(header)) if i not in same]
+    return caption, [header[i] for i in keep], [[row[i] for i in keep] for row in rows]
+
+
+def _longest_notes(rows: list[list[str]]) -> int | None:
+    """The column with the longest note, which is a text of several words; None without any."""
+    sizes = {
+        i: max(len(row[i]) for row in rows)
+        for i in range(1, len(rows[0]) if rows else 0)
+        if any(len(row[i].split()) >= NOTE_WORDS for row in rows)
+    }
+    return max(sizes, key=lambda i: sizes[i]) if sizes else None
+
+
+def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[list[str]]:
+    """A column's texts as letters; `notes` has the letter of each."""
+    for text in dict.fromkeys(" ".join(row[which].split()) for row in rows):
+        if text and text not in notes:
+            count = len(notes)
+            notes[text] = chr(ord("a") + count % 26) * (1 + count // 26)
+    return [
+        [
+            notes.get(" ".join(cell.split()), cell) if i == which else cell
+            for i, cell in enumerate(row)
+        ]
+        for row in rows
+    ]
+
+
+def _wrapped(text: str, room: int) -> None:
+    """A text in lines that break no word."""
+    for line in wrap(text, max(room, 1), break_long_words=False, break_on_hyphens=False):
+        print(line)
 
 
 def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:

@@ -1,17 +1,19 @@
-"""Progress on stderr: a bar on a terminal, plain lines elsewhere."""
+"""Progress on stderr: bars on a terminal, a line a minute elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from strop.cli import output
+from strop.engine.progress import Silent
 from strop.spec import CellSpec, label
+from strop.table import duration
 
-LINE_SECONDS = 10.0
+LINE_SECONDS = 60.0
 _WAITING = "{}: another process is at work on it, waiting"
 
 
@@ -19,29 +21,99 @@ def _name(cell: CellSpec | None, what: str) -> str:
     return what if cell is None else f"{label(cell.generator.sampler)} {what}".rstrip()
 
 
+def _work(cell: CellSpec | None, what: str) -> int:
+    """What an output costs beside others of the same call: network calls if it is drawn."""
+    if cell is None or what:
+        return 1
+    return min(cell.generator.sampler.steps, cell.generator.length)
+
+
+class _Stage:
+    """How far one call has come: which of its cells is at work, and how much work is left."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._later: dict[str, int] = {}
+        """Work of the cells that have not begun, by name."""
+        self._begin()
+
+    def _begin(self, cells: int = 1) -> None:
+        self.cells, self.number = cells, 0
+        self.total = self.done = 0
+        """Outputs of the cell at work."""
+        self.tokens, self._each, self._worked = 0, 1, 0
+        self._began = self._cell_began = self._clock()
+
+    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
+        self._begin(len(cells))
+        self._later = {}
+        for cell, outputs in cells:
+            name = self._key(cell, what)
+            self._later[name] = self._later.get(name, 0) + outputs * _work(cell, what)
+
+    def start(self, cell: CellSpec | None, total: int, done: int, what: str) -> None:
+        if self._later.pop(self._key(cell, what), None) is None:
+            self._later = {}
+            self._begin()  # a call that did not say what comes
+        self.name, self.number = _name(cell, what), self.number + 1
+        self.total, self.done, self.tokens = total, done, 0
+        self._each, self._cell_began = _work(cell, what), self._clock()
+
+    def advance(self, outputs: int, tokens: int) -> None:
+        self.done += outputs
+        self.tokens += tokens
+        self._worked += outputs * self._each
+
+    @staticmethod
+    def _key(cell: CellSpec | None, what: str) -> str:
+        return what if cell is None else cell.id
+
+    @property
+    def which(self) -> str:
+        """Of several cells, which one this is."""
+        return f"cell {self.number} of {self.cells}" if self.cells > 1 else ""
+
+    @property
+    def left(self) -> int:
+        """Work that is not done, cells that have not begun included."""
+        return sum(self._later.values()) + (self.total - self.done) * self._each
+
+    @property
+    def share(self) -> float:
+        """The part of the work of this process that is done."""
+        return self._worked / max(self._worked + self.left, 1)
+
+    @property
+    def to_go(self) -> str:
+        """How long the rest takes at the pace so far."""
+        if not self._worked or not self.left:
+            return ""
+        return f"{duration((self._clock() - self._began) * self.left / self._worked)} to go"
+
+    @property
+    def speed(self) -> str:
+        """Tokens a second; not all work makes tokens."""
+        seconds = max(self._clock() - self._cell_began, 1e-9)
+        return f"{self.tokens / seconds:,.0f} tok/s" if self.tokens else ""
+
+
 class Bar:
-    """A rich progress bar with outputs, tokens per second and time left."""
+    """Two rich bars: all cells of a call, and the one at work. What is finished is gone."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, Progress, TextColumn
 
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[told]}", markup=False),
             console=Console(stderr=True),
+            transient=True,
         )
-        self._task = None
-        self._tokens, self._since = 0, 0.0
+        self._stage = _Stage()
+        self._all = self._progress.add_task("", total=1.0, told="", visible=False)
+        self._cell = self._progress.add_task("", told="", visible=False)
 
     def __enter__(self) -> Bar:
         return self  # begins when there is something to show
@@ -49,20 +121,38 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
+    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
+        """Open the bar of a call."""
+        self._stage.expect(cells, what)
+
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
-        """Open the bar of one cell."""
+        """Open the bar of one cell in the place of the last one."""
         self._progress.start()
-        self._tokens, self._since = 0, time.monotonic()
-        name = _name(cell, what)
-        self._task = self._progress.add_task(name, total=total, completed=done, speed="")
+        self._stage.start(cell, total, done, what)
+        self._progress.reset(
+            self._cell, description=output.harmless(self._stage.name), total=total, visible=True
+        )
+        self._show()
 
     def advance(self, outputs: int, tokens: int) -> None:
-        """Move it."""
-        assert self._task is not None
-        self._tokens += tokens
-        speed = self._tokens / max(time.monotonic() - self._since, 1e-9)
-        told = f"{speed:,.0f} tok/s" if self._tokens else ""  # not all work makes tokens
-        self._progress.update(self._task, advance=outputs, speed=told)
+        """Move both."""
+        self._stage.advance(outputs, tokens)
+        self._show()
+
+    def _show(self) -> None:
+        stage = self._stage
+        several = stage.cells > 1
+        told = "  ".join(filter(None, [f"{stage.done}/{stage.total}", stage.speed]))
+        if not several:
+            told = "  ".join(filter(None, [told, stage.to_go]))
+        self._progress.update(self._cell, completed=stage.done, told=told)
+        self._progress.update(
+            self._all,
+            description=stage.which,
+            completed=stage.share,
+            told=stage.to_go,
+            visible=several,
+        )
 
     def waiting(self, cell: CellSpec) -> None:
         """Say why nothing moves."""
@@ -71,47 +161,54 @@ class Bar:
 
 
 class Lines:
-    """One line per cell and every few seconds, for logs."""
+    """A line a minute, for logs."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._stage, self._told = clock, _Stage(clock), clock()
 
     def __enter__(self) -> Lines:
-        self._name, self._total, self._done, self._began, self._tokens = "", 0, 0, 0, 0
-        self._since = self._told = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Nothing to close."""
 
+    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
+        """What comes."""
+        self._stage.expect(cells, what)
+
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
-        """Say what begins."""
-        self._name = _name(cell, what)
-        self._total, self._done, self._began = total, done, done
-        self._tokens, self._since = 0, time.monotonic()
-        already = f", {done} of {total} on disk" if done else ""
-        print(f"{self._name}: {total} outputs{already}", file=sys.stderr)
+        """What begins."""
+        self._stage.start(cell, total, done, what)
 
     def advance(self, outputs: int, tokens: int) -> None:
-        """Say how far it is, now and then and at the end."""
-        self._done += outputs
-        self._tokens += tokens
-        now = time.monotonic()
-        if self._done == self._total or now - self._told > LINE_SECONDS:
+        """Say how far it is, if a minute has passed."""
+        stage = self._stage
+        stage.advance(outputs, tokens)
+        now = self._clock()
+        if now - self._told >= LINE_SECONDS:
             self._told = now
-            elapsed = max(now - self._since, 1e-9)
-            speed = f"{self._tokens / elapsed:,.0f} tokens/s, " if self._tokens else ""
-            fresh, left = self._done - self._began, self._total - self._done
-            to_go = f", {elapsed * left / fresh:.0f} s to go" if left and fresh else ""
-            print(
-                f"{self._name}: {self._done}/{self._total}, {speed}{elapsed:.0f} s{to_go}",
-                file=sys.stderr,
-            )
+            words = [stage.which, f"{stage.name}: {stage.done}/{stage.total}", stage.speed]
+            output.note(", ".join(filter(None, [*words, stage.to_go])))
 
     def waiting(self, cell: CellSpec) -> None:
         """Say why nothing moves."""
         print(_WAITING.format(label(cell.generator.sampler)), file=sys.stderr)
 
 
-def reporter() -> Bar | Lines:
+class Quiet(Silent):
+    """Says nothing."""
+
+    def __enter__(self) -> Quiet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close."""
+
+
+def reporter(*, quiet: bool = False) -> Bar | Lines | Quiet:
     """The one that suits where stderr goes."""
+    if quiet:
+        return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()
 
 

@@ -25,7 +25,7 @@ from strop.draw.batch_size import (
 from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, what_to_load
 from strop.engine import LOCAL, Engine, cut
 from strop.engine.outputs import MemoryRows, OutputRows
-from strop.engine.plan import refuse_missing
+from strop.engine.plan import refuse_missing, stop_if_planning
 from strop.engine.progress import Progress
 from strop.engine.sink import CellRows, Sink
 from strop.engine.workers import run_units
@@ -183,6 +183,8 @@ def sample_cells(
         CellDraw(cell, count, size, auto)
         for cell, count, size in zip(cells, counts, sizes, strict=True)
     ]
+    if draws:
+        stop_if_planning(Planned(denoiser, canvases, draws))
     work = _Work(denoiser, canvases, draws, engine, progress, on_step)
     if out is None:
         if engine.shard is not None:
@@ -221,12 +223,18 @@ def _read_only(path: Path, cells: Sequence[CellSpec], counts: Sequence[int]) -> 
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What all cells of a call share."""
+class Planned:
+    """The cells of a call."""
 
     denoiser: Model
     canvases: Canvases | None
     cells: Sequence[CellDraw]
+
+
+@dataclass(frozen=True)
+class _Work(Planned):
+    """And what all of them share."""
+
     engine: Engine
     progress: Progress | None
     on_step: OnStep | None

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,31 @@ def spelled(indices: Iterable[int]) -> str:
 
 class Elsewhere(Incomplete):
     """This process has done its part; what is missing is for others."""
+
+
+_PLANNED: ContextVar[list[Any] | None] = ContextVar("planned", default=None)
+"""In a dry run, the draws that would have been made."""
+
+
+@contextmanager
+def planning() -> Iterator[list[Any]]:
+    """Inside it draws are noted in the list that it yields, and neither drawn nor scored."""
+    noted: list[Any] = []
+    token = _PLANNED.set(noted)
+    try:
+        yield noted
+    finally:
+        _PLANNED.reset(token)
+
+
+def stop_if_planning(draw: Any = None) -> None:
+    """In a dry run, note a draw and stop, as where another shard would go on."""
+    noted = _PLANNED.get()
+    if noted is None:
+        return
+    if draw is not None:
+        noted.append(draw)
+    raise Elsewhere("Nothing is drawn or scored in a dry run.")
 
 
 @contextmanager

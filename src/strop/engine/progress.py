@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from strop.spec import CellSpec
@@ -9,6 +10,10 @@ from strop.spec import CellSpec
 
 class Progress(Protocol):
     """Told what happens."""
+
+    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
+        """These cells come, with so many outputs to make of each; each will `start`."""
+        ...
 
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Work on a cell, or on a file of texts, begins; `done` of its `total` are on disk."""
@@ -25,6 +30,9 @@ class Progress(Protocol):
 
 class Silent:
     """No progress."""
+
+    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
+        """Say nothing."""
 
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Say nothing."""

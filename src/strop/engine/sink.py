@@ -136,6 +136,18 @@ class Sink:
         total, there = (sum(one[k] for one in counts) for k in range(2))
         self._progress.start(only, total, there, ", ".join(words))
 
+    def expect(self) -> None:
+        """Say which cells come; what of them is on disk is said when they begin."""
+        cells = [(number, self._cells[number]) for number in self._left]
+        sizes = [cell.counted(self._left[number].values()) for number, cell in cells]
+        self._progress.expect(
+            [
+                (cell.spec, total - there)
+                for (_, cell), (total, there) in zip(cells, sizes, strict=True)
+            ],
+            self._what,
+        )
+
     def claim(self, unit: Unit) -> Any:
         """What is missing of a unit, for a worker; empty: nothing; `TAKEN`: another process has it.
 

@@ -79,6 +79,7 @@ def run_units(
             run_by(some, asked, sink)
     else:
         with closing(sink):
+            sink.expect()
             run_here(here, sink)
 
 

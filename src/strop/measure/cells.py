@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strop.engine import LOCAL, Engine
+from strop.engine.plan import stop_if_planning
 from strop.errors import UserError
 from strop.measure.frame import Frame, read_cell
 from strop.measure.metric import METRICS, PERPLEXITY, VENDI, Metric
@@ -74,6 +75,7 @@ def measure(
     every metric that the scorers can measure, and whatever is stored. `outputs` are the first that
     counts and the one behind the last; by default all of a cell.
     """
+    stop_if_planning()
     by = Scorers() if by is None else by
     drawn = [cell for cell in cells if cell.indices()]
     if wanted is None:

@@ -1,9 +1,12 @@
-"""Held-out text from JSON lines, as a checkpoint reads it (`read_rows`).
+"""Held-out text from JSON lines or a text file, as a checkpoint reads it (`read_rows`).
 
 A line is an object with `text`, with `ids`, or with both, or a bare list of ids. Ids count only if
 they are the checkpoint's own: beside a text they must decode to it, else the text is tokenised with
 its tokenizer. Every row gives its first `length` tokens, shorter rows are left out and counted. The
 rows that ship have both (`read_texts`).
+
+A `.txt` file holds documents with a line `<|endoftext|>` between them, as training reads them; each
+gives as many rows of `length` tokens as it has.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ from numpy.typing import NDArray
 from strop import assets
 from strop.disk import reading
 from strop.errors import UserError
+
+PLAIN = ".txt"
+SEPARATOR = b"<|endoftext|>"
+"""The line between two documents of a text file."""
 
 
 class Vocabulary(Protocol):
@@ -86,10 +93,12 @@ def read_rows(
             short += 1
             continue
         _check_ids(ids, denoiser, where)
-        rows.append(ids[:length])
+        whole = len(ids) // length if path.suffix.lower() == PLAIN else 1
+        rows += [ids[k * length : (k + 1) * length] for k in range(whole)]
         retokenised += anew
-        if len(rows) == most:
+        if len(rows) >= most:
             break
+    rows = rows[:most]
     if len(rows) < least:
         raise UserError(
             "No held-out row is long enough.",
@@ -116,7 +125,7 @@ def check_file(path: Path) -> None:
         raise UserError(
             "The held-out file is not there.",
             where=path,
-            expected='JSON lines with "text" or "ids"',
+            expected='JSON lines with "text" or "ids", or a .txt file',
             fix="give one with `held_out`",
         )
 
@@ -127,6 +136,9 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
         content = path.read_bytes()
     if not content.strip():
         raise UserError("The held-out file is empty.", where=path)
+    if path.suffix.lower() == PLAIN:
+        yield from _documents(path, content)
+        return
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue
@@ -140,6 +152,20 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
                 got=str(error)[:100],
                 expected='one object per line, e.g. {"text": "Once upon a time ..."}',
             ) from None
+
+
+def _documents(path: Path, content: bytes) -> Iterator[tuple[str, Any]]:
+    """Of a text file."""
+    lines = content.splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if line.strip() == SEPARATOR]
+    for first, end in zip([0, *(one + 1 for one in ends)], [*ends, len(lines)], strict=True):
+        where = f"{path}, line {first + 1}"
+        try:
+            text = b"".join(lines[first:end]).decode().strip()
+        except UnicodeDecodeError as error:
+            raise UserError("The held-out text is not UTF-8.", where=where, got=error) from None
+        if text:
+            yield where, {"text": text}
 
 
 def _tokens(record: Any, denoiser: Vocabulary, where: str) -> tuple[list[int], bool]:

@@ -311,6 +311,14 @@ def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
     return dict(zip(steps, zip(*each, strict=True), strict=True))
 
 
+def _later(ask: Ask) -> str:
+    """For a dry run: the fresh outputs, whose settings are chosen from what comes before."""
+    if not ask["fresh"]:
+        return "no fresh outputs are drawn afterwards"
+    most = (1 + len(RULES)) * sum(fresh for _, fresh in _counts(ask).values())
+    return f"then the standard sampler and the choices are drawn anew: at most {most:,} outputs"
+
+
 def _points(ask: Ask, family: str) -> Any:
     """The axes' combinations, the standard first; what is left out is said."""
     usual = {"temperature": sorted(TEMPERATURES, reverse=True) if ask["grid"] else RATES}
@@ -483,6 +491,7 @@ STUDY = Study(
     run=_run,
     check=_check,
     kind="audit",
+    later=_later,
     next=lambda ask: f"strop report {quoted(ask.out)} -o {quoted(ask.out)}/report.html",
     examples=(
         "strop audit --steps 4,16 -n 32 -o runs/audit",

@@ -86,6 +86,8 @@ class SampleArguments(TypedDict, total=False):
     may be repeated."""
     force: bool
     """Start the run directory anew."""
+    dry_run: bool
+    """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
     engine: str | None
     """Where work runs: local (the default), devices (a process per device), ray (an actor per
     device)."""
@@ -95,6 +97,9 @@ class SampleArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
 
 
 def sample(checkpoint: Any | None = None, **given: Unpack[SampleArguments]) -> Result:
@@ -120,7 +125,7 @@ class ScoreArguments(TypedDict, total=False):
     vendi: Literal["auto", "on", "off"]
     """Vendi score; auto: if embeddings are installed."""
     held_out: Place | None
-    """JSON lines of texts for the entropy guard, instead of ours; kept in the run."""
+    """Texts for the entropy guard, instead of ours: JSON lines or a .txt; kept in the run."""
     batch_size: int | None
     """Outputs at a time; changes nothing but speed."""
     device: str
@@ -136,6 +141,9 @@ class ScoreArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
 
 
 def score(run: Place, **given: Unpack[ScoreArguments]) -> Result:
@@ -192,7 +200,7 @@ class AuditArguments(TypedDict, total=False):
     span: Literal["first-document", "full-stream", "public-code"]
     """Which tokens of an output count."""
     held_out: Place | None
-    """JSON lines of texts for the entropy guard, instead of ours."""
+    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
     seed: int
     """Root seed."""
     device: str
@@ -201,6 +209,8 @@ class AuditArguments(TypedDict, total=False):
     """Of the generator's network: float32, bfloat16, float16, public."""
     force: bool
     """Draw and measure everything anew."""
+    dry_run: bool
+    """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
     engine: str | None
     """Where work runs: local (the default), devices (a process per device), ray (an actor per
     device)."""
@@ -210,6 +220,9 @@ class AuditArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -261,7 +274,7 @@ class CompareArguments(TypedDict, total=False):
     span: Literal["first-document", "full-stream", "public-code"]
     """Which tokens of an output count."""
     held_out: Place | None
-    """JSON lines of texts for the entropy guard, instead of ours."""
+    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
     seed: int
     """Root seed."""
     device: str
@@ -270,6 +283,8 @@ class CompareArguments(TypedDict, total=False):
     """Of the generator's network: float32, bfloat16, float16, public."""
     force: bool
     """Draw and measure everything anew."""
+    dry_run: bool
+    """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
     engine: str | None
     """Where work runs: local (the default), devices (a process per device), ray (an actor per
     device)."""
@@ -279,6 +294,9 @@ class CompareArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -348,7 +366,7 @@ class TuneArguments(TypedDict, total=False):
     span: Literal["first-document", "full-stream", "public-code"]
     """Which tokens of an output count."""
     held_out: Place | None
-    """JSON lines of texts for the entropy guard, instead of ours."""
+    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
     seed: int
     """Root seed."""
     device: str
@@ -357,6 +375,8 @@ class TuneArguments(TypedDict, total=False):
     """Of the generator's network: float32, bfloat16, float16, public."""
     force: bool
     """Draw and measure everything anew."""
+    dry_run: bool
+    """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
     engine: str | None
     """Where work runs: local (the default), devices (a process per device), ray (an actor per
     device)."""
@@ -366,6 +386,9 @@ class TuneArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -409,7 +432,7 @@ class PowerArguments(TypedDict, total=False):
     span: Literal["first-document", "full-stream", "public-code"]
     """Which tokens of an output count."""
     held_out: Place | None
-    """JSON lines of texts for the entropy guard, instead of ours."""
+    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
     seed: int
     """Root seed."""
     device: str
@@ -418,6 +441,8 @@ class PowerArguments(TypedDict, total=False):
     """Of the generator's network: float32, bfloat16, float16, public."""
     force: bool
     """Draw and measure everything anew."""
+    dry_run: bool
+    """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
     engine: str | None
     """Where work runs: local (the default), devices (a process per device), ray (an actor per
     device)."""
@@ -427,6 +452,9 @@ class PowerArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -503,6 +531,9 @@ class ReproduceArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
 
 
 def reproduce(id: str | None = None, **given: Unpack[ReproduceArguments]) -> Result:
@@ -691,6 +722,8 @@ class TaskArguments(TypedDict, total=False):
     the same checkpoint and sampler at its lowest temperature."""
     force: bool
     """Start the directory anew."""
+    dry_run: bool
+    """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
     engine: str | None
     """Where work runs: local (the default), devices (a process per device), ray (an actor per
     device)."""
@@ -700,6 +733,9 @@ class TaskArguments(TypedDict, total=False):
     """A Ray cluster to join, or auto; else one is started here."""
     shard: str | None
     """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
 
 
 def task(task: str, *checkpoints: Place, **given: Unpack[TaskArguments]) -> Result:

@@ -345,6 +345,11 @@ STUDY = Study(
     draw=draw,
     check=_check,
     kind="comparison",
+    origins=lambda ask: [one.source for one in _named(ask)],
+    later=lambda ask: (
+        f"this is the first draw; each side draws at most {ask['budget']:,} outputs in its search "
+        f"and {ask['n']:,} at every temperature of its frontier, at each budget of steps"
+    ),
     runs=RUNS,
     next=lambda ask: report_command(ask.out),
     examples=(

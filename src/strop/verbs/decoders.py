@@ -315,6 +315,7 @@ STUDY = Study(
         parameters.DEVICE,
         parameters.DTYPE,
         parameters.FORCE,
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

@@ -164,6 +164,7 @@ TASK_PARAMETERS = (
     parameters.DEVICE,
     parameters.DTYPE,
     parameters.FORCE,
+    parameters.DRY_RUN,
     *parameters.ENGINE,
 )
 """What whoever lets checkpoints answer tasks takes."""

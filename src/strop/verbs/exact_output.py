@@ -532,6 +532,7 @@ STUDY = Study(
         parameters.SEED,
         parameters.DEVICE,
         parameters.FORCE,
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

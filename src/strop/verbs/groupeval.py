@@ -313,6 +313,7 @@ STUDY = Study(
         parameters.SAMPLER,
         parameters.LENGTH,
         *parameters.DRAWN,
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

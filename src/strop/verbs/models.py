@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
+from strop.errors import UserError
 from strop.records import FAMILIES, default_sampler
-from strop.verbs.parameters import DEVICE, FAMILY, REVISION, WEIGHTS, argument
+from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument
 from strop.verbs.result import Result, grid
-from strop.verbs.verb import Ask, Verb, VerbGroup, quoted, visible
+from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted, visible
 
 HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler", "draw"]
 
@@ -68,6 +70,44 @@ def _check(ask: Ask) -> Result:
     )
 
 
+SIZES = {"width": "hidden_dim", "blocks": "n_blocks", "heads": "n_heads"}
+"""What a user calls a size, where it is not the shape's own name for it."""
+
+
+def _random(ask: Ask) -> Result:
+    from strop.checkpoints.config import SHAPES
+    from strop.checkpoints.layout import write_random
+    from strop.registry import resolve
+
+    out, sizes = Path(ask["out"]), ask.some("vocab_size", "length", *SIZES)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(
+            "There is something at this place already.",
+            where=out,
+            expected="a new or empty directory",
+            fix="choose another one",
+        )
+    given = {SIZES.get(name, name): size for name, size in sizes.items() if size is not None}
+    shape = dataclasses.replace(SHAPES[ask["shape"]], **given)
+    if shape.hidden_dim % shape.n_heads:
+        raise UserError(
+            "The width does not divide among the heads.",
+            where="`width`",
+            got=f"width {shape.hidden_dim}, {shape.n_heads} heads",
+            expected="a width that is a multiple of the number of heads",
+        )
+    shape = dataclasses.replace(shape, mask_id=shape.vocab_size - 1)
+    layout = FAMILIES[ask["family"]].layout
+    assert layout is not None
+    write_random(out, resolve(layout)(shape), ask["seed"])
+    return Result(
+        parts=(f"wrote {out}: {ask['family']}, random weights, so that its outputs are noise",),
+        json={"checkpoint": str(out), "family": ask["family"], "shape": dataclasses.asdict(shape)},
+        next=f"strop sample {quoted(out)} --steps 4 -n 2 -o runs/random-outputs",
+        value=out,
+    )
+
+
 LIST = Verb(
     name="models",
     help="List the public checkpoints that strop knows, and what was verified about each.",
@@ -87,10 +127,39 @@ CHECK = Verb(
     run=_check,
     examples=("strop models check embedded:tales", "strop models check louaaron/sedd-small"),
 )
+RANDOM = Verb(
+    name="random",
+    help="Write a checkpoint with random weights in a family's public layout.\n\n"
+    "To try commands without a download: its outputs are noise. The output bias falls like a Zipf "
+    "law; LLaDA and Dream get a tokenizer with a chat template, so that prompts work.",
+    parameters=(
+        argument("out", "OUT", "The directory to write."),
+        Parameter(
+            "family",
+            "Whose layout.",
+            "mdlm",
+            choices=tuple(name for name, one in FAMILIES.builtin.items() if one.layout is not None),
+        ),
+        Parameter("shape", "The sizes to begin with.", "tiny", choices=("tiny", "small", "medium")),
+        *(
+            Parameter(name, words, kind="int", least=1, most=2**20, shown="of the shape")
+            for name, words in {
+                "vocab_size": "Tokens, the mask included.",
+                "length": "The longest sequence.",
+                "width": "Of the network.",
+                "blocks": "Transformer blocks.",
+                "heads": "Attention heads.",
+            }.items()
+        ),
+        SEED,
+    ),
+    run=_random,
+    examples=("strop models random runs/random --family llada --width 64 --blocks 2 --heads 4",),
+)
 GROUP = VerbGroup(
     name="models",
     help="Known checkpoints, and a look at any.",
-    verbs=(CHECK,),
+    verbs=(CHECK, RANDOM),
     examples=("strop models", "strop models check embedded:tales"),
     own=LIST,
 )

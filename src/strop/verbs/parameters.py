@@ -54,19 +54,9 @@ def refuse_usual_evaluator(sources: Iterable[str]) -> None:
 
 
 def _embedded(source: str) -> bool:
-    """Whether it is an embedded checkpoint, or a run or a side of `strop compare` made from one."""
+    """Whether it is an embedded checkpoint, or a run of one."""
     if source.startswith(EMBEDDED):
         return True
-    if Path(source).suffix.lower() in (".yaml", ".yml"):
-        import yaml
-
-        try:
-            side = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            return True  # whoever reads it says what is wrong with it
-        kinds = ("checkpoint", "pool", "texts") if isinstance(side, dict) else ()
-        inner = next((str(side[one]) for one in kinds if one in side), None)
-        return inner is None or _embedded(inner)
     from strop.store import read_mark
 
     for place in (source, source.rpartition("@")[0]):
@@ -100,7 +90,7 @@ SPAN = Parameter(
     choices=("first-document", "full-stream", "public-code"),
 )
 HELD_OUT = Parameter(
-    "held_out", "JSON lines of texts for the entropy guard, instead of ours.", kind="path"
+    "held_out", "Texts for the entropy guard, instead of ours: JSON lines or a .txt.", kind="path"
 )
 SEED = Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT)
 DEVICE = Parameter("device", "auto, cpu, cuda or cuda:i.", "auto")
@@ -108,6 +98,12 @@ DTYPE = Parameter(
     "dtype", "Of the generator's network: float32, bfloat16, float16, public.", "auto"
 )
 FORCE = Parameter("force", "Draw and measure everything anew.", False, "flag")
+DRY_RUN = Parameter(
+    "dry_run",
+    "Say how many cells, outputs and network calls it would be, and how long; draw nothing.",
+    False,
+    "flag",
+)
 SAMPLER = Parameter("sampler", "By default that of the checkpoint's family.")
 LENGTH = Parameter("length", "Tokens per output.", kind="int", least=1, shown="the model's own")
 AXES = Parameter(
@@ -130,6 +126,13 @@ ENGINE = (
     Parameter("devices", "For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."),
     Parameter("ray_address", "A Ray cluster to join, or auto; else one is started here."),
     Parameter("shard", "Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."),
+    Parameter(
+        "wait",
+        "With --shard: then do what no other shard has begun, wait for the rest, and end as one "
+        "command would.",
+        False,
+        "flag",
+    ),
 )
 """Where the work of a study runs; `Ask.engine` is the value."""
 ANSWERING = (PROMPTS, CHAT)
@@ -138,7 +141,7 @@ POINTED = (SAMPLER, AXES, LENGTH)
 """What says where a generator operates."""
 DRAWN = (SEED, DEVICE, DTYPE, FORCE)
 """What whoever runs a network takes."""
-SCORED = (SPAN, HELD_OUT, *DRAWN, *ENGINE)
+SCORED = (SPAN, HELD_OUT, *DRAWN, DRY_RUN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
 
 FAMILY = Parameter(

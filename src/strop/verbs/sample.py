@@ -367,6 +367,7 @@ VERB = Verb(
         parameters.FAMILY,
         parameters.LOAD,
         Parameter("force", "Start the run directory anew.", False, "flag"),
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

@@ -252,7 +252,7 @@ VERB = Verb(
         ),
         Parameter(
             "held_out",
-            "JSON lines of texts for the entropy guard, instead of ours; kept in the run.",
+            "Texts for the entropy guard, instead of ours: JSON lines or a .txt; kept in the run.",
             kind="place",
         ),
         Parameter(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import EVALUATOR
+from strop.engine.plan import Elsewhere
 from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
@@ -98,6 +99,8 @@ class Study(Verb):
     """Refuses what does not go together, before anything is loaded or written."""
     needs_evaluator: Callable[[Ask], bool] = lambda _: True
     """Whether what was asked cannot be answered without an evaluator, if it takes one."""
+    origins: Callable[[Ask], Sequence[str]] = lambda ask: ask.sources
+    """The checkpoints, runs and texts behind its sources: a source may be a file that names one."""
     beside_cells: Callable[[Result, Sequence[Measured]], tuple[Table, Figure | None]] | None = None
     """What it says beside the cells of a run, for the page that shows both."""
     stamp: Callable[[Ask], Mapping[str, Any]] | None = None
@@ -146,16 +149,18 @@ class Study(Verb):
         values = self.values(given, smoke=smoke)
         found = self._sources(sources, smoke)
         ask = Ask(self, Path(out), found, values, smoke, **speaking)
-        ask.engine.refuse_force(values.get("force"))
+        ask.check_engine()
         self.check(ask)
         unnamed = given.get("evaluator") is None and values.get("evaluator") == EVALUATOR
         if unnamed and self.needs_evaluator(ask):
-            refuse_usual_evaluator(found)
+            refuse_usual_evaluator(self.origins(ask))
         return ask
 
     def answer(self, ask: Ask) -> Result:
         """Run it into its directory, or answer from there; say where it lies and what is next."""
         result = carry_out(ask)
+        if ask.values.get("dry_run"):
+            return result
         names = ["result.json", "table.csv"]
         names += [f"{self.name}.{kind}" for kind in ("svg", "png")] if self.draw else []
         written = f"written: {', '.join(names)} in {quoted(ask.out)}"
@@ -227,8 +232,17 @@ def run(
 
 def carry_out(ask: Ask) -> Result:
     """Run what was asked, and write the result, its table and its figure."""
+    if ask.values.get("dry_run"):
+        from strop.verbs.dry_run import dry_run
+
+        return dry_run(ask)
     with keep_workers():  # a study draws and scores many times
-        return _carried_out(ask)
+        try:
+            return _carried_out(ask)
+        except Elsewhere:
+            if not ask.values.get("wait"):
+                raise
+            return _carried_out(ask.after_its_shard())
 
 
 def _carried_out(ask: Ask) -> Result:
@@ -241,7 +255,8 @@ def _carried_out(ask: Ask) -> Result:
         ask.out, record.kind, record.name, version=record.version, inside=record.runs
     )
     command = None if record.stamp is None else record.stamp(ask)
-    with folder.writing(ask.mark(), force=force, together=ask.engine.shard is not None):
+    together = ask.engine.shard is not None or bool(ask.values.get("wait"))
+    with folder.writing(ask.mark(), force=force, together=together):
         known = None if force or command is None else _answered(folder, command)
         if known is not None:
             return known

@@ -241,6 +241,7 @@ VERB = Verb(
         UNSAFE_RUN,
         AGAINST,
         Parameter("force", "Start the directory anew.", False, "flag"),
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

@@ -168,6 +168,14 @@ def _objective(ask: Ask) -> str:
     return ask["objective"] or ("task" if ask["task"] is not None else "perplexity")
 
 
+def _later(ask: Ask) -> str:
+    """For a dry run: the rounds behind the first, which depend on it."""
+    return (
+        f"this is the first round; a search draws at most {ask['budget']:,} outputs at each budget "
+        f"of steps, and {ask['fresh_n']:,} fresh ones of the standard sampler and of the choice"
+    )
+
+
 def _asks_for(ask: Ask, name: str) -> bool:
     goals = [_objective(ask), *(limit(one)[1].name for one in ask["constraint"] or ())]
     return name in (one.partition(".")[0] for one in goals)
@@ -396,6 +404,7 @@ STUDY = Study(
     run=_run,
     draw=draw_figure,
     check=_check,
+    later=_later,
     needs_evaluator=lambda ask: _asks_for(ask, PERPLEXITY.name),
     kind="search",
     stamp=_command,

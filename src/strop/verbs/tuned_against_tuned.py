@@ -363,6 +363,7 @@ STUDY = Study(
         Parameter("length", "Tokens per output.", kind="int", least=1, smoke=32, shown="its own"),
         parameters.SPAN,
         *parameters.DRAWN,
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -55,7 +55,9 @@ Mappings: `axes` (name=a,b), `pairs` (name=value), `options` (name=JSON), `chang
 LISTS = ("ints", "floats", "words", "counts", "many")
 SAME: Any = object()
 """The smoke default that is the default."""
-ASIDE = ("force", "device", "engine", "devices", "ray_address", "shard")
+RUNS_AT = ("engine", "devices", "ray_address", "shard")
+"""What says where work runs."""
+ASIDE = ("dry_run", "force", "device", "wait", *RUNS_AT)
 """Parameters that no number depends on."""
 PANELS = {
     "Sampler": "steps temperature precision sampler top_p grid finish spec settings implementation "
@@ -63,8 +65,8 @@ PANELS = {
     "What is drawn": "n seed seeds length prompts per_prompt chat shots bos fresh fresh_n limit",
     "Scoring": "evaluator second_evaluator span held_out clean_up own_ids vendi objective "
     "constraint guard judge",
-    "Where it runs": "batch_size device dtype revision weights family load engine devices "
-    "ray_address shard",
+    "Where it runs": "dry_run batch_size device dtype revision weights family load engine devices "
+    "ray_address shard wait",
 }
 """The panels of a verb's help, and the parameters in each; all others stand under Options."""
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
@@ -226,7 +228,22 @@ class Ask:
     @cached_property
     def engine(self) -> Engine:
         """Where its work runs."""
-        return Engine.of(*(self.values.get(name) for name in ASIDE[2:]))
+        return Engine.of(*(self.values.get(name) for name in RUNS_AT))
+
+    def check_engine(self) -> None:
+        """Refuse what does not go together, before anything is loaded."""
+        self.engine.refuse_force(self.values.get("force"))
+        if self.values.get("wait") and self.engine.shard is None:
+            raise UserError(
+                "Only a shard waits for others.",
+                where="`wait`",
+                fix="say `shard` too, or leave `wait` out",
+            )
+
+    def after_its_shard(self) -> Ask:
+        """The same without a shard: what others have not begun is done, what they do waited for."""
+        self.note("this shard's part is done; doing what no other has begun, waiting for the rest")
+        return replace(self, values={**self.values, "shard": None})
 
     def words(self, *names: str) -> list[str]:
         """What is not the default, as words of a command line."""
@@ -266,6 +283,8 @@ class Verb:
     examples: tuple[str, ...] = ()
     json: bool = True
     """Whether it takes `--json`."""
+    later: Callable[[Ask], str] | None = None
+    """What a dry run says of draws that depend on the results of those that it counts."""
 
     @property
     def takes(self) -> tuple[Parameter, ...]:
@@ -296,12 +315,19 @@ class Verb:
         values = self.values(given)
         ask = Ask(self, Path(values.get("out") or ""), (), values, **speaking)
         if "engine" in values:
-            ask.engine.refuse_force(values.get("force"))
+            ask.check_engine()
         return ask
 
     def answer(self, ask: Ask) -> Result:
         """Do what was asked."""
+        if ask.values.get("dry_run"):
+            from strop.verbs.dry_run import dry_run
+
+            return dry_run(ask)
         with keep_workers() if "engine" in ask.values else nullcontext():
+            if ask.values.get("wait"):
+                self.run(ask)
+                ask = ask.after_its_shard()
             return self.run(ask)
 
     def __call__(self, *arguments: Any, **given: Any) -> Result:

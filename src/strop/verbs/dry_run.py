@@ -1,0 +1,159 @@
+"""`dry_run`: what a verb would draw, and how long that would take here. Nothing is kept.
+
+The verb runs in an empty folder that is removed. Its draws are noted instead of made, and it stops
+there as a shard stops that leaves the rest to others: verbs whose draws do not depend on each other
+come to all of them, a search comes to its first round.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from strop.engine.plan import Elsewhere, planning
+from strop.errors import UserError
+from strop.records import SAMPLERS
+from strop.spec import CellSpec, SamplerSpec
+from strop.table import Column, Table, duration, number
+from strop.verbs.result import Result
+from strop.verbs.verb import Ask
+
+if TYPE_CHECKING:
+    from strop.draw import Planned
+
+SECONDS = 3.0
+"""How long the trial of a checkpoint takes, about."""
+STEPS = 4
+"""Updates of the trial: what a network call costs does not depend on how many there are."""
+COLUMNS = (
+    Column("checkpoint"),
+    Column("steps", "M", help="Configured updates."),
+    Column("cells"),
+    Column("outputs"),
+    Column("calls_each", "calls per output", digits=3, help="Network calls, about."),
+    Column("calls", digits=3),
+    Column("time", help="Of drawing, on this device."),
+)
+
+
+def dry_run(ask: Ask) -> Result:
+    """Cells, outputs, network calls and time of what was asked for."""
+    planned = _planned(ask)
+    if not planned:
+        raise UserError(
+            "Nothing would be drawn: what was asked for reads outputs that are there.",
+            where="`dry_run`",
+            fix="leave `dry_run` out",
+        )
+    rows, paces = [], {}
+    for draw in planned:
+        key = id(draw.denoiser)
+        if key not in paces:
+            paces[key] = pace(draw)
+        rows += _rows(draw, paces[key])
+    facts: dict[str, Any] = {
+        name: sum(row[name] for row in rows) for name in ("cells", "outputs", "calls", "seconds")
+    }
+    device = planned[0].denoiser.device
+    answer = (
+        f"Drawing takes about {duration(facts['seconds'])} on {device}: {facts['cells']:,} cells, "
+        f"{facts['outputs']:,} outputs, about {number(facts['calls'], 3)} network calls. Nothing "
+        "was drawn yet."
+    )
+    counted = {draw.denoiser.source for draw in planned}
+    rest = [source for source in ask.sources if source not in counted]
+    notes = (
+        *(() if ask.verb.later is None else (ask.verb.later(ask),)),
+        *((f"not counted: {', '.join(rest)}, which comes afterwards",) if rest else ()),
+        f"time: from a trial of about {SECONDS:.0f} s on {device}; loading and scoring come on top",
+    )
+    table = Table("What would be drawn", COLUMNS, rows)
+    return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
+
+
+def _planned(ask: Ask) -> list[Planned]:
+    """The draws that do not depend on the results of others."""
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        usual = {"dry_run": False, "force": False, "engine": None, "devices": None}
+        usual |= {"ray_address": None, "shard": None, "wait": False}
+        changed = {name: value for name, value in usual.items() if name in ask.values}
+        if ask.values.get("out") is not None:
+            changed["out"] = str(out)
+        aside = replace(ask, out=out, values={**ask.values, **changed}, progress=None)
+        with planning() as planned, suppress(Elsewhere):
+            ask.verb.answer(aside)
+    return planned
+
+
+def _rows(draw: Planned, seconds: float) -> list[dict[str, Any]]:
+    """One per number of steps."""
+    rows: dict[int, dict[str, Any]] = {}
+    for one in draw.cells:
+        steps, each = one.cell.generator.sampler.steps, calls(one.cell)
+        row = rows.setdefault(
+            steps,
+            {
+                "checkpoint": draw.denoiser.source,
+                "steps": steps,
+                "cells": 0,
+                "outputs": 0,
+                "calls": 0.0,
+            },
+        )
+        row["cells"] += 1
+        row["outputs"] += one.n
+        row["calls"] += one.n * each
+    for row in rows.values():
+        row["calls_each"] = row["calls"] / row["outputs"]
+        row["seconds"] = row["calls"] * seconds
+        row["time"] = duration(row["seconds"])
+    return list(rows.values())
+
+
+def calls(cell: CellSpec) -> float:
+    """Network calls of an output, about.
+
+    A plain fast sampler asks the network only in updates that reveal something: each of L tokens is
+    revealed in one of M updates, so M (1 - (1 - 1/M)^L) of them on average.
+    """
+    sampler, length = cell.generator.sampler, cell.generator.length
+    record, steps = SAMPLERS[sampler.name], sampler.steps
+    if record.causal:
+        return float(length)
+    if sampler.implementation == "fast" and record.grid and record.baseline is None:
+        return steps * (1 - (1 - 1 / steps) ** length)
+    return float(steps)
+
+
+def pace(draw: Planned, seconds: float = SECONDS) -> float:
+    """Seconds per output and network call, from batches that grow until the time is used up."""
+    from strop.draw import sample_cells
+
+    one = draw.cells[0]
+    sampler = _trial_sampler(one.cell.generator.sampler)
+    length = None if draw.canvases is not None else one.cell.generator.length
+    most, size, began = max(1, min(one.n, one.size)), 1, time.monotonic()
+    while True:
+        start = time.monotonic()
+        [pool] = sample_cells(
+            draw.denoiser, [sampler], n=size, length=length, canvases=draw.canvases
+        )
+        took = time.monotonic() - start
+        if size == most or time.monotonic() - began + 2 * took > seconds:
+            return took / max(int(pool.nfe.sum()), 1)
+        size = min(2 * size, most)
+
+
+def _trial_sampler(sampler: SamplerSpec) -> SamplerSpec:
+    """With few updates, where the sampler can have few."""
+    if SAMPLERS[sampler.name].causal or sampler.grid != "uniform" or sampler.steps <= STEPS:
+        return sampler
+    try:
+        return SamplerSpec(**{**sampler.model_dump(), "steps": STEPS})
+    except UserError:  # blocks that need more
+        return sampler

@@ -1,0 +1,108 @@
+"""`--dry-run`: what would be drawn is counted, nothing is drawn, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from called import Called
+
+import strop
+from strop.draw import Planned, sample, sample_cells
+from strop.engine.plan import Elsewhere, planning
+from strop.errors import UserError
+from strop.spec import CellSpec
+from strop.verbs import dry_run
+from strop.verbs.study import studies
+from tiny_models import write_checkpoint
+
+TINY = "embedded:tales-tiny"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_checkpoint(tmp_path_factory.mktemp("own") / "model"))
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial of a tenth of a second."""
+    monkeypatch.setattr(dry_run.pace, "__defaults__", (0.1,))
+
+
+@pytest.mark.parametrize("steps", [2, 16])
+def test_calls_are_those_that_outputs_need(own: str, steps: int) -> None:
+    """Over 400 outputs of 8 tokens; their spread is below one call, so 0.2 is four errors."""
+    pool = sample(own, strop.SamplerSpec(steps=steps), n=400)
+    assert dry_run.calls(pool.spec) == pytest.approx(pool.nfe.mean(), abs=0.2)
+    dense = pool.spec.generator.sampler.model_copy(update={"implementation": "dense"})
+    generator = pool.spec.generator.model_copy(update={"sampler": dense})
+    assert dry_run.calls(CellSpec(generator=generator, seed=0)) == steps
+
+
+def test_sample_says_what_it_would_draw(own: str, tmp_path: Path, call: Called) -> None:
+    out = tmp_path / "run"
+    words = ("--steps", "1,8", "--temperature", "1,0.9", "-n", 3, "--dry-run")
+    code, found, _ = call("sample", own, *words, "-o", out)
+    assert code == 0
+    assert not out.exists()
+    assert (found["cells"], found["outputs"]) == (4, 12)
+    each = {1: 1.0, 8: 8 * (1 - (7 / 8) ** 8)}
+    assert found["calls"] == pytest.approx(6 * each[1] + 6 * each[8])
+    rows = {row["steps"]: row for row in found["rows"]}
+    assert {m: (row["cells"], row["outputs"]) for m, row in rows.items()} == {1: (2, 6), 8: (2, 6)}
+    assert rows[8]["calls_each"] == pytest.approx(each[8])
+    # One pace for one checkpoint: time goes with calls.
+    assert rows[8]["seconds"] / rows[1]["seconds"] == pytest.approx(each[8])
+    assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["rows"]))
+    assert 0 < found["seconds"] < 60
+    assert "4 cells, 12 outputs" in found["answer"][0]
+
+
+def test_an_audit_counts_its_grid_and_tells_of_the_rest(tmp_path: Path, call: Called) -> None:
+    sizes = ("--steps", "2,4", "-n", "8,4", "--fresh-n", 2, "--length", 8, "--dry-run")
+    code, found, _ = call("audit", TINY, *sizes, "-o", tmp_path / "run")
+    assert code == 0
+    assert not (tmp_path / "run").exists()
+    # Three temperatures in two precisions, at 8 and at 4 outputs.
+    assert (found["cells"], found["outputs"]) == (12, 6 * 8 + 6 * 4)
+    assert any("at most 16 outputs" in note for note in found["notes"])
+
+
+def test_a_search_counts_its_first_round(own: str, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    found = strop.tune(
+        own, out=tmp_path / "run", steps=(2,), first=2, n=4, budget=12, guard=False,
+        evaluator="embedded:tales-ar", dry_run=True,
+    )  # fmt: skip
+    assert not (tmp_path / "run").exists()
+    assert 0 < found.facts["outputs"] <= 12
+    assert any("at most 12 outputs" in note for note in found.notes)
+
+
+def test_who_reads_outputs_that_are_there_is_told_so(tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 1)):
+        strop.sample(TINY, steps=(1,), n=8, length=8, seed=seed, out=str(tmp_path / name))
+    with pytest.raises(UserError, match="Nothing would be drawn"):
+        strop.compare(tmp_path / "a", tmp_path / "b", out=tmp_path / "c", dry_run=True)
+    assert not (tmp_path / "c").exists()
+
+
+def test_every_study_that_draws_cells_takes_it() -> None:
+    taking = {name for name, one in studies().items() if "dry_run" in one.values({})}
+    assert taking == {
+        *("audit", "collapse", "compare", "cross-model", "decoders", "didi-grids", "exact-output"),
+        *("frontier", "groupeval", "less-is-more", "power", "tasks", "tune"),
+        *("tuned-against-tuned", "conditional"),
+    }
+
+
+def test_draws_are_noted_and_not_made(own: str) -> None:
+    model = strop.load_model(own, device="cpu")
+    spec = strop.SamplerSpec(steps=2)
+    with planning() as planned, pytest.raises(Elsewhere):
+        sample_cells(model, [spec], n=3)
+    [draw] = planned
+    assert isinstance(draw, Planned)
+    assert [one.n for one in draw.cells] == [3]
+    assert len(sample_cells(model, [spec], n=1)[0]) == 1, "outside of it they are made"
