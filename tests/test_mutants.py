@@ -126,6 +126,8 @@ def test_the_table_leaves_equivalents_out_of_the_share(
         "stats/made.py": {"tests": [], "equivalent": {"e": "why", "a": "was killed after all"}}
     }
     assert "| `stats/made.py` | 9 | 5 | 2 | 2 | 1 | 50% |" in script.table(modules)
+    modules["stats/later.py"] = {"tests": []}
+    assert script.table(modules).endswith("| 50% |\n\nNot run yet: `stats/later.py`.\n")
     assert list(script.survivors(modules)) == [
         "c survived stats/made.py:7 f: 1 -> 2",
         "d uncalled stats/made.py:7 f: 1 -> 2",
