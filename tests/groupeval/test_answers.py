@@ -25,7 +25,7 @@ from strop.groupeval.inputs import Source, fitted, read_inputs
 from strop.groupeval.payload import messages
 from strop.groupeval.plan import make_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.scores import Planned, ged_of_counts
+from strop.groupeval.scores import PlannedGroups, ged_of_counts
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
 from strop.pool import Output
@@ -101,7 +101,7 @@ def on(prompt: int, pattern: str, cell: str = "a", first: int = 0) -> GroupVerdi
 
 def judged(*verdicts: GroupVerdict, groups: int | None = None) -> Judgments:
     cells = {one.cell for one in verdicts}
-    planned = {cell: Planned(99, groups or len(verdicts), 1) for cell in cells}
+    planned = {cell: PlannedGroups(99, groups or len(verdicts), 1) for cell in cells}
     return Judgments("x", list(verdicts), [], planned, True, True)
 
 

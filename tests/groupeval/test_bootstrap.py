@@ -17,7 +17,7 @@ from strop.groupeval.bootstrap import (
     score,
 )
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.scores import Planned, by_cell, ged
+from strop.groupeval.scores import PlannedGroups, by_cell, ged
 from strop.rng import derive_seed
 
 
@@ -92,7 +92,7 @@ def test_partition_weights_are_shared_by_name() -> None:
 
 def test_scoring_tells_how_far_it_is() -> None:
     verdicts = [one for name in "ab" for one in random_verdicts(3, cell=name, outputs=240)]
-    planned = {name: Planned(240, 120, 2) for name in "ab"}
+    planned = {name: PlannedGroups(240, 120, 2) for name in "ab"}
     steps: list[int] = []
     score(Judgments("x", verdicts, [], planned, False, True), replicates=1000, told=steps.append)
     assert sum(steps) == 2000

@@ -14,7 +14,7 @@ from strop.errors import UserError
 from strop.groupeval.bootstrap import score
 from strop.groupeval.comparison import compare
 from strop.groupeval.judgments import Judgments, load_judgments
-from strop.groupeval.scores import Planned
+from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.trust import (
     adjusted_rand,
     agree,
@@ -29,7 +29,7 @@ from strop.stats.interval import value_of
 
 
 def judgments(verdicts: list[GroupVerdict], source: str = "x", **known: object) -> Judgments:
-    planned = {j.cell: Planned(24, 12, 2) for j in verdicts}
+    planned = {j.cell: PlannedGroups(24, 12, 2) for j in verdicts}
     return Judgments(source, verdicts, [], planned, False, True, **known)  # type: ignore[arg-type]
 
 

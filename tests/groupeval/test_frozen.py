@@ -17,7 +17,7 @@ from strop.groupeval.inputs import Source
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.plan import make_plan
 from strop.groupeval.profile import Profile, canonical, sha256
-from strop.groupeval.scores import Planned
+from strop.groupeval.scores import PlannedGroups
 
 PLANS: dict[str, tuple[dict[str, int], dict[str, Any], str]] = {
     "eight": ({"a": 8}, {}, "f543d7953183addd"),
@@ -106,7 +106,7 @@ SCORES: dict[str, list[float]] = {
 
 def scored(outputs: int, left_out: int) -> list[float]:
     verdicts = random_verdicts(9, outputs=outputs, size=8, modes=8)
-    planned = {"cell": Planned(outputs, outputs // 4, 2)}
+    planned = {"cell": PlannedGroups(outputs, outputs // 4, 2)}
     judgments = Judgments("x", verdicts[left_out:], [], planned, False, True)
     cell = score(judgments, replicates=500, seed=4)["cells"]["cell"]
     geq = cell["geq"]

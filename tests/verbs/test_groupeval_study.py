@@ -17,7 +17,7 @@ from strop.errors import UserError
 from strop.figures import write_figure
 from strop.groupeval.judgments import Judgments
 from strop.groupeval.offline import _pieces, _remembering
-from strop.groupeval.scores import Planned
+from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.verdict import GroupVerdict
 from strop.verbs import paper
 from strop.verbs.groupeval import (
@@ -94,7 +94,7 @@ def ours(seed: int) -> Judgments:
         for sampler, best in (("standard", 0.2), ("sharpened", 0.8)):
             name = f"{sampler} {steps}"
             verdicts += random_verdicts(seed + steps, cell=name, best=best)
-            planned[name] = Planned(24, 12, 2)
+            planned[name] = PlannedGroups(24, 12, 2)
     return Judgments("x", verdicts, [], planned, True, True)
 
 

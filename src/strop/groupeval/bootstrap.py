@@ -34,7 +34,15 @@ from numpy.typing import NDArray
 
 from strop.groupeval.by_prompt import score_by_prompt
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.scores import TOP, JudgedCell, Planned, diagnose, ged, ged_bounds, geq_bounds
+from strop.groupeval.scores import (
+    TOP,
+    JudgedCell,
+    PlannedGroups,
+    diagnose,
+    ged,
+    ged_bounds,
+    geq_bounds,
+)
 from strop.groupeval.verdict import GroupVerdict
 from strop.rng import derive_seed
 from strop.stats.crossed import Crossed, crossed
@@ -243,7 +251,7 @@ def score(
 
 def _scored(
     cell: JudgedCell,
-    planned: Planned,
+    planned: PlannedGroups,
     modes: bool,
     shared: dict[int, Any],
     seed: int,
@@ -276,7 +284,7 @@ def _middle(replicates: Floats) -> list[float]:
     return np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
 
 
-def _nothing(planned: Planned) -> dict[str, Any]:
+def _nothing(planned: PlannedGroups) -> dict[str, Any]:
     """A cell that was asked about and has no verdict: no score, and all still open."""
     return {
         "geq": None,

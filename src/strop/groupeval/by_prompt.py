@@ -22,7 +22,7 @@ from strop.errors import UserError
 from strop.groupeval.scores import (
     TOP,
     JudgedCell,
-    Planned,
+    PlannedGroups,
     diagnose,
     entropy,
     ged_bounds,
@@ -70,7 +70,7 @@ def too_few(values: Sequence[float]) -> str | None:
     return f"only {rest} of {len(values)} prompts differ from the rest: too narrow"
 
 
-def score_by_prompt(cell: JudgedCell, planned: Planned) -> dict[str, Any]:
+def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
     """A generator's scores over its prompts."""
     verdicts = cell.verdicts
     answers = [len(one.outputs) for one in verdicts]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from strop.errors import unknown_name
 from strop.groupeval import portable
-from strop.groupeval.scores import JudgedCell, Planned, by_cell
+from strop.groupeval.scores import JudgedCell, PlannedGroups, by_cell
 from strop.groupeval.verdict import Failure, GroupVerdict
 from strop.spec import JudgeSpec
 
@@ -29,7 +29,7 @@ class Judgments:
     """The name under which the user knows them."""
     verdicts: list[GroupVerdict]
     failures: list[Failure]
-    planned: dict[str, Planned]
+    planned: dict[str, PlannedGroups]
     """By cell. From the plan, or from the file itself: each of its outputs once per partition."""
     from_plan: bool
     """Whether `planned` is the plan. A file cannot know of outputs that were never judged."""
@@ -92,12 +92,14 @@ def _file(path: str) -> Judgments:
     return Judgments(path, verdicts, [], planned, False, portable.has_modes(verdicts))
 
 
-def _judged_once(cell: JudgedCell) -> Planned:
+def _judged_once(cell: JudgedCell) -> PlannedGroups:
     """What was asked, as far as a file tells: each of its outputs once in each partition."""
     partitions = len(cell.partitions)
     if cell.verdicts[0].prompt is not None:
-        return Planned(len(cell.outputs), len(cell.verdicts), partitions)
-    return Planned(len(cell.outputs), -(-len(cell.outputs) // cell.size) * partitions, partitions)
+        return PlannedGroups(len(cell.outputs), len(cell.verdicts), partitions)
+    return PlannedGroups(
+        len(cell.outputs), -(-len(cell.outputs) // cell.size) * partitions, partitions
+    )
 
 
 def open_series(run: str, name: str | None = None) -> Series:
@@ -125,7 +127,9 @@ def _series(run: str) -> Judgments:
         verdicts=series.verdicts(),
         failures=series.failures(),
         planned={
-            cell: Planned(plan.cells[cell], len(mine), len({partition for partition, _ in mine}))
+            cell: PlannedGroups(
+                plan.cells[cell], len(mine), len({partition for partition, _ in mine})
+            )
             for cell, mine in groups.items()
         },
         from_plan=True,

@@ -209,7 +209,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedGroups:
     """What was asked about one cell."""
 
     outputs: int
@@ -217,7 +217,7 @@ class Planned:
     partitions: int
 
 
-def geq_bounds(cell: JudgedCell | None, planned: Planned) -> list[float]:
+def geq_bounds(cell: JudgedCell | None, planned: PlannedGroups) -> list[float]:
     """The least and the greatest GEQ that the whole plan can still have."""
     if cell is None:
         return [0.0, TOP]
@@ -227,7 +227,7 @@ def geq_bounds(cell: JudgedCell | None, planned: Planned) -> list[float]:
     return [known / contexts, (known + TOP * missing) / contexts]
 
 
-def ged_bounds(ged: float | None, accepted: int, planned: Planned) -> list[float]:
+def ged_bounds(ged: float | None, accepted: int, planned: PlannedGroups) -> list[float]:
     """The least and the greatest GED that the whole plan can still have."""
     known = (ged or 0.0) * accepted
     return [known / planned.groups, (known + TOP * (planned.groups - accepted)) / planned.groups]
