@@ -1,6 +1,7 @@
 """What the fast loop costs the host: CPU time per network call, with a network that costs nothing.
 
     python benchmarks/host.py [--quick] [--json FILE]
+    python benchmarks/host.py --waits
 
 A fast GPU waits whenever the loop around it takes longer than the network. Here the network is two
 lookups (vocabulary 500, length 1,024, a Zipf law at every position), so that what is left is the
@@ -9,6 +10,8 @@ sequences at once, both laws. Other work on the machine adds to CPU time too (ca
 but nothing takes from it: a run is repeated, cut into pieces of four network calls, and of every
 piece the least time counts. The yardstick, a fixed workload of the same kind (small steps of numpy
 and torch), is timed likewise between the runs, so that other machines can be compared.
+
+`--waits` prints instead how often each family's loop waits for a pretend device (`docs/gpu.md`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,15 @@ import argparse
 import json
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
 
 from strop.denoisers.base import all_log_probs
+from strop.instruments import gpu
+from strop.instruments.pretend import moved, pretended
+from strop.records import SAMPLERS
 from strop.samplers import fast
 from strop.spec import CheckpointSpec, Precision, SamplerSpec
 
@@ -90,12 +97,36 @@ def run(precision: Precision, slots: int) -> tuple[np.ndarray, int]:
     return np.diff(ends) * 1e3, len(free.times) - 1
 
 
+def print_waits() -> None:
+    """Waits and operations per network call, by loop, fast and dense."""
+    print("| family | sampler | form | waits per call | operations per call |")
+    print("|---|---|---|---|---|")
+    with TemporaryDirectory() as folder:
+        for family, name in gpu.CASES:
+            for form in ("fast", "dense"):
+                if getattr(SAMPLERS[name], form) is None:
+                    continue
+                model = gpu.loaded(family, Path(folder))
+                outputs = 1 if (family, form) == ("dream", "dense") else gpu.OUTPUTS
+                with pretended():
+                    moved(model)
+                with gpu.calls_of(model) as calls, pretended() as watched:
+                    gpu.drawn(model, gpu.sampler(name, form), outputs)
+                waits = sum(watched.waits.values()) / len(calls)
+                each = watched.operations / len(calls)
+                print(f"| {family} | {name} | {form} | {waits:.1f} | {each:.0f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="three runs of each instead of nine")
     parser.add_argument("--json", type=Path, help="write the numbers here as well")
+    parser.add_argument("--waits", action="store_true", help="count waits on a pretend device")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.waits:
+        print_waits()
+        return
     found: dict[tuple[Precision, int], list[np.ndarray]] = {what: [] for what in AIMS}
     calls, yards = {}, []
     for _ in range(3 if options.quick else 9):

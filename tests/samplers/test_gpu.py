@@ -22,20 +22,22 @@ from strop.samplers.machinery.packed import FastDraw, packed
 from strop.spec import SamplerSpec
 
 WAITS = {
-    ("mdlm", "ancestral"): 0.5,
-    ("mdlm", "remdm-conf"): 3.0,
-    ("mdlm", "blockwise"): 1.5,
-    ("sedd", "sedd-analytic"): 2.5,
-    ("duo", "duo-ancestral"): 2.5,
-    ("didi", "didi-ancestral"): 2.5,
-    ("didi", "didi-guided"): 2.5,
-    ("llada", "llada"): 1.5,
-    ("llada", "fast-dllm"): 1.5,
-    ("dream", "dream"): 1.5,
-    ("dream", "fast-dllm-dream"): 1.5,
-    ("ar", "autoregressive"): 1.5,
+    ("mdlm", "ancestral"): 0.25,
+    ("mdlm", "remdm-conf"): 2.5,
+    ("mdlm", "blockwise"): 1.0,
+    ("sedd", "sedd-analytic"): 2.0,
+    ("duo", "duo-ancestral"): 2.0,
+    ("didi", "didi-ancestral"): 1.0,
+    ("didi", "didi-guided"): 1.0,
+    ("llada", "llada"): 1.0,
+    ("llada", "fast-dllm"): 1.0,
+    ("dream", "dream"): 1.0,
+    ("dream", "fast-dllm-dream"): 1.0,
+    ("ar", "autoregressive"): 1.25,
 }
 """How often the host may wait for the device in a call of the network, in the float64 law."""
+AROUND = 4
+"""And for a whole batch: at its start, at the first look at the scores, at its end."""
 DENSE_WAITS = 4.0
 """The same for the public forms, which look at every update."""
 FORMS = [
@@ -72,7 +74,7 @@ def test_the_ids_of_the_cpu_and_few_waits(pair: Any, family: str, name: str, for
         found = drawn(there, spec, outputs)
     assert np.array_equal(found, want)
     most = WAITS[family, name] if form == "fast" else DENSE_WAITS
-    assert sum(watched.waits.values()) <= most * len(calls) + 2, watched.waits.most_common()
+    assert sum(watched.waits.values()) <= most * len(calls) + AROUND, watched.waits.most_common()
 
 
 def test_float32_draws_have_the_ids_of_the_cpu(pair: Any) -> None:

@@ -23,7 +23,7 @@ from strop.cli.main import run as strop_command
 from strop.errors import Incomplete, UserError
 from strop.training.batches import Batches
 from strop.training.data import prepare
-from strop.training.loop import SilentTraining
+from strop.training.loop import SilentTraining, first_alone
 from strop.training.loop import train as run_training
 from strop.training.run import TrainingRun
 from strop.training.spec import DataSpec, config_names, read_spec
@@ -522,3 +522,44 @@ def test_the_ten_lines_of_the_page_train_on_a_text_of_ones_own(
     changes = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
     assert strop_command(["train", "mine.yaml", *changes, "--device", "cpu", "-o", "run"]) == 0
     assert Path("run/checkpoints/step-00000002/model.safetensors").is_file()
+
+
+class Ranks:
+    """Two processes' fabric, as one of them sees it; a barrier says what was there before it."""
+
+    def __init__(self, rank: int, folder: Path) -> None:
+        self.global_rank, self.world_size, self.folder = rank, 2, folder
+        self.seen: list[int] = []
+
+    def broadcast(self, value: str) -> str:
+        assert isinstance(value, str)
+        return "token"
+
+    def barrier(self) -> None:
+        self.seen.append(len(list(self.folder.glob(".ready-token"))))
+
+
+def test_processes_look_for_a_file_while_the_first_one_prepares(tmp_path, monkeypatch):
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            (tmp_path / ".ready-token").touch()
+
+    monkeypatch.setattr("strop.training.loop.time.sleep", sleep)
+    other = Ranks(1, tmp_path)
+    with first_alone(other, tmp_path) as first:
+        assert not first
+        assert other.seen == []
+    assert (len(looks), other.seen) == (3, [1])
+    (tmp_path / ".ready-token").unlink()
+    mine = Ranks(0, tmp_path)
+    with first_alone(mine, tmp_path) as first:
+        assert first
+        assert not list(tmp_path.glob(".ready-*"))
+    assert mine.seen == [1]
+    assert not list(tmp_path.glob(".ready-*"))
+    with pytest.raises(OSError, match="disk"), first_alone(Ranks(0, tmp_path), tmp_path):
+        raise OSError("no room on the disk")
+    assert not list(tmp_path.glob(".ready-*"))

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from strop.checkpoints.checkpoint import fingerprint
 from strop.denoisers import Model
 from strop.denoisers.load import LoadRecipe
-from strop.draw.batch_size import Fitting, largest_batch
+from strop.draw.batch_size import Fitting, default_batch, largest_batch
 from strop.engine.provenance import new_session
 from strop.errors import UserError
 from strop.pool import OnStep, Output
@@ -189,10 +189,11 @@ class DrawWorker:
         """How many go at once; a GPU is asked here, whoever cut the plan."""
         if number not in self._fitting:
             one, size = self.cells[number], self.cells[number].size
-            if one.auto and self.model.device.type == "cuda":
+            if one.auto:
+                most = largest_batch if self.model.device.type == "cuda" else default_batch
                 generator = one.cell.generator
                 positions = generator.length if self.canvases is None else self.canvases.positions
-                size = min(size, largest_batch(self.model, generator.sampler, positions))
+                size = min(size, most(self.model, generator.sampler, positions))
             self._fitting[number] = Fitting(size, auto=one.auto)
         return self._fitting[number]
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.denoisers.device import upload
 from strop.errors import UserError
 from strop.records.setting import Value
 from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, block_numbers, decode
@@ -93,7 +94,7 @@ def fill(
     tokens = ids.cpu().numpy()
     open_ = tokens == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
-    canvas = BlockState(ids.to(denoiser.device, copy=True), block, mask_id, watch)
+    canvas = BlockState(upload(tokens.copy(), denoiser.device), block, mask_id, watch)
     reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
         seed=seed,
@@ -121,7 +122,7 @@ def fast(run: LockstepRun) -> Tensor:
     canvas = fill(
         run.denoiser,
         recipe(spec.name, spec.settings),
-        run.start(),
+        run.begin.ids(run.denoiser.mask_id),
         seed=run.seed,
         outputs=run.outputs,
         steps=spec.steps,

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -50,6 +51,9 @@ from strop.training.save import save_network
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
 from strop.training.start import begin_with
+
+POLL_SECONDS = 0.5
+"""How often a process looks whether the first one has prepared what it needs."""
 
 SPEED_STEPS = 20
 """Steps over which tokens per second are averaged for the progress line."""
@@ -146,6 +150,27 @@ def _alone(fabric: Any, out: str | os.PathLike[str], spec: TrainSpec) -> Iterato
         yield TrainingRun(out)
 
 
+@contextmanager
+def first_alone(fabric: Any, folder: Path) -> Iterator[bool]:
+    """Whether this process is the one that prepares; all leave when it has.
+
+    The others look for a file meanwhile: a barrier would give up after half an hour.
+    """
+    if fabric.world_size == 1:
+        yield True
+        return
+    ready = folder / f".ready-{fabric.broadcast(uuid4().hex)}"
+    first = fabric.global_rank == 0
+    yield first
+    if first:
+        ready.touch()
+    while not ready.exists():
+        time.sleep(POLL_SECONDS)
+    fabric.barrier()
+    if first:
+        ready.unlink()
+
+
 def _corpus(
     fabric: Any,
     spec: TrainSpec,
@@ -155,15 +180,13 @@ def _corpus(
     progress: TrainingProgress,
 ) -> Shards:
     """The first process prepares, the others wait and read."""
-    directory = run.shards if shards is None else Path(shards)
-    if fabric.global_rank == 0:
-        corpus = prepare(spec.data, directory, root=root, say=progress.say)
-        if run.result() is None:
-            corpus.verify(progress.say)
-        fabric.barrier()
-    else:
-        fabric.barrier()
-        corpus = Shards(directory)
+    directory, corpus = run.shards if shards is None else Path(shards), None
+    with first_alone(fabric, run.path) as first:
+        if first:
+            corpus = prepare(spec.data, directory, root=root, say=progress.say)
+            if run.result() is None:
+                corpus.verify(progress.say)
+    corpus = corpus or Shards(directory)
     masked = spec.model.family != "ar"
     needed = corpus.vocabulary + masked
     if spec.model.vocab_size not in (None, needed):
@@ -420,8 +443,8 @@ class TrainingProcess:
         """One clock for all processes."""
         if self.fabric.world_size == 1:
             return seconds
-        clock = torch.tensor(seconds, dtype=torch.float64, device=self.fabric.device)
-        return float(self.fabric.broadcast(clock))
+        # A number: a tensor would be unpickled on the first process's device, by everybody.
+        return float(self.fabric.broadcast(seconds))
 
     def _diverged(self, loss: float, norm: float, numbers: np.ndarray) -> UserError:
         places = ", ".join(str(n) for n in self.corpus.train.places(numbers)[:8])

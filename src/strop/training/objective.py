@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, Denoiser, all_log_probs
+from strop.denoisers.device import upload
 from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
 
 TIME_EPSILON = 1e-3
@@ -63,11 +64,18 @@ class Noise:
 
     def to(self, device: torch.device) -> Noise:
         """The same elsewhere."""
-        return Noise(*(None if one is None else one.to(device) for one in self.tensors()))  # pyright: ignore[reportArgumentType]
+        return Noise(
+            *(None if one is None else _brought(one, device) for one in self.tensors())  # pyright: ignore[reportArgumentType]
+        )
 
     def tensors(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """The fields, in order: what a module's `forward` takes after the ids."""
         return self.hidden, self.weight, self.sigma, self.text
+
+
+def _brought(tensor: Tensor, device: torch.device) -> Tensor:
+    """The noise is made on the host, which need not wait while it is copied."""
+    return upload(tensor, device) if tensor.device.type == "cpu" else tensor.to(device)
 
 
 def public_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:

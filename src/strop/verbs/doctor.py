@@ -7,13 +7,15 @@ import platform
 from dataclasses import asdict
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from strop.assets import EMBEDDED, EVALUATOR, embedded_names
 from strop.errors import ALONE, EXTRA_OF, UserError, to_get
 from strop.registry import one_line, plugins, problems, strays
 from strop.verbs.result import Part, Result, grid
-from strop.verbs.verb import Ask, Verb
+from strop.verbs.verb import Ask, Parameter, Verb
 from strop.version import __version__
 
 BASE = ("numpy", "scipy", "pyarrow", "pydantic", "matplotlib", "openai", "filelock")
@@ -28,7 +30,9 @@ KINDS = (
 """Where the registries are: every module that makes one."""
 
 
-def _run(_: Ask) -> Result:
+def _run(ask: Ask) -> Result:
+    if ask["gpu"]:
+        return _gpu()
     report = {
         "strop": __version__,
         "python": platform.python_version(),
@@ -66,6 +70,35 @@ def _run(_: Ask) -> Result:
         json=report,
         next=first if found["torch"] is not None else to_get("torch") or "",
         value=report,
+    )
+
+
+def _gpu() -> Result:
+    """The samplers on this machine's GPU, or on a pretend one."""
+    from strop.instruments.gpu import report
+
+    with TemporaryDirectory() as folder:
+        found = report(Path(folder))
+    rows = [
+        [one["family"], one["sampler"], one["error"], "", "", ""]
+        if "error" in one
+        else [
+            one["family"],
+            one["sampler"],
+            f"{one['same_ids']:.0%}",
+            str(one["calls"]),
+            f"{one['waits_per_call']:.1f}",
+            "" if one["calls_per_second"] is None else f"{one['calls_per_second']:.0f}",
+        ]
+        for one in found["loops"]
+    ]
+    names = ["family", "sampler", "ids as on the CPU", "calls", "waits per call", "calls a second"]
+    said = "no CUDA here: a pretend device" if found["pretend"] else found["device"]
+    return Result(
+        parts=(said, grid(names, rows)),
+        json=found,
+        next="strop doctor --gpu --json > gpu.json",
+        value=found,
     )
 
 
@@ -160,7 +193,9 @@ def _evaluators() -> dict[str, str | None]:
 VERB = Verb(
     name="doctor",
     help="Say what is installed, what is missing and how to get it.",
-    parameters=(),
+    parameters=(
+        Parameter("gpu", "Try the samplers on the GPU, or on a pretend one.", False, "flag"),
+    ),
     run=_run,
-    examples=("strop doctor", "strop doctor --json"),
+    examples=("strop doctor", "strop doctor --json", "strop doctor --gpu --json"),
 )
