@@ -193,6 +193,18 @@ def judged_pools() -> None:
     done("strop groupeval judge runs/ge --offline")
 
 
+def judged_answers() -> None:
+    """The same, and answers of two generators to the same prompts, as APIs give them."""
+    judged_pools()
+    rows = [{"prompt": f"Prompt {i % 3}", "response": f"Answer {i}."} for i in range(6)]
+    Path("a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = ["prompt,response", *(f"{row['prompt']},{row['response']}" for row in rows)]
+    Path("b.csv").write_text("\n".join(lines) + "\n")
+    files = "a=a.jsonl b=b.csv --field response --profile answers-v1"
+    done(f"strop groupeval plan {files} -o runs/apis")
+    done("strop groupeval judge runs/apis --offline --features ngrams")
+
+
 def two_answered() -> None:
     """A task run with two checkpoints, which differ in a number of their configuration."""
     shutil.copytree(MODELS / "sums-ar", "other")
@@ -212,7 +224,7 @@ READERS: dict[str, Reader] = {
     "docs/show.md": Reader({"RUN": "runs/x"}, a_run),
     "docs/export.md": Reader({"FOLDER": "runs/audit"}, an_audit),
     "docs/report.md": Reader({"RUN": "runs/audit"}, an_audit),
-    "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_pools),
+    "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_answers),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
     "docs/conditional.md": Reader({"RUN": "runs/two"}, two_answered),
     "docs/theory.md": Reader({"FILE": "bits.json"}),

@@ -107,7 +107,7 @@ def judged(*verdicts: GroupVerdict, groups: int | None = None) -> Judgments:
 
 def t_limits(values: list[float]) -> list[float]:
     n, middle = len(values), float(np.mean(values))
-    half = student.ppf(0.975, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    half = float(student.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
     return [middle - half, middle + half]
 
 
