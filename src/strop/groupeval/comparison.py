@@ -72,8 +72,8 @@ def check_alike(a: Judgments, b: Judgments, *, judges: bool = True) -> None:
     if judges and a.judge and b.judge and a.judge != b.judge:
         raise _unlike("judges", a.judge.title, b.judge.title, a, b)
     if a.verdicts and b.verdicts and a.by_prompt != b.by_prompt:
-        sides = ("answers to prompts" if v.by_prompt else "without prompts" for v in (a, b))
-        raise _unlike("profiles", *sides, a, b)
+        one, other = ("answers to prompts" if v.by_prompt else "no prompts" for v in (a, b))
+        raise _unlike("profiles", one, other, a, b)
     if a.modes != b.modes:
         one, other = ("with modes" if v.modes else "without modes" for v in (a, b))
         raise _unlike("profiles", one, other, a, b)
