@@ -75,7 +75,7 @@ def test_sample_prints_a_table_and_the_next_command(
     assert code == 0
     assert len(re.findall(r"^[0-9a-f]{16} ", out, re.MULTILINE)) == 8
     assert f"next: strop show '{path}'" in err
-    assert err.count("3 outputs") == 8
+    assert "3/3" not in err, "a log gets a line a minute, and this took less"
 
 
 def test_repeated_values_are_one_cell(call: Called, checkpoint: Path, tmp_path: Path) -> None:
@@ -606,7 +606,7 @@ def test_as_a_process_results_and_messages_go_their_ways(checkpoint: Path, tmp_p
     end = strop("sample", checkpoint, "--steps", 2, "-n", 2, "-o", path, "--json")
     assert end.returncode == 0
     assert json.loads(end.stdout)["run"] == str(path)
-    assert "2/2" in end.stderr
+    assert "next: strop show" in end.stderr
     end = strop("show", tmp_path / "no")
     assert (end.returncode, end.stdout) == (1, "")
     assert end.stderr.startswith("strop: There is no such run directory.")

@@ -46,7 +46,7 @@ def test_no_word_is_broken_at_any_width(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = printed(HEADER, ROWS, width, monkeypatch, capsys)
-    found = set(text.split())
+    found = {word.rstrip(":;") for word in text.split()}  # a caption says `outputs: 16;`
     for word in " ".join([*HEADER, *(cell for row in ROWS for cell in row)]).split():
         assert word in found or (word in IDS and word[:8] in found), (width, word)
     if width >= 40:
