@@ -3,8 +3,6 @@
 The body of the network runs once over a batch; the head, whose output has a column per token of the
 vocabulary, runs over a few rows at a time and only where a token counts. Sums over tokens are
 float64.
-
-How an evaluator is loaded, for processes that have not loaded it.
 """
 
 from __future__ import annotations
@@ -19,18 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.errors import UserError
+from strop.measure.recipe import EvaluatorRecipe
 from strop.spec import EvaluatorSpec
-
-
-@dataclass(frozen=True)
-class EvaluatorRecipe:
-    """How an evaluator was loaded, so that another process can load it too: all but the device."""
-
-    name: str
-    """A whole path, a hub id, `embedded:NAME`."""
-    revision: str | None
-    dtype: str
-
 
 HEAD_ENTRIES = 2**23
 """Numbers in one slice of the head's output: 32 MB in float32."""
