@@ -205,7 +205,7 @@ def _answer(found: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
 
 def _named(columns: Sequence[Column], called: Sequence[str]) -> tuple[Column, ...]:
     """Columns that speak of A and B, with the sides' names."""
-    names = dict(zip(LETTERS, called, strict=True))
+    names: dict[str, str] = dict(zip(LETTERS, called, strict=True))
 
     def named(label: str) -> str:
         return " ".join(names.get(word, word) for word in label.replace(",", " ,").split(" "))

@@ -72,7 +72,7 @@ class Model(Protocol):
         ...
 
 
-def in_one_line(model: Model) -> str:
+def in_one_line(model: Any) -> str:
     """What a model is, as its repr says it."""
     return (
         f"{type(model).__name__}({model.source}, {model.vocab_size:,} tokens, length "

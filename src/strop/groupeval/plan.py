@@ -241,7 +241,8 @@ def _prompts(pools: dict[str, Source]) -> list[Draft]:
         rows: dict[int, list[int]] = {}
         for index, prompt in enumerate(source.prompts or ()):
             rows.setdefault(numbers.setdefault(prompt, len(numbers)), []).append(index)
-        drafts += [("plan", 0, g, [code] * len(mine), mine, ()) for g, mine in rows.items()]
+        for number, mine in rows.items():
+            drafts.append(("plan", 0, number, [code] * len(mine), mine, ()))
     return drafts
 
 

@@ -49,7 +49,7 @@ class MixedDevices(RuntimeError):
 class Pretended(torch.Tensor):
     """A tensor on the device."""
 
-    inner: torch.Tensor
+    inner: torch.Tensor  # pyright: ignore[reportIncompatibleMethodOverride]
     place: torch.device
 
     @staticmethod
@@ -61,12 +61,12 @@ class Pretended(torch.Tensor):
             strides=inner.stride(),
             storage_offset=inner.storage_offset(),
             dtype=inner.dtype,
-            device="meta",  # a build without CUDA takes no other that is not the CPU
+            device=torch.device("meta"),  # a build without CUDA takes no other that is not the CPU
         )
         made.inner, made.place = inner, place
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -324,7 +324,7 @@ def _check_index(name: str, args: Any) -> None:
             raise MixedDevices(f"{name}: an index on {index.place}, a table on {table.place}")
     value = args[2] if name != "index" and len(args) > 2 else None
     number = value is not None and not isinstance(value, Pretended)
-    if number and value.ndim:
+    if value is not None and number and value.ndim:
         raise MixedDevices(f"{name}: a value of the CPU, {tuple(value.shape)}")
     truths = [x for x in indices if x.dtype in (torch.bool, torch.uint8)]
     if truths and number and len(indices) == 1:

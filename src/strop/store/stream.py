@@ -106,8 +106,8 @@ def in_order(
         nexts += [closed[-1][0]] if closed else []
         found = one.take(after, min(nexts, default=None))
         if found is not None:
-            last = found.slice(len(found) - 1)
-            after = int(last[INDEX][0].as_py())
+            newest = last = found.slice(len(found) - 1)
+            after = int(newest[INDEX][0].as_py())
             waiting.append(found)
             count += len(found)
         _queue(going, one)

@@ -669,9 +669,16 @@ def lm_eval(*more: Place, **given: Unpack[LmEvalArguments]) -> Result:
     return _call("strop.verbs.lm_eval:VERB", (*more,), given)
 
 
-def doctor() -> Result:
+class DoctorArguments(TypedDict, total=False):
+    """What `doctor` may be told."""
+
+    gpu: bool
+    """Try the samplers on the GPU, or on a pretend one."""
+
+
+def doctor(**given: Unpack[DoctorArguments]) -> Result:
     """Say what is installed, what is missing and how to get it."""
-    return _call("strop.verbs.doctor:VERB", (), {})
+    return _call("strop.verbs.doctor:VERB", (), given)
 
 
 class TaskArguments(TypedDict, total=False):

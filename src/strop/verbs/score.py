@@ -31,7 +31,7 @@ def _run(ask: Ask) -> Result:
     if named is None:
         parameters.refuse_usual_evaluator([str(run)])
         named = (EVALUATOR,)
-    names = [] if named == (NONE,) else list(named)
+    names: list[str] = [] if named == (NONE,) else list(named)
     if holds_texts(run):
         return _texts(ask, run, names)
     from strop.measure.heldout import check_file

@@ -249,7 +249,7 @@ def exact_law(weights: NDArray[Any], bits: int = BITS) -> NDArray[np.float64]:
     weights = np.asarray(weights, dtype=np.float32)
     lattice = Lattice(bits)
     clocks = lattice.clock(np.arange(lattice.size))
-    score, owner, low, high = _levels(weights[:, None] / clocks)
+    score, owner, low, high = _levels((weights[:, None] / clocks).astype(np.float32, copy=False))
     # Walk all scores upwards; among equal ones the highest class first, so that when class v is
     # visited, classes above it count ties and classes below it do not. Scores are not negative,
     # so their bits have their order, and one number per score is enough to sort by.
