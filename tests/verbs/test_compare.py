@@ -146,6 +146,7 @@ def test_two_checkpoints_are_loaded_once_each(
         "compare",
         sources=(TALES, str(other)),
         out=tmp_path / "run",
+        evaluator="embedded:tales-ar",
         n=8,
         steps=[1],
         temperature=[0.8, 1.0, 1.2],
