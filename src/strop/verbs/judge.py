@@ -392,6 +392,7 @@ def _parts(document: Mapping[str, Any], *, served: bool) -> tuple[Part, ...]:
 
 JUDGE = Verb(
     name="judge",
+    own_dry_run=True,
     help="Ask about every group without a verdict; the same command continues, failures "
     "included.\n\n"
     "Every reply is kept as it came. Exit code 2 means that some groups have no verdict yet.",

@@ -285,6 +285,8 @@ class Verb:
     """Whether it takes `--json`."""
     later: Callable[[Ask], str] | None = None
     """What a dry run says of draws that depend on the results of those that it counts."""
+    own_dry_run: bool = False
+    """Whether `run` answers `--dry-run` itself, because it counts something else than outputs."""
 
     @property
     def takes(self) -> tuple[Parameter, ...]:
@@ -320,7 +322,7 @@ class Verb:
 
     def answer(self, ask: Ask) -> Result:
         """Do what was asked."""
-        if ask.values.get("dry_run"):
+        if ask.values.get("dry_run") and not self.own_dry_run:
             from strop.verbs.dry_run import dry_run
 
             return dry_run(ask)
