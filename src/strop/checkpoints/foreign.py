@@ -50,6 +50,14 @@ def load_foreign(kind: str, directory: str | os.PathLike[str], **options: Any) -
         ) from error
 
 
+def empty_foreign(kind: str, config: Any) -> Any:
+    """The network that the class `kind` of transformers makes of a configuration, untrained."""
+    import transformers
+
+    with quiet():
+        return getattr(transformers, kind).from_config(config, trust_remote_code=False)
+
+
 def _own_code(place: Path) -> list[str]:
     """What a checkpoint would have run, by the files that say so."""
     found = []

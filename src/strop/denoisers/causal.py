@@ -18,7 +18,7 @@ from torch import Tensor
 
 from strop.checkpoints.checkpoint import Located, has_tokenizer
 from strop.checkpoints.files import read_json_object, sha256_of_all
-from strop.checkpoints.foreign import load_foreign
+from strop.checkpoints.foreign import empty_foreign, load_foreign
 from strop.denoisers.base import in_one_line
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
@@ -140,7 +140,7 @@ def _network(directory: Path, dtype: str, *, empty: bool) -> Any:
         known = "AutoModelForCausalLM" if text else "AutoModelForMultimodalLM"
         if empty:
             with torch.device("meta"):
-                return getattr(transformers, known).from_config(config), {"missing_keys": ()}
+                return empty_foreign(known, config), {"missing_keys": ()}
         return load_foreign(known, directory, output_loading_info=True, **options)
 
     return complete(load, "causal language model", directory)

@@ -30,7 +30,7 @@ def _run(ask: Ask) -> Result:
         checkpoints=ask["checkpoint"] or [],
         progress=ask.progress,
         note=ask.note,
-        **ask.some(*GIVEN, *(one.name for one in ENGINE)),
+        **ask.some(*GIVEN, *(one.name for one in ENGINE if ask[one.name])),
         **_lists(ask),
     )
     notes = dict.fromkeys((*found.notes, *((SMOKE_NOTE,) if ask["smoke"] else ())))
