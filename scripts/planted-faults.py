@@ -348,8 +348,8 @@ FAULTS = (
     Fault(
         "a gain is the choice over the standard sampler",
         "tuning/gain.py",
-        "perplexity_ratio(standard, fresh, metric)",
-        "perplexity_ratio(fresh, standard, metric)",
+        "perplexity_ratio(standard, fresh, metric, level",
+        "perplexity_ratio(fresh, standard, metric, level",
         ("tests/verbs/test_gain.py",),
     ),
     Fault(

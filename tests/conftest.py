@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import cpu_times
 from tiny_models import THREADS, write_checkpoint
 
 torch.set_num_threads(THREADS)
+os.environ.pop("COLUMNS", None)  # tables are as wide as they are, unless a test says otherwise
 
 TESTS = Path(__file__).parent
-NUMERIC = ("samplers", "denoisers", "metrics", "training", "theory", "test_generate.py")
+NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "test_generate.py")
 """Rooms whose tests compare numbers that the processor's instructions or threads can change."""
 NOT_NUMERIC = {
     "denoisers/test_checkpoint_sources.py",

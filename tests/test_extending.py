@@ -70,7 +70,8 @@ def test_its_metric_and_its_study_work_like_any_other(
     package: Path, checkpoint: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "nuclei"
-    words = ("study", "nuclei", checkpoint, "--steps", 2, "-n", 8, "-o", out)
+    words = ("study", "nuclei", checkpoint, "--evaluator", "embedded:tales-ar")
+    words += ("--steps", 2, "-n", 8, "-o", out)
     found = answer(package, *words)
     assert [(row["steps"], row["top_p"]) for row in found["rows"]] == [(2, 1.0), (2, 0.9)]
     assert found["asked"]["version"] == "1"

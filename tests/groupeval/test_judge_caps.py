@@ -258,7 +258,7 @@ def test_an_error_page_is_told_in_words(call: Called, tmp_path: Path) -> None:
     }
 
 
-def test_the_next_command_names_the_series_where_there_are_several(
+def test_the_next_command_scores_every_judge_of_the_run(
     call: Called, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = planned(tmp_path / "run", {"a": 8})
@@ -267,7 +267,7 @@ def test_the_next_command_names_the_series_where_there_are_several(
         err = call(run, "--base-url", served.url, "--max-tokens", 99)[2]
     named = [line for line in err.splitlines() if "next:" in line]
     (judged,) = [s for s in list_series(run) if (s.judge.decoding or {})["max_tokens"] == 99]
-    assert named == [f"next: strop groupeval score {run}@{judged.id}"]
+    assert named == [f"next: strop groupeval score {run}"], "it prints every judge that is there"
     assert command(["groupeval", "score", f"{run}@{judged.id}"]) == 0
     command(["groupeval", "show", str(run)])
-    assert f"score {run}@" in capsys.readouterr().err
+    assert f"score {run}\n" in capsys.readouterr().err

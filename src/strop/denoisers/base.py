@@ -72,11 +72,11 @@ class Model(Protocol):
         ...
 
 
-def in_one_line(model: Any) -> str:
+def in_one_line(self: Any) -> str:
     """What a model is, as its repr says it."""
     return (
-        f"{type(model).__name__}({model.source}, {model.vocab_size:,} tokens, length "
-        f"{model.length:,}, {model.spec.network_dtype} on {model.device})"
+        f"{type(self).__name__}({self.source}, {self.vocab_size:,} tokens, length "
+        f"{self.length:,}, {self.spec.network_dtype} on {self.device})"
     )
 
 

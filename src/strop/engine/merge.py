@@ -137,7 +137,7 @@ def _refuse_other_scores(cell: Cell, new: ScoreTable, old: ScoreTable) -> None:
         a, b = new.columns[name][ours], old.columns[name][theirs]
         slack = ROUNDING if a.dtype.kind == "f" else 0.0
         far = np.abs(a - b) > slack * (1.0 + np.minimum(np.abs(a), np.abs(b)))
-        far = far.reshape(len(index), -1).any(1)
+        far = far.any(axis=tuple(range(1, far.ndim)))  # of no common output, none
         names += [name] * bool(far.any())
         differ |= far
     if differ.any():
