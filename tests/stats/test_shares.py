@@ -99,8 +99,7 @@ def test_a_counted_share_is_wilsons_of_its_outputs_or_prompts() -> None:
     either = np.repeat([1.0, 1.0, 0.0, 0.0], 6)
     assert counted_share(clustered(mean(either), prompts)) == wilson(0.5, 4, n=4)
     # Shares of equal prompts are those of tasks; unequal ones count by their answers.
-    rng = np.random.default_rng(0)
-    mixed = (rng.random(24) < 0.6).astype(float)
+    mixed = np.concatenate([np.repeat([1.0, 0.0], [right, 6 - right]) for right in (6, 4, 2, 1)])
     found = counted_share(clustered(mean(mixed), prompts), 0.9)
     assert found.ends == pytest.approx(share_interval(mixed.reshape(4, 6).mean(1), 6, 0.9).ends)
     assert counted_share(clustered(mean(right[:5]), [0, 0, 0, 0, 1])).n == 2
