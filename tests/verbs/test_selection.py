@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from strop.store.layout import SELECTION
+from strop.store.documents import SELECTION
 
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
