@@ -736,6 +736,7 @@ def test_a_hostile_study_is_shown_harmlessly(call: Called, made: Path) -> None:
         assert "[bold]" in out
 
 
+@pytest.mark.slow
 def test_names_that_no_encoding_knows(checkpoint: Path, tmp_path: Path) -> None:
     """A path of bytes that are not UTF-8, printed by a terminal that knows ASCII only."""
     path = os.fsencode(tmp_path) + b"/\xff\xfe-\xe9"

@@ -93,6 +93,7 @@ SLOW = {
     "strop study decoders --smoke -o runs/decoders": "tests/verbs has it with three decoders",
     "strop study cache --smoke -o runs/cache": "tests/verbs has it with fewer outputs",
     "strop theory verify": "tests/theory runs it",
+    "strop doctor --gpu": "half a minute; tests/samplers has its parts",
     "from strop.theory.mpath import run_mpath_study": "all the targets of two tables",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }

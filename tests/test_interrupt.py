@@ -94,7 +94,7 @@ def outcome(path: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["fast", pytest.param("dense", marks=pytest.mark.slow)])
 def test_killed_and_rerun_equals_uninterrupted(model: Path, tmp_path: Path, kind: str) -> None:
     whole, path = tmp_path / "whole", tmp_path / "killed"
     assert run_command(arguments(model, kind, whole)) == 0

@@ -45,6 +45,7 @@ from tiny_models import environment, wait_for
 TWO = ("--devices", "cpu:2")
 
 
+@pytest.mark.slow
 def test_a_process_that_loads_everything_draws_the_same(
     model: Path, local: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_killed_worker_s_unit_is_drawn_again(model: Path, long_run: Path, tmp_
     assert clean(path)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_no_worker_and_is_started_again(
     model: Path, long_run: Path, tmp_path: Path, warm_workers: None
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_killed_driver_leaves_no_worker_and_is_started_again(
     assert clean(path)
 
 
+@pytest.mark.slow
 def test_two_drivers_share_the_units_of_one_run(
     model: Path, long_run: Path, tmp_path: Path
 ) -> None:

@@ -134,6 +134,7 @@ def written(out: Path) -> Any:
     return timeless(json.loads((out / "result.json").read_text()))
 
 
+@pytest.mark.slow
 def test_a_comparison_is_the_same_with_the_same_workers(
     model: Path, tmp_path: Path, started: list[int]
 ) -> None:
@@ -181,6 +182,7 @@ def losses(
     return measured
 
 
+@pytest.mark.slow
 def test_posterior_losses_are_the_same_everywhere(
     losses: Callable[..., tuple[int, Path]],
     started: list[int],

@@ -83,6 +83,7 @@ def in_a_process(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
     model: Path, local: Path, tmp_path: Path
 ) -> None:

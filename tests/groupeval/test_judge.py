@@ -245,6 +245,7 @@ def test_repeats_are_kept_apart(tmp_path: Path) -> None:
     assert len(series.verdicts()) == 4
 
 
+@pytest.mark.slow
 def test_200_groups_at_32_through_all_kinds_of_trouble(tmp_path: Path) -> None:
     """Each question meets one fault, chosen by its ids; every one ends in exactly one verdict."""
     faults = [*CONTENT.values(), *(TRANSPORT[k] for k in TRANSPORT if k != "timeout")]

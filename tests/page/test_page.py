@@ -365,6 +365,7 @@ def test_outputs_that_were_not_scored_have_no_number() -> None:
     assert second[2][0] > 0  # type: ignore[index]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_that_would_be_too_large_holds_fewer_outputs() -> None:
     full = report(steps=(4,), n=24, tokens=400)
@@ -405,6 +406,7 @@ def test_figures_follow_the_page_and_stand_alone() -> None:
         assert as_file(drawing.figure, "png").startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_figures_of_a_whole_grid_show_the_standard_and_the_sharpest() -> None:
     points = tuple(

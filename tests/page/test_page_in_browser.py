@@ -379,6 +379,7 @@ def test_keyboard_and_labels(opened: Watched) -> None:
     opened.settled("Left: 0 of 12")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_stays_under_the_limit_at_full_size(
     browser: object, page_file: Path, tmp_path: Path

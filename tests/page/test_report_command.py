@@ -356,6 +356,7 @@ sys.modules.pop("tokenizers")  # it reads the texts that ship in GPT-2's tokens
 """
 
 
+@pytest.mark.slow
 def test_torch_stays_out(made: Path, tmp_path: Path) -> None:
     """Of the page, and then of the guard of GPT-2's tokens."""
     looked = (

@@ -59,6 +59,7 @@ def test_the_run_of_a_checkpoint_is_an_ordinary_run_with_an_accuracy(small: Path
     assert accuracy.value == results(small).greedy("sums-ar").accuracy("last").value
 
 
+@pytest.mark.slow
 def test_it_grows_by_problems_temperatures_seeds_and_checkpoints(
     small: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_the_same_weights_under_two_names_are_one_checkpoint(small: Path, tmp_pa
     assert found.labels == ("sums-ar",)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     out = tmp_path / "sums"
     asked = ["task", "run", "sums", AR, "--temperature", "0", "--batch-size", "1", "-o", out]

@@ -143,6 +143,7 @@ def bfloat16_runs(corpus, when):
 # early only, and a late loss only with the spread of the drift.
 
 
+@pytest.mark.slow
 def test_bfloat16_on_the_cpu_changes_weights_alike(corpus):
     told = bfloat16_runs(corpus, "early")
     # How far apart the changes of the weights are after 4 steps, as a share of float32's. Twelve

@@ -50,6 +50,7 @@ def torchrun():
     return [*launcher, "--master-addr", "127.0.0.1", "--master-port", str(port)]
 
 
+@pytest.mark.slow
 def test_it_learns_more_than_word_frequencies(corpus):
     # The unigram bound is the held-out cross-entropy of the training frequencies: what a model
     # that ignores all context can reach. The toy language is far more regular than that.
@@ -221,6 +222,7 @@ def test_two_processes_give_the_curve_of_one(corpus, objective, strategy):
         assert torch.allclose(value, weights(two)[key], atol=2e-4), key
 
 
+@pytest.mark.slow
 def test_another_strategy_continues_a_run(corpus):
     # Saved by one process, continued by two that share the weights between them.
     whole = train(corpus, "whole", steps=8)

@@ -239,6 +239,7 @@ def test_a_causal_model_has_one_budget(call: Called, tmp_path: Path) -> None:
     assert result["family"] == "ar"
 
 
+@pytest.mark.slow
 def test_any_axis_and_any_sampler(call: Called, tmp_path: Path) -> None:
     axes = ["--axis", "temperature=1,0.8", "--axis", "top_p=1,0.9", "--axis", "eta=0.01,0.02"]
     code, result, _ = call(

@@ -120,6 +120,7 @@ def test_dream_is_compared_with_its_cached_decoder_without_the_cache(
         assert 0 < kl[1] < 0.05
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "Once upon a time"}\n{"ids": [5, 6]}\n')

@@ -168,6 +168,7 @@ def test_more_outputs_are_another_look(tmp_path: Path, other: Path, call: Called
     assert "tuned" not in {row["layer"] for row in found["rows"]}
 
 
+@pytest.mark.slow
 def test_a_temperature_is_added_where_straight_lines_are_off(
     tmp_path: Path, other: Path, call: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_temperature_is_added_where_straight_lines_are_off(
     assert found["level"]["look"] == 1
 
 
+@pytest.mark.slow
 def test_several_budgets_share_what_may_be_wrong(tmp_path: Path, other: Path, call: Called) -> None:
     words = (*SHORT, "--steps", "1,2", "--budget", 0)
     code, found, _ = call("compare", TALES, other, *words, "-o", tmp_path / "budgets")
@@ -221,6 +223,7 @@ def test_a_pool_and_texts_cannot_be_tuned_and_are_read_in_one_tokenizer(
     assert {row["outputs"] for row in found["tables"]["frontier"]["rows"]} == {8, 16}
 
 
+@pytest.mark.slow
 def test_equal_calls_give_the_cheaper_side_more_updates(tmp_path: Path, call: Called) -> None:
     # A causal order commits one token per call; ancestral updates that reveal nothing are free.
     words = (*SHORT, "--length", 32, "--steps", 16, "--budget", 0, "--equal", "calls")
@@ -239,6 +242,7 @@ def test_equal_calls_give_the_cheaper_side_more_updates(tmp_path: Path, call: Ca
     assert list(kept.values()) == [[a["updates"], b["updates"]]]
 
 
+@pytest.mark.slow
 def test_a_judge_reads_both_sides_at_one_entropy(tmp_path: Path, other: Path, call: Called) -> None:
     words = (*SHORT, "--length", 32, "-n", 16, "--budget", 0, "--judge", "offline")
     code, found, _ = call("compare", TALES, other, *words, "-o", tmp_path / "judged")
@@ -332,6 +336,7 @@ def test_what_is_kept_may_be_damaged_and_that_is_told(tmp_path: Path) -> None:
             kept_lists(tmp_path / "looks.json")
 
 
+@pytest.mark.slow
 def test_sides_that_are_given_are_what_a_smoke_run_compares(
     tmp_path: Path, other: Path, call: Called
 ) -> None:

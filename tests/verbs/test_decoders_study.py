@@ -41,6 +41,7 @@ def answered(out: Path, **more: Any) -> Any:
     return run("decoders", out=out, n=6, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_decoders_answer_and_stand_beside_the_control(tmp_path: Path) -> None:
     result = answered(tmp_path / "run")

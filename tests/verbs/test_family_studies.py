@@ -71,6 +71,7 @@ def test_dressed_scores_sum_to_the_reveal_rate(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- cross-model
 
 
+@pytest.mark.slow
 def test_cross_model_has_every_row_beside_the_papers(compared: Path) -> None:
     result = json.loads((compared / "result.json").read_text())
     rows = {(r["model"], r["steps"], r["temperature"]): r for r in result["rows"]}
@@ -95,6 +96,7 @@ def test_cross_model_has_every_row_beside_the_papers(compared: Path) -> None:
     assert (compared / "cross-model.svg").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_cross_model_reproduces_a_direct_computation(compared: Path) -> None:
     result = json.loads((compared / "result.json").read_text())
     row = next(r for r in result["rows"] if (r["model"], r["steps"]) == ("SEDD", 16))
@@ -138,6 +140,7 @@ def test_wrong_flags_are_told_and_leave_nothing(
 # ---------------------------------------------------------------- didi-grids
 
 
+@pytest.mark.slow
 def test_didi_grids_side_by_side(call: Called, tmp_path: Path) -> None:
     words = ("study", "didi-grids", "--smoke", "--steps", 2, "--temperature", "0.9,1.0")
     code, result, _ = call(*words, "--precision", "float64", "-n", 4, "-o", tmp_path / "grids")
@@ -193,6 +196,7 @@ def _other_evaluator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_exact_output_compares_what_was_saved(
     compared: Path, held: tuple[Path, dict[str, Any]]
 ) -> None:
@@ -228,6 +232,7 @@ def _pooled(cell: Any, policy: str) -> float:
     return float(np.exp(table.columns["nll"].sum() / table.columns["tokens"].sum()))
 
 
+@pytest.mark.slow
 def test_exact_output_counts_and_correlations(held: tuple[Path, dict[str, Any]]) -> None:
     out, result = held
     names = result["asked"]["names"]
@@ -263,6 +268,7 @@ def test_exact_output_counts_and_correlations(held: tuple[Path, dict[str, Any]])
     assert len(plan) > 0  # one plan for all cells: another judge reads the same groups
 
 
+@pytest.mark.slow
 def test_pools_that_lack_a_cell_are_refused(compared: Path) -> None:
     with pytest.raises(UserError, match="lack a cell"):
         exact_output.saved_pools(compared, (2, 64))

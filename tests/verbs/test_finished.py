@@ -43,6 +43,7 @@ def called(cache: Path, *words: object, start: Any = subprocess.run) -> tuple[st
     return answer.stdout, answer.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_finished_audit_and_its_scores_load_no_network(tmp_path: Path) -> None:
     out, cache = tmp_path / "run", tmp_path / "cache"
     axes = ("--axis", "temperature=1,0.9", "--axis", "precision=float64")

@@ -151,6 +151,7 @@ def test_unknown_tables() -> None:
         paper_contrasts("groupeval-mdml")
 
 
+@pytest.mark.slow
 def test_judges_that_are_not_alike_never_share_a_row(call: Called, tmp_path: Path) -> None:
     words = ("reproduce", "groupeval-mdlm", "--smoke", "--steps", "16", "-n", 8)
     code, document, _ = call(*words, "-o", tmp_path / "judged")

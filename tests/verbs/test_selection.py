@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-from strop.store.documents import SELECTION
 
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.store.documents import SELECTION
 from strop.tuning.choice import RULES, Candidate, Choice, hashed, select, write_selection
 from strop.tuning.race import Limit
 from strop.verbs import paper

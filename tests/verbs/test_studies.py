@@ -272,6 +272,7 @@ def test_collapse_says_at_once_that_it_needs_groups(call: Called, tmp_path: Path
     assert not (tmp_path / "c" / "run").exists()
 
 
+@pytest.mark.slow
 def test_less_is_more_and_frontier(call: Called, tmp_path: Path) -> None:
     words = ("--steps", "2,4", "-n", 4, "--length", 16)
     pair = ("embedded:tales-tiny", "embedded:tales-early", *words, "--n-less", 6)
@@ -334,7 +335,10 @@ def test_the_list_of_what_can_be_reproduced(
     assert "two columns of grid-tiny-late" in out  # what has no run of its own is listed too
 
 
-@pytest.mark.parametrize(("id", "steps"), [("headline", 16), ("less-is-more-training", 4)])
+@pytest.mark.parametrize(
+    ("id", "steps"),
+    [pytest.param("headline", 16, marks=pytest.mark.slow), ("less-is-more-training", 4)],
+)
 def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int) -> None:
     words = ("reproduce", id, "--smoke", "--steps", steps, "-n", 2, "-o", tmp_path / id)
     code, document, _ = call(*words)
@@ -345,6 +349,7 @@ def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int)
         assert found["low"] <= found["value"] <= found["high"]
 
 
+@pytest.mark.slow
 def test_posterior_reproduces_both_estimators_and_the_difference(
     call: Called, tmp_path: Path
 ) -> None:

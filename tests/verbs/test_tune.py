@@ -129,6 +129,7 @@ def test_the_samplers_go_into_sample(tuned: Path, call: Called, tmp_path: Path) 
     assert cell.spec.generator.sampler.model_dump(mode="json") == row["sampler"]
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_the_same_command_comes_to_the_same(
     tuned: Path, tmp_path: Path
 ) -> None:
@@ -364,6 +365,7 @@ def test_a_judge_is_an_objective(tmp_path: Path, call: Called) -> None:
     assert call("tune", *words, "--judge", "endpoint")[0] == 1
 
 
+@pytest.mark.slow
 def test_methods_are_compared_as_published_and_tuned(tmp_path: Path, call: Called) -> None:
     words = ["--methods", "ancestral,top-p", "--steps", "2", "--length", "16", "--budget", "16"]
     words += ["--first", "4", "-n", "8", "--fresh-n", "8", "-o", tmp_path / "run"]
