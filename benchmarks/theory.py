@@ -31,7 +31,7 @@ from strop.theory.random_targets import run_study
 from strop.theory.sampler import LawProblem, output_by_paths, output_by_subsets
 from strop.theory.target import Target
 from strop.theory.temperature import direction
-from strop.theory.verify import verify_all
+from strop.theory.verification import verify_all
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from strop.cli.main import VERBS
@@ -19,6 +20,8 @@ from strop.verbs.verb import Parameter, Verb, VerbGroup
 FILE = Path(__file__).parents[1] / "src/strop/verbs/calls.py"
 OF_GROUP = {"task": "strop.verbs.task:VERB"}
 """Groups that have a function of their name, and the verb that it is."""
+MODULES = ("theory",)
+"""Groups whose verbs are functions of the module that bears the group's name."""
 HEAD = '''"""Every verb as a function of its name, with the parameters of its record as arguments.
 
 Made by scripts/make_calls.py from the records; change those and run it again.
@@ -71,7 +74,13 @@ def verbs() -> dict[str, tuple[str, Verb]]:
         record = resolve(OF_GROUP.get(name, reference))
         if isinstance(record, Verb) and not isinstance(record, VerbGroup):
             found[name.replace("-", "_")] = (OF_GROUP.get(name, reference), record)
-    return found
+    return found | {
+        f"{group}_{verb.name}": (f"{module}:{name}", verb)
+        for group in MODULES
+        for module in [VERBS[group][0].partition(":")[0]]
+        for name, verb in vars(import_module(module)).items()
+        if isinstance(verb, Verb) and verb in resolve(VERBS[group][0]).verbs
+    }
 
 
 def of(one: Parameter) -> str:

@@ -85,8 +85,14 @@ def test_verbs_are_functions_after_every_module_was_imported(tmp_path: Path) -> 
     assert missing <= {*OPTIONAL}
     functions = make_calls.verbs()
     assert {"sample", "audit", "tune", "compare", "score", "report", "task", "train"} < {*functions}
+    groups = {name: getattr(strop, name) for name in make_calls.MODULES}
     for name in functions:
-        assert getattr(strop, name) is getattr(calls, name)
+        group, _, verb = name.partition("_")
+        home = groups.get(group)
+        function = getattr(strop, name) if home is None else getattr(home, verb)
+        assert function is getattr(calls, name)
+    assert strop.theory.pair(s=0.7, c=0.5).value["finite_repair"]
+    assert strop.theory.collisions(length=2, rounds=4).value["share_prob"] == 0.25
     out = tmp_path / "run"
     drawn = strop.sample("embedded:tales", steps=[2, 4], n=2, length=6, out=out)
     assert [len(pool) for pool in drawn.pools] == [2, 2]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package whose names live in the modules that `home` says.
 
+    `module:name` is for what bears another name there.
     Where a module needs an optional package that is not installed, the error names the remedy.
     """
 
@@ -35,7 +36,8 @@ def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
-            value = getattr(import_module(home[name]), name)
+            module, _, own_name = home[name].partition(":")
+            value = getattr(import_module(module), own_name or name)
         except ModuleNotFoundError as error:
             remedy = missing_package(error)
             if remedy is None:

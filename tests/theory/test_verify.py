@@ -13,18 +13,18 @@ import pytest
 from strop.theory import (
     accounting,
     bounds,
-    collisions,
     mpath,
-    pair,
     profile,
     reveal,
     sampler,
     schedules,
+    shared_rounds,
     temperature,
-    verify,
+    two_bits,
+    verification,
 )
 from strop.theory.checks import beyond, derivatives, formal, propositions, rounds
-from strop.theory.verify import CHECKS, Verification, verify_all
+from strop.theory.verification import CHECKS, Verification, verify_all
 
 BY_NAME = {check.name: check for check in CHECKS}
 
@@ -132,20 +132,20 @@ BROKEN = [
         lambda length, _=None: GRID_PATHS(np.linspace(0, 1, length + 1), length),
     ),
     ("path-laws", accounting, "account_paths", scaled(accounting.account_paths)),
-    ("witness", pair, "witness_slope", scaled(pair.witness_slope)),
-    ("witness", pair, "witness_error", scaled(pair.witness_error)),
-    ("repair", pair, "pair", scaled(pair.pair)),
-    ("small-c", pair, "pair", scaled(pair.pair, 1.1)),
+    ("witness", two_bits, "witness_slope", scaled(two_bits.witness_slope)),
+    ("witness", two_bits, "witness_error", scaled(two_bits.witness_error)),
+    ("repair", two_bits, "pair", scaled(two_bits.pair)),
+    ("small-c", two_bits, "pair", scaled(two_bits.pair, 1.1)),
     ("stability", temperature, "output_errors", negated(temperature.output_errors)),
     ("collapse", temperature, "two_outputs", one_output),
     ("collapse", temperature, "solve_lp", scaled(temperature.solve_lp)),
     ("hazards", reveal, "hazards", scaled(reveal.hazards)),
     ("hazards", reveal, "grid_paths", wrong_contexts),
-    ("occupancy", collisions, "collisions", scaled(collisions.collisions)),
-    ("equal-rounds", collisions, "collisions", scaled(collisions.collisions)),
-    ("clipped", collisions, "clipped_masses", scaled(collisions.clipped_masses)),
-    ("clipped", collisions, "cleanup_tv", scaled(collisions.cleanup_tv, 1.01)),
-    ("cleanup", collisions, "cleanup_tv", lambda *_: 0.0),
+    ("occupancy", shared_rounds, "collisions", scaled(shared_rounds.collisions)),
+    ("equal-rounds", shared_rounds, "collisions", scaled(shared_rounds.collisions)),
+    ("clipped", shared_rounds, "clipped_masses", scaled(shared_rounds.clipped_masses)),
+    ("clipped", shared_rounds, "cleanup_tv", scaled(shared_rounds.cleanup_tv, 1.01)),
+    ("cleanup", shared_rounds, "cleanup_tv", lambda *_: 0.0),
     ("kernels", bounds, "kernel_tv_bound", lambda _: (0.0, 0.0)),
     ("kernels", bounds, "round_errors", lambda first, _: np.zeros(first.N)),
     ("simulation", rounds, "simulate", stuck_simulator),
@@ -218,7 +218,7 @@ def test_command_fails_with_a_case_that_can_be_run_again(strop, tmp_path, monkey
     path = tmp_path / "out" / "case.json"
     monkeypatch.setattr(bounds, "price_as_integral", scaled(bounds.price_as_integral))
     few = functools.partial(verify_all, checks=(BY_NAME["witness"], BY_NAME["accounting"]))
-    monkeypatch.setattr(verify, "verify_all", few)
+    monkeypatch.setattr(verification, "verify_all", few)
     code, out, err = strop("theory", "verify", "-o", path, "--json")
     assert code == 3
     assert json.loads(out)["error"]["kind"] == "CheckFailed"
@@ -236,7 +236,7 @@ def test_command_fails_with_a_case_that_can_be_run_again(strop, tmp_path, monkey
 
 
 def test_everything_holds_and_the_command_says_so(strop, monkeypatch):
-    monkeypatch.setattr(verify, "verify_all", {0: whole()}.__getitem__)
+    monkeypatch.setattr(verification, "verify_all", {0: whole()}.__getitem__)
     code, out, err = strop("theory", "verify", "--json")
     found = json.loads(out)
     assert code == 0

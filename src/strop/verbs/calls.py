@@ -755,3 +755,109 @@ def task(task: str, *checkpoints: Place, **given: Unpack[TaskArguments]) -> Resu
         ),
         given,
     )
+
+
+def theory_account(target: Place) -> Result:
+    """Theorem 1 on one problem: J_N, B_N, C_N, R_N, both KLs and the bounds."""
+    return _call("strop.verbs.theory:ACCOUNT", (target,), {})
+
+
+def theory_derivative(target: Place) -> Result:
+    """Theorem 2 on one problem: the slope of the output error at lambda = 1, and lambda*."""
+    return _call("strop.verbs.theory:DERIVATIVE", (target,), {})
+
+
+class TheoryPairArguments(TypedDict, total=False):
+    """What `theory_pair` may be told."""
+
+    s: Required[float]
+    """Agreement of the two bits, 1/2 < s < 1."""
+    c: Required[float]
+    """Chance that both share a round, 0 < c < 1."""
+    lam: float
+    """Inverse temperature."""
+
+
+def theory_pair(**given: Unpack[TheoryPairArguments]) -> Result:
+    """Proposition 2: two bits, in closed form, and the temperature that repairs them."""
+    return _call("strop.verbs.theory:PAIR", (), given)
+
+
+class TheoryCollisionsArguments(TypedDict, total=False):
+    """What `theory_collisions` may be told."""
+
+    length: int
+    """Tokens per output."""
+    rounds: int
+    """Reveal rounds of equal mass."""
+    clipped: bool
+    """The public schedule: --rounds updates and a cleanup round."""
+
+
+def theory_collisions(**given: Unpack[TheoryCollisionsArguments]) -> Result:
+    """How often tokens share their reveal round."""
+    return _call("strop.verbs.theory:COLLISIONS", (), given)
+
+
+class TheoryStudyArguments(TypedDict, total=False):
+    """What `theory_study` may be told."""
+
+    seed: int
+    """Seed of targets and grids."""
+    grid_law: str
+    """sorted-uniform, inner-uniform, dirichlet-2, weights or equal."""
+
+
+def theory_study(**given: Unpack[TheoryStudyArguments]) -> Result:
+    """280 random targets with the exact denoiser: the best inverse temperature of each."""
+    return _call("strop.verbs.theory:STUDY_280", (), given)
+
+
+class TheoryVerifyArguments(TypedDict, total=False):
+    """What `theory_verify` may be told."""
+
+    seed: int
+    """Seed of the random cases."""
+    case: Place | None
+    """Check again only the case in this file."""
+    out: Place
+    """Where a failing case is written."""
+
+
+def theory_verify(**given: Unpack[TheoryVerifyArguments]) -> Result:
+    """Check every identity, bound, derivative and proposition; exit 3 if one fails."""
+    return _call("strop.verbs.theory:VERIFY", (), given)
+
+
+class TheoryFigureArguments(TypedDict, total=False):
+    """What `theory_figure` may be told."""
+
+    out: Required[Place]
+    """Directory for SVG and PNG files."""
+    seed: int
+    """Seed of the random targets."""
+
+
+def theory_figure(**given: Unpack[TheoryFigureArguments]) -> Result:
+    """Draw the theory figures, each as SVG and PNG."""
+    return _call("strop.verbs.theory:FIGURE", (), given)
+
+
+class TheoryMarkovArguments(TypedDict, total=False):
+    """What `theory_markov` may be told."""
+
+    out: Required[Place]
+    """Directory for the data and figure."""
+    outputs: int
+    """Per generator."""
+    length: int
+    """Tokens per output."""
+    steps: int | Sequence[int] | None
+    """Numbers of updates, comma-separated."""
+    seed: int
+    """Seed of the chain and of the outputs."""
+
+
+def theory_markov(**given: Unpack[TheoryMarkovArguments]) -> Result:
+    """The real samplers on an exact Markov-chain denoiser at full length (needs torch)."""
+    return _call("strop.verbs.theory:MARKOV", (), given)

@@ -86,6 +86,12 @@ class Result:
     value: Any = None
     """The things themselves, for whoever called from Python: pools, a run, judgments."""
 
+    def __repr__(self) -> str:
+        titles = [one.title for one in self.printed() if isinstance(one, Table | Facts)]
+        texts = [one.strip() for one in self.printed() if isinstance(one, str)]
+        words = self.sentence or next(filter(None, [*titles, *texts]), repr(self.value))
+        return f"Result({words.splitlines()[0][:300]})"
+
     @property
     def pools(self) -> list[Pool]:
         """Of `strop.sample`: the outputs, one pool per setting."""

@@ -77,7 +77,7 @@ def _derivative(ask: Ask) -> Result:
 
 
 def _pair(ask: Ask) -> Result:
-    from strop.theory.pair import pair
+    from strop.theory.two_bits import pair
 
     s, c, lam = ask["s"], ask["c"], ask["lam"]
     values = pair(s, c, lam).as_dict()
@@ -88,7 +88,7 @@ def _pair(ask: Ask) -> Result:
 
 
 def _collisions(ask: Ask) -> Result:
-    from strop.theory.collisions import cleanup_tv, clipped_masses, collisions, equal_masses
+    from strop.theory.shared_rounds import cleanup_tv, clipped_masses, collisions, equal_masses
 
     length, rounds = ask["length"], ask["rounds"]
     masses = clipped_masses(rounds) if ask["clipped"] else equal_masses(rounds)
@@ -109,7 +109,7 @@ def _study(ask: Ask) -> Result:
 def _verify(ask: Ask) -> Result:
     from dataclasses import replace
 
-    from strop.theory.verify import verify_all, verify_case
+    from strop.theory.verification import verify_all, verify_case
 
     out = Path(ask["out"])
     report = verify_case(ask["case"]) if ask["case"] is not None else verify_all(ask["seed"])

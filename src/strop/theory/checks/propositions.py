@@ -7,7 +7,7 @@ from math import factorial
 
 import numpy as np
 
-from strop.theory import accounting, pair, reveal, sampler, temperature
+from strop.theory import accounting, reveal, sampler, temperature, two_bits
 from strop.theory.accounting import account, kl
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
 from strop.theory.denoiser import Conditionals
@@ -54,11 +54,11 @@ def witness(case: Case) -> Iterator[Assertion]:
     s, values, length = case["s"], case["values"], case["length"]
     problem = LawProblem.bayes(Target.witness(s, values, length), case["grid"])
     c = float((problem.masses**2).sum())
-    g = pair.witness_slope(s, values, c)
+    g = two_bits.witness_slope(s, values, c)
     yield equal("g in closed form", temperature.direction(problem).g, g)
     yield holds("sharpening helps the witness", g < 0)
     for lam in (0.5, 1.0, 2.0):
-        closed = pair.witness_error(s, values, c, lam)
+        closed = two_bits.witness_error(s, values, c, lam)
         yield equal("output error in closed form", temperature.kl_at(problem, lam), closed)
 
 
@@ -67,7 +67,7 @@ def repair(case: Case) -> Iterator[Assertion]:
     s, grid, lam = case["s"], np.array(case["grid"]), case["lam"]
     problem = LawProblem.bayes(Target.pair(s), grid, lam)
     c = float((problem.masses**2).sum())
-    closed, a = pair.pair(s, c, lam), account(problem)
+    closed, a = two_bits.pair(s, c, lam), account(problem)
     yield equal("KL_out", closed.KL_out, a.KL_out)
     yield equal("C_N", closed.C_N, a.C_N)
     yield equal("B_N", closed.B_N, a.B_N)
@@ -87,17 +87,17 @@ def repair(case: Case) -> Iterator[Assertion]:
         )
         # The limit is approached from above.
         yield at_most("the limit error is a lower bound", closed.limit_error, errors)
-        late = pair.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
+        late = two_bits.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
         yield equal("the limit is reached", late.KL_out, closed.limit_error)
 
 
 def small_c(case: Case) -> Iterator[Assertion]:
     """lambda* = 1 + slope c + O(c^2), with a remainder that settles."""
     s = case["s"]
-    slope = pair.pair(s, 0.01).small_c_slope
+    slope = two_bits.pair(s, 0.01).small_c_slope
     ratios: list[float] = []
     for c in (1e-3, 5e-4, 2.5e-4):
-        star = pair.pair(s, c).lambda_star
+        star = two_bits.pair(s, c).lambda_star
         ratios.append(((star if star is not None else np.inf) - 1 - slope * c) / c**2)
     change = abs(ratios[2] - ratios[1]) / max(abs(ratios[2]), 1e-12)
     yield holds("(lambda* - 1 - slope c) / c^2 converges", change < 0.01)
@@ -193,7 +193,7 @@ def _stability_cases(rng: np.random.Generator) -> Iterator[Case]:
     for _ in range(40):
         s, first = float(rng.uniform(0.6, 0.8)), float(rng.uniform(0.4, 0.6))
         c = first**2 + (1 - first) ** 2
-        star = pair.pair(s, c).lambda_star
+        star = two_bits.pair(s, c).lambda_star
         noise = rng.normal(0, 2e-3, (2, 2))
         law = Target.pair(s).P + noise - noise.mean()
         grid = [0.0, first + float(rng.normal(0, 2e-3)), 1.0]

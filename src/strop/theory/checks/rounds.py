@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.theory import bounds, collisions, reveal, sampler
+from strop.theory import bounds, reveal, sampler, shared_rounds
 from strop.theory.checks.base import (
     Assertion,
     Case,
@@ -83,7 +83,7 @@ def occupancy(case: Case) -> Iterator[Assertion]:
     grid, length = np.array(case["grid"]), case["length"]
     law = reveal.grid_paths(grid, length)
     counts = (law.rounds[:, :, None] == np.arange(law.N)).sum(axis=1)
-    nu, found = law.weights, collisions.collisions(length, np.diff(grid))
+    nu, found = law.weights, shared_rounds.collisions(length, np.diff(grid))
     yield equal("empty rounds", found.empty, nu @ (counts == 0).sum(axis=1))
     yield equal("singleton rounds", found.singleton, nu @ (counts == 1).sum(axis=1))
     shared = (counts * (counts > 1)).sum(axis=1) / length
@@ -95,7 +95,7 @@ def occupancy(case: Case) -> Iterator[Assertion]:
 def equal_rounds(case: Case) -> Iterator[Assertion]:
     """Equal masses in exact rational arithmetic; numbers relative to their size."""
     L, N = case["length"], case["rounds"]
-    found = collisions.collisions(L, collisions.equal_masses(N))
+    found = shared_rounds.collisions(L, shared_rounds.equal_masses(N))
     alone = Fraction(N - 1, N) ** (L - 1)
     yield equal("empty", found.empty / N, float(Fraction(N - 1, N) ** L))
     yield equal("singleton", found.singleton / L, float(alone))
@@ -106,13 +106,15 @@ def equal_rounds(case: Case) -> Iterator[Assertion]:
 def clipped(case: Case) -> Iterator[Assertion]:
     """The clipped schedule: M equal masses and the cleanup mass eps."""
     M, eps = case["updates"], case["terminal"]
-    masses = collisions.clipped_masses(M, eps)
+    masses = shared_rounds.clipped_masses(M, eps)
     yield equal("M + 1 rounds", masses.size, M + 1)
     yield equal("ordinary masses (1 - eps) / M", masses[:-1], (1 - eps) / M)
     yield equal("terminal mass eps", masses[-1], eps)
     closed = 1 - (1 - eps) ** case["length"]
-    yield equal("cleanup coupling", collisions.cleanup_tv(case["length"], eps), closed)
-    yield at_most("union bound", collisions.cleanup_tv(case["length"], eps), case["length"] * eps)
+    yield equal("cleanup coupling", shared_rounds.cleanup_tv(case["length"], eps), closed)
+    yield at_most(
+        "union bound", shared_rounds.cleanup_tv(case["length"], eps), case["length"] * eps
+    )
 
 
 def cleanup(case: Case) -> Iterator[Assertion]:
@@ -122,7 +124,7 @@ def cleanup(case: Case) -> Iterator[Assertion]:
     other[-1] = Conditionals.from_tables(shape, [{}]).log_q[0]  # the last round draws uniformly
     changed = LawProblem(problem.target, problem.grid, Conditionals(shape, other), problem.lam)
     gap = np.exp(sampler.log_output(problem)) - np.exp(sampler.log_output(changed))
-    bound = collisions.cleanup_tv(problem.target.L, float(problem.masses[-1]))
+    bound = shared_rounds.cleanup_tv(problem.target.L, float(problem.masses[-1]))
     yield at_most("TV <= 1 - (1 - eps)^L", 0.5 * np.abs(gap).sum(), bound)
 
 
