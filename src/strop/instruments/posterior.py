@@ -36,7 +36,7 @@ from strop.samplers.machinery.grid import reveal_grid, sigma_of
 from strop.spec import SamplerSpec
 
 TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
-"""The paper's grid."""
+"""Those of the paper's sweeps; it does not print the grid of its posterior losses."""
 
 NETWORK_TOKENS = 8192
 """Tokens in one network call: eight sequences of 1,024."""

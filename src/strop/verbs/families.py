@@ -65,7 +65,8 @@ MODELS: dict[str, Contender] = {
 PROTOCOL = (
     "tokens: every output has as many as the model was trained on (the paper's: 1,024)",
     "random numbers: one stream per output, so the paper's very outputs cannot recur",
-    "implementation: fast where there is one (the same law as the public code), dense elsewhere",
+    "implementation: fast where there is one, dense elsewhere; the law of the public code, but for "
+    "DiDi-Instruct, whose finish and predictor differ (docs/families/didi.md)",
     "spans: content after the first non-leading end-of-text is not scored, as in the paper's sweep",
     "intervals: over outputs, which the paper does not give; 40 outputs leave wide ones",
 )

@@ -1,0 +1,174 @@
+"""Two public checkpoints at equal entropy, from numbers that others measured and published.
+
+Nothing is sampled: "Generative Frontiers" (P. Pynadath, J. Shi, R. Zhang; arXiv 2604.02718)
+publishes perplexity and entropy of MDLM and DUO by temperature and steps, and its numbers ship
+with strop. At one temperature each the two stand at different entropies, so the temperature decides
+which looks better; at equal entropy it does not.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.assets import ROOT
+from strop.errors import UserError
+from strop.table import Column, Table
+from strop.verbs import parameters
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+NAME = "frontiers-public"
+FILE = ROOT / "public" / "generative-frontiers.csv"
+CURVE_POINTS = 25
+"""Entropies at which the figure reads the ratio off."""
+NOTES = (
+    "Source: Generative Frontiers (arXiv 2604.02718), public checkpoints of MDLM and DUO, "
+    "ancestral sampling, OpenWebText, 1,024 tokens. The source names neither the evaluator nor the "
+    "number of outputs, so there are no intervals.",
+    "This DUO is not distilled. The paper's claim is about distilled DUO and DiDi-Instruct, with "
+    "MDLM sharpened and the others not, from 64 steps on: a neighbouring question.",
+)
+COLUMNS = (
+    Column("steps"),
+    Column("entropy", label="entropy (nats)"),
+    Column("mdlm", label="perplexity of MDLM"),
+    Column("duo", label="of DUO"),
+    Column("ratio", label="MDLM / DUO"),
+    Column("mdlm_temperature", label="temperature of MDLM"),
+    Column("duo_temperature", label="of DUO"),
+)
+
+
+def grid() -> dict[tuple[str, int], Floats]:
+    """Rows of entropy, perplexity and temperature by family and steps, by increasing entropy."""
+    cells = defaultdict(list)
+    with FILE.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            values = [float(row[name]) for name in ("entropy", "perplexity", "temperature")]
+            cells[row["family"], int(row["steps"])].append(values)
+    return {key: np.array(sorted(rows)) for key, rows in cells.items()}
+
+
+def read_off(cells: Floats, entropy: float) -> tuple[float, float]:
+    """Perplexity and temperature at an entropy, log-linear between two cells."""
+    level, own = np.log(cells[:, 1]), cells[:, 0]
+    perplexity = np.exp(np.interp(entropy, own, level))
+    return float(perplexity), float(np.interp(entropy, own, cells[:, 2]))
+
+
+def _common(cells: dict[tuple[str, int], Floats], steps: int) -> tuple[float, float]:
+    """The entropies that both frontiers reach."""
+    both = [cells[family, steps][:, 0] for family in ("mdlm", "duo")]
+    return float(max(own[0] for own in both)), float(min(own[-1] for own in both))
+
+
+def _row(cells: dict[tuple[str, int], Floats], steps: int, entropy: float) -> dict[str, Any]:
+    (mdlm, mdlm_temperature), (duo, duo_temperature) = (
+        read_off(cells[family, steps], entropy) for family in ("mdlm", "duo")
+    )
+    return {
+        "steps": steps,
+        "entropy": entropy,
+        "mdlm": mdlm,
+        "duo": duo,
+        "ratio": mdlm / duo,
+        "mdlm_temperature": mdlm_temperature,
+        "duo_temperature": duo_temperature,
+    }
+
+
+def _run(ask: Ask) -> Result:
+    cells = grid()
+    both = sorted(
+        {m for family, m in cells if family == "mdlm"} & {m for f, m in cells if f == "duo"}
+    )
+    wanted = ask["steps"] or both
+    if lacking := [m for m in wanted if m not in both]:
+        raise UserError(
+            "The published numbers have no such budget for both checkpoints.",
+            where="`steps`",
+            got=", ".join(map(str, lacking)),
+            expected=", ".join(map(str, both)),
+        )
+    ranges = {m: _common(cells, m) for m in wanted}
+    rows = [
+        _row(cells, m, entropy)
+        for entropy in ask["entropy"]
+        for m in wanted
+        if ranges[m][0] <= entropy <= ranges[m][1]
+    ]
+    if not rows:
+        raise UserError(
+            "The two frontiers do not both reach these entropies.",
+            where="`entropy`",
+            got=", ".join(f"{entropy:g}" for entropy in ask["entropy"]),
+            expected=", ".join(f"{low:.2f} to {high:.2f}" for low, high in ranges.values()),
+        )
+    curves = {
+        str(m): [
+            [entropy, _row(cells, m, entropy)["ratio"]]
+            for entropy in np.linspace(*ranges[m], CURVE_POINTS).tolist()
+        ]
+        for m in wanted
+    }
+    table = Table("Perplexity of public checkpoints at equal entropy", COLUMNS, rows)
+    left_out = len(ask["entropy"]) * len(wanted) - len(rows)
+    notes = (*NOTES, *([f"Left out, because a frontier does not reach that far: {left_out}."] if left_out else []))
+    middle = [row for row in rows if row["entropy"] == rows[len(rows) // 2]["entropy"]]
+    ratios = ", ".join(f"{row['ratio']:.2f} at {row['steps']}" for row in middle)
+    answer = (
+        f"At an entropy of {middle[0]['entropy']:g} nats the perplexity of MDLM over that of DUO "
+        f"is {ratios} steps."
+    )
+    return Result(ask.said(), table, facts={"ratios": curves, "answer": (answer,)}, notes=notes)
+
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import GREY, PALETTE, log_y, panels, tidy
+
+    cells = grid()
+    figure, axes = panels(2, 4.4)
+    for colour, (steps, curve) in zip(PALETTE * 2, result.facts["ratios"].items(), strict=False):
+        for family, line in (("mdlm", "-"), ("duo", (0, (4, 1.6)))):
+            own = cells[family, int(steps)]
+            label = f"{family.upper()}, {steps} steps"
+            axes[0].plot(own[:, 0], own[:, 1], color=colour, ls=line, lw=1.0, label=label)
+        entropies, ratios = zip(*curve, strict=True)
+        axes[1].plot(entropies, ratios, color=colour, lw=1.0)
+    axes[0].set(ylabel="perplexity")
+    axes[1].axhline(1.0, color=GREY, lw=0.8)
+    axes[1].set(ylabel="MDLM / DUO", xlabel="entropy (nats)")
+    for one in axes:
+        log_y(one)
+        tidy(one)
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
+    )
+    return figure
+
+
+STUDY = Study(
+    name=NAME,
+    title="Published frontiers of MDLM and DUO at equal entropy",
+    about="Read both frontiers of Generative Frontiers (arXiv 2604.02718) off at equal entropy.",
+    sources=Sources((), ""),
+    parameters=(
+        Parameter("steps", "Of the published budgets.", kind="ints", shown="all"),
+        Parameter("entropy", "Entropies in nats.", (5.0, 5.35, 5.5), "floats"),
+        parameters.FORCE,
+    ),
+    run=_run,
+    draw=_draw,
+    examples=("strop study frontiers-public -o runs/public",),
+)
