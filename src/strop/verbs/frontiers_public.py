@@ -124,7 +124,14 @@ def _run(ask: Ask) -> Result:
     }
     table = Table("Perplexity of public checkpoints at equal entropy", COLUMNS, rows)
     left_out = len(ask["entropy"]) * len(wanted) - len(rows)
-    notes = (*NOTES, *([f"Left out, because a frontier does not reach that far: {left_out}."] if left_out else []))
+    notes = (
+        *NOTES,
+        *(
+            [f"Left out, because a frontier does not reach that far: {left_out}."]
+            if left_out
+            else []
+        ),
+    )
     middle = [row for row in rows if row["entropy"] == rows[len(rows) // 2]["entropy"]]
     ratios = ", ".join(f"{row['ratio']:.2f} at {row['steps']}" for row in middle)
     answer = (
