@@ -30,6 +30,7 @@ from drills import (
 
 import warm_processes
 from strop.cli.main import run as run_command
+from strop.engine import rays
 from tiny_models import environment, wait_for
 
 pytest.importorskip("ray")
@@ -98,6 +99,24 @@ def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
     assert "files are other ones" in other
     assert "/nowhere/at/all" in missing
     assert "and 0.0 where the command runs" in version
+
+
+def test_ray_s_own_variable_names_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And without it a cluster that somebody else started on this machine is left alone."""
+    import ray
+
+    asked: list[str | None] = []
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda address=None, **_: asked.append(address))
+    monkeypatch.setattr(rays, "_knock", lambda _: None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    rays._join(None)
+    rays._join("10.0.0.2:6379")
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    rays._join(None)
+    assert asked == ["10.0.0.1:6379", "10.0.0.2:6379", "local"]
 
 
 def middle(process: subprocess.Popen[str], path: Path) -> None:

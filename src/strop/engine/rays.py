@@ -169,11 +169,15 @@ def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float
 
 
 def _join(address: str | None) -> None:
-    """Be part of a cluster: the one that is named, or one of this machine's own."""
+    """Be part of a cluster: the one that is named, or one of this machine's own.
+
+    Where nothing is said, RAY_ADDRESS names one, as it does inside a job that Ray started.
+    """
     import ray
 
     if ray.is_initialized():
         return
+    address = address or os.environ.get("RAY_ADDRESS") or None
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later releases do
@@ -187,13 +191,15 @@ def _join(address: str | None) -> None:
                     "There is no Ray cluster to join.",
                     where="`ray_address`",
                     got=f"{address}: {str(error).splitlines()[0][:200]}",
-                    fix="start one on the head node, or leave `ray_address` out",
+                    fix="start one on the head node, or leave `ray_address` and RAY_ADDRESS out",
                 ) from error
             return
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = source_path()  # for the workers that it starts
         try:
-            ray.init(include_dashboard=False, object_store_memory=STORE_BYTES, **quiet)
+            # "local": never a cluster of somebody else who works on this machine
+            own: dict[str, Any] = {"address": "local", "object_store_memory": STORE_BYTES}
+            ray.init(**own, include_dashboard=False, **quiet)
         finally:
             if before is None:
                 del os.environ["PYTHONPATH"]
