@@ -10,13 +10,13 @@ import pytest
 from made_runs import cell_spec, made_cell, output
 from strop.measure.documents import CutOutputs, document_entropy, end_token, first_document
 from strop.measure.entropy import entropy, prefix_entropy
-from strop.measure.frame import read_cell
+from strop.measure.frame import Measured, read_cell
 from strop.measure.guard import Guard, guard
 from strop.measure.metric import ENTROPY, PERPLEXITY
 from strop.measure.number import Number
 from strop.measure.rows import PoolRows
 from strop.measure.spans import END_OF_TEXT
-from strop.spec import MetricSpec, SpanPolicy
+from strop.spec import MetricSpec, PromptSpec, SpanPolicy
 from strop.verbs.points import cut_notes
 
 LENGTH, END = 16, 10
@@ -71,8 +71,11 @@ def test_a_first_document_ends_with_its_end(row: list[int], tokens: int) -> None
 def test_the_end_is_the_id_that_stands_as_often_as_in_the_text() -> None:
     assert end_token(pool([1, 2, END, 3], [4, END, 5, END]).rows()) == END
     assert end_token(pool([1, 2, 3, 3], [3, 2, 1, 1]).rows()) is None
-    # 5 stands once, too, but in a text without an end as well
-    assert end_token(pool([5, 2, END, 2], [5, 2, 2, 2]).rows()) == END
+    # 5 stands once, too, and nearer to the end's place, but in a text without an end as well
+    words, ended = ["c" * 9, "c" * 9, END_OF_TEXT, "f"], [2, 2, END, 5]
+    assert end_token([(["".join(words), "fccc"], np.array([ended, [5, 2, 2, 2]]))]) == END
+    # 5 stands nearer to the end's place, but twice
+    assert end_token([(["c" * 9 + END_OF_TEXT + "ff"], np.array([[2, END, 5, 5]]))]) == END
     # where nothing else tells, it is the one at the end's place
     for place in range(4):
         row = [1, 2, 3]
@@ -95,11 +98,36 @@ def test_only_outputs_that_are_cut_change() -> None:
     assert count == CutOutputs(whole=1)
 
 
-def _measured(tmp_path: Path, ids: np.ndarray, kept: np.ndarray, span: SpanPolicy, by: Guard):
+def test_outputs_are_counted_over_all_parts_of_a_pool() -> None:
+    """A pool is read some rows at a time; in which ones an output stands changes nothing."""
+    held = guard(LENGTH, HELD_OUT)
+    ids = np.random.default_rng(5).integers(0, 8, (6, LENGTH))
+    cut = np.array([False, True, False, True, True, False])
+    ids[cut, 5] = END
+    at_once = PoolRows.of(ids, texts_of(ids))
+    parts = [(texts_of(ids[k : k + 2]), ids[k : k + 2]) for k in (0, 2, 4)]
+    in_parts = PoolRows(6, lambda _: parts)
+    values = [document_entropy(entropy(ids), cut, rows, held)[0] for rows in (at_once, in_parts)]
+    assert values[0].tolist() == values[1].tolist()
+    assert (values[0] != entropy(ids)).tolist() == cut.tolist()
+
+
+def _measured(
+    tmp_path: Path,
+    ids: np.ndarray,
+    kept: np.ndarray,
+    span: SpanPolicy,
+    by: Guard,
+    prompts: PromptSpec | None = None,
+) -> Measured:
     """A cell whose perplexity is read on so many tokens of every output."""
+    spec = cell_spec(LENGTH)
+    answers = spec.generator.model_copy(update={"prompts": prompts})
+    spec = spec.model_copy(update={"generator": answers})
     given = zip(ids, texts_of(ids), strict=True)
-    outputs = [output(i, row.tolist(), text=text) for i, (row, text) in enumerate(given)]
-    cell = made_cell(tmp_path / span, cell_spec(LENGTH), outputs)
+    asked = {} if prompts is None else {"prompt": "p"}
+    outputs = [output(i, row.tolist(), text=text, **asked) for i, (row, text) in enumerate(given)]
+    cell = made_cell(tmp_path / span, spec, outputs)
     metric = MetricSpec(name=PERPLEXITY.name, span=span, settings={"made": "by hand"})
     sizes = {"bytes": kept, "kept_bytes": kept, "source_bytes": np.full(len(ids), LENGTH - 1)}
     scores = {"index": np.arange(len(ids)), "nll": 2.0 * kept, "tokens": kept}
@@ -145,3 +173,14 @@ def test_texts_that_are_only_shorter_stay_on_their_side(tmp_path: Path) -> None:
     assert unknown.cut == CutOutputs(whole=64)
     [note] = cut_notes([unknown])
     assert "no guard of shorter texts is known" in note
+
+
+def test_an_answer_is_counted_whole(tmp_path: Path) -> None:
+    """Texts that answer no prompt say nothing of how long an answer should be."""
+    ids = np.random.default_rng(4).integers(0, 8, (64, LENGTH))
+    ids[:, LENGTH // 4] = END
+    prompts = PromptSpec(sha256="d" * 64, count=64, form="prefix")
+    held = guard(LENGTH, HELD_OUT)
+    found = _measured(tmp_path, ids, np.full(64, 4), "first-document", held, prompts)
+    assert found.entropy is not None
+    assert found.entropy.value == pytest.approx(entropy(ids).mean())
