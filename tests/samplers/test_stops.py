@@ -37,13 +37,15 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-def drawn(model: object, implementation: str, end: str) -> tuple[NDArray, NDArray]:
+def drawn(
+    model: object, implementation: str, end: str, temperature: float = 0.0
+) -> tuple[NDArray, NDArray]:
     """Greedy outputs [n, L], and the call in which each token came."""
     spec = strop.SamplerSpec(
         name="llada",
         steps=16,
         block_length=16,
-        temperature=0.0,
+        temperature=temperature,
         end=end,
         implementation=implementation,
     )
@@ -75,6 +77,20 @@ def test_never_and_last_do_what_they_say(path: Path, implementation: str) -> Non
     assert not (never == eos).any()
     last, later = drawn(model, implementation, "last")
     assert not (last[later <= first] == eos).any()  # others are committed in its place
+
+
+def test_above_temperature_zero_the_public_switch_holds_back_one_end_and_fast_both(
+    path: Path,
+) -> None:
+    """docs/samplers.md names this as the one exception to `fast` having the law of `dense`."""
+    model = strop.load_model(path, device="cpu")
+    free, when = drawn(model, "dense", "free", 1e-9)  # as good as greedy
+    first = when[free == model.eos_id].min()
+    early = {}
+    for implementation in ("fast", "dense"):
+        ids, call = drawn(model, implementation, "last", 1e-9)
+        early[implementation] = bool((ids[call <= first] == model.eos_id).any())
+    assert early == {"fast": False, "dense": True}
 
 
 @pytest.mark.parametrize("implementation", ["fast", "dense"])

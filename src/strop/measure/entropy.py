@@ -102,6 +102,23 @@ def entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
     return (total + 0.0).astype(np.float64)  # one zero, not a negative one
 
 
+def prefix_entropy(ids: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Entropy of the first 1, 2, ... L tokens of every row of whole texts [n, L]."""
+    n, length = np.asarray(ids).shape
+    order = np.argsort(ids, axis=1, kind="stable")
+    ordered = np.take_along_axis(np.asarray(ids), order, axis=1)
+    place = np.broadcast_to(np.arange(length), (n, length))
+    starts = np.zeros((n, length), np.int64)
+    starts[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], place[:, 1:], 0)
+    number = np.zeros((n, length))  # the how manieth of its kind every token is
+    np.put_along_axis(number, order, place - np.maximum.accumulate(starts, axis=1) + 1.0, axis=1)
+    # H = log l - sum of c log c / l over counts c, and a token that comes again raises one count.
+    less = np.maximum(number - 1, 1)
+    added = number * np.log(number) - (number - 1) * np.log(less)
+    tokens = np.arange(1, length + 1)
+    return np.log(tokens) - added.cumsum(axis=1) / tokens
+
+
 def by_length(
     measure: Callable[[NDArray[np.integer]], NDArray[np.float64]], ids: NDArray[np.integer]
 ) -> NDArray[np.float64]:

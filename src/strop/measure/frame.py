@@ -8,7 +8,7 @@ when their files have gone. Intervals are computed when somebody asks for one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.measure.aggregates import pooled
+from strop.measure.documents import CUTS, NONE_CUT, CutOutputs, document_entropy
 from strop.measure.grams import NGRAM
 from strop.measure.guard import MARKS, Guard, Verdict, guard_of
 from strop.measure.metric import (
@@ -88,6 +89,8 @@ class Measured:
     """None: that of the run."""
     parts: tuple[PartialScore, ...]
     """In the order of the records; several of a metric that depends on an evaluator."""
+    cut: CutOutputs = NONE_CUT
+    """Outputs whose first document alone was scored."""
 
     @cached_property
     def guard(self) -> Guard:
@@ -229,7 +232,7 @@ class Measured:
             "seed": self.spec.seed,
             "length": self.spec.generator.length,
             "outputs": self.outputs,
-            "guard": self.guard.document(entropy),
+            "guard": self.guard.document(entropy) | self._cut_document(),
             "below_guard": self.verdict == "below",
             "ngram": NGRAM,
             "perplexity": [_perplexity_document(score) for score in self.perplexities],
@@ -240,6 +243,10 @@ class Measured:
                 key = record.name.replace("-", "_")
                 found[key] = None if score is None else score.document()
         return found
+
+    def _cut_document(self) -> dict[str, Any]:
+        """How many outputs the span policy cuts, where it does."""
+        return {"cut": asdict(self.cut)} if self.cut != NONE_CUT else {}
 
 
 def _perplexity_document(score: Score) -> dict[str, Any]:
@@ -317,7 +324,11 @@ def read_cell(
             )
     index = table["index"].to_numpy()
     parts = _parts(cell, index, rows, wanted) if len(index) else []
-    return Measured(cell.spec, cell.path, len(index), guard, tuple(parts))
+    cut = NONE_CUT
+    if cell.spec.generator.prompts is None and (marked := _cut(parts, index)).any():
+        guard = guard or guard_of(cell.spec.generator, Run(cell.path.parents[1]))
+        parts, cut = _on_documents(parts, marked, rows, guard)
+    return Measured(cell.spec, cell.path, len(index), guard, tuple(parts), cut)
 
 
 def _beside(table: Any) -> dict[str, NDArray]:
@@ -355,6 +366,29 @@ def _parts(
             elif record.measure is not None and (columns := _measured(record, rows)) is not None:
                 parts.append(PartialScore.of(record, record.spec, index, columns, rows, count))
     return parts
+
+
+def _cut(parts: Sequence[PartialScore], index: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which outputs were scored on their first document alone."""
+    cut = np.zeros(len(index), bool)
+    for one in parts:
+        if one.record is PERPLEXITY and one.metric.span == CUTS:
+            less = one.columns["kept_bytes"] < one.columns["source_bytes"]
+            cut |= np.isin(index, one.index[less])
+    return cut
+
+
+def _on_documents(
+    parts: Sequence[PartialScore], cut: NDArray[np.bool_], rows: PoolRows, guard: Guard
+) -> tuple[list[PartialScore], CutOutputs]:
+    """With the entropy of the tokens that perplexity is read on."""
+    changed, found = list(parts), NONE_CUT
+    for place, one in enumerate(parts):
+        if one.record is ENTROPY and len(one.index) == len(cut):
+            values, found = document_entropy(one.columns[ENTROPY.name], cut, rows, guard)
+            columns = {**one.columns, ENTROPY.name: values}
+            changed[place] = PartialScore.of(one.record, one.metric, one.index, columns, rows)
+    return changed, found
 
 
 def _common(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from strop import assets
 from strop.errors import UserError
-from strop.measure.entropy import entropy
+from strop.measure.entropy import entropy, prefix_entropy
 from strop.measure.heldout import Vocabulary, plain_texts, read_rows, read_texts
 from strop.spec import GeneratorSpec
 from strop.stats.interval import LEVEL, Interval
@@ -59,6 +59,9 @@ class Guard:
     """Where the threshold comes from, in words."""
     ends: tuple[float, float] | None = None
     """The 95% interval of the threshold, which is an estimate from texts; None of a convention."""
+    rise: tuple[float, ...] = ()
+    """How much higher the threshold is than that of the first 1, 2, ... `length` tokens of the same
+    texts; empty of a convention."""
 
     def verdict(self, found: Interval | None) -> Verdict | None:
         """On which side a mean entropy lies; None without a guard or without entropy."""
@@ -67,6 +70,12 @@ class Guard:
         if found.ends[0] >= self.threshold:
             return "above"
         return "below" if found.below(self.threshold) else "undecided"
+
+    def raised(
+        self, entropy: NDArray[np.float64], tokens: NDArray[np.integer]
+    ) -> NDArray[np.float64]:
+        """Entropies of texts of so many tokens, to be held against the threshold all the same."""
+        return entropy + np.asarray(self.rise)[tokens - 1]
 
     def document(self, found: Interval | None) -> dict[str, Any]:
         """For JSON, with the verdict on one cell."""
@@ -105,7 +114,10 @@ def guard(
         return Guard(length, None, why)
     values = entropy(held_out[:, :length])
     told = f"tenth percentile of {len(values)} {source} of {length} tokens"
-    return Guard(length, float(np.quantile(values, SHARE)), told, quantile_ends(values, SHARE))
+    lower = np.quantile(prefix_entropy(held_out[:, :length]), SHARE, axis=0)
+    rise = tuple((lower[-1] - lower).tolist())
+    threshold = float(np.quantile(values, SHARE))
+    return Guard(length, threshold, told, quantile_ends(values, SHARE), rise)
 
 
 def quantile_ends(
@@ -204,12 +216,15 @@ def guard_of(
         value = None if threshold is None else float(threshold)
         ends = kept.get("ends")
         known = None if ends is None else (float(ends[0]), float(ends[1]))
-        return Guard(generator.length, value, str(kept["source"]), known)
+        rise = tuple(map(float, kept.get("rise", ())))
+        if len(rise) not in (0, generator.length):
+            raise ValueError(f"`rise` of {len(rise)} lengths")
+        return Guard(generator.length, value, str(kept["source"]), known, rise)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             "The run's guard cannot be read.",
             where=run.path,
-            got=f"no {error}",
+            got=f"wrong or missing: {error}",
             fix="give the held-out texts again",
         ) from None
 

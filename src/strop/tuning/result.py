@@ -27,6 +27,8 @@ class BudgetResult:
 
     search: Tuned
     gain: Gain
+    notes: tuple[str, ...] = ()
+    """On its fresh outputs."""
 
     @property
     def budget(self) -> str:
@@ -113,7 +115,7 @@ def as_result(
         "answer": [one.sentence(plain, goal) for one in found],
         "paths": {one.budget: _path(one.search) for one in found},
     }
-    notes = [*dict.fromkeys(note for one in found for note in one.search.told)]
+    notes = [*dict.fromkeys(note for one in found for note in (*one.search.told, *one.notes))]
     notes.append("limits: " + (", ".join(limits) or "none"))
     if ask["guard"] and guard.threshold is None:
         notes.append(f"without a usable guard ({guard.source}) sharpness had no bound")

@@ -124,9 +124,11 @@ class Bench:
         length: int | None = None,
         canvases: Canvases | None = None,
         batch: int = 8,
+        guard: Guard | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self._model, self._out, self._by = model, out, by
+        """`guard` is what entropy is held against; None: that of the run."""
+        self._model, self._out, self._by, self._guard = model, out, by, guard
         self._seed, self._length, self._canvases = seed, length, canvases
         self._batch, self._progress = batch, progress
 
@@ -173,7 +175,9 @@ class Bench:
             # Processes that work on one run score different cells first.
             random.Random(os.getpid()).shuffle(order)
             for i in order:
-                [row] = measure([cells[i]], names, self._by, outputs=(0, wanted[i][1]))
+                [row] = measure(
+                    [cells[i]], names, self._by, guard=self._guard, outputs=(0, wanted[i][1])
+                )
                 held = tuple(row.statistic(one) for one in limits)
                 found[i] = Drawn(row.statistic(objective), held)
             return [found[i] for i in range(len(cells))]
@@ -260,6 +264,7 @@ def tuned(
         length=length,
         canvases=canvases,
         batch=rules.first,
+        guard=guard,
         progress=progress,
     )
     bench.cells(())  # the directory is a run before a journal lies in it

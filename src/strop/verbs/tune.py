@@ -46,6 +46,7 @@ from strop.verbs.points import (
     GROUP,
     budgets,
     canvases_of_ask,
+    cut_notes,
     load,
     prompt_notes,
     scorers,
@@ -152,7 +153,7 @@ def _run(ask: Ask) -> Result:
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
     fresh = canvases if ask["task"] is not None else unseen(canvases, ask["n"])
-    found = _found(ask, model, fresh, by, chosen, digest, start)
+    found = _found(ask, model, fresh, guard, by, chosen, digest, start)
     gains = [one.gain for one in found]
     told = "The samplers that `strop tune` chose, one per budget."
     write(ask.out / YAML, spec_file(told, [one.choice for one in gains], gains))
@@ -274,6 +275,7 @@ def _found(
     ask: Ask,
     model: Model,
     canvases: Canvases | None,
+    guard: Guard,
     by: Scorers,
     chosen: Mapping[str, tuple[SamplerSpec, Tuned]],
     digest: str,
@@ -305,10 +307,10 @@ def _found(
     for budget, (plain, one) in chosen.items():
         names = dict.fromkeys([goal.name, *(limit.name for limit in one.limits), CALLS.name])
         pair = [cells[plain], cells[one.sampler]]
-        standard_row, row = measure(pair, list(names), by, outputs=span)
+        standard_row, row = measure(pair, list(names), by, guard=guard, outputs=span)
         choice = _choice(budget, one)
         gained = gain(choice, row, standard_row, goal, level=level, best=ask["best"])
-        found.append(BudgetResult(one, gained))
+        found.append(BudgetResult(one, gained, tuple(cut_notes([row]))))
     return found
 
 

@@ -144,7 +144,8 @@ def _compared(
     n, perplexity, entropy = ask["fresh_n"], Number.of("perplexity"), Number.of("entropy")
     specs = list(dict.fromkeys(s for one in sides for s in (one.published, one.chosen.sampler)))
     cells = _bench(ask, model, by, fresh).cells([(spec, n) for spec in specs])
-    frame = measure(cells, [perplexity.name, entropy.name], by, outputs=(0, n))
+    names = [perplexity.name, entropy.name]
+    frame = measure(cells, names, by, guard=guard, outputs=(0, n))
     level = {spec: row.statistic(perplexity) for spec, row in zip(specs, frame, strict=True)}
     spread = {
         spec: jackknife(row.statistic(entropy), LEVEL)
