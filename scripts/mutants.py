@@ -10,9 +10,10 @@ argument left out. Its runner is not used: it leaves out properties and everythi
 decorated, and would run one list of tests for all modules. Here one process loads torch and the
 tests; each mutant is a copy of it (a fork) in which the functions that the change is in have new
 code, and it runs the tests that call them, the quickest first, until one is red. A change outside
-functions needs the module to be imported anew: that costs seconds. Everything happens in a copy of
-the tree. Results are in build/mutants; they hold as long as the module's text is the same, and
-survivors run again when its tests have changed.
+functions needs the module to be imported anew: that costs seconds. So does one that stays green in
+a constant, or in a function that was called while modules and tests were imported: what came of it
+may be held elsewhere. Everything happens in a copy of the tree. Results are in build/mutants; they
+hold as long as the module's text is the same, and survivors run again when its tests have changed.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ MEMORY = 4 << 30
 LOADED = ("torch", "numpy", "scipy.stats", "hypothesis")
 """What is loaded once, before all modules."""
 KILLED, SURVIVED, HUNG, UNCALLED = "killed", "survived", "hung", "uncalled"
+ANEW = "anew"
+"""Green so far, but the module has to be imported anew to know."""
 
 
 def _functions(module: CodeType) -> list[CodeType]:
@@ -118,7 +121,7 @@ def in_a_copy(act: Callable[[], int], seconds: float) -> tuple[str, float]:
             code = 1
         finally:
             os._exit(code)
-    state = HUNG
+    state, done = HUNG, 0
     try:
         while time.monotonic() - began < seconds:
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -130,7 +133,8 @@ def in_a_copy(act: Callable[[], int], seconds: float) -> tuple[str, float]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
+        if not done:
+            os.kill(pid, signal.SIGKILL)  # it may not have come to its own group yet
             os.waitpid(pid, 0)
     return state, time.monotonic() - began
 
@@ -149,9 +153,17 @@ class Loop:
     ) -> None:
         self.path, self.source, self.todo, self.keep = path, source, todo, keep
         self.clean: dict[str, Any] = {}
+        self.early: set[str] = set()
+        """Functions that were called before the first test."""
+        sys.settrace(functools.partial(self._trace, self.early))
+
+    def _trace(self, seen: set[str], frame: Any, *_: object) -> None:
+        if frame.f_code.co_filename == str(self.path):
+            seen.add(frame.f_code.co_qualname.split(".<locals>")[0])
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """First all tests as they are, to see which call what; then the mutants."""
+        sys.settrace(None)
         from hypothesis.internal.conjecture import engine
 
         engine.MAX_SHRINKS = 0  # a red test is enough: no smaller example is looked for
@@ -177,26 +189,24 @@ class Loop:
             if mutant.constant:  # tests that only read it are quick, or call something too
                 which = [k for k, names in enumerate(called) if names or seconds[k] < QUICK]
             which.sort(key=lambda k: seconds[k])
+            early = mutant.constant or mutant.function in self.early
             if not which:
-                self.keep(mutant, UNCALLED, 0.0)
+                self.keep(mutant, ANEW if early else UNCALLED, 0.0)
                 continue
             limits = [TIMES * seconds[k] + SECONDS for k in which]
             items = [session.items[k] for k in which]
             act = functools.partial(self._try, mutant, live, items, limits)
-            self.keep(mutant, *in_a_copy(act, sum(limits)))
+            state, took = in_a_copy(act, sum(limits))
+            self.keep(mutant, ANEW if early and state == SURVIVED else state, took)
             shutil.rmtree(self.base, ignore_errors=True)
             self.base.mkdir()
         return True
 
     def _look(self, items: Sequence[Any], note: Path) -> int:
         """Run every test on its own; write how long each takes and which functions it calls."""
-        name, seen, before = str(self.path), set[str](), set(sys.modules)
+        seen, before = set[str](), set(sys.modules)
         memories = [f for f in gc.get_objects() if type(f) is functools._lru_cache_wrapper]
-
-        def trace(frame: Any, *_: object) -> None:
-            if frame.f_code.co_filename == name:
-                seen.add(frame.f_code.co_qualname.split(".<locals>")[0])
-
+        trace = functools.partial(self._trace, seen)
         threading.settrace(trace)
         sys.settrace(trace)
         called: list[list[str]] = []
@@ -257,11 +267,14 @@ def run_module(tree: Path, name: str, entry: dict[str, Any]) -> None:
     sample = every[:SAMPLE]
     ids = {mutant.id for mutant in sample}
     state["runs"] = {key: run for key, run in state["runs"].items() if key in ids}
-    todo = []
+    todo, inside_todo = [], []
     for mutant in sample:
-        last = state["runs"].get(mutant.id)
-        if last is None or (last["state"] not in (KILLED, HUNG) and last["tests"] != watch):
+        last = state["runs"].get(mutant.id, {"state": None, "tests": None})
+        stale = last["tests"] != watch
+        if last["state"] == ANEW or (stale and last["state"] not in (KILLED, HUNG)):
             todo.append(mutant)
+            if mutant.inside and stale:
+                inside_todo.append(mutant)
     if not todo:
         return
     print(f"{name}: {len(todo)} of {len(every)} to run", flush=True)
@@ -295,18 +308,18 @@ def run_module(tree: Path, name: str, entry: dict[str, Any]) -> None:
         return int(pytest.main([*flags, *marks, *more, *entry["tests"]], plugins=plugins))
 
     def inside() -> int:
-        loop = Loop(path, source, [m for m in todo if m.inside], keep)
+        loop = Loop(path, source, inside_todo, keep)
         collect([loop], "-s")
         if loop.clean.get("red"):
             print(f"{name}: red without a change: {loop.clean['red']}", flush=True)
             return 1
         return 0
 
-    if in_a_copy(inside, 24 * 3600)[0] != SURVIVED:
+    if inside_todo and in_a_copy(inside, 24 * 3600)[0] != SURVIVED:
         print(f"{name}: NOT RUN", flush=True)
         return
     state.update(read_results(name))
-    outside = [m for m in todo if not m.inside]
+    outside = [m for m in todo if not m.inside or state["runs"][m.id]["state"] == ANEW]
     if not outside:
         return
 

@@ -115,6 +115,62 @@ def test_what_a_copy_ends_with_is_the_verdict(script: Any) -> None:
     assert script.in_a_copy(endless, 0.1)[0] == script.HUNG
 
 
+MADE = """LIMIT = 3
+
+
+def items():
+    return [1, 2]
+
+
+def below(n):
+    return n < LIMIT
+
+
+def twice(n):
+    return 2 * n
+"""
+WATCHING = """import importlib.util, sys
+from pathlib import Path
+
+path = Path(__file__).parents[1] / "src" / "strop" / "made.py"
+spec = importlib.util.spec_from_file_location("strop.made", path)
+sys.modules["strop.made"] = made = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(made)
+ITEMS, MOST = made.items(), made.LIMIT + 1
+
+
+def test_items():
+    assert ITEMS == [1, 2]
+
+
+def test_limit():
+    assert MOST == 4
+"""
+
+
+def test_what_tests_hold_since_they_were_imported_is_seen_to_change(
+    script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A function that was called before the first test, and a constant that another is made of."""
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "results")
+    tree = tmp_path.resolve() / "tree"
+    for file, text in (("src/strop/made.py", MADE), ("tests/test_made.py", WATCHING)):
+        (tree / file).parent.mkdir(parents=True)
+        (tree / file).write_text(text)
+    script.run_module(tree, "made.py", {"tests": ["tests/test_made.py"]})
+    runs = script.read_results("made.py")["runs"].values()
+    assert {run["change"]: run["state"] for run in runs} == {
+        "LIMIT: 3 -> 4": "killed",
+        "LIMIT: LIMIT = 3 -> LIMIT = None": "killed",
+        "items: 1 -> 2": "killed",
+        "items: 2 -> 3": "killed",
+        "below: < LIMIT -> <= LIMIT": "uncalled",
+        "twice: 2 -> 3": "uncalled",
+        "twice: 2 * n -> 2 / n": "uncalled",
+    }
+    assert (tree / "src/strop/made.py").read_text() == MADE
+
+
 def test_the_table_leaves_equivalents_out_of_the_share(
     script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
 from made_runs import cell_spec
+from strop import assets
+from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.measure.causal import Evaluator
+from strop.measure import guard as module
 from strop.measure.entropy import entropy
 from strop.measure.guard import (
     Guard,
@@ -23,8 +26,8 @@ from strop.measure.guard import (
     held_out_guard,
     quantile_ends,
 )
-from strop.measure.heldout import read_texts
-from strop.spec import GeneratorSpec
+from strop.measure.heldout import HeldOutTexts, read_texts
+from strop.spec import GeneratorSpec, PromptSpec
 from strop.stats.interval import Interval
 from strop.store import Run
 
@@ -88,23 +91,6 @@ def test_a_quantiles_interval_misses_it_by_chance_as_rarely_as_it_says(n: int) -
     assert binom.cdf(low - 1, n, 0.1) <= 0.025 < binom.cdf(low, n, 0.1)
     assert binom.sf(high - 1, n, 0.1) <= 0.025 < binom.sf(high - 2, n, 0.1)
     assert (low == 0) == (n < 36)  # of fewer none is surely below
-
-
-def test_an_evaluators_guard_is_of_its_tokens(evaluator: Evaluator, tmp_path: Path) -> None:
-    shipped = read_texts()
-    assert shipped is not None
-    found = evaluator_guard(evaluator, 24)
-    ids = [one[:24] for one in evaluator.encode(shipped.texts) if len(one) >= 24]
-    assert found.threshold == pytest.approx(np.quantile(entropy(np.array(ids)), 0.1))
-    assert (found.length, "GPT-2" in found.source) == (24, False)
-    assert evaluator_guard(evaluator, 1023).threshold == 5.0
-    assert evaluator_guard(evaluator, 1022).threshold is None  # the texts that ship are shorter
-    mine = tmp_path / "mine.jsonl"
-    texts = [f"{'a b ' * i}one two three four five six seven eight nine" for i in range(25)]
-    mine.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
-    given = evaluator_guard(evaluator, 8, mine)
-    rows_of = np.array([one[:8] for one in evaluator.encode(texts)])
-    assert given.threshold == pytest.approx(np.quantile(entropy(rows_of), 0.1))
 
 
 def test_without_a_threshold_or_entropy_there_is_no_verdict() -> None:
@@ -228,3 +214,183 @@ def test_a_checkpoint_without_a_vocabulary_has_no_guard(tmp_path: Path) -> None:
     why = "the checkpoint does not say how large its vocabulary is"
     assert found == Guard(LENGTH, None, why)
     assert str(found) == f"no entropy guard: {why}"
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_what_a_guard_says_of_itself() -> None:
+    found = Guard(LENGTH, 1.23456, "mine", (1.0, 1.5))
+    assert found.bound == "H >= 1.235 [1.000, 1.500]"
+    assert str(found) == (
+        "† below the entropy guard H >= 1.235 [1.000, 1.500] (mine), "
+        "‡ undecided: the 95% interval of the mean entropy reaches it"
+    )
+    assert Guard(LENGTH, 5.0, "mine").bound == "H >= 5.000"
+    assert found.document(between(1.3, 1.4)) == {
+        "threshold": 1.23456,
+        "source": "mine",
+        "ends": [1.0, 1.5],
+        "verdict": "above",
+    }
+    assert guard(LENGTH, rows(30)).source == "tenth percentile of 30 held-out texts of 16 tokens"
+    why = "no 20 held-out texts of 17 tokens in the generator's vocabulary"
+    assert guard(17, rows(30)) == guard(17) == Guard(17, None, why)
+
+
+def test_the_ranks_of_a_quantiles_interval() -> None:
+    """Ten values: below the median lie 4 to 6 with half the chance, in any order of the values."""
+    values = np.array([5.0, 3, 9, 1, 7, 2, 10, 6, 4, 8])
+    assert quantile_ends(values, 0.5, 0.5) == (4, 7)
+    assert quantile_ends(values, 0.5) == (2, 9)  # 2 to 8 lie below with 95%
+    assert quantile_ends(values[:3], 0.99) == (5, 9)  # beyond the last there is none
+    assert quantile_ends(values, 0.1)[0] == 0.0
+
+
+class Letters:
+    """An evaluator with so many tokens, of which it uses a letter's number for a letter."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokenizer = range(tokens)
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [[ord(one) - ord("a") for one in text] for text in texts]
+
+
+SHIPPED = HeldOutTexts(
+    ["".join(chr(ord("a") + k) for k in row) for row in rows(40) % 11],
+    rows(40) % 11,
+    11,
+    "texts that ship",
+)
+
+
+@pytest.fixture
+def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "read_texts", lambda: SHIPPED)
+
+
+def evaluated(tokens: int, length: int, held_out: Path | None = None) -> Guard:
+    return evaluator_guard(Letters(tokens), length, held_out)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("shipped")
+def test_an_evaluators_guard_by_its_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paper = "the paper's H >= 5 at 1,024 GPT-2 tokens, a convention"
+    ours = guard(8, rows(40)[:, :8] % 11, source="texts that ship")
+    assert ours.threshold is not None
+    for tokens in (50257, 50258):
+        assert evaluated(tokens, 1023) == Guard(1023, 5.0, paper)
+        assert evaluated(tokens, 1022).threshold is None
+        assert evaluated(tokens, 8) == ours
+    assert evaluated(11, 8) == ours
+    assert evaluated(11, 1023).threshold is None
+    for tokens in (10, 12, 50256, 50259):
+        assert evaluated(tokens, 8) == guard(8)
+        assert evaluated(tokens, 1024) == guard(1024)
+    path = tmp_path / "mine.jsonl"  # every other text is too short
+    texts = [text[: 8 - k % 2] for k, text in enumerate(SHIPPED.texts)]
+    path.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    wanted = guard(8, rows(40)[::2, :8] % 11, source="texts of mine.jsonl")
+    assert [evaluated(tokens, 8, path) for tokens in (11, 12, 50257)] == [wanted] * 3
+    monkeypatch.setattr(module, "MOST", 39)
+    assert evaluated(12, 8, path).threshold == wanted.threshold
+    monkeypatch.setattr(module, "MOST", 38)
+    assert evaluated(12, 8, path).threshold is None  # nineteen are left
+    monkeypatch.setattr(module, "read_texts", lambda: None)
+    assert evaluated(11, 8) == guard(8)
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_default_guard_by_the_generators_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = guard(8, rows(40) % 11, source="texts that ship")
+    assert default_guard(generator(8, 12)) == ours
+    assert default_guard(generator(8, 13)) == guard(8)
+    answers = generator(8, 12).model_copy(
+        update={"prompts": PromptSpec(sha256="0" * 64, count=1, form="prefix")}
+    )
+    why = "the outputs answer prompts, and the texts we know answer none"
+    assert default_guard(answers) == Guard(8, None, why)
+    codec = TextCodec.gpt2()
+    own = [ids[:5] for ids in codec.encode_all(SHIPPED.texts) if len(ids) >= 5]
+    assert 20 <= len(own) < 40
+    for size in (50258, 50259):
+        assert default_guard(generator(5, size)) == guard(
+            5, np.array(own), source="texts that ship"
+        )
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == "tokenizers" else name)
+    why = "GPT-2's tokenizer is not installed here (tokenizers)"
+    assert default_guard(generator(5, 50258)) == Guard(5, None, why)
+    monkeypatch.setattr(module, "read_texts", lambda: None)
+    assert [default_guard(generator(5, size)) for size in (12, 50258)] == [guard(5)] * 2
+
+
+def test_a_shape_that_says_little_has_few_tokens() -> None:
+    def shaped(**shape: int) -> int:
+        made = generator()
+        checkpoint = made.checkpoint.model_copy(update={"shape": shape})
+        return clean_tokens(made.model_copy(update={"checkpoint": checkpoint}))
+
+    assert [shaped(), shaped(vocab_size=12), shaped(vocab_size=12, mask_id=0)] == [0, 12, 11]
+
+
+def test_a_vocabulary_of_one_token_is_one(tmp_path: Path) -> None:
+    class One:
+        vocab_size, mask_id, codec = 1, None, None
+
+    path = filed(tmp_path / "mine.jsonl", np.zeros((20, LENGTH), int))
+    assert held_out_guard(path, LENGTH, One()).threshold == 0.0
+
+
+def test_texts_are_read_by_the_given_vocabulary_or_by_the_runs_checkpoint(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Plain:
+        vocab_size, mask_id, codec = 12, 11, None
+
+    asked: list[str] = []
+
+    def found(source: str, made: GeneratorSpec) -> Plain:
+        assert made == generator()
+        asked.append(source)
+        return Plain()
+
+    monkeypatch.setattr(module._Reader, "of", found)
+    path = filed(tmp_path / "mine.jsonl", rows(20) % 11)
+    first = guard_of(generator(), held_out=path)
+    named = Run.prepare(tmp_path / "named", {"checkpoint": "a/b", "n": 0}, [cell_spec(LENGTH)])
+    assert guard_of(generator(), named, held_out=path) == first
+    assert guard_of(generator(), run, held_out=path, vocabulary=Plain()) == first
+    assert asked == ["", "a/b"]
+    assert guard_of(generator(), run) == guard_of(generator(), named) == first
+    assert first.ends is not None
+    named.keep_guard({"length": LENGTH, "threshold": 2, "source": "s"})
+    assert guard_of(generator(), named) == Guard(LENGTH, 2.0, "s", None)
+
+
+def test_the_tokenizer_beside_the_weights_reads_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(TextCodec, "beside", lambda *given: seen.append(given) or "codec")
+    for name, file in (("one", "tokenizer.json"), ("two", "vocab.json"), ("none", "x.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
+    places = ("", "one", "two/weights.ckpt", "none", "none/weights.ckpt")
+    for place in places:
+        source = str(tmp_path / place) if place else ""
+        found = module._Reader.of(source, generator(vocab_size=12))
+        assert (found.vocab_size, found.mask_id, found.codec) == (12, 11, "codec")
+    folders = [None, tmp_path / "one", tmp_path / "two", None, None]
+    assert seen == [(folder, 12, -1) for folder in folders]
+    seen.clear()
+    module._Reader.of("embedded:tales", generator(vocab_size=50258))
+    module._Reader.of("", generator(vocab_size=50258, mask=50258))
+    module._Reader.of("", generator(vocab_size=50257))
+    folder = assets.embedded_path("embedded:tales")
+    assert seen == [(folder, 50258, 50258), (None, 50258, 50258), (None, 50257, -1)]
+    made = generator()
+    bare = made.model_copy(update={"checkpoint": made.checkpoint.model_copy(update={"shape": {}})})
+    assert module._Reader.of("", bare) == module._Reader(0, None, "codec")

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib
 import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from strop.errors import UserError
-from strop.tasks import TASKS, Filter, Item, Task, Verdict, grade, grade_all, overtime, ready
+from strop.errors import CheckFailed, UserError
+from strop.tasks import (
+    TASKS,
+    Filter,
+    Item,
+    Task,
+    Verdict,
+    check_task,
+    grade,
+    grade_all,
+    overtime,
+    ready,
+)
 from strop.tasks.sandbox import Box
 
+GRADE = importlib.import_module("strop.tasks.grade")  # the package has a function of this name
 ITEM = Item("one", "Capital of France?", "Paris")
 ERRORS = (
     ValueError("odd\ntext"),
@@ -200,3 +215,171 @@ def test_a_function_that_is_not_there_is_told_at_once(reference: str) -> None:
         with pytest.raises(UserError, match="'capitals' cannot be used") as told:
             ready(_task(**changes))
         assert told.value.where == reference
+
+
+# ---------------------------------------------------------------- a task against itself
+
+CITIES = tuple(Item(f"capitals/{k}", f"{k}?", name) for k, name in enumerate(("Paris", "Rome", "")))
+
+
+def _first(item: Item, response: str) -> str:
+    return response.split()[0]
+
+
+def _false(item: Item, other: Item) -> dict[str, str]:
+    return {"swapped": other.reference, "doubled": f"{item.reference} {item.reference}"}
+
+
+def _cities(**changes: Any) -> Task:
+    filters = (Filter("first", _first), Filter("last", _last))
+    return _task(**{"items": lambda: CITIES, "filters": filters, "wrong": _false, **changes})
+
+
+class _Heard:
+    """Progress that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def start(self, *given: Any) -> None:
+        self.calls.append(given)
+
+    def advance(self, *given: Any) -> None:
+        self.calls.append(given)
+
+
+def test_a_check_counts_what_passes_and_names_what_should_not_have() -> None:
+    """Twice the right answer passes by both filters; the third reference is empty, and fails."""
+    heard: Any = _Heard()
+    found = check_task(_cities(), None, progress=heard)
+    assert heard.calls == [(None, 9, 0, "checking capitals"), *[(1, 0)] * 9]
+    assert found.line == "reference 2 of 3 pass; wrong 2 of 6 pass"
+    told = ["passed"] * 4 + ["empty, the response is empty"] * 2
+    names = [f"capitals/{k} (doubled" for k in (0, 0, 1, 1)] + ["capitals/2 (reference"] * 2
+    assert [str(one) for one in found.surprises] == [
+        f"{name}, filter {way}): {outcome}"
+        for name, way, outcome in zip(names, ("first", "last") * 3, told, strict=True)
+    ]
+    assert found.as_dict() == {
+        "task": "capitals",
+        "reference": {"items": 3, "passed": 2},
+        "wrong": {"items": 6, "passed": 2},
+        "surprises": [vars(one) for one in found.surprises],
+        "sandbox": None,
+    }
+    with pytest.raises(CheckFailed, match="'capitals' does not hold: reference 2 of 3") as failed:
+        found.raise_if_failed()
+    assert failed.value.got == "; ".join(str(one) for one in found.surprises[:5])
+
+
+def test_a_check_of_the_first_items_takes_the_other_answer_from_all_of_them() -> None:
+    """The answer of the item that follows; that of the first one for the last."""
+    given: list[tuple[str, str]] = []
+
+    def kept(item: Item, other: Item) -> dict[str, str]:
+        given.append((item.id, other.id))
+        return {"other": "Berlin"}
+
+    found = check_task(_cities(wrong=kept), None, limit=2)
+    assert given == [("capitals/0", "capitals/1"), ("capitals/1", "capitals/2")]
+    assert (found.references, found.wrong, found.surprises) == (2, 2, ())
+    found.raise_if_failed()
+    check_task(_cities(wrong=kept), None)
+    assert given[-1] == ("capitals/2", "capitals/0")
+
+
+def test_right_is_what_passes_by_every_filter_and_wrong_what_passes_by_none() -> None:
+    """`Paris or Rome` is Paris by one filter; as a reference it does not count as passed."""
+    either = Item("capitals/0", "?", "Paris or Rome")
+    task = _cities(
+        items=lambda: [either],
+        check=lambda _, answer, __: Verdict("passed" if answer == "Paris" else "wrong"),
+        wrong=lambda *_: {"both": "Rome or Paris", "none": "Oslo"},
+    )
+    found = check_task(task, None)
+    assert found.line == "reference 0 of 1 pass; wrong 1 of 2 pass"
+    assert [(one.kind, one.filter) for one in found.surprises] == [
+        ("reference", "last"),
+        ("both", "last"),
+    ]
+
+
+def test_programs_are_checked_where_the_sandbox_works_and_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probed: list[Any] = []
+    monkeypatch.setattr(GRADE, "probe", probed.append)
+    monkeypatch.setattr(
+        GRADE, "find_box", lambda *, unsafe_run: Box(None if unsafe_run else "bwrap")
+    )
+    box, programs = Box(None), _cities(sandboxed=True)
+    found = check_task(programs, box)
+    assert (probed, found.sandbox) == ([box], "none")
+    assert found.surprises == check_task(_cities(), None).surprises  # in order, though in parallel
+    assert check_task(_cities(), box).sandbox is None
+    assert probed == [box]
+    assert ready(_cities(), unsafe_run=True) is None
+    assert [ready(programs), ready(programs, unsafe_run=True)] == probed[1:]
+    assert [one.bubblewrap for one in probed] == [None, "bwrap", None]
+    with pytest.raises(UserError, match="in a sandbox only"):
+        grade(programs, ITEM, "Paris", None)
+
+
+@pytest.mark.parametrize(("asked", "cpus", "at_once"), [(3, 7, 3), (None, 2, 2), (None, None, 1)])
+def test_as_many_programs_at_a_time_as_were_asked_for_or_as_there_are_processors(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, cpus: int | None, at_once: int
+) -> None:
+    sizes: list[int] = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, size: int) -> None:
+            sizes.append(size)
+            super().__init__(size)
+
+    monkeypatch.setattr(GRADE, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("os.cpu_count", lambda: cpus)
+    task = _task(sandboxed=True)
+    found = dict(grade_all(task, [(ITEM, "Paris"), (ITEM, "Rome")], Box(None), asked))
+    assert [found[k].passed("last") for k in range(2)] == [True, False]
+    assert (found[1].item, found[1].response, found[1].answers) == ("one", "Rome", {"last": "Rome"})
+    assert sizes == [at_once]
+
+
+def test_whoever_stops_listening_does_not_wait_for_the_other_programs() -> None:
+    begun: list[str] = []
+
+    def slow(item: Item, answer: str, box: Any) -> Verdict:
+        begun.append(answer)
+        time.sleep(0.05)
+        return Verdict("passed")
+
+    task, jobs = _task(check=slow, sandboxed=True), [(ITEM, str(k)) for k in range(50)]
+    some = grade_all(task, jobs, Box(None), 1)
+    next(some)
+    some.close()  # type: ignore[attr-defined]
+    time.sleep(0.15)
+    assert len(begun) < 10
+
+
+def test_programs_are_given_the_box() -> None:
+    boxes: list[Any] = []
+    task = _task(check=lambda *given: boxes.append(given[2]) or Verdict("passed"), sandboxed=True)
+    box = Box("bwrap")
+    list(grade_all(task, [(ITEM, "Paris")], box))
+    grade(task, ITEM, "Paris", box)
+    assert [one is box for one in boxes] == [True, True]
+
+
+def test_the_rows_of_a_shipped_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(GRADE, "ROOT", tmp_path)
+    (tmp_path / "tasks").mkdir()
+    with gzip.open(tmp_path / "tasks" / "made.jsonl.gz", "wb") as file:
+        file.write('{"a": "é"}\n{"a": "b"}\n'.encode())
+    assert GRADE.rows("made") == [{"a": "é"}, {"a": "b"}]
+
+
+def test_an_empty_response_is_told_as_such_by_every_filter() -> None:
+    graded = grade(_cities(), ITEM, " \n", None)
+    nothing = Verdict("empty", "the response is empty")
+    assert graded.verdicts == {"first": nothing, "last": nothing}
+    assert graded.answers == {"first": None, "last": None}

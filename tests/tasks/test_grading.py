@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from made_runs import cell_spec, made_cell, output
 from strop.spec import CheckpointSpec
-from strop.tasks import Entrant, Filter, Item, Task, Verdict
+from strop.tasks import Box, Entrant, Filter, Item, Task, Verdict, grade_all
 from strop.tasks.cell_grades import Grader, grade_cell, task_metric
 from strop.tasks.task import OUTCOMES
 
@@ -142,3 +142,62 @@ def test_verdicts_depend_on_the_task_and_on_what_ends_a_response() -> None:
         task_metric(replace(TASK, stop=()), ENTRANT, None),
     ]
     assert len({plain.id, *(one.id for one in others)}) == 5
+
+
+def test_a_metric_says_all_that_verdicts_depend_on() -> None:
+    told = {"task": "numbers", "fingerprint": TASK.fingerprint}
+    metric = task_metric(TASK, ENTRANT, Box("bwrap"))
+    assert (metric.name, metric.settings) == ("task", {**told, "ends": "<end> <turn>"})
+    programs, plain = replace(TASK, sandboxed=True), replace(ENTRANT, ends=())
+    assert task_metric(programs, plain, Box("bwrap")).settings == {**told, "sandbox": "bubblewrap"}
+    assert task_metric(programs, plain, Box(None)).settings == {**told, "sandbox": "none"}
+    assert task_metric(programs, plain, None).settings == told
+
+
+def test_what_a_tasks_own_code_fails_on_is_told_once(tmp_path: Path) -> None:
+    def odd(item: Item, answer: str, box: object) -> Verdict:
+        if answer == "!":
+            raise ValueError(item.id)
+        return _check(item, answer, box)
+
+    task, notes = replace(TASK, check=odd, filters=TASK.filters[:1]), list[str]()
+    texts = ["0", "!", "!", "3"]
+    cell = made_cell(
+        tmp_path, cell_spec(LENGTH), [output(i, [1] * LENGTH, text=t) for i, t in enumerate(texts)]
+    )
+    grade_cell(cell, task, ENTRANT, None, note=notes.append)
+    assert notes == [
+        "warning: the task's own code failed on 2 responses of a, which count as invalid; the "
+        "first: p/1: the check raised ValueError: p/1"
+    ]
+    kept = cell.score(task_metric(task, ENTRANT, None))
+    assert kept is not None
+    assert kept.columns["passed_first"].tolist() == [1, 0, 0, 1]
+    grade_cell(cell, task, ENTRANT, None, note=notes.append)
+    assert len(notes) == 1  # nothing was left to grade
+    grade_cell(cell, replace(task, version="2"), ENTRANT, None)  # and nobody has to listen
+
+
+@pytest.mark.parametrize(("sandboxed", "batches"), [(True, [32, 8]), (False, [40])])
+def test_programs_are_graded_some_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandboxed: bool, batches: list[int]
+) -> None:
+    sizes: list[tuple[int, object]] = []
+    heard: list[object] = []
+
+    def counted(task: Task, pairs: Sequence[object], box: object) -> object:
+        sizes.append((len(pairs), box))
+        return grade_all(task, pairs, box)  # type: ignore[arg-type]
+
+    class Heard:
+        def __getattr__(self, name: str) -> object:
+            return lambda *given: heard.append((name, given))
+
+    monkeypatch.setattr("strop.tasks.cell_grades.grade_all", counted)
+    task, box = replace(TASK, sandboxed=sandboxed), Box(None)
+    cell = made_cell(
+        tmp_path, cell_spec(LENGTH), [output(i, [1] * LENGTH, text="0") for i in range(40)]
+    )
+    grade_cell(cell, task, ENTRANT, box, Heard())  # type: ignore[arg-type]
+    assert sizes == [(size, box) for size in batches]
+    assert ("start", (cell.spec, 40, 0, "grading numbers")) in heard
