@@ -102,7 +102,12 @@ def test_random_weights_can_be_sampled(family: str, tmp_path: Path) -> None:
     [
         (["--family", "gpt"], "There is no family called 'gpt'"),
         (["--width", "15", "--heads", "2"], "does not divide among the heads"),
+        (["--width", "6", "--heads", "2"], "heads of an even size"),
         (["--blocks", "0"], "--blocks"),
+        (["--vocab-size", "1"], "at least 2"),
+        (["--width", "16384", "--heads", "8", "--blocks", "1"], "asks for too much"),
+        (["--width", "2048", "--heads", "8", "--vocab-size", "524288"], "asks for too much"),
+        (["--width", "256", "--heads", "8", "--blocks", "2731"], "asks for too much"),
     ],
 )
 def test_what_cannot_be_written(
@@ -117,3 +122,12 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "mine.txt").write_text("mine")
     assert run(["models", "random", str(tmp_path)]) == 1
     assert "already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "file/below"])
+def test_a_place_where_random_weights_cannot_go_is_told(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert run(["models", "random", str(tmp_path / name), *SMALL]) == 1
+    assert "another" in capsys.readouterr().err

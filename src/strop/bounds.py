@@ -21,6 +21,8 @@ MOST_VALUES = 10_000
 """Values of one axis of a search."""
 MOST_REPLICATES = 1_000_000
 """Replicates of a bootstrap."""
+MOST_WEIGHTS = 2**31
+"""Weights of a random checkpoint: 8 GB, and as much again while they are written."""
 PER_CORE = 4
 """Processes that may share a core of this machine."""
 MOST_ACTORS = 4096

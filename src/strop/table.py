@@ -73,6 +73,16 @@ class Column:
         label = self.label or self.name.replace("_", " ")
         return f"{label}, {self.unit}" if self.unit else label
 
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Column:
+        """What a table's `document` wrote."""
+        column = cls(**document)
+        if not all(isinstance(one, str) for one in (column.name, column.label, column.unit)):
+            raise TypeError(f"a column of {document!r:.100}")
+        if column.digits is not None and not isinstance(column.digits, int):
+            raise TypeError(f"a column with {column.digits!r:.100} digits")
+        return column
+
     def text(self, value: Any) -> str:
         """One value in words; of an interval, its value."""
         if isinstance(value, Interval):
@@ -81,8 +91,8 @@ class Column:
             return NOTHING
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, str):
-            return value
+        if isinstance(value, (str, Mapping)):
+            return str(value)
         if isinstance(value, (list, tuple)):
             return " / ".join(self.text(one) for one in value)
         if isinstance(value, int):
@@ -274,8 +284,8 @@ class Table:
         pivot = document.get("pivot")
         return cls(
             str(document["title"]),
-            tuple(Column(**_tuples(one)) for one in document["columns"]),
-            [revived(row) for row in document["rows"]],
+            tuple(Column.read(one) for one in document["columns"]),
+            [revived(dict(row)) for row in document["rows"]],
             None if pivot is None else Pivot(**_tuples(pivot)),
             bool(document.get("shown", True)),
         )

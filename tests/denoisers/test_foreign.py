@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 import packing
 import strop
 from strop.assets import MODELS
 from strop.checkpoints import foreign
-from strop.checkpoints.foreign import load_foreign, quiet
+from strop.checkpoints.foreign import empty_foreign, load_foreign, quiet
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.measure import embeddings
@@ -188,6 +189,26 @@ def test_what_a_caller_says_does_not_open_the_door(willing: io.StringIO, tmp_pat
     with pytest.raises(UserError, match="code of its own"):
         load_foreign("AutoConfig", _evil(tmp_path), trust_remote_code=True)
     assert not (tmp_path / "trace").exists()
+
+
+def test_the_library_is_told_to_run_nothing_and_to_fetch_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Told:
+        @staticmethod
+        def from_pretrained(place: str, **options: Any) -> tuple[str, dict[str, Any]]:
+            return place, options
+
+        @staticmethod
+        def from_config(_: object, **options: Any) -> dict[str, Any]:
+            return options
+
+    monkeypatch.setattr(transformers, "AutoModel", Told)
+    open_door = {"trust_remote_code": True, "local_files_only": False}
+    closed = {"trust_remote_code": False, "local_files_only": True}
+    told = load_foreign("AutoModel", tmp_path, dtype="auto", **open_door)
+    assert told == (str(tmp_path), {"dtype": "auto", **closed})
+    assert empty_foreign("AutoModel", None) == {"trust_remote_code": False}
 
 
 @pytest.mark.parametrize("broken", ["unasked", "FIXED"])

@@ -7,6 +7,7 @@ import base64
 import gzip
 import json
 import math
+import time
 import zlib
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,15 @@ from quick_judge import Called, quick_judge
 from scripted_server import Action, Script, agree, labels_of, serving
 
 from strop.groupeval import transport
-from strop.groupeval.endpoint import LEAST_KEY, _message, _retry_after, spellings
+from strop.groupeval.endpoint import (
+    LEAST_KEY,
+    Endpoint,
+    Patience,
+    Trouble,
+    _message,
+    _retry_after,
+    spellings,
+)
 from strop.groupeval.series import Series
 
 __all__ = ["quick_judge"]  # the fixture `call`
@@ -71,8 +80,9 @@ def test_a_reply_is_read_up_to_a_size_and_not_one_byte_further(
 def test_a_reply_in_many_pieces_is_counted_as_one(
     monkeypatch: pytest.MonkeyPatch, pieces: int, fits: bool
 ) -> None:
-    [client] = [one for one in DefaultAsyncHttpxClient.__mro__ if one.__name__ == "AsyncClient"]
-    http = import_module(client.__module__.partition(".")[0])  # whichever the SDK's release has
+    """And the connection is given back, read to its end or not; nothing is followed."""
+    [parent] = [one for one in DefaultAsyncHttpxClient.__mro__ if one.__name__ == "AsyncClient"]
+    http = import_module(parent.__module__.partition(".")[0])  # whichever the SDK's release has
     monkeypatch.setattr(transport, "MOST_BYTES", 12)
 
     async def body() -> AsyncIterator[bytes]:
@@ -81,11 +91,25 @@ def test_a_reply_in_many_pieces_is_counted_as_one(
 
     request = http.Request("POST", "http://127.0.0.1")
     response = http.Response(200, content=body(), request=request)
+
+    async def send(_: object, asked: Any, **options: Any) -> Any:
+        assert (asked, options) == (request, {"stream": True, "follow_redirects": False})
+        return response
+
+    monkeypatch.setattr(DefaultAsyncHttpxClient, "send", send, raising=False)
+    client = transport.bounded_client()
+    assert not client.follow_redirects
     if fits:
-        assert asyncio.run(transport._read(response)).content == b"abc" * 4
+        assert asyncio.run(client.send(request)).content == b"abc" * 4
     else:
         with pytest.raises(transport.Unreadable, match="more than"):
-            asyncio.run(transport._read(response))
+            asyncio.run(client.send(request, stream=False, follow_redirects=True))
+    assert response.is_closed
+
+
+def test_the_size_is_the_one_that_is_promised() -> None:
+    promised = (Path(__file__).parents[2] / "SECURITY.md").read_text(encoding="utf-8")
+    assert f"A reply is read up to {transport.MOST_BYTES / 2**20:g} MiB." in promised
 
 
 def test_layers_of_packing_are_not_unpacked(call: Called, tmp_path: Path) -> None:
@@ -203,6 +227,7 @@ def after(seconds: float) -> str:
         ("retry-after-ms", "1500", 1.5),
         ("retry-after-ms", "²", None),
         ("retry-after-ms", "-1", None),
+        ("retry-after-ms", "0", None),
         ("retry-after-ms", "nan", None),
     ],
 )
@@ -215,13 +240,27 @@ def test_a_pause_may_be_a_date_but_none_that_has_passed() -> None:
     assert _retry_after({"retry-after": after(60)}) == pytest.approx(60, abs=30)
 
 
+@pytest.mark.parametrize(
+    ("after", "pause"), [(None, True), (0.5, 2.0), (600.0, 600.0), (600.1, False)]
+)
+def test_a_server_that_asks_for_a_long_pause_is_left_alone(
+    after: float | None, pause: bool | float
+) -> None:
+    """A shorter one holds for all requests."""
+    endpoint = Endpoint.__new__(Endpoint)
+    endpoint._patience, endpoint._open_at, endpoint._heard = Patience(first_wait=2.0), 0.0, True
+    trouble = Trouble("rate_limited", "", passing=True, retry_after=after, status=429)
+    before = time.monotonic()
+    assert endpoint._pause(trouble, lambda _: False) == pause
+    waits = endpoint._open_at - before
+    assert waits == pytest.approx(pause, abs=1.0) if isinstance(pause, float) else waits < 0
+
+
 @pytest.mark.parametrize("value", ["nan", "-5", "0", "1e-9"])
 def test_no_retry_after_switches_the_waits_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     from test_judge import ask, who
-
-    from strop.groupeval.endpoint import Patience
 
     run = planned(tmp_path / "run", {"a": 8})
     patience = Patience(60.0, attempts=2, first_wait=0.3, longest_wait=0.3, jitter=0.0)

@@ -195,6 +195,29 @@ def test_other_bad_inputs_are_told(tmp_path: Path) -> None:
         read_inputs([str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words", "told"),
+    [
+        ("a.csv", b"text,text\n1,2\n", {}, "same name"),
+        ("a.jsonl", b'{"text": "1", "text": "2"}\n', {}, "not JSON"),
+        ("a.csv", b"text,prompt\n1,2\n", {"prompt_field": "question"}, "No row has a field"),
+        (
+            "a.csv",
+            b"text,prompt\n1,2\n",
+            {"field": "x", "prompt_field": "x"},
+            "cannot be one field",
+        ),
+        ("a.csv", b"text,prompt\n1,2\n", {"where": [{"steps": 4}]}, "no run of strop"),
+    ],
+)
+def test_what_a_file_does_not_have_or_has_twice_is_told(
+    tmp_path: Path, name: str, content: bytes, words: dict[str, Any], told: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        read_inputs([str(tmp_path / name)], **words)
+
+
 def test_pairs_need_two_generators_and_the_same_prompts() -> None:
     profile = Profile.load("task-v1")
     left = Source("left", ("1", "2"), ("a", "b"), "left")

@@ -23,6 +23,7 @@ from strop.comparing.outputs import named
 from strop.errors import UserError
 from strop.spec import SamplerSpec
 from strop.store import Run
+from strop.verbs import compare
 from tiny_models import environment, wait_for
 
 SIZES = ("--steps", 2, "--temperature", "0.4,0.9,1.4", "--vendi", "off")
@@ -435,3 +436,24 @@ def test_a_run_of_several_cells_asks_which(tmp_path: Path, capsys: pytest.Captur
     assert run(line) == 0
     assert run(["compare", str(pool), TALES, *map(str, SHORT), "-o", str(tmp_path / "x")]) == 1
     assert "several cells" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "where"),
+    [
+        ("a\nb", "B", "a_name"),
+        ("\x1b[31mA", "B", "a_name"),
+        ("\ud800", "B", "a_name"),
+        ("A", " ", "b_name"),
+        ("A", "b ", "b_name"),
+        ("x" * 61, "B", "a_name"),
+        ("x" * 60, "x" * 60, "b_name"),
+    ],
+)
+def test_names_that_no_table_can_show_or_nobody_tell_apart_are_refused(
+    a: str, b: str, where: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        compare._check_names(a, b)
+    assert caught.value.where == f"`{where}`"
+    compare._check_names("x" * 60, "文 B")

@@ -59,6 +59,12 @@ def test_sample_says_what_it_would_draw(own: str, tmp_path: Path, call: Called) 
     assert "4 cells, 12 outputs" in found["answer"][0]
 
 
+def test_a_place_where_nothing_could_be_drawn_is_told(own: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="is a file"):
+        strop.sample(own, steps=1, n=1, dry_run=True, out=tmp_path / "file")
+
+
 def test_an_audit_counts_its_grid_and_tells_of_the_rest(tmp_path: Path, call: Called) -> None:
     sizes = ("--steps", "2,4", "-n", "8,4", "--fresh-n", 2, "--length", 8, "--dry-run")
     code, found, _ = call("audit", TINY, *sizes, "-o", tmp_path / "run")

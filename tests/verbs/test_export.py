@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,6 +23,7 @@ from strop.verbs.result import Result
 ROWS = [
     {"steps": 4, "gain": Interval(1.5, 1.25, 1.75), "note": "a & b"},
     {"steps": 16, "gain": Interval(2.0, 1.5, 2.5, 0.99), "note": "=1+1"},
+    {"steps": 64, "note": {"not": "a text"}},
 ]
 TABLE = Table("Gains", (Column("steps", "M"), Column("gain", digits=3), Column("note")), ROWS)
 MORE = Table("More", (Column("x"),), [{"x": 1}], shown=False)
@@ -49,13 +51,14 @@ def test_the_files_have_the_numbers_and_say_which_intervals() -> None:
     assert [rows[1][key] for key in ("gain", "gain_low", "gain_high")] == ["2.0", "1.5", "2.5"]
     assert rows[1]["note"] == "'=1+1", "nothing that a spreadsheet would run"
     columns = pq.read_table(io.BytesIO(exported(TABLE, "parquet"))).to_pydict()
-    assert columns["gain_low"] == [1.25, 1.5]
+    assert columns["gain_low"] == [1.25, 1.5, None]
     document = json.loads(exported(TABLE, "json"))
     assert document["rows"][0]["gain"]["high"] == 1.75
     tex, markdown = exported(TABLE, "tex").decode(), exported(TABLE, "md").decode()
     assert tex.startswith("% Gains. Intervals: 95%, 99%.\n\\begin{tabular}{lll}\n\\toprule")
     assert r"4 & 1.50 [1.25, 1.75] & a \& b \\" in tex
     assert "| 16 | 2.00 [1.50, 2.50] |" in markdown
+    assert "{'not': 'a text'} |" in markdown
     assert markdown.endswith("\nGains. Intervals: 95%, 99%.\n")
     assert exported(MORE, "md").decode().endswith("\nMore.\n")
 
@@ -66,6 +69,39 @@ def test_a_directory_without_a_result_is_refused(tmp_path: Path, folder: Path) -
     assert "strop ls" in str(caught.value)
     with pytest.raises(UserError, match="format"):
         strop.export(folder, format="xlsx")  # type: ignore[arg-type]
+    for out, told in (("", "empty"), ("a\0b", "NUL")):
+        with pytest.raises(UserError, match=told):
+            strop.export(folder, out=out)
     shutil.rmtree(folder)
     with pytest.raises(UserError, match="no finished result"):
         strop.export(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tables": {"../../outside": MORE.document()}},
+        {"tables": {"/outside": MORE.document()}},
+        {"tables": {"a\0b": MORE.document()}},
+        {"tables": {"a" * 101: MORE.document()}},
+        {"tables": 5},
+        {"rows": [5]},
+        {"columns": [{"name": 5}]},
+        {"columns": [{"name": "x", "digits": "many"}]},
+        {"rows": [{"x": {"value": "high", "low": None, "high": None}}]},
+        {"rows": [{"x": {"value": 1, "low": [], "high": None}}]},
+        {"notes": 5},
+        {"asked": 5},
+    ],
+    ids=str,
+)
+def test_a_result_that_strop_cannot_have_written_is_refused(
+    folder: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    file = folder / "result.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="damaged") as caught:
+        strop.export(folder, out=tmp_path / "export")
+    assert caught.value.where == str(file)
+    assert sorted(tmp_path.rglob("*")) == before

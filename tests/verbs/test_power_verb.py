@@ -113,3 +113,13 @@ def test_differences_that_are_none_are_refused(
     assert code != 0
     wrong = "is a share" if "--margin" in words else "no difference that could be found"
     assert wrong in told["error"]["what"]
+
+
+@pytest.mark.parametrize("words", [["--evaluator", "./nosuch"], ["--judged", "./nosuch"]])
+def test_scorers_and_judgments_are_looked_at_before_a_pilot_is_drawn(
+    words: list[str], tmp_path: Path, call: Called
+) -> None:
+    code, _, err = call("power", "--smoke", *words, "-o", tmp_path / "run")
+    assert code == 1
+    assert "nosuch" in err
+    assert not list(tmp_path.rglob("*.parquet"))

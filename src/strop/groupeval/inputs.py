@@ -19,9 +19,13 @@ from typing import Any
 from strop.disk import reading
 from strop.errors import UserError
 from strop.groupeval.profile import Profile
+from strop.groupeval.verdict import no_repeats
 from strop.store import Cell, Run
 from strop.store.documents import MARK
 from strop.store.tables import parquet_file
+
+PROMPT_FIELD = "prompt"
+"""Of a file: what a text answers, unless another name is given. Files need not have it."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ def read_inputs(
     first: int | None = None,
     where: Sequence[Mapping[str, object]] = (),
     field: str = "text",
-    prompt_field: str = "prompt",
+    prompt_field: str = PROMPT_FIELD,
     prompted: bool = False,
 ) -> list[Source]:
     """Every generator of the inputs (`PATH` or `NAME=PATH`), cut to the first few if asked.
@@ -53,6 +57,18 @@ def read_inputs(
     what the outputs of strop's runs answer.
     """
     sources: list[Source] = []
+    if field == prompt_field != PROMPT_FIELD:
+        raise UserError(
+            "The text and what it answers cannot be one field.",
+            where="`prompt_field`",
+            got=f"{field!r} for both",
+        )
+    if where and not any((_named(given)[1] / MARK).is_file() for given in inputs):
+        raise UserError(
+            "There is no run of strop among the inputs whose cells could be chosen.",
+            where="`where`",
+            fix="leave `where` out",
+        )
     for given in inputs:
         name, path = _named(given)
         found = _read(path, where, Names(field, prompt_field), prompted)
@@ -385,7 +401,7 @@ def _jsonl(path: Path, _: Names) -> Rows:
         if not line.strip():
             continue
         try:
-            row = json.loads(_decoded(line, where))
+            row = json.loads(_decoded(line, where), object_pairs_hook=no_repeats)
         except (ValueError, RecursionError) as error:
             raise UserError("The line is not JSON.", where=where, got=error) from None
         if not isinstance(row, dict):
@@ -410,6 +426,9 @@ def _csv(path: Path, _: Names) -> Rows:
     finally:
         csv.field_size_limit(usual)
     header, *rows = [row for row in table if row] or [[]]
+    twice = [name for name, count in Counter(header).items() if count > 1]
+    if twice:
+        raise UserError("Two columns have the same name.", where=path, got=repr(twice[0])[:80])
     for number, row in enumerate(rows, start=1):
         if len(row) != len(header):
             raise UserError(
@@ -454,6 +473,13 @@ def _columns(rows: Rows, path: Path, names: Names) -> Columns:
                 fix=_other_field(row),
             )
     prompted = [(row, where) for row, where in rows if names.prompt in row]
+    if rows and not prompted and names.prompt != PROMPT_FIELD:
+        raise UserError(
+            f"No row has a field {names.prompt!r}.",
+            where=path,
+            got=", ".join(map(repr, rows[0][0]))[:120],
+            fix="correct `prompt_field`, or leave it out",
+        )
     if prompted and len(prompted) < len(rows):
         raise UserError(
             f"Some rows have a {names.prompt!r} and some have none.",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.verdict import CONFIDENCES, Grade, GroupVerdict
+from strop.groupeval.verdict import CONFIDENCES, Grade, GroupVerdict, no_repeats
 
 DIMENSIONS = 4
 """How many dimensions every profile has."""
@@ -175,7 +175,7 @@ def _check_prompts(verdicts: list[GroupVerdict], places: list[str]) -> None:
 
 def _document(line: str) -> dict[str, Any]:
     try:
-        document = json.loads(line, parse_constant=_constant, object_pairs_hook=_object)
+        document = json.loads(line, parse_constant=_constant, object_pairs_hook=no_repeats)
     except (ValueError, RecursionError) as error:
         reason = str(error).split("\n")[0] or type(error).__name__
         raise _Wrong("the line", "The line is not JSON.", got=f"{line[:60]!r}: {reason}") from None
@@ -186,13 +186,6 @@ def _document(line: str) -> dict[str, Any]:
 
 def _constant(word: str) -> Any:
     raise ValueError(f"{word} is not a JSON value")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return document
 
 
 def _verdict(document: dict[str, Any]) -> GroupVerdict:

@@ -142,7 +142,7 @@ def read_reply(reply: str | None, labels: tuple[str, ...], profile: Profile) -> 
     if reply is None or not reply.strip():
         raise NoVerdict("empty", "the reply holds no text")
     try:
-        document = json.loads(reply, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+        document = json.loads(reply, object_pairs_hook=no_repeats, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise NoVerdict("not_json", f"{error}; it begins {reply.strip()[:60]!r}") from None
     schema = profile.schema
@@ -195,7 +195,7 @@ def _told(error: ValidationError) -> str:
     return f"{quoted[:QUOTED]}...{error.message[len(quoted) :]}"
 
 
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object that says a thing twice says nothing."""
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):

@@ -29,11 +29,11 @@ from strop.page.data import (
 from strop.page.tables import judged_series
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
-from strop.store.documents import RESULT, damaged
+from strop.store.documents import RESULT
 from strop.store.tables import CHANGED, token_ids
 from strop.tasks.run_folder import OWNER
 from strop.tasks.tables import draw as draw_accuracies
-from strop.verbs.result import Result
+from strop.verbs.result import result_of
 from strop.verbs.study import STUDIES
 
 SAMPLER = "sampler-"
@@ -220,9 +220,9 @@ def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterabl
 
 
 def _study(path: Path, document: dict[str, Any]) -> StudyPart:
-    name, result = str(document["study"]), _result(path, document)
+    name, result = str(document["study"]), result_of(document, path / RESULT)
     if name == OWNER:
-        return StudyPart(f"task-{result.asked['task']}", path, result, TASK_RUN)
+        return StudyPart(f"task-{result.asked.get('task')}", path, result, TASK_RUN)
     return StudyPart(name, path, result, STUDIES.get(name))
 
 
@@ -239,7 +239,7 @@ def _audit(run: Run) -> AuditPart | None:
     document = _document(run, "audit")
     if document is None:
         return None
-    result = _result(run.path, document)
+    result = result_of(document, run.path / RESULT)
     rules = result.facts.get("selections", {})
     files = {p.stem.removeprefix(SAMPLER): p for p in sorted(run.path.glob(f"{SAMPLER}*.yaml"))}
     return AuditPart(
@@ -251,13 +251,6 @@ def _document(run: Run, kind: str) -> dict[str, Any] | None:
     """The result of a run of a kind, if it has come to one."""
     mark = run.mark
     return study_result(run.path) if mark is not None and mark.kind == kind else None
-
-
-def _result(path: Path, document: dict[str, Any]) -> Result:
-    try:
-        return Result.read(document)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise damaged(path / RESULT, repr(error)) from None
 
 
 # ---------------------------------------------------------------------------- provenance

@@ -87,6 +87,11 @@ class Interval:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Interval:
         """What `document` wrote."""
+        ends = document["low"], document["high"]
+        if not isinstance(document["value"], (int, float)) or not all(
+            end is None or isinstance(end, (int, float)) for end in ends
+        ):
+            raise TypeError(f"an interval of {document!r:.100}")
         return cls(**document)
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 RUNS = ("runs", "groupeval")
 ADDED = 4
 """Temperatures that are added at most where straight lines between those asked for are off."""
+LONGEST_NAME = 60
 SIDES, SMOKE = (CHECKPOINT, CHECKPOINT), ("temperature=0.85",)
 """The sides of a smoke run, and the published setting of its first one."""
 
@@ -60,10 +61,7 @@ def _check(ask: Ask) -> None:
             expected="strop compare A B -o RUN",
         )
     _named(ask)
-    if (ask["a_name"] or "A") == (ask["b_name"] or "B"):
-        raise UserError(
-            "Both sides have one name.", where="`a_name`, `b_name`", got=ask["a_name"] or "A"
-        )
+    _check_names(ask["a_name"] or "A", ask["b_name"] or "B")
     for tau in ask["temperature"]:
         SamplerSpec(temperature=tau)
     if len(set(ask["temperature"])) < FEWEST:
@@ -78,6 +76,20 @@ def _check(ask: Ask) -> None:
         raise UserError(
             "The judge reads groups of eight.", where="`n`", got=ask["n"], expected="n % 8 = 0"
         )
+
+
+def _check_names(a: str, b: str) -> None:
+    """What tables, figures and terminals can show, and readers tell apart."""
+    for flag, name in (("a_name", a), ("b_name", b)):
+        if not name.isprintable() or name != name.strip() or len(name) > LONGEST_NAME:
+            raise UserError(
+                "A side's name cannot be printed in a table.",
+                where=f"`{flag}`",
+                got=ascii(name[:LONGEST_NAME]),
+                expected=f"at most {LONGEST_NAME} letters, no control characters, no blank ends",
+            )
+    if a == b:
+        raise UserError("Both sides have one name.", where="`b_name`", got=b)
 
 
 def _named(ask: Ask) -> tuple[Named, Named]:

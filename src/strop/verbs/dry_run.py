@@ -42,6 +42,10 @@ COLUMNS = (
 
 def dry_run(ask: Ask) -> Result:
     """Cells, outputs, network calls and time of what was asked for."""
+    if ask.values.get("out") is not None and ask.out.is_file():
+        raise UserError(
+            "The output path is a file; it must be a directory.", where="`out`", got=str(ask.out)
+        )
     planned = _planned(ask)
     if not planned:
         raise UserError(

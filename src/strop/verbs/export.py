@@ -8,16 +8,19 @@ from strop.errors import UserError
 from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.parameters import argument
-from strop.verbs.result import Result, grid
+from strop.verbs.result import Result, grid, result_of
 from strop.verbs.study import STUDIES
 from strop.verbs.verb import Ask, Parameter, Verb
 
 FORMATS = ("csv", "tex", "md", "parquet", "json")
 FOLDER = "export"
+LONGEST = 100
+"""Letters of a table's name, which is that of a file."""
 
 
 def _run(ask: Ask) -> Result:
     from strop.disk import disk, write
+    from strop.store.documents import RESULT, damaged
     from strop.store.study import study_result
 
     folder, kind = Path(ask["folder"]), ask["format"]
@@ -30,8 +33,13 @@ def _run(ask: Ask) -> Result:
             fix="strop ls DIRECTORY lists results; of a plain run strop score RUN --json prints "
             "the numbers",
         )
-    result = Result.read(document)
-    target = Path(ask["out"]) if ask["out"] else folder / FOLDER
+    result = result_of(document, folder / RESULT)
+    for name in result.more:
+        if name != Path(name).name or "\0" in name or len(name) > LONGEST:
+            raise damaged(folder / RESULT, f"a table has no name for a file: {name[:LONGEST]!r}")
+    if ask["out"] == "":
+        raise UserError("The output path is empty.", where="`out`", fix="leave it out")
+    target = folder / FOLDER if ask["out"] is None else Path(ask["out"])
     with disk(target):
         target.mkdir(parents=True, exist_ok=True)
     tables = {"table": result.table, **result.more}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from strop.bounds import MOST_WEIGHTS, bounded
+from strop.disk import disk
 from strop.errors import UserError
 from strop.records import FAMILIES, default_sampler
 from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument
@@ -80,7 +82,9 @@ def _random(ask: Ask) -> Result:
     from strop.registry import resolve
 
     out, sizes = Path(ask["out"]), ask.some("vocab_size", "length", *SIZES)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    with disk(out):
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if taken:
         raise UserError(
             "There is something at this place already.",
             where=out,
@@ -89,17 +93,22 @@ def _random(ask: Ask) -> Result:
         )
     given = {SIZES.get(name, name): size for name, size in sizes.items() if size is not None}
     shape = dataclasses.replace(SHAPES[ask["shape"]], **given)
-    if shape.hidden_dim % shape.n_heads:
+    if shape.hidden_dim % (2 * shape.n_heads):
         raise UserError(
             "The width does not divide among the heads.",
             where="`width`",
             got=f"width {shape.hidden_dim}, {shape.n_heads} heads",
-            expected="a width that is a multiple of the number of heads",
+            expected="a width that splits into heads of an even size",
+            fix=f"`width={2 * shape.n_heads * max(1, shape.hidden_dim // (2 * shape.n_heads))}`",
         )
+    per_block, per_token = 12 * shape.hidden_dim**2, 2 * shape.hidden_dim
+    weights = shape.n_blocks * per_block + shape.vocab_size * per_token
+    bounded("`width`", weights, MOST_WEIGHTS, "choose fewer blocks or tokens, or a smaller width")
     shape = dataclasses.replace(shape, mask_id=shape.vocab_size - 1)
     layout = FAMILIES[ask["family"]].layout
     assert layout is not None
-    write_random(out, resolve(layout)(shape), ask["seed"])
+    with disk(out):
+        write_random(out, resolve(layout)(shape), ask["seed"])
     return Result(
         parts=(f"wrote {out}: {ask['family']}, random weights, so that its outputs are noise",),
         json={"checkpoint": str(out), "family": ask["family"], "shape": dataclasses.asdict(shape)},
@@ -142,14 +151,14 @@ RANDOM = Verb(
         ),
         Parameter("shape", "The sizes to begin with.", "tiny", choices=("tiny", "small", "medium")),
         *(
-            Parameter(name, words, kind="int", least=1, most=2**20, shown="of the shape")
-            for name, words in {
-                "vocab_size": "Tokens, the mask included.",
-                "length": "The longest sequence.",
-                "width": "Of the network.",
-                "blocks": "Transformer blocks.",
-                "heads": "Attention heads.",
-            }.items()
+            Parameter(name, words, kind="int", least=least, most=2**20, shown="of the shape")
+            for name, words, least in (
+                ("vocab_size", "Tokens, the mask included.", 2),
+                ("length", "The longest sequence.", 1),
+                ("width", "Of the network.", 1),
+                ("blocks", "Transformer blocks.", 1),
+                ("heads", "Attention heads.", 1),
+            )
         ),
         SEED,
     ),

@@ -80,12 +80,15 @@ COLUMNS = (
 
 
 def questions(
-    ask: Ask, levels: Sequence[tuple[float, float]], rows: Sequence[Measured]
+    ask: Ask,
+    levels: Sequence[tuple[float, float]],
+    rows: Sequence[Measured],
+    judged: tuple[float, float] | None,
 ) -> list[Question]:
     """Of perplexity, and of whatever else was asked for.
 
     `levels` are the spread of log-perplexity at one setting and at equal entropy, each with its
-    degrees of freedom.
+    degrees of freedom; `judged` is the error of GEQ with its own.
     """
     level = Level(ask["look"])
     found = []
@@ -105,8 +108,8 @@ def questions(
         same = alike(math.log1p(ask["margin"]), 1 - sure)
         words = f"the same perplexity at {name}"
         found.append(Question(words, ask["margin"], same, error, freedom))
-    if ask["judged"] is not None:
-        error, freedom = _judged(ask["judged"])
+    if judged is not None:
+        error, freedom = judged
         power = apart(ask["geq"], ALPHA)
         found.append(Question("GEQ difference", ask["geq"], power, error, freedom))
     share, answers = _share(ask, rows)
@@ -196,12 +199,14 @@ def _check(ask: Ask) -> None:
 def _run(ask: Ask) -> Result:
     from strop.measure.cells import measure
 
+    # Who scores, and what was judged, is looked at before the pilot is drawn.
+    who, judged = scorers(ask), None if ask["judged"] is None else _judged(ask["judged"])
     cells = _stored(ask.sources[0]) or _pilot(ask)
     names = ["perplexity", "entropy", "calls", "seconds"]
-    rows = measure(cells, names, scorers(ask))
+    rows = measure(cells, names, who)
     graded = [row for cell in cells if (row := _graded(cell)) is not None]
     pilots = [_columns(row) for row in rows]
-    found = questions(ask, spreads(pilots), graded)
+    found = questions(ask, spreads(pilots), graded, judged)
     outputs = sum(len(one["nll"]) for one in pilots)
     costs = [_mean([getattr(row, name) for row in rows]) for name in ("calls", "seconds")]
     title = f"{ask.sources[0]}: from {outputs} outputs, at look {ask['look']}"

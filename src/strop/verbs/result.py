@@ -198,13 +198,23 @@ class Result:
         known = {"asked", "title", "columns", "rows", "pivot", "shown", "tables", "notes"}
         known |= {"missing", "format", "study", "command"}
         return cls(
-            asked=document["asked"],
+            asked=dict(document["asked"]),
             table=Table.read(document),
             more={name: Table.read(one) for name, one in document["tables"].items()},
             facts={k: revived(v) for k, v in document.items() if k not in known},
-            notes=tuple(document["notes"]),
+            notes=tuple(map(str, document["notes"])),
             missing=document["missing"],
         )
+
+
+def result_of(document: Mapping[str, Any], file: Path) -> Result:
+    """The result that a file holds, or which file is damaged."""
+    from strop.store.documents import damaged
+
+    try:
+        return Result.read(document)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise damaged(file, f"it is not what strop writes: {error!r}") from None
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:

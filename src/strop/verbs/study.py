@@ -23,7 +23,7 @@ from strop.errors import UserError
 from strop.registry import Registry
 from strop.table import Table
 from strop.verbs.parameters import refuse_usual_evaluator
-from strop.verbs.result import Result
+from strop.verbs.result import Result, result_of
 from strop.verbs.verb import SAME, Ask, Parameter, Verb, quoted, report_command
 
 if TYPE_CHECKING:
@@ -276,11 +276,12 @@ def _carried_out(ask: Ask) -> Result:
 def _answered(folder: StudyFolder, command: Mapping[str, Any]) -> Result | None:
     """What the same command found, if it came to an end."""
     from strop.store import study_result
+    from strop.store.documents import RESULT
 
     try:
         document = study_result(folder.path)
         if document is None or document["command"] != command:
             return None
-        return Result.read(document)
-    except (UserError, KeyError, TypeError):
+        return result_of(document, folder.path / RESULT)
+    except (UserError, KeyError):
         return None  # what it was made from is there, and the answer follows from it

@@ -106,6 +106,8 @@ class Parameter:
             if self.required:
                 raise UserError(f"`{self.name}` is missing.", where=f"`{self.name}`")
             return None
+        if isinstance(value, (str, Path)) and "\0" in str(value):
+            raise UserError(f"`{self.name}` holds a NUL character.", where=f"`{self.name}`")
         if self.kind == "int" or (self.kind == "batch" and value != "auto"):
             return whole_number(self.name, value, self.least, self.most)
         if self.kind in LISTS:
