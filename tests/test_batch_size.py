@@ -14,6 +14,10 @@ import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
 from strop.denoisers import containers, device
 from strop.draw.batch_size import largest_batch
+from strop.draw.worker import CellDraw, DrawWorker
+from strop.instruments.gpu import loaded
+from strop.instruments.pretend import moved, pretended
+from strop.spec import CellSpec, GeneratorSpec
 from strop.store import Run
 
 LAW = np.random.default_rng(3).random((5, 5, 5)) + 0.05
@@ -94,6 +98,26 @@ def test_the_rule_follows_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatc
     assert sizes[0] == 1
     assert 1 < sizes[1] < sizes[2] < sizes[3]
     assert sizes[3] == sizes[4] == 1024
+
+
+def test_a_worker_asks_its_own_gpu_how_many_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever cut the plan: the command's process has no model to ask."""
+    model = loaded("mdlm", tmp_path)
+    generator = GeneratorSpec(checkpoint=model.spec, sampler=SPEC, length=32)
+    cell = CellSpec(generator=generator, seed=0)
+
+    def size(auto: bool) -> int:
+        return DrawWorker(model, [CellDraw(cell, 2000, 1000, auto)], None)._fitted(0).size
+
+    assert size(auto=True) == 8192 // 32  # what is usual on a CPU, and no more
+    with pretended():
+        moved(model)
+        assert size(auto=True) == 1000  # as many as it was given
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (1 << 20, 1 << 30))
+        assert size(auto=True) == 1
+        assert size(auto=False) == 1000  # which was asked for
 
 
 GB = 2**30

@@ -12,14 +12,17 @@ import torch
 from strop.checkpoints.config import SHAPES
 from strop.denoisers import device, load_model
 from strop.denoisers.base import NEG_INFINITY, carry_over
+from strop.denoisers.bidirectional_load import first_device
 from strop.denoisers.device import head_rows, on_host, upload_rows
 from strop.denoisers.dit import DiT, Rotary
 from strop.denoisers.load import resolve_device, resolve_dtype
-from strop.denoisers.network import cast_products
+from strop.denoisers.network import cast_products, filled
 from strop.draw.batch_size import MOST, largest_batch, unit_of_auto
-from strop.draw.worker import what_to_load
-from strop.engine import Engine
+from strop.draw.worker import ModelJob, what_to_load
+from strop.engine import Engine, rays
 from strop.engine.devices import _threads, failure
+from strop.engine.plan import WORKERS
+from strop.engine.worker import ModelSlot
 from strop.errors import UserError, out_of_memory
 from strop.instruments.gpu import loaded, source
 from strop.instruments.pretend import cuda_said, moved, pretended
@@ -37,32 +40,146 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------- several GPUs
 
 
-@pytest.mark.parametrize("family", ["mdlm", "didi", "llada", "dream", "ar"])
+DIFFUSION = ("mdlm", "sedd", "duo", "didi")
+OTHERS = ("llada", "dream", "ar")
+PUBLIC = {**dict.fromkeys(DIFFUSION, "public"), **dict.fromkeys(OTHERS, "bfloat16")}
+PUBLIC["ar"] = "float32"
+
+
+def wanted(family: str, dtype: str) -> str:
+    """What a network on a GPU computes in."""
+    return {"auto": "float32", "public": PUBLIC[family]}.get(dtype, dtype)
+
+
+def at_home(family: str, folder: Path, devices: str, dtype: str, engine: str = "devices") -> Any:
+    """The model as the command has it, for workers on these devices."""
+    home = Engine.of(engine, devices=devices).at_home("auto")
+    known = {"family": family} if family in DIFFUSION else {}
+    return load_model(source(family, folder), device=home, dtype=dtype, **known)
+
+
+@pytest.mark.parametrize("family", [*DIFFUSION, *OTHERS])
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16", "float16", "public"])
 def test_what_workers_on_gpus_load_is_described_at_home(
     folder: Path, family: str, dtype: str
 ) -> None:
     """In the dtype of their device, as one GPU in this process would have it, without weights."""
-    known = {"family": family} if family in ("mdlm", "didi") else {}
+    kind = wanted(family, dtype)
     with cuda_said(2):
-        there = resolve_dtype(dtype, CUDA, public=FAMILIES[family].public_dtype)
-        home = Engine.of(devices="cuda:0,cuda:1").at_home("auto")
-        model: Any = load_model(source(family, folder), device=home, dtype=dtype, **known)
-        recipe, spec, _ = what_to_load(model)
-        again = resolve_dtype(recipe.dtype, CUDA, public=FAMILIES[family].public_dtype)
-    assert spec.network_dtype == there == again
+        model = at_home(family, folder, "cuda:0,cuda:1", dtype)
+        recipe, spec, print_ = what_to_load(model)
+        assert resolve_dtype(dtype, CUDA, public=FAMILIES[family].public_dtype) == kind
+    assert spec.network_dtype == recipe.dtype == kind
     assert all(one.is_meta for one in model.network.parameters())
     plain = loaded(family, folder).spec
     assert spec.model_copy(update={"network_dtype": "float32"}) == plain
+    if kind == "float32" or family in DIFFUSION:  # others compute as they are loaded
+        with pretended(2):
+            there = ModelJob(recipe, spec, print_).load("cuda:1")  # which refuses another model
+            assert there.device == torch.device("cuda:1")
+            assert {one.device for one in there.network.parameters()} == {there.device}  # type: ignore[attr-defined]
 
 
-def test_workers_on_the_processor_keep_its_rules(folder: Path) -> None:
-    home = Engine.of(devices="cpu:2").at_home("cuda")
-    assert home == "cpu"
-    with pytest.raises(UserError, match="bfloat16 is for GPUs"):
-        load_model(source("llada", folder), device=home, dtype="bfloat16")
-    assert Engine.of(devices="cuda:0,cpu").at_home("auto") == "cpu"
+@pytest.mark.parametrize("family", [*DIFFUSION, *OTHERS])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "public"])
+def test_workers_on_the_processor_keep_its_rules(folder: Path, family: str, dtype: str) -> None:
+    """Also where the command's machine has a GPU, and on a Ray cluster that has none."""
+    refused = dtype != "public" or PUBLIC[family] == "bfloat16"
+    with cuda_said(1), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rays, "_join", lambda _: None)
+        patch.setattr(rays, "_nodes", lambda: [{"Resources": {"CPU": 4.0}}])
+        for engine, devices in (("devices", "cpu:2"), ("ray", "cpu:2"), ("ray", "all")):
+            patch.setattr("ray.is_initialized", lambda: True)
+            if refused:
+                with pytest.raises(UserError, match="16 is for GPUs"):
+                    at_home(family, folder, devices, dtype, engine)
+            else:
+                assert at_home(family, folder, devices, dtype, engine).spec == (
+                    loaded(family, folder).spec
+                )
+
+
+def test_where_the_command_itself_loads_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nowhere, for workers on GPUs; a cluster is asked, and none is started for the question."""
+    joined: list[str | None] = []
+    monkeypatch.setattr(rays, "_join", joined.append)
+    monkeypatch.setattr(rays, "_nodes", lambda: [{"Resources": {"CPU": 4.0}}, {"Resources": gpu}])
+    gpu = {"CPU": 4.0, "GPU": 1.0}
     assert Engine.of().at_home("cuda:1") == "cuda:1"
+    assert Engine.of(devices="cpu:2").at_home("cuda") == "cpu"
+    assert Engine.of(devices="cuda:0,cpu").at_home("auto") == "cpu"
+    for devices in ("cuda:0", "cuda:0,cuda:1", "all"):
+        assert Engine.of(devices=devices).at_home("cpu") == WORKERS
+    assert Engine.of("ray", devices="cuda,cuda").at_home("cpu") == WORKERS
+    assert not joined
+    assert Engine.of("ray", ray_address="head:1").at_home("cpu") == WORKERS
+    del gpu["GPU"]
+    assert Engine.of("ray", ray_address="head:1").at_home("cpu") == "cpu"
+    assert joined == ["head:1"] * 2
+    for count, home in ((0, "cpu"), (2, WORKERS)):  # a cluster of this machine, not started yet
+        with cuda_said(count):
+            assert Engine.of("ray").at_home("cpu") == home
+    assert len(joined) == 2
+
+
+def test_at_home_only_the_sizes_of_weights_are_looked_at() -> None:
+    """Tensors without numbers stand for a file that is not to be read: a copy would be refused."""
+    shape = SHAPES["tiny"]
+    with torch.device("meta"):
+        tensors = dict(DiT(shape).state_dict())
+    assert filled(DiT, shape, tensors, torch.device("meta")).vocab_embed.embedding.is_meta
+    with pytest.raises(NotImplementedError, match="meta"):
+        filled(DiT, shape, tensors, torch.device("cpu"))
+    key = "vocab_embed.embedding"
+    with pytest.raises(RuntimeError, match=key):
+        filled(DiT, shape, tensors | {key: tensors[key][:, 1:]}, torch.device("meta"))
+
+
+class Held:
+    """A job that says which device is current when its model is loaded."""
+
+    def __init__(self, current: list[Any]) -> None:
+        self.current, self.needs = current, "something"
+
+    def check(self) -> None: ...
+    def load(self, device: str) -> Any:
+        return device, self.current[-1]
+
+    def open(self, loaded: Any) -> Any:
+        return loaded
+
+
+@pytest.mark.parametrize(
+    ("device", "current"), [("cuda:1", "cuda:1"), ("cpu", None), ("cuda", None)]
+)
+def test_a_worker_s_device_is_the_current_one(
+    monkeypatch: pytest.MonkeyPatch, device: str, current: str | None
+) -> None:
+    """Before anything is loaded: Triton's kernels ask. A Ray actor sees one device alone."""
+    with cuda_said(2):
+        asked: list[Any] = [None]
+        monkeypatch.setattr(torch.cuda, "set_device", asked.append)
+        assert ModelSlot(device).open(Held(asked)) == (device, current)
+
+
+def test_an_embedding_that_was_offloaded_runs_where_accelerate_says(folder: Path) -> None:
+    """Its weights lie on the disk; ids go to the device where they will be needed."""
+    parts = ("model.embed_tokens", "model.layers", "model.norm", "model.rotary_emb", "lm_head")
+    options = {
+        "device_map": dict.fromkeys(parts, "cpu") | {parts[0]: "disk"},
+        "offload_folder": str(folder / "offloaded"),
+    }
+    model: Any = load_model(source("llada", folder), device="cpu", load=options)
+    assert model.network.get_input_embeddings().weight.is_meta
+    assert model.device == torch.device("cpu")
+    ids = torch.arange(12)[None]
+    plain: Any = loaded("llada", folder)
+    assert torch.equal(model.hidden(ids, None), plain.hidden(ids, None))
+    for execution, place in ((1, "cuda:1"), ("cuda:0", "cuda:0"), ("cpu", "cpu")):
+        model.network.get_input_embeddings()._hf_hook.execution_device = execution
+        assert first_device(model.network) == torch.device(place)
+    plain.network.get_input_embeddings()._hf_hook = model.network.get_input_embeddings()._hf_hook
+    assert first_device(plain.network) == torch.device("cpu")  # where weights are is where they run
 
 
 def test_a_model_that_each_worker_would_spread_is_refused(folder: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from scipy import stats
 
 import strop
 from strop import SamplerSpec, UserError
+from strop.instruments.gpu import loaded
+from strop.instruments.pretend import moved, pretended
 from strop.interop.likelihood import Pair, check_masked, exact, is_greedy, monte_carlo, patterns
 
 PAIR = Pair((5, 9, 33), (40, 7, 12))
@@ -139,3 +142,22 @@ def test_the_random_numbers_belong_to_the_tokens() -> None:
     assert (same == patterns(Pair(PAIR.context, PAIR.response), 32, 0)).all()
     assert (same != patterns(other, 32, 0)).any()
     assert (same != patterns(PAIR, 32, 1)).any()
+
+
+def test_on_a_gpu_scores_are_made_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never more rows of scores at a time than the device has room for; the number is the CPU's."""
+    pair = Pair((5, 9, 33), (30, 7, 12, 1, 2))
+    model: Any = loaded("llada", tmp_path)
+    want = monte_carlo(model, pair, samples=16, seed=1, batch_size=None)
+    asked, real = [], model.logits
+    model.logits = lambda states, row, place: asked.append(len(row)) or real(states, row, place)
+    monte_carlo(model, pair, samples=16, seed=1, batch_size=None)
+    [rows] = asked  # on the CPU at once, as ever
+    assert rows > 14
+    monkeypatch.setattr("strop.interop.likelihood.head_rows", lambda *_: 7)
+    with pretended():
+        found = monte_carlo(moved(model), pair, samples=16, seed=1, batch_size=None)
+    assert asked[1:] == [7] * (rows // 7) + [rows % 7] * (rows % 7 > 0)
+    assert found == pytest.approx(want, abs=1e-5)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from strop.cli.main import run as strop_command
 from strop.errors import Incomplete, UserError
 from strop.training.batches import Batches
 from strop.training.data import prepare
-from strop.training.loop import SilentTraining, first_alone
+from strop.training.loop import SilentTraining, TrainingProcess, first_alone
 from strop.training.loop import train as run_training
 from strop.training.run import TrainingRun
 from strop.training.spec import DataSpec, config_names, read_spec
@@ -533,9 +534,9 @@ class Ranks:
         self.global_rank, self.world_size, self.folder = rank, 2, folder
         self.seen: list[int] = []
 
-    def broadcast(self, value: str) -> str:
-        assert isinstance(value, str)
-        return "token"
+    def broadcast(self, value: str | float) -> str | float:
+        assert type(value) in (str, float)  # a tensor would be unpickled on the first one's device
+        return "token" if isinstance(value, str) else value + 1
 
     def barrier(self) -> None:
         self.seen.append(len(list(self.folder.glob(".ready-token"))))
@@ -565,3 +566,12 @@ def test_processes_look_for_a_file_while_the_first_one_prepares(tmp_path, monkey
     with pytest.raises(OSError, match="disk"), first_alone(Ranks(0, tmp_path), tmp_path):
         raise OSError("no room on the disk")
     assert not list(tmp_path.glob(".ready-*"))
+
+
+def test_the_clock_of_the_first_process_is_sent_as_a_number(tmp_path):
+    class Clock:
+        fabric: Any = Ranks(1, tmp_path)
+
+    assert TrainingProcess._agree(Clock(), 3.0) == 4.0  # type: ignore[arg-type]
+    Clock.fabric.world_size = 1
+    assert TrainingProcess._agree(Clock(), 3.0) == 3.0  # type: ignore[arg-type]

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import warm_processes
-from strop import verbs
+from strop import denoisers, verbs
 from strop.cli.main import run
 from strop.denoisers import load_denoiser, load_model
 from strop.errors import UserError
 from strop.instruments import cost
 from strop.instruments.cost import PeakMemory, measure_apart, measure_cost
+from strop.instruments.pretend import cuda_said
 from strop.spec import SamplerSpec
 from strop.stats.interval import Interval
 from strop.verbs.cost import compare
@@ -183,3 +184,36 @@ def test_the_papers_memory_stands_beside_the_measured(checkpoint, here, tmp_path
     assert rows["sharpened", 1024, "fast"]["paper"] is None  # the paper's is the public algorithm
     assert rows["standard", 1, "dense"]["paper"] is None
     assert {"paper GiB", "measured GiB"} <= set(table.header())
+
+
+def test_a_gpu_has_room_for_the_measured_model_alone(checkpoint, tmp_path, monkeypatch):
+    """The study itself reads the specification; weights are on the card in the cell's process."""
+    made, asked, real = [], [], denoisers.load_model
+
+    def load(*args, **kwargs):
+        made.append(real(*args, **kwargs))
+        return made[-1]
+
+    def measure(source, spec, *, device, dtype, **settings):
+        asked.append((device, dtype, spec.noise))
+        return measure_cost(real(source, device="cpu"), spec, **settings)
+
+    monkeypatch.setattr(denoisers, "load_model", load)
+    monkeypatch.setattr(cost, "measure_apart", measure)
+    settings = {"steps": (2,), "batch_size": 1, "batches": 1, "warmup": 0, "length": 8}
+    with cuda_said(2):
+        found = verbs.run(
+            "cost",
+            sources=[str(checkpoint)],
+            out=tmp_path / "out",
+            device="cuda:1",
+            dtype="bfloat16",
+            implementation=("fast",),
+            **settings,
+        )
+    assert asked == [("cuda:1", "bfloat16", "cpu")] * 2
+    assert len(made) == 1
+    assert all(one.is_meta for one in made[0].network.parameters())
+    assert found.facts["device"] == "a pretend device, cuda:1"
+    assert found.facts["session"]["device"] == "cuda:1"
+    assert found.facts["checkpoint"]["spec"]["network_dtype"] == "bfloat16"

@@ -152,11 +152,12 @@ def checked_ids(ids: Any, denoiser: Denoiser) -> Tensor:
             got=f"{ids.dtype} of shape {tuple(ids.shape)}",
             expected=f"integers of shape [B, L] with L from 1 to {denoiser.length}",
         )
-    if ids.numel() and not (int(ids.min()) >= 0 and int(ids.max()) < denoiser.vocab_size):
+    least, most = (int(ids.min()), int(ids.max())) if ids.numel() else (0, 0)  # waits
+    if not 0 <= least <= most < denoiser.vocab_size:
         raise UserError(
             "A token id lies outside the vocabulary.",
             where=denoiser.source,
-            got=f"ids from {int(ids.min())} to {int(ids.max())}",
+            got=f"ids from {least} to {most}",
             expected=f"0 to {denoiser.vocab_size - 1} (the mask is {denoiser.mask_id})",
         )
     return ids.long()
@@ -164,7 +165,7 @@ def checked_ids(ids: Any, denoiser: Denoiser) -> Tensor:
 
 def refuse_infinite(normaliser: Tensor) -> None:
     """Refuse scores whose normaliser is not finite; waits for the device."""
-    if not torch.isfinite(normaliser).all():
+    if not torch.isfinite(normaliser).all():  # waits
         raise UserError(
             "The network returned scores that are not finite.",
             expected="finite logits",

@@ -83,7 +83,7 @@ class Bidirectional:
     @torch.no_grad()
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Log-probabilities [B, L, V] on the CPU: mask ruled out, visible tokens carried over."""
-        return all_log_probs(self, checked_ids(ids, self), None).cpu()
+        return all_log_probs(self, checked_ids(ids, self), None).cpu()  # waits
 
     @torch.no_grad()
     def padded(self, ids: Tensor, starts: Tensor) -> Tensor:

@@ -27,13 +27,19 @@ HEAD_SHARE = 0.25
 def upload(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
     """An array of the host on the device; the host goes on while it is copied.
 
-    From ordinary memory the driver may wait for the device first, so a copy to CUDA goes through
-    pinned memory. On the CPU the tensor is the array itself: do not write to it afterwards.
+    From ordinary memory, or where numbers do not lie one after the other, the driver may wait for
+    the device first, so a copy to CUDA goes through pinned memory. On the CPU the tensor is the
+    array itself: do not write to it afterwards.
     """
     tensor = array if isinstance(array, Tensor) else torch.from_numpy(array)
     if device.type == "cuda":
-        tensor = tensor.pin_memory()
+        tensor = tensor.contiguous().pin_memory()
     return tensor.to(device, non_blocking=True)
+
+
+def brought(tensor: Tensor, device: torch.device) -> Tensor:
+    """Numbers where they are needed, from wherever a generator has drawn them."""
+    return upload(tensor, device) if tensor.device.type == "cpu" else tensor.to(device)
 
 
 def upload_rows(device: torch.device, *columns: NDArray[np.int64]) -> tuple[Tensor, ...]:
@@ -47,7 +53,7 @@ def upload_rows(device: torch.device, *columns: NDArray[np.int64]) -> tuple[Tens
 def on_host(tensor: Tensor) -> NDArray[np.int64]:
     """The numbers of a tensor; waits for the device, unless they came by `upload_rows`."""
     known = getattr(tensor, "host", None)
-    return tensor.cpu().numpy() if known is None else known
+    return tensor.cpu().numpy() if known is None else known  # waits
 
 
 def head_rows(vocab_size: int, device: torch.device) -> int:

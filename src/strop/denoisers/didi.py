@@ -145,8 +145,8 @@ class DiDi(NetworkDenoiser):
         cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
     ) -> Self:
         """The student with the networks beside it, checked like it."""
-        network = filled(DiT, shape, checkpoint.tensors)
-        others = _others(checkpoint, shape)
+        network = filled(DiT, shape, checkpoint.tensors, device)
+        others = _others(checkpoint, shape, device)
         return cls(network, spec, device=device, **others, **described(checkpoint, shape))
 
     @property
@@ -165,16 +165,16 @@ class DiDi(NetworkDenoiser):
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Log-probabilities [B, L, V] of clean tokens, visible ones carried over, on the CPU."""
         ids = checked_ids(ids, self)
-        return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()
+        return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()  # waits
 
 
-def _others(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
+def _others(checkpoint: Checkpoint, shape: DiTShape, device: torch.device) -> dict[str, Any]:
     """The networks beside the student."""
     path, networks = checkpoint.path, {}
     if BASE in checkpoint.modules:
         tensors = checkpoint.modules[BASE]
         check_tensors(tensors, expected_tensors(shape), path, shape)
-        networks["base"] = filled(DiT, shape, tensors)
+        networks["base"] = filled(DiT, shape, tensors, device)
     if DISCRIMINATOR in checkpoint.modules:
         tensors = checkpoint.modules[DISCRIMINATOR]
         seen = tensors.get("vocab_embed.embedding")
@@ -186,7 +186,7 @@ def _others(checkpoint: Checkpoint, shape: DiTShape) -> dict[str, Any]:
                 fix="put the discriminator that was trained with the student beside it",
             )
         check_tensors(tensors, discriminator_tensors(shape), path, shape)
-        networks["discriminator"] = filled(Discriminator, shape, tensors)
+        networks["discriminator"] = filled(Discriminator, shape, tensors, device)
     return networks
 
 

@@ -52,9 +52,8 @@ class Dream(Bidirectional):
 
     def _unpadded(self, states: Tensor, starts: Tensor) -> Tensor:
         """A padded row's first token reads its own state too: a copy lies before it."""
-        row = torch.nonzero(starts > 0).squeeze(1)
-        states = states.clone()
-        states[row, starts[row] - 1] = states[row, starts[row]]
+        row, states = torch.arange(len(starts), device=states.device), states.clone()
+        states[row, (starts - 1).clamp(min=0)] = states[row, starts]  # nothing, without padding
         return states
 
 

@@ -30,7 +30,7 @@ class DUO(NetworkDenoiser):
                 where=self.source,
                 fix="pass sigma",
             )
-        return all_logits(self, ids, levels).log_softmax(-1).cpu()
+        return all_logits(self, ids, levels).log_softmax(-1).cpu()  # waits
 
 
 def layout(shape: DiTShape) -> Layout:

@@ -18,7 +18,7 @@ class MDLM(NetworkDenoiser):
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """SUBS log-probabilities [B, L, V] on the CPU, visible tokens carried over."""
         ids = checked_ids(ids, self)
-        return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()
+        return all_log_probs(self, ids, self._sigma(sigma, len(ids))).cpu()  # waits
 
 
 def layout(shape: DiTShape) -> Layout:

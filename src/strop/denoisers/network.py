@@ -49,7 +49,7 @@ class NetworkDenoiser:
         cls, checkpoint: Checkpoint, shape: DiTShape, spec: CheckpointSpec, device: torch.device
     ) -> Self:
         """The denoiser of a checkpoint whose shape is known."""
-        network = filled(DiT, shape, checkpoint.tensors)
+        network = filled(DiT, shape, checkpoint.tensors, device)
         return cls(network, spec, device=device, **described(checkpoint, shape))
 
     @torch.no_grad()
@@ -68,7 +68,7 @@ class NetworkDenoiser:
         """One noise level for each sequence, from whatever the caller has."""
         if sigma is None:
             return None
-        return torch.as_tensor(sigma, dtype=torch.float32).expand(batch).to(self.device)
+        return torch.as_tensor(sigma, dtype=torch.float32).expand(batch).to(self.device)  # waits
 
 
 def product_dtype(name: str) -> torch.dtype:
@@ -105,14 +105,20 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def filled(
-    kind: Callable[[DiTShape], Network], shape: DiTShape, tensors: Mapping[str, Tensor]
+    kind: Callable[[DiTShape], Network],
+    shape: DiTShape,
+    tensors: Mapping[str, Tensor],
+    device: torch.device,
 ) -> Network:
-    """A network of a shape with the tensors of a file."""
+    """A network of a shape with the tensors of a file; on `meta` only their sizes are looked at."""
     with torch.device("meta"):  # no memory and no time for weights that are replaced at once
         network = kind(shape)
     # A copy: the tensors may be views of the file, which somebody could write to later.
+    place = device if device.type == "meta" else torch.device("cpu")
     copies = {
-        key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items() if key != BUFFER
+        key: tensor.to(place, torch.float32, copy=True)
+        for key, tensor in tensors.items()
+        if key != BUFFER
     }
     network.load_state_dict(copies, assign=True)
     return network

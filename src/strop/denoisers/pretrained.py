@@ -211,7 +211,7 @@ def _finite(tensor: torch.Tensor) -> bool:
     # Parts that were left on the disk have no values here, and packed ones are whole numbers.
     if tensor.is_meta or not tensor.is_floating_point() or tensor.element_size() < 2:
         return True
-    return bool(tensor.isfinite().all())
+    return bool(tensor.isfinite().all())  # waits
 
 
 def first_line(error: Exception) -> str:

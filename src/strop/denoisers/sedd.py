@@ -34,7 +34,7 @@ class SEDD(NetworkDenoiser):
         ids = checked_ids(ids, self)
         levels = self._sigma(sigma, len(ids))
         assert levels is not None
-        return log_score(all_logits(self, ids, levels), ids, levels[:, None]).cpu()
+        return log_score(all_logits(self, ids, levels), ids, levels[:, None]).cpu()  # waits
 
     @torch.no_grad()
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
@@ -48,7 +48,7 @@ class SEDD(NetworkDenoiser):
                 fix="pass sigma",
             )
         logits = all_logits(self, ids, levels)
-        return carry_over(subs(logits, self.mask_id), ids, self.mask_id).cpu()
+        return carry_over(subs(logits, self.mask_id), ids, self.mask_id).cpu()  # waits
 
 
 def log_score(logits: Tensor, ids: Tensor, sigma: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ class MarkovDenoiser:
 
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Exact log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, torch.as_tensor(ids, device=self.device), sigma).cpu()
+        return all_log_probs(self, torch.as_tensor(ids, device=self.device), sigma).cpu()  # waits
 
     def _neighbour(self, ids: Tensor, position: Tensor) -> Tensor:
         """The table row of the nearest visible token strictly before every position."""
@@ -180,7 +180,7 @@ class TabularDenoiser:
 
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Exact log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()
+        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()  # waits
 
 
 def _checked(target: ArrayLike) -> np.ndarray:

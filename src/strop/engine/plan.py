@@ -83,7 +83,12 @@ class Engine:
         """
         if not self.parallel:
             return device
-        return "cpu" if "cpu" in self.places() else WORKERS
+        places = self.places()
+        if self.kind == "ray" and places == ["all"]:
+            from strop.engine.rays import has_gpus
+
+            return WORKERS if has_gpus(self.address) else "cpu"
+        return "cpu" if "cpu" in places else WORKERS
 
     def places(self) -> list[str]:
         """A device per worker; one place `all` where they are to be counted."""

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
 
 
-def new_session(denoiser: Model) -> dict[str, Any]:
-    """Where and with what the outputs of this session are drawn."""
-    device = denoiser.device
+def new_session(denoiser: Model, device: torch.device | None = None) -> dict[str, Any]:
+    """Where and with what the outputs of this session are drawn; `device`: not the model's."""
+    device = denoiser.device if device is None else device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
     return {
         "session": uuid.uuid4().hex[:12],

@@ -150,7 +150,7 @@ class Actors:
 def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float], int | None]:
     """Device, number, needs and threads of the actors."""
     words = engine.places()
-    gpus = int(sum(node["Resources"].get("GPU", 0) for node in nodes))
+    gpus = _gpus(nodes)
     every = words == ["all"]
     wanted = gpus if every else sum(word.startswith("cuda") for word in words)
     if wanted > gpus:
@@ -166,6 +166,25 @@ def _layout(engine: Engine, nodes: list[Any]) -> tuple[str, int, dict[str, float
     least = min(node["Resources"].get("CPU", 0) for node in nodes)
     share = int(least // math.ceil(count / len(nodes)))
     return "cpu", count, {"num_cpus": share}, max(1, share)
+
+
+def has_gpus(address: str | None) -> bool:
+    """Whether actors that may be anywhere will be on GPUs; a cluster that is named is joined.
+
+    One that is not there yet will be of this machine, and is not started for the question.
+    """
+    import ray
+
+    if address is None and not ray.is_initialized():
+        import torch
+
+        return torch.cuda.device_count() > 0
+    _join(address)
+    return _gpus(_nodes()) > 0
+
+
+def _gpus(nodes: list[Any]) -> int:
+    return int(sum(node["Resources"].get("GPU", 0) for node in nodes))
 
 
 def _join(address: str | None) -> None:

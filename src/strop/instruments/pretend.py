@@ -8,11 +8,15 @@ can be compared with the CPU's. No CUDA kernel, autocast, allocator or stream is
 
 from __future__ import annotations
 
+import linecache
+import math
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -39,7 +43,10 @@ LOOKS = (
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 TOGETHER = ("cat", "stack", "mm", "addmm", "bmm", "gather", "index_select", "searchsorted")
 """Operations that refuse even a single number of the CPU."""
-_TORCH, _HERE = str(Path(torch.__file__).parent), __file__
+NOTE = "# waits"
+"""What a line says that makes the host wait on purpose."""
+_TORCH, _STROP = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+_WATCHING = str(Path(__file__).parent)
 
 
 class MixedDevices(RuntimeError):
@@ -108,7 +115,15 @@ class _Mode(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.waits: Counter[tuple[str, str]] = Counter()
+        self.unsaid: Counter[str] = Counter()
         self.operations = 0
+        self.warns = False
+
+    def debug(self, mode: str) -> None:
+        """As torch has it: say every wait as a warning."""
+        self.warns = mode == "warn"
+        if self.warns:
+            warnings.warn("This does not yet detect all synchronizing operations.", stacklevel=2)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
@@ -128,12 +143,18 @@ class Watched:
     def clear(self) -> None:
         """Begin again."""
         self._mode.waits.clear()
+        self._mode.unsaid.clear()
         self._mode.operations = 0
 
     @property
     def waits(self) -> Counter[tuple[str, str]]:
         """How often the host waited, by what it did and where."""
         return self._mode.waits
+
+    @property
+    def unsaid(self) -> Counter[str]:
+        """Of these, the ones at lines without a note that they wait."""
+        return self._mode.unsaid
 
     @property
     def operations(self) -> int:
@@ -151,6 +172,7 @@ def pretended(count: int = 1) -> Iterator[Watched]:
         for name in ("tensor", "as_tensor"):
             stack.enter_context(patch.object(torch, name, _made(getattr(torch, name))))
         stack.enter_context(patch.object(torch.Tensor, "pin_memory", _pinned))
+        stack.enter_context(patch.object(torch.cuda, "set_sync_debug_mode", mode.debug))
         stack.enter_context(mode)
         _MODES.append(mode)
         try:
@@ -174,7 +196,7 @@ def cuda_said(count: int) -> Iterator[None]:
         "max_memory_allocated": 0,
     }
     said |= dict.fromkeys(("_lazy_init", "synchronize", "reset_peak_memory_stats"))
-    said |= dict.fromkeys(("empty_cache", "set_device"))
+    said |= dict.fromkeys(("empty_cache", "set_device", "set_sync_debug_mode"))
     with ExitStack() as stack:
         for name, value in said.items():
             stack.enter_context(patch.object(torch.cuda, name, _always(value)))
@@ -199,7 +221,7 @@ def _made(factory: Any) -> Any:
 
 
 def _pinned(tensor: torch.Tensor) -> torch.Tensor:
-    found = tensor.clone()
+    found = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
     found.pinned = True  # type: ignore[attr-defined]
     return found
 
@@ -214,19 +236,35 @@ def _tensors(index: Any) -> Any:
 
 
 def _wait(kind: str) -> None:
-    if _MODES:
-        _MODES[-1].waits[kind, _site()] += 1
+    if not _MODES:
+        return
+    site, said = waiting_line()
+    _MODES[-1].waits[kind, site] += 1
+    if not said:
+        _MODES[-1].unsaid[site] += 1
+    if _MODES[-1].warns:
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=2)
 
 
-def _site() -> str:
-    """The line of the program that asked."""
-    frame = sys._getframe(1)
+def waiting_line() -> tuple[str, bool]:
+    """The line of the program that waits now, and whether the package's own line says so.
+
+    Inside another library (transformers) the line of the package is the one that called it.
+    """
+    first, frame = "?", sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if name != _HERE and not name.startswith(_TORCH):
-            return f"{Path(name).parent.name}/{Path(name).name}:{frame.f_lineno}"
+        name, line = frame.f_code.co_filename, frame.f_lineno
+        if first == "?" and not name.startswith((_TORCH, _WATCHING)) and not _warning(frame):
+            first = f"{Path(name).parent.name}/{Path(name).name}:{line}"
+        if name.startswith(_STROP) and not name.startswith(_WATCHING):
+            return first, NOTE in linecache.getline(name, line)
         frame = frame.f_back
-    return "?"
+    return first, False
+
+
+def _warning(frame: FrameType) -> bool:
+    """Whether this is Python's own code, on its way to whoever listens to warnings."""
+    return frame.f_globals.get("__name__") in ("warnings", "_py_warnings")
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
@@ -238,6 +276,8 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     asked = None if asked is None else _numbered(torch.device(asked), there, name)
     if name == "_fused_sdp_choice":
         return 0  # the kernel that is made of plain operations
+    if name == "empty" and asked is not None and math.prod(args[0]) > WHOLE:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate what is not there.")
     _check(name, args, kwargs, there, here, asked)
     goes = there[0].place if there else torch.device("cpu")
     if asked is not None:
@@ -305,11 +345,11 @@ def _check_copy(name: str, args: Any, kwargs: Any, asked: Any) -> None:
     else:
         source = args[0]
         target, calm = source.device if asked is None else asked, kwargs.get("non_blocking")
-    if source.device.type == target.type:
+    if source.device.type == target.type or not source.numel():
         return
     if target.type != "cuda":
         _wait("download")
-    elif not (calm and getattr(source, "pinned", False)):
+    elif not (calm and getattr(source, "pinned", False) and source.is_contiguous()):
         _wait("upload")
 
 

@@ -129,7 +129,7 @@ def _dense_group(
     )
     sampler: DenseSampler = resolve(SAMPLERS[spec.name].form("dense"))
     start = time.perf_counter()
-    ids = sampler(run).cpu().numpy()
+    ids = sampler(run).cpu().numpy()  # waits
     run.trace.end()
     seconds = (time.perf_counter() - start) / count
     done = run.begin.outputs(

@@ -37,7 +37,7 @@ def dense(run: DenseRun) -> Tensor:
     """One number per token of the vocabulary and draw, from the batch's generator."""
 
     def choose(clean: Tensor, position: int) -> Numbers:  # noqa: ARG001
-        return run.draw(clean[:, :-1].to(run.dtype).exp()).cpu().numpy()
+        return run.draw(clean[:, :-1].to(run.dtype).exp()).cpu().numpy()  # waits
 
     run.calls = run.length - _given(run)
     return _left_to_right(run, run.batch, choose)

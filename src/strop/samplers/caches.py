@@ -51,8 +51,8 @@ class Laws:
 
     def add(self, row: NDArray, call: NDArray, kl: Tensor, moved: Tensor) -> None:
         """One entry per open position of a call."""
-        np.add.at(self.kl, (row, call), kl.cpu().numpy())
-        np.add.at(self.moved, (row, call), moved.cpu().numpy())
+        np.add.at(self.kl, (row, call), kl.cpu().numpy())  # waits
+        np.add.at(self.moved, (row, call), moved.cpu().numpy())  # waits
         np.add.at(self.open, (row, call), 1)
 
 

@@ -91,7 +91,7 @@ def fill(
     makes the `NetworkReader`, where it is not the plain one.
     """
     mask_id = _checked(denoiser)
-    tokens = ids.cpu().numpy()
+    tokens = ids.cpu().numpy()  # waits
     open_ = tokens == mask_id
     block = block_numbers(open_, recipe.block_length or ids.shape[1])
     canvas = BlockState(upload(tokens.copy(), denoiser.device), block, mask_id, watch)
@@ -142,8 +142,8 @@ def dense(run: DenseRun) -> Tensor:
     """A public code to the bit, as a sampler; the precision of the draw is the code's own."""
     _checked(run.denoiser)
     ids = run.start()
-    given = (ids != run.denoiser.mask_id).all(0)
-    prompt = int(given.long().cumprod(0).sum())
+    given = (run.begin.ids(run.denoiser.mask_id) != run.denoiser.mask_id).all(0)
+    prompt = int(given.long().cumprod(0).sum())  # on the host
     task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=_telling(run))
     canvas = LITERAL[run.spec.name](task, run)
     run.calls += canvas.total

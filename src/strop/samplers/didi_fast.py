@@ -181,7 +181,7 @@ def _choice(run: LockstepRun, slots: Numbers, k: int, futures: list[Tensor]) -> 
     judge = denoiser.discriminator.reward
     counted = (run.begin.opened(index.device)[index],) if run.begin.held else ()
     rewards = [judge(ids[index], levels, denoiser.dtype, *counted) for ids in futures]
-    rewards = torch.stack(rewards, dim=-1).cpu()
+    rewards = torch.stack(rewards, dim=-1).cpu()  # waits
     number = np.arange(len(futures))
     u = run.stream.uniform(run.outputs[slots][:, None], k, number, 3)
     if run.spec.precision == "float32":
@@ -205,7 +205,7 @@ def _finish(run: LockstepRun, ids: Tensor, tokens: Numbers) -> Tensor:
     for part, logits in run.rows(hidden, where, position):
         if spec.finish == "greedy":
             best = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm).argmax(-1)
-            token = best.cpu().numpy()
+            token = best.cpu().numpy()  # waits
         else:
             clean = clean_log_probs(
                 logits, mask_id, spec.temperature, spec.top_p, confirm=run.confirm

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from strop.denoisers.device import brought
 from strop.samplers.machinery.categorical import any_log_probs, invert
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import alpha_of, neighbouring
@@ -45,7 +46,7 @@ def ancestral(run: DenseRun) -> Tensor:
     shape = (run.batch, run.length)
     source = run.generator
     ids = torch.randint(run.denoiser.vocab_size, shape, generator=source, device=source.device)
-    ids = run.begin.hold(ids.to(run.denoiser.device))
+    ids = run.begin.hold(brought(ids, run.denoiser.device))
     for t, s in zip(run.grid.t, run.grid.s, strict=True):
         drawn = run.draw(_posterior(run, ids, alpha_of(t), alpha_of(s)))
         ids = run.step(ids, run.begin.hold(drawn))
@@ -119,7 +120,7 @@ def _update(
     for part, logits in run.rows(hidden, where, position):
         log_probs = any_log_probs(logits, run.spec.temperature, run.spec.top_p)
         here = slot[part], k, position[part]
-        own = log_probs.gather(-1, before[part, None])[:, 0].double().exp().cpu().numpy()
+        own = log_probs.gather(-1, before[part, None])[:, 0].double().exp().cpu().numpy()  # waits
         accept = (1 - alpha_t) / (alpha_t * run.denoiser.vocab_size * own + 1 - alpha_t)
         moves = run.uniform(*here, ACCEPT) < accept
         predicted = run.uniform(*here, ORIGIN) * (drawn + noise) < drawn
@@ -128,7 +129,7 @@ def _update(
         rows = np.flatnonzero(moves & predicted)
         if rows.size:
             token = invert(log_probs[run.upload(rows)], run.upload(u[rows]))
-            after[part][rows] = token.cpu().numpy()
+            after[part][rows] = token.cpu().numpy()  # waits
     _move(run, ids, tokens, k, slot, position, after)
 
 
@@ -159,5 +160,5 @@ def _best(run: LockstepRun, ids: Tensor, tokens: Numbers, k: int, sigma: Tensor)
     slot, position = np.nonzero(run.begin.open)
     after = np.empty(len(slot), np.int64)
     for part, logits in run.rows(hidden, slot, position):
-        after[part] = logits.argmax(-1).cpu().numpy()
+        after[part] = logits.argmax(-1).cpu().numpy()  # waits
     _move(run, ids, tokens, k, slot, position, after)

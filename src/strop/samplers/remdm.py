@@ -207,7 +207,7 @@ class Revising:
         token = self._draws.draw(clean, at, self._weights.at(at.round), mask_id)
         if sure is not None:
             chosen = packed.upload(token)[:, None]
-            found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()
+            found = sure.gather(-1, chosen)[:, 0].exp().cpu().numpy()  # waits
             self._confidence[rows.slot, rows.position] = found
         return token
 

@@ -135,7 +135,7 @@ def _fast(run: LockstepRun, rates: Tensor) -> Tensor:
         where, position = np.nonzero(masked[slots])
         hidden = run.hidden(ids, slots, sigmas[k], blank=bool(masked[slots].all()))
         # The finish rules the mask out, whatever the rate.
-        rate = float(rates[k]) if k < len(rates) else math.inf
+        rate = float(rates[k]) if k < len(rates) else math.inf  # on the host
         slot, token = slots[where], np.empty(len(where), np.int64)
         for part, logits in run.rows(hidden, where, position):
             token[part] = _outcome(run, logits, k, slot[part], position[part], sigmas[k], rate)
@@ -160,12 +160,12 @@ def _outcome(
     spec, mask_id = run.spec, run.denoiser.mask_id
     if rate == math.inf and spec.finish == "greedy":
         clean = clean_log_probs(logits, mask_id, 0, 1, confirm=run.confirm)
-        return clean.argmax(-1).cpu().numpy()
+        return clean.argmax(-1).cpu().numpy()  # waits
     reveal = np.ones(len(slots))
     if rate < math.inf:
         logits[..., mask_id] = -torch.inf
         shift = float(log_score_shift(sigma)) + math.log(logits.shape[-1] - 1)
-        total = (logits.logsumexp(-1).double() - shift).exp().cpu().numpy()
+        total = (logits.logsumexp(-1).double() - shift).exp().cpu().numpy()  # waits
         reveal = np.minimum(rate * total, 1.0)
     draws, odds = addressed(spec.precision, run.stream), Odds(reveal, 1 - reveal)
     where = run.address(slots, k, position)

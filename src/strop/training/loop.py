@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from strop.checkpoints.checkpoint import refuse_mistyped
+from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError
 from strop.rng import derive_seed
@@ -344,9 +345,8 @@ class TrainingProcess:
 
     def _losses(self, module: Any, ids: Tensor, noise: Noise | None) -> Tensor:
         device = self.fabric.device
-        if noise is None:
-            return module(ids.to(device))
-        return module(ids.to(device), *noise.to(device).tensors())
+        there = upload(ids, device)
+        return module(there) if noise is None else module(there, *noise.to(device).tensors())
 
     def _log(self, rate: float, norm: float) -> None:
         state = self.state

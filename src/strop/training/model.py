@@ -145,10 +145,11 @@ class Diffusion(nn.Module):
         weight: Tensor,
         sigma: Tensor | None = None,
         text: Tensor | None = None,
+        cells: Tensor | None = None,
     ) -> Tensor:
         """Loss per token of every sequence, [B], under the noise given by its parts."""
         assert text is None  # the spec refuses responses for this family
-        noise = Noise(hidden, weight, sigma)
+        noise = Noise(hidden, weight, sigma, cells=cells)
         shape = self.network.shape
         surprise = hidden_surprise(
             self.network,
@@ -204,17 +205,19 @@ class BothWays(nn.Module):
         weight: Tensor,
         sigma: Tensor | None = None,
         text: Tensor | None = None,
+        cells: Tensor | None = None,
     ) -> Tensor:
         """Loss per token of every sequence, [B]; what lies outside `text` is not looked at."""
-        width = ids.shape[1] if text is None else int(text.sum(1).max())
-        noisy = torch.where(hidden, self.mask_id, ids)[:, :width]
-        shown = None if text is None else text[:, :width].long()
+        width, noise = ids.shape[1], Noise(hidden, weight, sigma, cells=cells)
+        if text is not None:
+            width, text = text.shape[1], text.long()
+        noisy, where = torch.where(hidden, self.mask_id, ids)[:, :width], noise.where()
         with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
             states = self.network.model(
-                input_ids=noisy, attention_mask=shown, use_cache=False
+                input_ids=noisy, attention_mask=text, use_cache=False
             ).last_hidden_state
-            logits = self.network.lm_head(states[hidden[:, :width]]).float()
-        return loss_of(surprise_of(logits, ids[hidden], self.mask_id), Noise(hidden, weight, sigma))
+            logits = self.network.lm_head(states[where]).float()
+        return loss_of(surprise_of(logits, ids[where], self.mask_id), noise)
 
 
 Trainable = Diffusion | BothWays | Causal

@@ -55,27 +55,41 @@ class Noise:
     sigma: Tensor | None
     """[B], the noise level; forms without one have none."""
     text: Tensor | None = None
-    """[B, L], true up to the response's end, in rows of prompt and response: the rest is filling
-    that no token may look at. None: every row is text to its end."""
+    """[B, up to L], true up to the response's end, in rows of prompt and response: the rest is
+    filling that no token may look at. None: every row is text to its end."""
+    cells: Tensor | None = None
+    """[2, n], row and column of every masked token, in order; None: nobody has looked yet."""
 
     def part(self, rows: slice | Tensor) -> Noise:
         """Some of the sequences."""
-        return Noise(*(None if one is None else one[rows] for one in self.tensors()))  # pyright: ignore[reportArgumentType]
+        hidden, weight, sigma, text, _ = self.tensors()
+        return Noise(*(None if one is None else one[rows] for one in (hidden, weight, sigma, text)))  # pyright: ignore[reportArgumentType]
 
     def to(self, device: torch.device) -> Noise:
-        """The same elsewhere."""
+        """The same elsewhere, from the host, which made it and goes on while it is copied.
+
+        Where the masked tokens lie, and how far the longest text goes, is found out here: a device
+        that was asked for it would be waited for.
+        """
+        text = self.text
+        if text is not None:
+            text = text[:, : int(text.sum(1).max())]
+        cells = torch.stack(self.hidden.nonzero(as_tuple=True))
         return Noise(
-            *(None if one is None else _brought(one, device) for one in self.tensors())  # pyright: ignore[reportArgumentType]
+            *(
+                None if one is None else upload(one, device)
+                for one in (self.hidden, self.weight, self.sigma, text, cells)  # pyright: ignore[reportArgumentType]
+            )
         )
 
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """The fields, in order: what a module's `forward` takes after the ids."""
-        return self.hidden, self.weight, self.sigma, self.text
+        return self.hidden, self.weight, self.sigma, self.text, self.cells
 
-
-def _brought(tensor: Tensor, device: torch.device) -> Tensor:
-    """The noise is made on the host, which need not wait while it is copied."""
-    return upload(tensor, device) if tensor.device.type == "cpu" else tensor.to(device)
+    def where(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns of the masked tokens; waits for a device, unless `to` has them."""
+        cells = self.hidden.nonzero(as_tuple=True) if self.cells is None else self.cells
+        return cells[0], cells[1]
 
 
 def public_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:
@@ -154,8 +168,9 @@ def hidden_surprise(
     sigma = noise.sigma if time_conditioned else torch.zeros(1, device=ids.device)
     assert sigma is not None  # the spec refuses the combination
     features = network.features(noisy, sigma, dtype)
-    logits = network.head(features[noise.hidden], dtype).float()
-    return surprise_of(logits, ids[noise.hidden], mask_id)
+    where = noise.where()
+    logits = network.head(features[where], dtype).float()
+    return surprise_of(logits, ids[where], mask_id)
 
 
 def surprise_of(logits: Tensor, tokens: Tensor, mask_id: int) -> Tensor:
@@ -168,9 +183,8 @@ def surprise_of(logits: Tensor, tokens: Tensor, mask_id: int) -> Tensor:
 def loss_of(surprise: Tensor, noise: Noise) -> Tensor:
     """Loss per token of every sequence, [B], from the masked tokens' surprise."""
     batch, length = noise.hidden.shape
-    sequence = noise.hidden.nonzero()[:, 0]
     total = torch.zeros(batch, dtype=surprise.dtype, device=surprise.device)
-    return total.index_add(0, sequence, surprise) * noise.weight / length
+    return total.index_add(0, noise.where()[0], surprise) * noise.weight / length
 
 
 def causal_surprise(logits: Tensor, ids: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, PUBLIC, PaperItem, beside
-from strop.verbs.points import SHARPENED, budgets, load, named_points, points
+from strop.verbs.points import SHARPENED, budgets, named_points, points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter, quoted
@@ -72,11 +72,16 @@ class CostCell(Spec):
 
 
 def _run(ask: Ask) -> Result:
+    from strop.denoisers import load_model
     from strop.denoisers.base import usable_length
+    from strop.denoisers.load import resolve_device
+    from strop.engine.plan import WORKERS
     from strop.engine.provenance import new_session
 
-    source = ask.sources[0]
-    model = load(ask, source)
+    source, device = ask.sources[0], resolve_device(ask["device"])
+    # Every cell loads the model in a process of its own: on a GPU there may be no room for two.
+    home = str(device) if device.type == "cpu" else WORKERS
+    model = load_model(source, device=home, dtype=ask["dtype"])
     wanted = {
         "batch": ask["batch_size"],
         "batches": ask["batches"],
@@ -85,10 +90,10 @@ def _run(ask: Ask) -> Result:
         "length": usable_length(model, ask["length"]),
     }
     specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
-    specs, more = with_noise(specs, model.device.type)
+    specs, more = with_noise(specs, device.type)
     told = (*told, *more)
-    session, weights, place = new_session(model), model.spec, str(model.device)
-    del model  # every cell loads its own
+    session, weights, place = new_session(model, device), model.spec, str(device)
+    del model
     where = f"{session['device_name']}, {place}"
     where += f", {session['threads']} threads" if place == "cpu" else ""
     rows = []

@@ -94,9 +94,11 @@ def _gpu() -> Result:
     ]
     names = ["family", "sampler", "ids as on the CPU", "calls", "waits per call", "calls a second"]
     said = "no CUDA here: a pretend device" if found["pretend"] else found["device"]
+    faults = found["faults"]
     return Result(
-        parts=(said, grid(names, rows)),
+        parts=(said, grid(names, rows), *(faults or ["as it should be"])),
         json=found,
+        incomplete=bool(faults),
         next="strop doctor --gpu --json > gpu.json",
         value=found,
     )

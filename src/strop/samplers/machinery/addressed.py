@@ -81,14 +81,14 @@ class ExactDraw:
     def draw(self, law: Tensor, where: Address, weights: Weights, mask_id: int) -> Numbers:
         """A token everywhere, but for what the second coin refuses."""
         if not self._partial:
-            return self.tokens(law, where).cpu().numpy()
+            return self.tokens(law, where).cpu().numpy()  # waits
         law[..., mask_id] = -torch.inf
         total = law.exp().sum(-1, dtype=torch.float64).clamp_(max=1.0)
         coin, u = (self._stream.uniform(*where, number) for number in (1, 2))
         token, mask, coin, u = upload(np.stack([*weights, coin, u]), law.device)
         rest = token * total + mask
         accept = total * (token + mask) / torch.where(rest > 0, rest, 1.0)
-        return torch.where(coin < accept, invert(law, u), mask_id).cpu().numpy()
+        return torch.where(coin < accept, invert(law, u), mask_id).cpu().numpy()  # waits
 
     def tokens(self, law: Tensor, where: Address) -> Tensor:
         """Tokens of a law that sums to one, still on the device."""

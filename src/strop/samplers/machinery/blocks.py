@@ -64,7 +64,7 @@ class BlockState:
     """[B, L], the call (from 1) after which the token stood there; 0 was given, -1 is a mask."""
 
     def __post_init__(self) -> None:
-        self.tokens = self.ids.cpu().numpy().copy()
+        self.tokens = self.ids.cpu().numpy().copy()  # waits
         self.calls, self.rounds, self.positions = np.zeros((3, len(self.ids)), np.int64)
         self.order = np.where(self.masked, -1, 0)
 
@@ -85,7 +85,7 @@ class BlockState:
         after = torch.where(moved, tokens, self.ids[rows, columns])
         self.ids[rows, columns] = after
         before = self.tokens.copy()
-        self.tokens[view.rows, columns] = after.cpu().numpy()
+        self.tokens[view.rows, columns] = after.cpu().numpy()  # waits
         changed = self.tokens != before
         self.order[changed] = np.where(self.masked, -1, self.calls[:, None])[changed]
         if self.watch is not None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser, all_logits, carry_over
-from strop.denoisers.device import upload
+from strop.denoisers.device import brought, upload
 from strop.pool import OnStep
 from strop.prompts import Canvases
 from strop.samplers.machinery.categorical import race, shaped
@@ -89,11 +89,11 @@ class DenseRun:
 
     def draw(self, weights: Tensor) -> Tensor:
         """The public race at the precision of `weights`."""
-        return race(weights, uniforms(weights, self.generator).to(weights.device))
+        return race(weights, brought(uniforms(weights, self.generator), weights.device))
 
     def step(self, ids: Tensor, moved: Tensor) -> Tensor:
         """End an update: note what it changed, and go on with `moved`."""
-        told = torch.stack([moved, moved != ids]).cpu().numpy()
+        told = torch.stack([moved, moved != ids]).cpu().numpy()  # waits
         slot, position = np.nonzero(told[1])
         self.changed = bool(slot.size)
         if slot.size:

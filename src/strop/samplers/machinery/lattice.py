@@ -174,7 +174,7 @@ class Lattice:
             # Above a raised threshold nothing was found: every clock lies below it. Where a bound
             # broke, only the mask's own score is known.
             below = offers.raised[rows] & ~broken[rows]
-            table = weights[upload(rows, weights.device)].cpu().numpy()
+            table = weights[upload(rows, weights.device)].cpu().numpy()  # waits
             winner[rows] = self._class_by_class(offers[rows], table, below, mask_id, stream)
         return winner, int(broken.sum())
 
@@ -217,7 +217,8 @@ def _fallen(
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     token = torch.searchsorted(cumulative, upload(level, weights.device), right=True)
     weight = weights.gather(1, token.clamp(max=weights.shape[1] - 1))
-    told = torch.cat([token, weight, cumulative[:, -1:]], 1).cpu().numpy()  # all in float64
+    columns = [token, weight, cumulative[:, -1:]]  # all in float64
+    told = torch.cat(columns, 1).cpu().numpy()  # waits
     tokens, heavy = told[row, point], told[row, point + level.shape[1]]
     return tokens.astype(np.int64), heavy.astype(np.float32), told[:, -1]
 

@@ -78,7 +78,7 @@ class LockstepRun:
 
     def finished(self, ids: Tensor) -> Numbers:
         """The ids on the host, if all scores were finite."""
-        told = torch.cat([ids.double().flatten(), self._normalisers[None]]).cpu()
+        told = torch.cat([ids.double().flatten(), self._normalisers[None]]).cpu()  # waits
         refuse_infinite(told[-1])
         return told[:-1].long().view(ids.shape).numpy()
 

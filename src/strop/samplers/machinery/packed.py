@@ -184,7 +184,7 @@ class Packed:
     def _fetched(self, slots: Numbers) -> Numbers:
         """The only time that the host has to wait, if the law does not ask it to."""
         ids = self.ids[self.upload(slots)].double()  # exact for any token
-        told = torch.cat([ids.flatten(), self._normalisers[None]]).cpu()
+        told = torch.cat([ids.flatten(), self._normalisers[None]]).cpu()  # waits
         refuse_infinite(told[-1])
         return told[:-1].long().view(ids.shape).numpy()
 
@@ -286,7 +286,8 @@ class Packed:
             token = draw(logits, rows, self)
             if isinstance(token, Tensor):
                 self.ids[rows.there] = token
-                self.note(slot, position, token.cpu().numpy() if self.trace.watched else None)
+                shown = token.cpu().numpy() if self.trace.watched else None  # waits
+                self.note(slot, position, shown)
             else:
                 self.ids[rows.there] = self.upload(token)
                 out = token != self.denoiser.mask_id

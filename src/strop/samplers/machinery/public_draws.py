@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.denoisers.device import upload, upload_rows
+from strop.denoisers.device import brought, upload, upload_rows
 from strop.samplers.machinery.drawing import NOT_OPEN, Confidence, rule_out, scattered
 from strop.samplers.machinery.reading import Numbers, Truths, View
 
@@ -71,7 +71,7 @@ class PowerDraws:
     def numbers(self, view: View) -> Tensor:
         """One for every column of the window."""
         u = _rand(self.generator, *view.open.shape, dtype=self.number_dtype)
-        return _brought(u, view.device)
+        return brought(u, view.device)
 
     def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:  # noqa: ARG002
         """Only Dream's code picks positions by a race: `alg_temp` is its setting alone."""
@@ -89,7 +89,7 @@ class PowerDraws:
         if self.twice and view.windowed:
             _rand(self.generator, *shape, dtype=torch.float64)
         u = _rand(self.generator, *shape, dtype=torch.float64)
-        u = _brought(u[upload_rows(u.device, *np.nonzero(where))], view.device)
+        u = brought(u[upload_rows(u.device, *np.nonzero(where))], view.device)
         clocks = (-torch.log(u)) ** self.temperature
         return (logits.double().exp() / clocks).argmax(-1)
 
@@ -136,13 +136,13 @@ class CategoricalDraws:
     def numbers(self, view: View) -> Tensor:
         """One for every open position of the batch, row by row."""
         u = _rand(self.generator, int(view.open.sum()))
-        return scattered(_brought(u, view.device), view.open, 1.0)
+        return scattered(brought(u, view.device), view.open, 1.0)
 
     def pick(self, view: View, weights: Tensor, count: Numbers) -> Tensor:
         """torch's own draw without replacement; one count for all rows."""
         source = self.generator
         chosen = torch.multinomial(weights.to(source.device), int(count[0]), generator=source)
-        return torch.zeros_like(view.opened).scatter(1, _brought(chosen, view.device), True)
+        return torch.zeros_like(view.opened).scatter(1, brought(chosen, view.device), True)
 
     def _drawn(self, view: View, where: Truths) -> tuple[Tensor, Tensor]:
         """The laws at the true cells of `where`, and a token from each."""
@@ -178,9 +178,9 @@ class CategoricalDraws:
     def _draw(self, probs: Tensor) -> Tensor:
         normal = probs / probs.sum(-1, keepdim=True)
         off = (normal.sum(-1) - 1).abs()
-        if not bool((off < SIMPLEX_TOLERANCE).all() & (normal >= 0).all()):
+        if not bool((off < SIMPLEX_TOLERANCE).all() & (normal >= 0).all()):  # waits
             self.greedy_calls += 1
-            bad = int((off >= SIMPLEX_TOLERANCE).sum())
+            bad = int((off >= SIMPLEX_TOLERANCE).sum())  # waits
             warnings.warn(
                 f"The public sampler draws nothing in this call: {bad} of {len(probs)} rows of "
                 f"{probs.dtype} probabilities do not sum to one, so it takes the best token "
@@ -190,12 +190,7 @@ class CategoricalDraws:
             return probs.max(-1).indices
         clocks = torch.empty(probs.shape, dtype=probs.dtype, device=self.generator.device)
         clocks.exponential_(1, generator=self.generator)
-        return (normal / _brought(clocks, probs.device)).argmax(-1)
-
-
-def _brought(numbers: Tensor, device: torch.device) -> Tensor:
-    """Numbers where the scores are, from wherever the generator is."""
-    return upload(numbers, device) if numbers.device.type == "cpu" else numbers.to(device)
+        return (normal / brought(clocks, probs.device)).argmax(-1)
 
 
 def _rand(generator: torch.Generator, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
