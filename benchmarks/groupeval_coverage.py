@@ -12,6 +12,12 @@ null pairs is told to exclude 0, by the rule of at least five outputs above 0 on
 
 The third table is why GED has no interval: Student's limits over the groups of a partition, as if
 the second partition added nothing, for texts of some number of equally likely modes.
+
+The fourth (`--answers` prints it alone) is of answers to prompts: the share of a prompt's answers
+that are valid is beta-distributed (`apart` is the sum of its parameters: the smaller, the more the
+answers to one prompt go together), a prompt has a level of its own for the four grades, and a
+Poisson number of equally likely modes. `none` is how often there is no interval, because nearly all
+prompts have one value; the others are how often an interval that is there holds the law's mean.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 
 from strop.groupeval.bootstrap import FLOOR
+from strop.groupeval.by_prompt import over_prompts, share_over_prompts
 from strop.groupeval.scores import ged_of_counts
 from strop.stats.crossed import Crossed, crossed
 from strop.stats.jackknife import student
@@ -33,6 +40,11 @@ VALID = (0.05, 0.2, 0.5, 0.95)
 MOODS = (0.0, 0.5, 1.0, 1.5)
 LEVELS = (0.25, 0.75)
 MODES = (5, 50, 300, 2000)
+PROMPTS = (10, 30, 60, 125)
+LAWS = ((0.5, 2.0, 3), (0.95, 2.0, 3), (0.95, 20.0, 50), (0.99, 2.0, 300))
+"""Of answers: the share that is valid, `apart`, and the mean number of modes."""
+MANY = 400_000
+"""Prompts whose mean is the law's."""
 
 
 def pool(n: int, valid: float, mood: float, rng: np.random.Generator) -> tuple[Crossed, int]:
@@ -78,13 +90,81 @@ def ged_held(n: int, modes: int, pools: int, seed: int) -> float:
     return held / pools
 
 
+def answers(
+    prompts: int, each: int, law: tuple[float, float, int], rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Quality, diversity, valid share and mode entropy of every prompt's answers."""
+    valid, apart, modes = law
+    share = rng.beta(valid * apart, (1 - valid) * apart, prompts)
+    is_valid = rng.random((prompts, each)) < share[:, None]
+    level = rng.uniform(*LEVELS, prompts)[:, None, None]
+    grades = rng.binomial(2, np.broadcast_to(level, (prompts, each, 4))).sum(axis=2)
+    kinds = np.maximum(rng.poisson(modes, prompts), 1)[:, None]
+    mode = np.where(is_valid, rng.integers(kinds, size=(prompts, each)), -1)
+    n_valid = is_valid.sum(axis=1)
+    alike = (mode[:, :, None] == mode[:, None, :]).sum(axis=2) / np.maximum(n_valid, 1)[:, None]
+    logs = np.where(is_valid, -np.log(np.where(is_valid, alike, 1.0)), 0.0)
+    entropy = logs.sum(axis=1) / np.maximum(n_valid, 1)
+    return {
+        "GEQ": (10 / 8 * np.where(is_valid, grades, 0)).mean(axis=1),
+        "GED": 10 * n_valid / each * entropy / np.log(each),
+        "valid": n_valid / each,
+        "mode entropy": entropy,
+    }
+
+
+def answers_held(
+    prompts: int, each: int, law: tuple[float, float, int], pools: int, seed: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How often each score's interval holds where there is one, and how often there is none."""
+    rng = np.random.default_rng([seed, prompts, each, *(round(1000 * one) for one in law)])
+    truth = {name: values.mean() for name, values in answers(MANY, each, law, rng).items()}
+    truth["valid"] = law[0]
+    ends = {"GEQ": 10.0, "GED": 10.0, "mode entropy": float(np.log(each))}
+    held, none = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
+    for _ in range(pools):
+        for name, values in answers(prompts, each, law, rng).items():
+            some = values.tolist()
+            found = (
+                share_over_prompts(some, each)
+                if name == "valid"
+                else over_prompts(some, (0.0, ends[name]))
+            )
+            none[name] += not found.bounded
+            held[name] += found.bounded and not found.excludes(truth[name])
+    there = {name: max(pools - none[name], 1) for name in none}
+    return (
+        {name: held[name] / there[name] for name in held},
+        {name: count / pools for name, count in none.items()},
+    )
+
+
+def print_answers(pools: int, seed: int) -> None:
+    names = ("GEQ", "GED", "valid", "mode entropy")
+    print("| valid | apart | modes | answers | prompts | " + " | ".join(names) + " | GED: none |")
+    print("|---" * 10 + "|")
+    for law in LAWS:
+        for each in (4, 8):
+            for prompts in PROMPTS:
+                held, none = answers_held(prompts, each, law, pools, seed)
+                told = " | ".join(
+                    f"{held[name]:.3f}" if none[name] < 0.9 else "-" for name in names
+                )
+                head = f"{law[0]:.0%} | {law[1]:g} | {law[2]} | {each} | {prompts}"
+                print(f"| {head} | {told} | {none['GED']:.3f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the pools")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--answers", action="store_true", help="the fourth table alone")
     options = parser.parse_args()
     pools = 200 if options.quick else 2_000
     print(f"{pools} pools each, seed {options.seed}")
+    if options.answers:
+        print_answers(pools, options.seed)
+        return
     laws = [("valid", [(f"{v:.0%}", v, 0.0) for v in VALID])]
     laws.append(("mood", [(f"{m:g}", 1.0, m) for m in MOODS]))
     for name, rows in laws:
@@ -101,6 +181,7 @@ def main() -> None:
     for n in SIZES[2:]:
         for modes in MODES:
             print(f"| {n} | {modes} | {ged_held(n, modes, pools // 4, options.seed):.3f} |")
+    print_answers(pools, options.seed)
 
 
 if __name__ == "__main__":

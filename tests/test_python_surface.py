@@ -32,6 +32,8 @@ for name in strop.__all__:
     except UserError as error:
         assert name not in listed, f"{name} is listed and cannot be had"
         assert "strop[models]" in error.fix, error.fix
+assert not hasattr(strop, "load_model")
+assert not hasattr(strop, "draw")
 try:
     from strop import load_model
 except UserError as error:

@@ -5,6 +5,7 @@ The public names load on first use, so that `import strop` stays free of torch a
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from strop.runtime import wait_asleep
@@ -144,20 +145,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "draw":  # a room whose function makes one pool: strop.draw.sample
-        return import_module("strop.draw")
-    home = _HOME.get(name)
+    home = "strop.draw" if name == "draw" else _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'strop' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(home), name)
-    except ModuleNotFoundError as error:
-        from strop.errors import missing_package
+    from strop.errors import MissingName, UserError, missing_package
 
-        remedy = missing_package(error)
+    try:
+        module = import_module(home)
+        # `draw` is a room, whose function makes one pool: strop.draw.sample
+        value = module if name == "draw" else getattr(module, name)
+    except (ModuleNotFoundError, UserError) as error:
+        remedy = missing_package(error) if isinstance(error, ModuleNotFoundError) else error
         if remedy is None:
             raise
-        raise remedy from error
+        # `hasattr` waits for an AttributeError; `from strop import` would hide its words.
+        importing = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
+        raise (remedy if importing else MissingName(remedy)) from error
     globals()[name] = value
     return value
 

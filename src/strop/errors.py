@@ -87,6 +87,13 @@ class UserError(StropError):
     """Something the user can put right."""
 
 
+class MissingName(UserError, AttributeError):
+    """A name of a package that is not installed: for `hasattr` it is not there."""
+
+    def __init__(self, remedy: UserError) -> None:
+        super().__init__(remedy.what, expected=remedy.expected, fix=remedy.fix)
+
+
 class Incomplete(StropError):
     """Work stopped before its end; the same command continues it."""
 

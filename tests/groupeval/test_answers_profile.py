@@ -18,7 +18,7 @@ from scripted_server import Action, labels_of, serving
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import Judgments, load_judgments, open_plan, reliability, run, score
-from strop.groupeval.by_prompt import too_few
+from strop.groupeval.by_prompt import over_prompts, share_over_prompts, too_few
 from strop.groupeval.comparison import compare
 from strop.groupeval.human import human_page
 from strop.groupeval.inputs import Source, fitted, read_inputs
@@ -28,11 +28,14 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.scores import PlannedGroups, ged_of_counts
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
+from strop.page.tables import judged_series
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.stats.interval import Interval
 from strop.stats.shares import wilson
 from strop.store import Run
+from strop.verbs.judged import _decision
 
 PROFILE = Profile.load("answers-v1")
 PROMPTS = ("Name a colour.", "Tell a story.", "What is 3 + 4?")
@@ -153,12 +156,54 @@ def test_missing_prompts_move_the_bounds_by_one_each() -> None:
     assert cell["geq_bounds"] == pytest.approx([known / 5, (known + 10) / 5])
 
 
-def test_too_narrow_is_said() -> None:
-    assert too_few([10.0] * 20 + [9.0] * 4) == (
-        "only 4 of 24 prompts differ from the rest: too narrow"
-    )
-    assert too_few([10.0] * 20 + [9.0] * 5) is None
+def test_where_nearly_all_prompts_are_alike_there_is_no_interval() -> None:
+    four, five = [10.0] * 20 + [9.0] * 4, [10.0] * 20 + [9.0] * 5
+    assert too_few(four) == "no interval, because only 4 of 24 prompts differ from the rest"
+    assert too_few(five) is None
     assert too_few([1.0, 2.0, 3.0, 3.0]) is None  # few prompts, but not one value
+    assert too_few([0.1 + 0.2] * 10 + [0.3] * 10) is not None  # rounding is no difference
+    assert over_prompts(four) == Interval(236 / 24, n=24, how="jackknife")
+    assert list(over_prompts(five).ends) == pytest.approx(t_limits(five))
+    # A share is worth its prompts there; its own spread would make 24 answers of 7 be worth more.
+    shares = [1.0] * 23 + [6 / 7]
+    low = share_over_prompts(shares, 7).low
+    assert low == pytest.approx(wilson(float(np.mean(shares)), 24).low)
+    assert wilson(float(np.mean(shares)), 24).low < 0.87  # type: ignore[operator]
+    verdicts = [on(i, "ABC" if i else "AAB") for i in range(12)]
+    cell = score(judged(*verdicts))["cells"]["a"]
+    assert not any(cell[name].bounded for name in ("geq", "ged_interval", "mode_entropy"))
+    assert cell["ged_interval_mind"] == cell["geq_interval_mind"].replace("only 0", "only 1")
+
+
+def decided(a: list[str], b: list[str]) -> str:
+    """The sentence about answers to as many prompts as there are patterns."""
+    sides = [
+        judged(*(on(i, pattern, name) for i, pattern in enumerate(patterns)))
+        for name, patterns in (("a", a), ("b", b))
+    ]
+    compared = compare(*sides)
+    return _decision(compared["pairs"][0], compared)
+
+
+def test_a_comparison_ends_in_one_sentence() -> None:
+    some = ["ABC", "AAB", "ABx", "AAA", "ABC", "xxA"] * 3
+    worse = [pattern[: 1 + i % 2] + "xx"[i % 2 :] for i, pattern in enumerate(some)]
+    told = decided(some, worse)
+    assert told.startswith("b is worse than a (GEQ -")
+    assert "; b is less diverse than a (GED -" in told
+    assert told.count(", 95%)") == 2
+    back = decided(worse, some)
+    assert back.startswith("b is better than a (GEQ +")
+    assert "b is more diverse than a (GED +" in back
+    shuffled = some[1:] + some[:1]
+    told = decided(some, shuffled)
+    assert told.startswith("b and a are not told apart in quality (GEQ +0.00 [-")
+    assert "b and a are not told apart in content (GED +0.00 [-" in told
+    same = decided(["AB"] * 9, ["Ax"] * 9)
+    assert same == (
+        "It is not known whether b differs from a in quality: GEQ -3.75, no interval; it is not "
+        "known whether b differs from a in content: GED -10.00, no interval."
+    )
 
 
 def test_a_comparison_is_paired_by_prompt() -> None:
@@ -209,6 +254,13 @@ def test_from_python_to_scores_through_a_server(tmp_path: Path) -> None:
     assert result.table.title == "Judged by m"
     headings = [one.heading for one in result.table.columns]
     assert headings[:6] == ["generator", "judged", "GEQ", "GED", "valid", "mode entropy"]
+    (shown,) = judged_series([str(tmp_path / "ge")], [])
+    names = ["name", "geq", "ged_interval", "valid_share", "mode_entropy", "judged"]
+    assert [one.name for one in shown.table.columns] == names
+    for row in shown.table.rows:
+        assert {name: row[name] for name in names[1:-1]} == {
+            name: cells[row["name"]][name] for name in names[1:-1]
+        }
     copy = tmp_path / "judgments.jsonl"
     assert command(["groupeval", "score", str(tmp_path / "ge"), "--portable", str(copy)]) == 0
     carried = score(load_judgments(str(copy)))["cells"]
@@ -246,6 +298,26 @@ def test_the_offline_judge_takes_short_answers(
     command(["groupeval", "judge", str(tmp_path / "web"), "--offline", "--features", "ngrams"])
     series = Series.open(tmp_path / "web")
     assert {series.sheet_texts(sheet)[1] for sheet in series.plan.sheets} == {None}
+
+
+def test_exact_copies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of eight texts two are one and three are another; under other prompts only one pair is."""
+    texts = ["x y", "x y", "z", "z", "z", "p", "q", "r"]
+    prompts = ["1", "1", "1", "2", "3", "2", "3", "1"]
+    rows = [{"text": t, "prompt": p} for t, p in zip(texts, prompts, strict=True)]
+    path = str(jsonl(tmp_path / "a.jsonl", rows))
+    counted = []
+    for profile in ("webtext-v1", "answers-v1"):
+        line = ["groupeval", "plan", path, "--profile", profile, "-o", str(tmp_path / profile)]
+        assert command([*line, "--json"]) == 0
+        counted.append(json.loads(capsys.readouterr().out))
+    web, answered = counted
+    assert (web["copies"], answered["copies"]) == ({"a": 5}, {"a": 2})
+    told = "a: 5 of 8 texts are exact copies of others"
+    assert any(note.startswith(told) for note in web["notes"])
+    assert not any("copies" in note for note in answered["notes"])
+    assert command(line) == 0
+    assert "2 (25%)" in capsys.readouterr().out
 
 
 def test_a_run_of_strop_brings_its_prompts(tmp_path: Path) -> None:

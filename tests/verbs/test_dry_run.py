@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ from called import Called
 
 import strop
 from strop.draw import Planned, sample, sample_cells
+from strop.engine.blocks import Blocks, PlannedBlocks
 from strop.engine.plan import Elsewhere, planning
 from strop.errors import UserError
 from strop.spec import CellSpec
 from strop.verbs import dry_run
-from strop.verbs.study import studies
+from strop.verbs.study import find, run, studies
 from tiny_models import write_checkpoint
 
 TINY = "embedded:tales-tiny"
@@ -28,6 +30,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial of a tenth of a second."""
     monkeypatch.setattr(dry_run.pace, "__defaults__", (0.1,))
+    monkeypatch.setattr(dry_run, "SECONDS", 0.1)
 
 
 @pytest.mark.parametrize("steps", [2, 16])
@@ -97,10 +100,64 @@ def test_who_reads_outputs_that_are_there_is_told_so(tmp_path: Path) -> None:
 def test_every_study_that_draws_cells_takes_it() -> None:
     taking = {name for name, one in studies().items() if "dry_run" in one.values({})}
     assert taking == {
-        *("audit", "collapse", "compare", "cross-model", "decoders", "didi-grids", "exact-output"),
-        *("frontier", "groupeval", "less-is-more", "power", "tasks", "tune"),
-        *("tuned-against-tuned", "conditional"),
+        *("audit", "cache", "collapse", "compare", "cost", "cross-model", "decoders"),
+        *("didi-grids", "exact-output", "frontier", "groupeval", "less-is-more", "posterior"),
+        *("power", "tasks", "tune", "tuned-against-tuned", "conditional"),
     }
+
+
+def test_cost_counts_both_implementations(own: str, tmp_path: Path) -> None:
+    out = tmp_path / "cost"
+    sizes = {"steps": (2, 4), "batch_size": 3, "batches": 2, "warmup": 1}
+    found = run("cost", out=out, sources=(own,), dry_run=True, **sizes)
+    assert not out.exists()
+    # Two settings; 1 + 2 batches of 3 outputs.
+    rows = {(row["implementation"], row["steps"]): row for row in found.table.rows}
+    assert {key: (row["cells"], row["outputs"]) for key, row in rows.items()} == {
+        (form, m): (2, 18) for form in ("dense", "fast") for m in (2, 4)
+    }
+    assert rows["dense", 4]["calls"] == 18 * 4
+    assert rows["fast", 4]["calls"] == pytest.approx(18 * 4 * (1 - (3 / 4) ** 8))
+    assert "implementation" in [one.name for one in found.table.columns]
+    assert "8 cells, 72 outputs" in (found.sentence or "")
+
+
+def test_what_is_measured_in_blocks_is_tried_and_not_kept(tmp_path: Path) -> None:
+    out, sizes = tmp_path / "posterior", {"steps": (2, 8), "n": 3, "levels": 2, "length": 8}
+    found = run("posterior", out=out, sources=(TINY,), profile_n=2, dry_run=True, **sizes)
+    assert not out.exists()
+    told = [(row["checkpoint"], row["what"], row["cells"]) for row in found.table.rows]
+    words = ("M = 2: 3 sequences", "M = 8: 3 sequences", "2 levels: 2 sequences")
+    assert told == [(TINY, one, 1) for one in words]
+    assert found.facts["seconds"] == pytest.approx(sum(r["seconds"] for r in found.table.rows))
+    assert 0 < found.facts["seconds"] < 60
+    assert "3 cells in 3 blocks" in (found.sentence or "")
+
+
+def test_the_time_of_blocks_is_that_of_all_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row takes half a second; two fit into three seconds after one, four do not."""
+    clock, tried = [0.0], []
+
+    class Slow:
+        def __init__(self) -> None:
+            self.facts = {"checkpoint": "x", "device": "cpu"}
+
+        def work(self, cell: int, missing: list[int]) -> Iterator[None]:
+            tried.append((cell, list(missing)))
+            clock[0] += 0.5 * len(missing)
+            yield None
+
+    monkeypatch.setattr(dry_run.time, "monotonic", lambda: clock[0])
+    cell = Blocks(["id"], "some", [range(8), range(8, 11)], lambda parts: parts)
+    assert dry_run.block_pace(Slow(), 4, cell, 3.0) == 0.5
+    assert tried == [(4, [0]), (4, [0, 1])]
+    tried.clear()
+    assert dry_run.block_pace(Slow(), 4, cell, 99.0) == 0.5
+    assert [len(rows) for _, rows in tried] == [1, 2, 4, 8]
+    monkeypatch.setattr(dry_run, "SECONDS", 3.0)
+    ask = find("posterior").ask(Path("x"), (TINY,))
+    found = dry_run._in_blocks(ask, [PlannedBlocks([cell], Slow)])
+    assert (found.facts["seconds"], found.facts["blocks"]) == (5.5, 2)
 
 
 def test_draws_are_noted_and_not_made(own: str) -> None:

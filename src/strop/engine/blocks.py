@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.disk import CLAIM, claimed
-from strop.engine.plan import Engine, Unit, cut, refuse_missing
+from strop.engine.plan import Engine, Unit, cut, refuse_missing, stop_if_planning
 from strop.engine.progress import Progress
 from strop.engine.sink import CellRows, Sink, forget_claims
 from strop.engine.worker import Job, Worker
@@ -36,6 +36,14 @@ class Blocks:
     """A block is a unit."""
     join: Callable[[list[pa.Table]], Sequence[pa.Table]]
     """From all parts to the tables."""
+
+
+@dataclass(frozen=True)
+class PlannedBlocks:
+    """What a dry run notes in place of measuring."""
+
+    cells: Sequence[Blocks]
+    here: Callable[[], Worker]
 
 
 class BlockRows(CellRows):
@@ -130,6 +138,7 @@ def measure_blocks(
     A worker yields one row per unit (`BlockRows`). A shard that has done its part names what others
     have not.
     """
+    stop_if_planning(PlannedBlocks(cells, here))
     rows = [BlockRows(folder, one, note) for one in cells]
     plan = engine.own(cut(one.blocks for one in cells))
     begun = [not one.joined() for one in rows]

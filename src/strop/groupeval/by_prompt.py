@@ -3,7 +3,9 @@
 Answers to one prompt share what the prompt makes easy or hard, and they are judged in one reply, so
 they are not independent; prompts are. A prompt therefore has one value of each score, and limits
 are Student's over prompts (of a share Wilson's, with what the prompts' own spread says the answers
-are worth). A comparison is paired: the same prompts, with as many answers on both sides.
+are worth). Where nearly all prompts have one value, prompts do not say how far the mean may move:
+there are no limits, and a share's answers are worth as many as there are prompts. A comparison is
+paired: the same prompts, with as many answers on both sides.
 
     quality of prompt p   = mean quality of its answers, 0 to 10
     diversity of prompt p = GED of its answers (`scores.py`), 0 to 10
@@ -13,7 +15,9 @@ are worth). A comparison is paired: the same prompts, with as many answers on bo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,10 +38,12 @@ from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
-from strop.stats.shares import share_interval
+from strop.stats.shares import share_interval, wilson
 
 FEW = 5
-"""Prompts that must differ from the rest before an interval may be read against 0."""
+"""Prompts that must differ from the rest before an interval over prompts holds its level."""
+DIGITS = 9
+"""To which two values are the same: sums of the same grades may differ by rounding."""
 
 
 def prompt_quality(verdict: GroupVerdict) -> float:
@@ -55,36 +61,48 @@ def mode_entropy(verdict: GroupVerdict) -> float:
     return entropy(mode_counts(verdict.outputs))
 
 
-def _over_prompts(
-    value: Callable[[GroupVerdict], float], verdicts: Sequence[GroupVerdict], most: float = TOP
+def over_prompts(
+    values: Sequence[float], span: tuple[float, float] = (-math.inf, math.inf)
 ) -> Interval:
-    return jackknife(mean(np.array([value(one) for one in verdicts]), span=(0.0, most)))
+    """The mean over prompts; without ends where they would not hold."""
+    found = jackknife(mean(np.array(values), span=span))
+    return found if too_few(values) is None else replace(found, low=None, high=None)
+
+
+def share_over_prompts(shares: Sequence[float], answers: int) -> Interval:
+    """The mean of shares of valid answers, each over so many."""
+    if too_few(shares) is None:
+        return share_interval(np.array(shares), answers)
+    return wilson(math.fsum(shares) / len(shares), len(shares))
 
 
 def too_few(values: Sequence[float]) -> str | None:
-    """What stands beside an interval over prompts of which most have one value."""
-    most = max(map(values.count, values))
+    """Why there is no interval over prompts of which most have one value."""
+    counts = Counter(round(value, DIGITS) for value in values)
+    most = max(counts.values())
     rest = len(values) - most
     if rest >= FEW or most <= rest or len(values) < 2:
         return None
-    return f"only {rest} of {len(values)} prompts differ from the rest: too narrow"
+    return f"no interval, because only {rest} of {len(values)} prompts differ from the rest"
 
 
 def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
     """A generator's scores over its prompts."""
     verdicts = cell.verdicts
     answers = [len(one.outputs) for one in verdicts]
-    shares = np.array([valid_share(one) for one in verdicts])
-    geq = _over_prompts(prompt_quality, verdicts)
-    ged = _over_prompts(group_ged, verdicts)
+    qualities = [prompt_quality(one) for one in verdicts]
+    diversities = [group_ged(one) for one in verdicts]
+    entropies = [mode_entropy(one) for one in verdicts]
+    geq, ged = (over_prompts(values, (0.0, TOP)) for values in (qualities, diversities))
+    shares = [valid_share(one) for one in verdicts]
     return {
         "geq": geq,
-        "geq_interval_mind": too_few([prompt_quality(one) for one in verdicts]),
+        "geq_interval_mind": too_few(qualities),
         "ged": ged.value,
         "ged_interval": ged,
-        "ged_interval_mind": too_few([group_ged(one) for one in verdicts]),
-        "valid_share": share_interval(shares, round(sum(answers) / len(answers))),
-        "mode_entropy": _over_prompts(mode_entropy, verdicts, math.log(max(answers))),
+        "ged_interval_mind": too_few(diversities),
+        "valid_share": share_over_prompts(shares, round(sum(answers) / len(answers))),
+        "mode_entropy": over_prompts(entropies, (0.0, math.log(max(answers)))),
         "n_prompts": len(verdicts),
         "answers_per_prompt": [min(answers), max(answers)],
         "n_outputs": len(cell.outputs),
@@ -111,18 +129,19 @@ def compare_by_prompt(left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
             ("mode_entropy", mode_entropy),
         )
     }
-    between = {name: jackknife(mean(both[:, 1] - both[:, 0])) for name, both in values.items()}
-    few = too_few((values["geq"][:, 1] - values["geq"][:, 0]).tolist())
+    differences = {name: (both[:, 1] - both[:, 0]).tolist() for name, both in values.items()}
+    between = {name: over_prompts(some) for name, some in differences.items()}
     return {
         "geq_a": float(values["geq"][:, 0].mean()),
         "geq_b": float(values["geq"][:, 1].mean()),
         "geq_difference": between["geq"],
-        "geq_interval_excludes_zero": few is None and between["geq"].excludes(0),
-        "geq_interval_mind": few,
+        "geq_interval_excludes_zero": between["geq"].excludes(0),
+        "geq_interval_mind": too_few(differences["geq"]),
         "ged_a": float(values["ged"][:, 0].mean()),
         "ged_b": float(values["ged"][:, 1].mean()),
         "ged_difference": between["ged"].value,
         "ged_difference_interval": between["ged"],
+        "ged_interval_mind": too_few(differences["ged"]),
         "valid_share_difference": between["valid_share"],
         "mode_entropy_difference": between["mode_entropy"],
         "n_prompts": len(pairs),

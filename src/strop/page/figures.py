@@ -299,9 +299,11 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     labels = []
     for rank, row in enumerate(rows):
         geq, y, colour = row["geq"], row["ged"], COLOURS[rank % len(COLOURS)]
-        x = geq.value
+        x, ged = geq.value, row.get("ged_interval")
         if geq.bounded:
             axes.plot([geq.low, geq.high], [y, y], color=colour, lw=0.8)
+        if ged is not None and ged.bounded:
+            axes.plot([x, x], [ged.low, ged.high], color=colour, lw=0.8)
         axes.plot(x, y, "o", ms=4.5, **_filled(row["mark"], colour))
         labels.append(_label(axes, short(row["name"]), x, y, colour))
     # At least this much around: a small difference should not fill the figure.
@@ -312,7 +314,9 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
         limits(max(ends[0] - 1, -0.3), min(ends[1] + 1, 10.3))
     axes.set(xlabel="quality GEQ", ylabel="diversity GED")
     tidy(axes)
-    said = f"By {judge}: quality with its 95% interval, diversity without one."
+    both = any("ged_interval" in row for row in rows)
+    said = f"By {judge}: quality with its 95% interval, diversity "
+    said += "with its own." if both else "without one."
     said += "" if _apart(figure, labels) else " Names that have no room are left out."
     return Drawing(f"groupeval-{i}", "Quality and diversity", said, figure, f"series-{i}")
 

@@ -34,6 +34,14 @@ COLUMNS = (
     Column("modes", digits=3, help="Effective number of different contents in a group."),
     Column("judged", help="Judgments accepted of those asked for; what is missing is no score."),
 )
+ANSWERS = (
+    *COLUMNS[:2],
+    Column("ged_interval", "GED", digits=3, help="Diversity of a prompt's answers, 0 to 10."),
+    Column("valid_share", "valid", digits=3, percent=True, help="Answers that do not fail."),
+    Column("mode_entropy", digits=3, help="Of the kinds of answer to a prompt, in nats."),
+    COLUMNS[-1],
+)
+"""Of answers to prompts; intervals are over prompts."""
 
 
 def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[JudgedSeries]:
@@ -70,7 +78,8 @@ def _series(
     if numbers is None:
         title += f": not scored since; strop groupeval score {shlex.quote(name)} adds it"
     rows = [_row(one, found, cells) for one, found in (numbers or {}).items()]
-    return JudgedSeries(judge, offline, Table(title, COLUMNS, rows))
+    columns = ANSWERS if judgments.by_prompt else COLUMNS
+    return JudgedSeries(judge, offline, Table(title, columns, rows))
 
 
 def _label(judgments: Judgments, name: str) -> str:
@@ -85,6 +94,7 @@ def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, 
         "mark": "" if cell is None else cell.measured.mark,
         "geq": found["geq"],
         "ged": found["ged"],
+        **{one.name: found[one.name] for one in ANSWERS[2:5] if one.name in found},
         "invalid": found.get("invalid_rate"),
         "modes": found.get("effective_modes"),
         "judged": f"{found['n_groups']} of {found['n_groups_asked']}",

@@ -480,6 +480,7 @@ STUDY = Study(
         parameters.SAMPLER,
         parameters.AXES,
         *parameters.DRAWN,
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.errors import StropError
 from strop.records import SAMPLERS, default_sampler
-from strop.spec import CheckpointSpec, SamplerSpec, Spec
+from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec, Spec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
@@ -27,6 +27,7 @@ from strop.verbs.verb import Ask, Parameter, quoted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from strop.denoisers import Model
     from strop.instruments.cost import Cost
 
 SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
@@ -92,6 +93,7 @@ def _run(ask: Ask) -> Result:
     specs, told = _specs(ask, model.spec.family, budgets(model, ask["steps"]), wanted["length"])
     specs, more = with_noise(specs, device.type)
     told = (*told, *more)
+    _note_plan(model, specs, wanted)
     session, weights, place = new_session(model, device), model.spec, str(device)
     del model
     where = f"{session['device_name']}, {place}"
@@ -117,6 +119,28 @@ def _run(ask: Ask) -> Result:
         told,
         f"{failed} cells could not be measured" if failed else None,
     )
+
+
+def _note_plan(
+    model: Model, specs: Sequence[tuple[str, SamplerSpec]], wanted: Mapping[str, Any]
+) -> None:
+    """In a dry run, note what each implementation would draw: a call of theirs costs other time."""
+    from strop.draw import CellDraw, Planned
+    from strop.engine.plan import all_parts, stop_if_planning
+
+    n = wanted["batch"] * (wanted["warmup"] + wanted["batches"])
+    size, length = wanted["batch"], wanted["length"]
+    with all_parts() as part:
+        for form in dict.fromkeys(spec.implementation for _, spec in specs):
+            cells = [
+                CellSpec.of(
+                    GeneratorSpec.of(model.spec, spec, length), wanted["seed"], n=n, batch_size=size
+                )
+                for _, spec in specs
+                if spec.implementation == form
+            ]
+            with part():
+                stop_if_planning(Planned(model, None, [CellDraw(one, n, size) for one in cells]))
 
 
 def _specs(
@@ -342,6 +366,7 @@ STUDY = Study(
         Parameter("warmup", "Batches before them that do not count.", 1, "int", most=2**20),
         *parameters.POINTED,
         *parameters.DRAWN,
+        parameters.DRY_RUN,
     ),
     run=_run,
     draw=_draw,

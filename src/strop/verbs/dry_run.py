@@ -2,7 +2,8 @@
 
 The verb runs in an empty folder that is removed. Its draws are noted instead of made, and it stops
 there as a shard stops that leaves the rest to others: verbs whose draws do not depend on each other
-come to all of them, a search comes to its first round.
+come to all of them, a search comes to its first round. What is measured in blocks (losses, caches)
+is counted and tried block by block instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from strop.draw import Planned
+    from strop.engine.blocks import Blocks, PlannedBlocks
+    from strop.engine.worker import Worker
 
 SECONDS = 3.0
 """How long the trial of a checkpoint takes, about."""
@@ -32,21 +35,34 @@ STEPS = 4
 COLUMNS = (
     Column("checkpoint"),
     Column("steps", "M", help="Configured updates."),
+    Column("implementation"),
     Column("cells"),
     Column("outputs"),
     Column("calls_each", "calls per output", digits=3, help="Network calls, about."),
     Column("calls", digits=3),
     Column("time", help="Of drawing, on this device."),
 )
+BLOCKS = (
+    Column("checkpoint"),
+    Column("what"),
+    Column("cells"),
+    Column("blocks", help="Measured and kept one at a time."),
+    Column("time", help="Of measuring, on this device."),
+)
 
 
 def dry_run(ask: Ask) -> Result:
     """Cells, outputs, network calls and time of what was asked for."""
+    from strop.engine.blocks import PlannedBlocks
+
     if ask.values.get("out") is not None and ask.out.is_file():
         raise UserError(
             "The output path is a file; it must be a directory.", where="`out`", got=str(ask.out)
         )
     planned = _planned(ask)
+    blocks = [one for one in planned if isinstance(one, PlannedBlocks)]
+    if blocks:
+        return _in_blocks(ask, blocks)
     if not planned:
         raise UserError(
             "Nothing would be drawn: what was asked for reads outputs that are there.",
@@ -55,7 +71,7 @@ def dry_run(ask: Ask) -> Result:
         )
     rows, paces = [], {}
     for draw in planned:
-        key = id(draw.denoiser)
+        key = id(draw.denoiser), draw.cells[0].cell.generator.sampler.implementation
         if key not in paces:
             paces[key] = pace(draw)
         rows += _rows(draw, paces[key])
@@ -75,11 +91,61 @@ def dry_run(ask: Ask) -> Result:
         *((f"not counted: {', '.join(rest)}, which comes afterwards",) if rest else ()),
         f"time: from a trial of about {SECONDS:.0f} s on {device}; loading and scoring come on top",
     )
-    table = Table("What would be drawn", COLUMNS, rows)
+    mixed = len({row["implementation"] for row in rows}) > 1
+    columns = [one for one in COLUMNS if mixed or one.name != "implementation"]
+    table = Table("What would be drawn", tuple(columns), rows)
     return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
 
 
-def _planned(ask: Ask) -> list[Planned]:
+def _in_blocks(ask: Ask, planned: list[PlannedBlocks]) -> Result:
+    """Cells, blocks and time of what is measured block by block."""
+    rows, devices = [], set()
+    for one in planned:
+        worker = one.here()
+        source = worker.facts["checkpoint"]
+        devices.add(worker.facts["device"])
+        for _ in worker.work(0, list(one.cells[0].blocks[0])[:1]):
+            pass  # the first call is slower than those after it
+        for place, cell in enumerate(one.cells):
+            some = sum(map(len, cell.blocks))
+            seconds = some * block_pace(worker, place, cell, SECONDS / len(one.cells))
+            rows.append(
+                {
+                    "checkpoint": source if source in ask.sources else Path(source).name,
+                    "what": cell.label,
+                    "cells": len(cell.ids),
+                    "blocks": len(cell.blocks),
+                    "seconds": seconds,
+                    "time": duration(seconds),
+                }
+            )
+    facts: dict[str, Any] = {
+        name: sum(row[name] for row in rows) for name in ("cells", "blocks", "seconds")
+    }
+    where = " and ".join(sorted(devices))
+    answer = (
+        f"Measuring takes about {duration(facts['seconds'])} on {where}: {facts['cells']:,} cells "
+        f"in {facts['blocks']:,} blocks. Nothing was measured yet."
+    )
+    notes = (f"time: from a trial of each line on {where}; loading comes on top",)
+    table = Table("What would be measured", BLOCKS, rows)
+    return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
+
+
+def block_pace(worker: Worker, place: int, cell: Blocks, seconds: float) -> float:
+    """Seconds per sequence or output of a cell, from parts of its first block that grow."""
+    first, size, began = list(cell.blocks[0]), 1, time.monotonic()
+    while True:
+        start = time.monotonic()
+        for _ in worker.work(place, first[:size]):
+            pass
+        took = time.monotonic() - start
+        if size == len(first) or time.monotonic() - began + 2 * took > seconds:
+            return took / size
+        size = min(2 * size, len(first))
+
+
+def _planned(ask: Ask) -> list[Any]:
     """The draws that do not depend on the results of others."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -98,12 +164,13 @@ def _rows(draw: Planned, seconds: float) -> list[dict[str, Any]]:
     """One per number of steps."""
     rows: dict[int, dict[str, Any]] = {}
     for one in draw.cells:
-        steps, each = one.cell.generator.sampler.steps, calls(one.cell)
+        sampler, each = one.cell.generator.sampler, calls(one.cell)
         row = rows.setdefault(
-            steps,
+            sampler.steps,
             {
                 "checkpoint": draw.denoiser.source,
-                "steps": steps,
+                "steps": sampler.steps,
+                "implementation": sampler.implementation,
                 "cells": 0,
                 "outputs": 0,
                 "calls": 0.0,

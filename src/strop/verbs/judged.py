@@ -10,7 +10,7 @@ from strop.bounds import MOST_REPLICATES, bounded
 from strop.errors import UserError
 from strop.table import Column, Table
 from strop.verbs.parameters import argument
-from strop.verbs.result import Result, grid
+from strop.verbs.result import Result, Strong, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ JUDGED = "A run directory (RUN@SERIES for one of its judges), or a .jsonl of jud
 SIDE = "RUN or FILE.jsonl, RUN@SERIES, and :CELL behind it for one cell."
 NAMED = 4
 """Generators that a sentence names."""
+OFFLINE = (
+    "The offline judge counts words and letters. It shows how everything works; its numbers are no "
+    "evidence of quality."
+)
 REPLICATES = Parameter(
     "replicates", "Draws of the Bayesian bootstrap: how GED moves.", 10_000, "int", least=1
 )
@@ -168,18 +172,15 @@ def _notes(judged: list[Judgments], scores: list[dict[str, Any]], tables: list[T
     if any(not one.modes for one in judged):
         notes.append("These judgments have no modes, so there is no GED.")
     if any(one.judge is not None and one.judge.kind == "offline" for one in judged):
-        notes.append(
-            "The offline judge counts words and letters. It shows how everything works; its "
-            "numbers are no evidence of quality."
-        )
+        notes.append(OFFLINE)
     if any(one.by_prompt for one in judged):
         notes.append("Each prompt counts once; the 95% intervals are over prompts.")
     return notes + [
         f"{name}: {score.upper()}, {cell[f'{score}_interval_mind']}"
         for told in scores
         for name, cell in told["cells"].items()
-        for score, interval in (("geq", "geq"), ("ged", "ged_interval"))
-        if cell.get(f"{score}_interval_mind") and cell[interval].bounded
+        for score in ("geq", "ged")
+        if cell.get(f"{score}_interval_mind") and (cell["geq"].bounded or "n_prompts" in cell)
     ]
 
 
@@ -256,12 +257,6 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _beside(row: dict[str, Any]) -> str:
-    """The interval of a difference, with what must be minded about it."""
-    shown, told = _interval(row["geq_difference"]), row.get("geq_interval_mind")
-    return shown if shown == "-" or told is None else f"{shown} ({told})"
-
-
 def _interval(found: Interval | None) -> str:
     """Its ends in two decimals, or a dash."""
     return "-" if found is None or not found.bounded else found.span(".2f")
@@ -291,25 +286,75 @@ def _compare(ask: Ask) -> Result:
             f"{row['n_groups_a']} of {row['n_groups_asked_a']}, "
             f"{row['n_groups_b']} of {row['n_groups_asked_b']}",
             f"{_number(row['geq_a'])} → {_number(row['geq_b'])}",
-            f"{row['geq_difference'].value:+.2f} {_beside(row)}",
+            f"{row['geq_difference']:+.2f}",
             f"{_number(row['ged_a'])} → {_number(row['ged_b'])}",
             _ged_difference(row),
         ]
         for row in compared["pairs"]
     ]
     titles = ["A → B", "groups judged", "GEQ", "B minus A [95%]", "GED", "B minus A"]
-    prompts = [
-        f"{row['n_prompts']} prompts in common; {row['n_prompts_left_out']} are not compared"
-        for row in compared["pairs"]
-        if "n_prompts" in row
-    ]
+    notes = [note for row in compared["pairs"] for note in _minded(row)]
+    if any(one.judge is not None and one.judge.kind == "offline" for one in sides):
+        notes.append(OFFLINE)
+    answer = [_decision(row, compared) for row in compared["pairs"][:NAMED]]
+    if len(compared["pairs"]) > NAMED:
+        answer.append(f"{len(compared['pairs']) - NAMED} more pairs are in the table.")
     return Result(
-        parts=(grid(titles, rows), *prompts),
-        json=compared,
+        parts=(grid(titles, rows), *notes, "", *map(Strong, answer)),
+        json={**compared, "answer": answer},
         remarks=(remark,) if unchecked else (),
         next=_report(sides),
         value=compared,
     )
+
+
+def _minded(row: dict[str, Any]) -> list[str]:
+    """What a reader of one pair's numbers must know."""
+    who = f"{row['cell_a']} → {row['cell_b']}"
+    notes = [
+        f"{who}: {name.upper()}, {row[f'{name}_interval_mind']}"
+        for name in ("geq", "ged")
+        if row.get(f"{name}_interval_mind")
+    ]
+    if "n_prompts" in row:
+        apart = row["n_prompts_left_out"]
+        notes.append(f"{row['n_prompts']} prompts in common; {apart} are not compared")
+    return notes
+
+
+def _decision(row: dict[str, Any], compared: dict[str, Any]) -> str:
+    """What the judge says about one pair: quality, then diversity, each with its level."""
+    names = row["cell_a"], row["cell_b"]
+    if names[0] == names[1]:
+        names = compared["a"], compared["b"]
+    geq, ged = row["geq_difference"], row.get("ged_difference_interval")
+    clauses = [
+        _told_apart(names, "GEQ", geq, ("better", "worse", "quality"))
+        if row["geq_interval_excludes_zero"] or not geq.excludes(0)
+        else f"GEQ {geq.value:+.2f} of {names[1]} over {names[0]} decides nothing "
+        f"({row['geq_interval_mind']})"
+    ]
+    if ged is not None:
+        clauses.append(_told_apart(names, "GED", ged, ("more diverse", "less diverse", "content")))
+    elif row["ged_difference"] is not None:
+        words = f"of diversity nothing is said: GED {row['ged_difference']:+.2f} has no interval"
+        clauses.append(words)
+    told = "; ".join(clauses) + "."
+    return f"I{told[1:]}" if told.startswith("it is not known") else told
+
+
+def _told_apart(
+    names: tuple[str, str], score: str, between: Interval, words: tuple[str, str, str]
+) -> str:
+    """B against A by one score: more, less, or not known."""
+    a, b = names
+    told = f"{score} {between.value:+.2f}"
+    if not between.bounded:
+        return f"it is not known whether {b} differs from {a} in {words[2]}: {told}, no interval"
+    told += f" {between.span('+.2f')}, {between.level:.0%}"
+    if between.excludes(0):
+        return f"{b} is {words[0 if between.value > 0 else 1]} than {a} ({told})"
+    return f"{b} and {a} are not told apart in {words[2]} ({told})"
 
 
 def _ged_difference(row: dict[str, Any]) -> str:

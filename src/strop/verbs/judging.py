@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +37,20 @@ def _plan(ask: Ask) -> Result:
     sources, left_out = fitted(sources, rules, mixed_sizes=ask["mixed_sizes"])
     plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
     new = write_plan(ask.out, plan, rules, texts)
-    notes = [*left_out, *_better_profile(sources, rules)]
+    copies = {one.name: exact_copies(one, rules) for one in sources}
+    notes = [*left_out, *_better_profile(sources, rules), *_unseen_copies(copies, plan, rules)]
     rows = [
-        [name, str(n), str(sum(group.cell == name for group in plan.groups))]
+        [
+            name,
+            str(n),
+            str(sum(group.cell == name for group in plan.groups)),
+            f"{copies[name]} ({copies[name] / n:.0%})" if copies[name] else "none",
+        ]
         for name, n in plan.cells.items()
     ]
     again = "--base-url URL --model NAME --dry-run  (or --offline)"
     return Result(
-        parts=(grid(["generator", "outputs", "groups"], rows), _planned(plan, new)),
+        parts=(grid(["generator", "outputs", "groups", "exact copies"], rows), _planned(plan, new)),
         json={
             "run": str(ask.out),
             "new": new,
@@ -51,6 +58,7 @@ def _plan(ask: Ask) -> Result:
             "profile_sha256": plan.profile_sha256,
             "plan_sha256": plan.hash,
             "cells": plan.cells,
+            "copies": copies,
             "sheets": len(plan.sheets),
             "groups": len(plan.groups),
             "controls": len(plan.controls),
@@ -72,6 +80,25 @@ def _better_profile(sources: list[Source], rules: Profile) -> list[str]:
     return [
         f"prompts have several answers, which {rules.name} does not look at; --profile answers-v1 "
         "judges them prompt by prompt"
+    ]
+
+
+def exact_copies(source: Source, rules: Profile) -> int:
+    """Outputs whose very text another output of the generator has too (to the same prompt)."""
+    prompts = source.prompts if rules.kind == "answers" else None
+    counts = Counter(zip(prompts or repeat(None), source.texts, strict=False))
+    return sum(count for count in counts.values() if count > 1)
+
+
+def _unseen_copies(copies: dict[str, int], plan: Plan, rules: Profile) -> list[str]:
+    """Two copies of many texts seldom meet in a group, so the judge does not see them."""
+    if rules.kind != "unconditional":
+        return []
+    return [
+        f"{name}: {some} of {plan.cells[name]} texts are exact copies of others; few of them meet "
+        f"in a group of {plan.group_size}, so GED hardly shows it"
+        for name, some in copies.items()
+        if some
     ]
 
 

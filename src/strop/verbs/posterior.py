@@ -613,6 +613,7 @@ STUDY = Study(
         ),
         parameters.LENGTH,
         *parameters.DRAWN,
+        parameters.DRY_RUN,
         *parameters.ENGINE,
     ),
     run=_run,
