@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 SKIPPED_CALLS = {"len", "isinstance", "cast", "UserError", "TypeVar", "field_names"}
@@ -45,7 +46,8 @@ def mutants_of(source: str) -> list[Mutant]:
     for line in lines:
         starts.append(starts[-1] + len(line))
     tree = ast.parse(source)
-    bodies, constants, unchanged = _bodies(tree), _constants(tree), ast.dump(tree)
+    bodies, constants = _bodies(tree), _constants(tree)
+    whole = [(min(_lines(node)), max(_lines(node))) for node in tree.body]
     wrapper = MetadataWrapper(cst.parse_module(source), unsafe_skip_copy=True)
 
     class Finder(cst.CSTVisitor):
@@ -70,8 +72,12 @@ def mutants_of(source: str) -> list[Mutant]:
             end = starts[place.end.line - 1] + place.end.column
             text = wrapper.module.code_for_node(changed)
             mutated = source[:begin] + text + source[end:]
+            # The statement of the module that it is in: the whole module would take long.
+            inside = ((a, b) for a, b in whole if a <= place.start.line and place.end.line <= b)
+            first, last = next(inside, (1, len(lines)))
+            before, after = source[starts[first - 1] : begin], source[end : starts[last]]
             with contextlib.suppress(SyntaxError):
-                if ast.dump(ast.parse(mutated)) == unchanged:
+                if _tree(before + text + after) == _tree(before + source[begin:end] + after):
                     return
                 function = next((n for n, a, b in bodies if a <= place.start.line <= b), "")
                 constant = next((n for n, a, b in constants if a <= place.start.line <= b), "")
@@ -86,6 +92,17 @@ def mutants_of(source: str) -> list[Mutant]:
 
     wrapper.visit(Finder())
     return [found[key] for key in sorted(found)]
+
+
+def _lines(node: ast.stmt) -> tuple[int, ...]:
+    """First and last line, decorators included."""
+    above = [one.lineno for one in getattr(node, "decorator_list", [])]
+    return (*above, node.lineno, node.end_lineno or node.lineno)
+
+
+@lru_cache(maxsize=4)
+def _tree(text: str) -> str:
+    return ast.dump(ast.parse(text))
 
 
 def _bodies(tree: ast.Module) -> list[tuple[str, int, int]]:

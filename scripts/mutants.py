@@ -2,6 +2,7 @@
 
     make mutants                            the modules of scripts/mutants.yaml; it continues
     make mutants MODULE=stats/power.py      one module (a part of its path is enough)
+    make mutants MODULE="stats --most 50"   half as many of each for now
     python scripts/mutants.py --survivors   what no test has noticed, with its ids
     python scripts/mutants.py --table       makes the table of docs/testing.md from the results
 
@@ -254,8 +255,8 @@ def _red(items: Sequence[Any], limits: Sequence[float] = ()) -> Iterator[str]:
                 yield f"{item.nodeid}: {str(report.longrepr)[-2000:]}"
 
 
-def run_module(tree: Path, name: str, entry: dict[str, Any]) -> None:
-    """Run what is still to be run of one module, and keep each result at once."""
+def run_module(tree: Path, name: str, entry: dict[str, Any], most: int = SAMPLE) -> None:
+    """Run what is still to be run of the first `most` mutants of a module; keep each result."""
     path = tree / "src" / "strop" / name
     source = path.read_text()
     every = mutants_of(source)
@@ -268,7 +269,7 @@ def run_module(tree: Path, name: str, entry: dict[str, Any]) -> None:
     ids = {mutant.id for mutant in sample}
     state["runs"] = {key: run for key, run in state["runs"].items() if key in ids}
     todo, inside_todo = [], []
-    for mutant in sample:
+    for mutant in sample[:most]:
         last = state["runs"].get(mutant.id, {"state": None, "tests": None})
         stale = last["tests"] != watch
         if last["state"] == ANEW or (stale and last["state"] not in (KILLED, HUNG)):
@@ -405,6 +406,7 @@ def main(words: Sequence[str]) -> int:
     """Run, or say what is known."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("module", nargs="*", help="a part of a path; all modules without")
+    parser.add_argument("--most", type=int, default=SAMPLE, help="mutants of a module for now")
     parser.add_argument("--survivors", action="store_true")
     parser.add_argument("--table", action="store_true")
     wanted = parser.parse_args(words)
@@ -425,12 +427,12 @@ def main(words: Sequence[str]) -> int:
         head, _, rest = old.partition(begin)
         page.write_text(head + begin + table(modules) + end + rest.partition(end)[2])
     else:
-        run(chosen)
+        run(chosen, wanted.most)
         print(table(chosen))
     return 0
 
 
-def run(chosen: dict[str, Any]) -> None:
+def run(chosen: dict[str, Any], most: int) -> None:
     """Copy the tree, load what is large, and run module after module."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="strop-mutants-") as place:
@@ -442,7 +444,7 @@ def run(chosen: dict[str, Any]) -> None:
         for name in LOADED:
             importlib.import_module(name)
         for name, entry in chosen.items():
-            run_module(tree, name, entry)
+            run_module(tree, name, entry, most)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output
-from strop.engine.merge import merge_runs, refuse_gaps
+from strop.engine.merge import _refuse_other_scores, _whose, merge_runs, refuse_gaps
 from strop.engine.plan import Elsewhere
 from strop.errors import UserError
 from strop.pool import Output
@@ -194,3 +195,101 @@ def test_the_first_guard_is_kept_and_sessions_come_once(tmp_path) -> None:
     kept = run.guard()
     assert kept is not None
     assert kept["threshold"] == 2.5
+
+
+def test_a_single_run_can_be_merged_and_not_into_itself(tmp_path) -> None:
+    [one, _] = runs(tmp_path, [given(0), given(1)], [])
+    [cell] = merge_runs([one], tmp_path / "out").cells()
+    assert cell.table()["index"].to_pylist() == [0, 1]
+    with pytest.raises(UserError, match="merged into itself"):
+        merge_runs([one], tmp_path / "other" / ".." / "one")
+
+
+def test_runs_of_other_cells_are_refused(tmp_path) -> None:
+    made_cell(tmp_path / "one", cell_spec(LENGTH), [given(0)])
+    made_cell(tmp_path / "two", cell_spec(LENGTH, seed=1), [given(0)])
+    with pytest.raises(UserError, match="they have other cells") as caught:
+        merge_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "out")
+    assert caught.value.where == str(tmp_path / "two")
+    assert caught.value.expected == f"the cells of {tmp_path / 'one'}"
+
+
+def test_every_cell_is_asked_for_as_often_as_the_run_that_wants_most_of_it(tmp_path) -> None:
+    specs = [cell_spec(LENGTH, seed=seed) for seed in (0, 1)]
+    for name, counts in (("one", [3, 2]), ("two", [2, 4])):
+        Run.prepare(
+            tmp_path / name, {"checkpoint": "made", "n": max(counts), "outputs": counts}, specs
+        )
+    run = merge_runs([tmp_path / "one", tmp_path / "two"], tmp_path / "out")
+    assert run.wanted() == {specs[0].id: 3, specs[1].id: 4}
+    assert run.asked == {"checkpoint": "made", "n": 4, "outputs": [3, 4]}
+
+
+def test_what_shards_of_one_owner_drew_stays_its_own() -> None:
+    def marked(*marks: tuple[str, str] | None) -> Any:
+        told = [
+            None if one is None else SimpleNamespace(kind=one[0], owner=one[1]) for one in marks
+        ]
+        return _whose([SimpleNamespace(mark=one) for one in told])  # type: ignore[misc]
+
+    audit, other = ("audit", "audit"), ("audit", "mine")
+    assert marked(audit) == marked(audit, audit, None) == audit
+    assert marked(audit, other) == marked(None) == marked() == ("run", "merge")
+
+
+def test_prompts_are_kept(tmp_path) -> None:
+    from strop.prompts import Canvas, Canvases
+
+    canvases = Canvases((Canvas("p0", (1, *[None] * LENGTH)),))
+    spec = cell_spec(LENGTH)
+    generator = spec.generator.model_copy(update={"prompts": canvases.spec})
+    spec = spec.model_copy(update={"generator": generator})
+    run = Run.prepare(tmp_path / "one", {"checkpoint": "made", "n": 1}, [spec])
+    run.keep_prompts(canvases, [["a", LENGTH]])
+    run.cell(spec.id).add([output(0, [1] * LENGTH, prompt="p0")])
+    [cell] = merge_runs([tmp_path / "one"], tmp_path / "out").cells()
+    kept = cell.prompts()
+    assert kept is not None
+    assert (kept.canvases, list(kept.pieces)) == (canvases, [["a", LENGTH]])
+
+
+SLACK = 2.0**-7
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "apart"),
+    [
+        (100.0, 100 + 101 * SLACK, False),
+        (100.0, 100 + 101.001 * SLACK, True),
+        (100 + 101 * SLACK, 100.0, False),
+        (-3.0, -3 - 4 * SLACK, False),
+        (-3.0, -3 - 4.001 * SLACK, True),
+        (0.0, SLACK, False),
+        (0.0, 1.001 * SLACK, True),
+        (7, 7, False),
+        (7, 8, True),
+    ],
+)
+def test_how_far_two_scores_of_one_output_may_lie_apart(mine, other, apart) -> None:
+    """The second of two common outputs, at another place of each table."""
+    one = SimpleNamespace(index=np.array([0, 1, 2]), columns={"x": np.array([5, 6, mine])})
+    two = SimpleNamespace(index=np.array([2, 1]), columns={"x": np.array([other, 6])})
+    one.metric = SimpleNamespace(name="made")
+    cell: Any = SimpleNamespace(path="here")
+    if not apart:
+        _refuse_other_scores(cell, one, two)  # type: ignore[arg-type]
+        return
+    with pytest.raises(UserError, match=r"different scores of one output \(made\)") as caught:
+        _refuse_other_scores(cell, one, two)  # type: ignore[arg-type]
+    assert caught.value.got == "x of outputs 2"
+
+
+def test_vectors_are_compared_output_by_output() -> None:
+    one = SimpleNamespace(index=np.arange(3), columns={"v": np.zeros((3, 2)), "w": np.zeros(3)})
+    two = SimpleNamespace(index=np.arange(3), columns={"v": np.zeros((3, 2)), "w": np.ones(3)})
+    two.columns["v"][1, 1] = 1.0
+    two.columns["w"][:2] = 0.0
+    one.metric = SimpleNamespace(name="made")
+    with pytest.raises(UserError) as caught:
+        _refuse_other_scores(SimpleNamespace(path="here"), one, two)  # type: ignore[arg-type]
+    assert caught.value.got == "v, w of outputs 1-2"

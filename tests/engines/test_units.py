@@ -9,8 +9,14 @@ import pytest
 
 from doc_pages import ROOT
 from strop import bounds
-from strop.engine import Engine, Shard, cut, spelled
-from strop.engine.plan import Elsewhere, refuse_missing
+from strop.engine import LOCAL, Engine, Shard, cut, spelled
+from strop.engine.plan import (
+    Elsewhere,
+    all_parts,
+    planning,
+    refuse_missing,
+    stop_if_planning,
+)
 from strop.errors import UserError
 from strop.verbs.study import studies
 
@@ -135,3 +141,101 @@ def test_places_and_refusals() -> None:
         shard.refuse_force(True)
     Engine.of("devices").refuse_shard("A search")
     shard.refuse_force(False)
+
+
+def test_where_a_process_loads_the_model_itself() -> None:
+    assert LOCAL.at_home("cuda:1") == "cuda:1"
+    assert not LOCAL.parallel
+    assert Engine.of(devices="cpu:2").at_home("cuda:1") == "cpu"
+    assert Engine.of(devices="cuda:0,cpu").at_home("cuda:1") == "cpu"
+    gpus = Engine.of(devices="cuda:0,cuda")
+    assert (gpus.parallel, gpus.at_home("cpu"), gpus.places()) == (
+        True,
+        "workers",
+        ["cuda:0", "cuda"],
+    )
+    assert Engine.of(devices="cuda:0,all").places() == ["all"]
+
+
+def test_what_is_said_of_an_engine_is_kept() -> None:
+    assert Engine.of() == LOCAL == Engine("local", None, None, None)
+    assert Engine.of(gpu := Engine("ray")) is gpu
+    assert Engine.of("ray", "cpu:2", "auto", "1/2") == Engine("ray", "cpu:2", "auto", Shard(1, 2))
+    for said, name, to in (
+        ({"ray_address": "auto"}, "ray_address", "`engine=ray`"),
+        ({"engine": "local", "devices": "all"}, "devices", "`engine=devices` or `engine=ray`"),
+    ):
+        with pytest.raises(UserError) as caught:
+            Engine.of(**said)  # type: ignore[arg-type]
+        error = caught.value
+        told = (f"`{name}` belongs to {to}.", f"`{name}`", f"say {to}")
+        assert (error.what, error.where, error.fix) == told
+    with pytest.raises(UserError, match="no device") as caught:
+        Engine.of(devices="cpu:1,")
+    assert caught.value.got == "nothing"
+
+
+def test_a_shard_takes_its_own_units_and_everybody_else_all() -> None:
+    units = cut([[[4, 5], [2]], [[0]]])
+    assert [unit.first for unit in units] == [4, 2, 0]
+    assert LOCAL.own(units) == units
+    assert Engine.of(shard="1/2").own(units) == [units[1]]
+    with pytest.raises(UserError) as caught:
+        Engine.of(shard="1/2").refuse_shard("A search")
+    assert str(caught.value.got) == "1/2"
+    LOCAL.refuse_force(True)
+
+
+def test_a_dry_run_notes_draws_and_stops() -> None:
+    stop_if_planning("outside")
+    with planning() as noted:
+        for draw in ("one", None, "two"):
+            with pytest.raises(Elsewhere, match="dry run"):
+                stop_if_planning(draw)
+        with planning() as inner, pytest.raises(Elsewhere):
+            stop_if_planning("three")
+    assert (noted, inner) == (["one", "two"], ["three"])
+    stop_if_planning("outside")
+
+
+def test_every_part_is_done_before_the_first_refusal_is_told() -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        with all_parts() as part:
+            for number in range(4):
+                with part():
+                    done.append(number)
+                    if number in (1, 2):
+                        raise Elsewhere(f"part {number}")
+
+    with pytest.raises(Elsewhere, match="part 1"):
+        work()
+    assert done == [0, 1, 2, 3]
+    with all_parts() as part, part():
+        done.append(4)
+    assert done[-1] == 4
+    with pytest.raises(ValueError, match="other"), all_parts() as part, part():
+        raise ValueError("other")
+
+
+@pytest.mark.parametrize(("lacking", "rest"), [(8, ""), (9, "; and 1 more"), (11, "; and 3 more")])
+def test_of_many_cells_eight_are_named(tmp_path: Path, lacking: int, rest: str) -> None:
+    missing = {f"{k:08d}zzz": {0} for k in range(lacking)} | {"whole": set()}
+    with pytest.raises(Elsewhere) as caught:
+        refuse_missing(tmp_path, missing, "scores")
+    assert caught.value.what == f"{lacking} of {lacking + 1} cells lack scores."
+    assert caught.value.got == "; ".join(f"cell {k:08d}: 0" for k in range(8)) + rest
+    with pytest.raises(Elsewhere, match="1 of 1 cells lack outputs"):
+        refuse_missing(tmp_path, {"a": {1}})
+
+
+def test_a_shard_by_its_environment() -> None:
+    slurm = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "2"}
+    both = {**slurm, "RANK": "0", "WORLD_SIZE": "9"}
+    assert Shard.read("auto", both) == Shard(1, 2)
+    half = {"SLURM_ARRAY_TASK_ID": "1", "RANK": "0", "WORLD_SIZE": "9"}
+    assert Shard.read("auto", half) == Shard(0, 9)
+    with pytest.raises(UserError, match="which shard"):  # below the least
+        Shard.read("auto", {**slurm, "SLURM_ARRAY_TASK_MIN": "2"})
+    assert Shard.read("1/2", {}) == Shard(1, 2)

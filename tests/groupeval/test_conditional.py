@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from strop.errors import UserError
 from strop.groupeval.bootstrap import score
 from strop.groupeval.judgments import load_judgments
 from strop.groupeval.labelled import Labelled, conditional, label, read_labels
+from strop.rng import derive_seed
+from strop.stats.resample import intervals, mean
 
 
 def drawn(signal: float, prompts: int = 120, seed: int = 0) -> Labelled:
@@ -169,3 +173,91 @@ def test_labels_that_cannot_be_read(content: str, tmp_path: Path) -> None:
         read_labels(tmp_path / "labels")
     with pytest.raises(UserError):
         read_labels(tmp_path / "absent")
+
+
+def test_the_document_by_hand() -> None:
+    """Two prompts: only the second generator passed the first, both the other."""
+    quality = np.array([[2.5, 5.0], [7.5, 6.25]])
+    passed = np.array([[False, True], [True, True]])
+    data = Labelled(("a", "b"), quality, passed)
+    told = conditional(data, replicates=60, seed=3)
+    assert (told["generators"], told["n_prompts"]) == (["a", "b"], 2)
+    assert told["success"] == [0.5, 1.0]
+    assert told["difference"] == "second minus first"
+    assert told["n_pairs"] == {"both": 1, "only_first": 0, "only_second": 1, "neither": 0}
+    assert (told["n_discordant"], told["n_preferred"]) == (
+        1,
+        {"right": 1, "tied": 0, "wrong": 0},
+    )
+    assert told["auroc_by_generator"][1] is None
+    seed = derive_seed(3, "groupeval-conditions")
+    alone = intervals({"x": mean(quality[:, 1])}, replicates=60, seed=seed)["x"]
+    assert told["cgeq"][1] == alone
+    turned = conditional(Labelled(("b", "a"), quality[:, ::-1], passed[:, ::-1]), replicates=60)
+    assert turned["n_pairs"] == {"both": 1, "only_first": 1, "only_second": 0, "neither": 0}
+    assert turned["discordant"].value == told["discordant"].value == 2.5
+    assert turned["cgeq"] == [
+        intervals(
+            {"x": mean(quality[:, k])}, replicates=60, seed=derive_seed(0, "groupeval-conditions")
+        )["x"]
+        for k in (1, 0)
+    ]
+    worse = conditional(Labelled(("a", "b"), quality[:, ::-1], passed), replicates=20)
+    assert worse["n_preferred"] == {"right": 0, "tied": 0, "wrong": 1}
+    assert (worse["preferred"].value, worse["discordant"].value) == (0.0, -2.5)
+
+
+def test_labels_as_they_are_written(tmp_path: Path) -> None:
+    lines = [
+        '{"cell": "é", "index": 0, "success": true, "more": 1}',
+        "",
+        "  ",
+        '{"cell": "é", "index": 1, "success": false}',
+        '{"cell": "é", "index": 0, "success": true}',
+    ]
+    path = tmp_path / "labels"
+    path.write_text("\n".join(lines), encoding="utf-8-sig")
+    assert read_labels(path) == {("é", 0): True, ("é", 1): False}
+    for wrong, what in (
+        ("x" * 121, "cannot be read"),
+        (lines[3].replace("1,", "0,"), "two labels"),
+    ):
+        path.write_text("\n".join([*lines, wrong]), encoding="utf-8")
+        with pytest.raises(UserError, match=what) as caught:
+            read_labels(path)
+        assert (caught.value.where, caught.value.got) == (f"{path}, line 6", wrong[:120])
+    path.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(UserError, match="cannot be read"):
+        read_labels(path)
+    for wrong in ('{"cell": 1, "index": 0, "success": true}', '{"index": 0, "success": true}'):
+        path.write_text(wrong)
+        with pytest.raises(UserError, match="A label cannot be read"):
+            read_labels(path)
+
+
+def test_labels_are_put_to_the_prompts_that_both_answered() -> None:
+    def cell(name: str, outputs: tuple[int, ...]) -> Any:
+        row = {index: k for k, index in enumerate(outputs)}
+        quality = np.array([10.0 * index + (name == "b") for index in outputs])
+        return SimpleNamespace(name=name, outputs=outputs, row=row, per_output=quality)
+
+    cells = {"a": cell("a", (3, 1, 2)), "b": cell("b", (2, 3, 4))}
+    judged: Any = SimpleNamespace(cells=cells, by_prompt=False, source="here")
+    labels = {("a", 3): True, ("a", 2): False, ("b", 3): False, ("b", 2): True}
+    found = label(judged, labels)
+    assert found.names == ("a", "b")
+    assert found.quality.tolist() == [[30, 31], [20, 21]]
+    assert found.passed.tolist() == [[True, False], [False, True]]
+    turned = label(judged, labels, ("b", "a"))
+    assert (turned.names, turned.quality.tolist()) == (("b", "a"), [[21, 20], [31, 30]])
+    with pytest.raises(UserError, match="no label") as caught:
+        label(judged, {key: value for key, value in labels.items() if key != ("b", 2)})
+    assert caught.value.got == "cell 'b', index 2"
+    for other, got in (
+        ({"cells": {"a": cells["a"]}}, "1 cells"),
+        ({"cells": {**cells, "c": cells["a"]}}, "3 cells"),
+        ({"by_prompt": True}, "2 cells, several answers a prompt"),
+    ):
+        with pytest.raises(UserError, match="two generators") as caught:
+            label(SimpleNamespace(**{**vars(judged), **other}), labels)  # type: ignore[arg-type]
+        assert caught.value.got == got

@@ -138,3 +138,131 @@ def test_whole_numbers_without_a_step_are_listed_while_they_are_few() -> None:
     )
     assert few == tuple(range(1, 10))
     assert many is None
+
+
+# ---------------------------------------------------------------- by hand
+
+FIXED = {"steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("axis", "sampler", "field", "told"),
+    [
+        ("eta=0:1:log", "remdm-cap", "expected", "ends above zero where ratios are equal"),
+        ("eta=1:0", "remdm-cap", "expected", "two numbers, the lower one first"),
+        ("eta=0:1:2", "remdm-cap", "expected", "a step above zero that fits between the ends"),
+        ("precision=0:1", "ancestral", "what", "'precision' is one of some words, not a number."),
+        ("finish=0:1", "ancestral", "what", "'finish' is one of some words, not a number."),
+        ("cache=0:1", "fast-dllm", "what", "'cache' is one of some words, not a number."),
+        ("cache=0:1", "fast-dllm", "expected", "cache=WORD,WORD"),
+        ("block_length=1:4.5", "llada", "what", "'block_length' takes whole numbers."),
+        ("block_length=1:4:0.5", "llada", "what", "'block_length' takes whole numbers."),
+        ("name=0:1", "ancestral", "what", "Samplers have names."),
+        ("t_on=0.02,0.6", "remdm-loop", "got", "t_on=0.02"),
+        ("t_on=0.02,0.6", "remdm-loop", "expected", "t_off below t_on"),
+        ("temperature=0:20001:1", "ancestral", "got", "20,001"),
+    ],
+)
+def test_what_is_wrong_with_an_axis(axis: str, sampler: str, field: str, told: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Space.of([axis], sampler, FIXED)
+    assert getattr(caught.value, field) == told
+
+
+def test_an_axis_that_other_samplers_have_names_them() -> None:
+    """Those of the family that have it, and no others."""
+    with pytest.raises(UserError) as caught:
+        Space.of(["eta=0.1,0.2"], "ancestral", FIXED)
+    assert caught.value.fix == ("`space=name=remdm-cap,remdm-rescale,remdm-loop`, which have it")
+    assert "steps, temperature, top_p" in str(caught.value.expected)
+    with pytest.raises(UserError) as caught:
+        Axis.parse("temperature=0:20001:1")
+    assert caught.value.fix == (
+        "a larger step, or no step: name=low:high tries any number between the ends"
+    )
+
+
+def test_an_end_that_needs_another_axis_is_left_to_the_search() -> None:
+    space = Space.of(["t_on=0.02,0.6", "t_off=0.01,0.2"], "remdm-loop", FIXED)
+    found = [(one.settings["t_on"], one.settings["t_off"]) for one in space.settings(32) or []]
+    assert found == [(0.02, 0.01), (0.6, 0.01), (0.6, 0.2)]
+
+
+def test_a_fixed_setting_of_other_samplers_is_skipped_and_told() -> None:
+    space = Space.of(["name=ancestral,remdm-cap"], "x", {"steps": 4, "eta": 0.1})
+    assert space.told == ("eta is skipped for ancestral, which has no such setting",)
+    assert space.spec("ancestral", {}) == SamplerSpec(steps=4)
+    assert space.spec("remdm-cap", {}) == SamplerSpec(name="remdm-cap", steps=4, eta=0.1)
+    assert space.document() == {
+        "samplers": ["ancestral", "remdm-cap"],
+        "axes": [],
+        "fixed": {"steps": 4, "eta": 0.1},
+    }
+    with pytest.raises(UserError):  # nobody has it
+        Space.of([], "ancestral", {"steps": 4, "eta": 0.1})
+
+
+def test_what_a_sampler_takes_follows_from_its_facts() -> None:
+    causal = Space.of(["temperature=0.5,1"], "autoregressive", FIXED)
+    assert causal.spec("autoregressive", {"temperature": 0.5}) == SamplerSpec(
+        name="autoregressive", temperature=0.5
+    )
+    plain = Space.of(["temperature=0.5,1"], "ancestral-uncached", FIXED)
+    found = plain.spec("ancestral-uncached", {})
+    assert (found.implementation, found.steps) == ("dense", 4)
+    assert Space.of([], "ancestral", FIXED).spec("ancestral", {}).implementation == "fast"
+    assert plain.document()["axes"] == ["temperature=0.5,1"]
+
+
+def test_every_axis_at_its_edge_is_told_but_for_ends_of_the_setting_itself() -> None:
+    space = Space.of(["temperature=0.6:1.1", "eta=0:0.5"], "remdm-cap", FIXED)
+    spec = SamplerSpec(name="remdm-cap", steps=4, temperature=1.1, eta=0.5)
+    assert space.edges(spec) == (
+        "temperature 1.1 is at the highest that was allowed (1.1)",
+        "eta 0.5 is at the highest that was allowed (0.5)",
+    )
+    last = SamplerSpec(name="remdm-cap", steps=4, temperature=0.6, eta=0.0)
+    assert space.edges(last) == ("temperature 0.6 is at the lowest that was allowed (0.6)",)
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "told"),
+    [
+        ("temperature=0:100", 2, "temperature 2 is at the lowest that was allowed (0)"),
+        ("temperature=0:100", 2.01, None),
+        ("temperature=0:100", 98, "temperature 98 is at the highest that was allowed (100)"),
+        ("temperature=0:100", 97.99, None),
+        ("eta=0.0001:1:log", 0.0001, "eta 0.0001 is at the lowest that was allowed (0.0001)"),
+        ("eta=0.0001:1:log", 0.001, None),
+        ("eta=0.0001:1:log", 0.9, "eta 0.9 is at the highest that was allowed (1)"),
+        ("precision=float32,float64", "float32", None),
+        ("precision=float32,1,2", 1, None),
+        ("precision=1,2", "float32", None),
+        ("temperature=1,2", True, None),
+    ],
+)
+def test_the_edge_of_an_axis_by_hand(axis: str, value: object, told: str | None) -> None:
+    assert Axis.parse(axis).edge(value) == told
+
+
+def test_values_of_a_range_by_hand() -> None:
+    assert Axis("temperature", low=0.6, high=1.1).value(0.87654321) == 0.877
+    fine = Axis.parse("temperature=0.1:0.9:0.1")
+    assert fine.listed == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    assert Axis.parse("temperature=0:1:0.3").listed == (0, 0.3, 0.6, 0.9)
+    assert Axis.parse("temperature=0.6:1.1").listed is None
+    assert Axis.parse("temperature=1,2,1").listed == (1, 2)
+    thirds = Space.of(["steps=2:9:3"], "ancestral").axes[0]
+    assert thirds.listed == (2, 5, 8)
+    assert thirds.value(4.6) == 5
+    assert Space.of(["block_length=3:7"], "llada", FIXED).axes[0].listed == (3, 4, 5, 6, 7)
+
+
+def test_combinations_are_counted_before_they_are_made() -> None:
+    """At most sixteen times as many as are wanted, as some may not go together."""
+    space = Space.of(["temperature=0.5:0.66:0.01"], "ancestral", FIXED)
+    assert len(space.axes[0].listed or ()) == 17
+    assert list(space._combinations(1)) == []
+    assert len(list(space._combinations(2))) == 17
+    assert space.settings(17) is not None
+    assert space.settings(16) is None
