@@ -216,10 +216,30 @@ def test_every_file_of_a_search_is_part_of_its_command(copy: Path, name: str) ->
     assert now() != before
 
 
-def test_nothing_is_kept_of_files_that_may_still_change(copy: Path) -> None:
-    (copy / "config.json").touch()
+@pytest.mark.parametrize("time_of_content", [None, (1_000_000_000, 1_000_000_000)])
+def test_nothing_is_kept_of_files_that_may_still_change(
+    copy: Path, time_of_content: tuple[int, int] | None
+) -> None:
+    """Whatever a file says of its content: it has just been changed itself."""
+    os.utime(copy / "config.json", time_of_content)
     memory(copy).keep({"a": 1})
     assert memory(copy).recall() is None
+
+
+def test_a_file_looks_different_in_four_ways(copy: Path) -> None:
+    stat = (copy / "config.json").stat()
+    found = remembered.looks(copy / "config.json")
+    assert found == (stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
+
+
+def test_the_latest_entries_are_kept(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "MOST", 2)
+    for number, kind in enumerate("abc"):
+        kept = memory(copy, kind=kind)
+        kept.keep({"number": number})
+        os.utime(kept._path, (number, number))
+    kept.keep({"number": 2})  # the times of the first two are set now
+    assert [memory(copy, kind=kind).recall() is None for kind in "abc"] == [True, False, False]
 
 
 def test_a_damaged_memory_is_no_memory(copy: Path, tmp_path: Path) -> None:
