@@ -11,7 +11,7 @@ from called import Called
 import strop
 from strop.draw import Planned, sample, sample_cells
 from strop.engine.blocks import Blocks, PlannedBlocks
-from strop.engine.plan import Elsewhere, planning
+from strop.engine.plan import WORKERS, Elsewhere, planning
 from strop.errors import UserError
 from strop.spec import CellSpec
 from strop.verbs import dry_run
@@ -169,3 +169,17 @@ def test_draws_are_noted_and_not_made(own: str) -> None:
     assert isinstance(draw, Planned)
     assert [one.n for one in draw.cells] == [3]
     assert len(sample_cells(model, [spec], n=1)[0]) == 1, "outside of it they are made"
+
+
+def test_where_workers_load_the_weights_the_trial_loads_them_too(
+    own: str, tmp_path: Path, call: Called, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For several GPUs only a model's description is loaded at home: it cannot draw."""
+    described = strop.load_model(own, device=WORKERS)
+    assert described.device.type == "meta"
+    monkeypatch.setattr("strop.denoisers.load_model", lambda *_, **__: described)
+    code, found, _ = call("sample", own, "--steps", 4, "-n", 3, "--dry-run", "-o", tmp_path / "run")
+    assert code == 0
+    assert found["outputs"] == 3
+    assert "on cpu" in found["answer"][0]
+    assert found["seconds"] > 0

@@ -77,6 +77,11 @@ class LoadRecipe:
             source = str(found.path.resolve())
         return cls(found.source, source, found.revision, weights, family, dtype, dict(load))
 
+    def model(self, device: str) -> Model:
+        """Load it once more, on a device."""
+        names = ("revision", "weights", "family", "dtype", "load")
+        return load_model(self.source, device=device, **{one: getattr(self, one) for one in names})
+
 
 DTYPES = ("float32", "bfloat16", "float16")
 PUBLIC = "public"

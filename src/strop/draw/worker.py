@@ -74,18 +74,8 @@ class ModelJob:
 
     def load(self, device: str) -> Model:
         """The checkpoint, on a device."""
-        from strop.denoisers import load_model
-
         how = self.recipe
-        model = load_model(
-            how.source,
-            revision=how.revision,
-            weights=how.weights,
-            family=how.family,
-            device=device,
-            dtype=how.dtype,
-            load=how.load,
-        )
+        model = how.model(device)
         if model.spec != self.spec:
             raise UserError(
                 "A worker has loaded another model.",
