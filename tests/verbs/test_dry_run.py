@@ -147,7 +147,7 @@ def test_the_time_of_blocks_is_that_of_all_their_rows(monkeypatch: pytest.Monkey
             clock[0] += 0.5 * len(missing)
             yield None
 
-    monkeypatch.setattr(dry_run.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     cell = Blocks(["id"], "some", [range(8), range(8, 11)], lambda parts: parts)
     assert dry_run.block_pace(Slow(), 4, cell, 3.0) == 0.5
     assert tried == [(4, [0]), (4, [0, 1])]
