@@ -285,7 +285,8 @@ def _draw(result: Result) -> Figure:
         seen = [one for one in TICKS if one <= 1.1 * max(r["tokens_per_call"] for r in rows)]
         axis.set_xticks(seen, [f"{one:g}" for one in seen])
         axis.minorticks_off()
-        axis.legend(fontsize=6, loc="lower left")
+        # Above the panel: curves reach every corner of it.
+        axis.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
         tidy(axis)
     axes[0].set(ylabel="right answers, %")
     return figure
