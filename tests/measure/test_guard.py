@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -394,3 +395,14 @@ def test_the_tokenizer_beside_the_weights_reads_texts(
     made = generator()
     bare = made.model_copy(update={"checkpoint": made.checkpoint.model_copy(update={"shape": {}})})
     assert module._Reader.of("", bare) == module._Reader(0, None, "codec")
+
+
+def test_the_paper_passes_a_cell_by_its_mean() -> None:
+    strict = Guard(8, 5.0, "a convention")
+    paper = replace(strict, rule="mean")
+    near, at, under = (Interval(value, value - 0.1, value + 0.1) for value in (5.01, 5.0, 4.99))
+    assert [strict.verdict(one) for one in (near, at, under)] == ["undecided"] * 3
+    assert [paper.verdict(one) for one in (near, at, under)] == ["above", "above", "below"]
+    assert paper.document(near)["rule"] == "mean"
+    assert "undecided" in str(strict)
+    assert "by their mean" in str(paper)

@@ -363,3 +363,11 @@ def test_limits_are_broken_at_the_level_of_the_rules() -> None:
     drawn = {"x": Drawn(same(1.0, 4), (mean(values),))}
     race = raced(drawn, Rules(limits=(Limit("entropy", ">=", 3.0),), level=0.5))
     assert (race.arms["x"].state, race.arms["x"].why) == ("over the limit", "entropy>=3")
+
+
+def test_a_limit_may_be_held_by_the_mean_alone() -> None:
+    least = Limit("entropy", ">=", 5.0, "mean")
+    most = Limit("copies", "<=", 5.0, "mean")
+    for value, inside in ((5.01, (True, False)), (5.0, (True, True)), (4.99, (False, True))):
+        wide = Interval(value, value - 1, value + 1)
+        assert (least.side_of(wide), most.side_of(wide)) == inside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from called import Called
 
 from strop.cli.main import run
 from strop.measure import Interval
-from strop.measure.guard import Guard
+from strop.measure.guard import Guard, guard_of
 from strop.rng import derive_seed
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Run
@@ -314,3 +315,27 @@ def test_wrong_flags(
     assert code == 1
     assert told in " ".join(str(value) for value in document["error"].values())
     assert "SamplerSpec" not in json.dumps(document)
+
+
+def test_cells_pass_by_their_mean_if_one_says_so(tmp_path: Path, call: Called) -> None:
+    """Under a guard inside the interval of a cell's mean entropy, which the run keeps."""
+    drawn = tmp_path / "drawn"
+    words = (*FEW, "--axis", "temperature=1", "--evaluator", "embedded:tales-ar", "--no-fresh")
+    code, found, _ = call("audit", TINY, *words, "-o", drawn)
+    assert code == 0
+    entropy = found["cells"][0]["entropy"]
+    between = (entropy["low"] + entropy["value"]) / 2
+    verdicts = {}
+    for rule in ("interval", "mean"):
+        out = tmp_path / rule
+        shutil.copytree(drawn, out)
+        (out / "result.json").unlink()
+        run_folder = next(out.rglob("cells")).parent
+        Run(run_folder).keep_guard({"length": 16, "threshold": between, "source": "a test"})
+        code, found, _ = call("audit", TINY, *words, "--guard-rule", rule, "-o", out)
+        assert code == 0
+        assert found["guard"] == {"threshold": between, "source": "a test", "rule": rule}
+        verdicts[rule] = found["cells"][0]["guard"]["verdict"]
+        kept = guard_of(Run(run_folder).cells()[0].spec.generator, Run(run_folder))
+        assert (kept.threshold, kept.rule) == (between, rule)
+    assert verdicts == {"interval": "undecided", "mean": "above"}

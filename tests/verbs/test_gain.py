@@ -301,12 +301,12 @@ def test_a_choice_takes_the_guard_of_its_frame_along(made: tuple[Made, Made]) ->
     from strop.measure.guard import Guard
 
     cells = [one.cell for one in made]
-    for threshold in (0.5, None):
-        guard = Guard(LENGTH, threshold, "a test")
+    for threshold, rule in ((0.5, "interval"), (0.5, "mean"), (None, "interval")):
+        guard = Guard(LENGTH, threshold, "a test", rule=rule)
         frame = measure(cells, ["perplexity", "entropy"], BY, guard=guard)
         [chosen] = choose(frame, "per-budget").choices
         assert chosen.point == min(frame, key=lambda row: row.perplexity().value).point
-        limits = () if threshold is None else (Limit("entropy", ">=", threshold),)
+        limits = () if threshold is None else (Limit("entropy", ">=", threshold, rule),)
         assert chosen.limits == limits
         [sharpest] = choose(frame, "sharpest").choices
         assert sharpest.point == min(frame, key=lambda row: row.entropy.value).point  # type: ignore[union-attr]

@@ -1,8 +1,9 @@
 """The entropy guard: below it a low perplexity is no merit, because outputs repeat themselves.
 
 A cell is `above` or `below` the guard when the whole 95% interval of its mean entropy lies on that
-side, else `undecided`. That is a claim about the threshold as a number. Made of texts it is itself
-an estimate, and its own 95% interval is printed beside it. The threshold is, in this order,
+side, else `undecided` (the rule `interval`). The paper passes a cell by its mean alone (the rule
+`mean`). That is a claim about the threshold as a number. Made of texts it is itself an estimate,
+and its own 95% interval is printed beside it. The threshold is, in this order,
 
 1. the tenth percentile of the entropy of single held-out texts that the user brought, in the
    checkpoint's own tokens and cut to the generator's length; it is kept in the run directory, so
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from strop.measure.causal import Evaluator
 
 Verdict = Literal["above", "below", "undecided"]
+Rule = Literal["interval", "mean"]
 MARKS = {"below": "†", "undecided": "‡"}
 """What stands behind a number of a cell that is not above the guard, wherever it is shown."""
 
@@ -62,11 +64,15 @@ class Guard:
     rise: tuple[float, ...] = ()
     """How much higher the threshold is than that of the first 1, 2, ... `length` tokens of the same
     texts; empty of a convention."""
+    rule: Rule = "interval"
+    """What must lie above the threshold: the whole interval of the mean entropy, or the mean."""
 
     def verdict(self, found: Interval | None) -> Verdict | None:
         """On which side a mean entropy lies; None without a guard or without entropy."""
         if self.threshold is None or found is None:
             return None
+        if self.rule == "mean":
+            return "above" if found.value >= self.threshold else "below"
         if found.ends[0] >= self.threshold:
             return "above"
         return "below" if found.below(self.threshold) else "undecided"
@@ -83,6 +89,7 @@ class Guard:
             "threshold": self.threshold,
             "source": self.source,
             **({} if self.ends is None else {"ends": list(self.ends)}),
+            **({} if self.rule == "interval" else {"rule": self.rule}),
             "verdict": self.verdict(found),
         }
 
@@ -96,6 +103,9 @@ class Guard:
         """One line for people."""
         if self.threshold is None:
             return f"no entropy guard: {self.source}"
+        if self.rule == "mean":
+            mark = f"{MARKS['below']} mean entropy below the guard"
+            return f"{mark} {self.bound} ({self.source}); cells pass by their mean, as in the paper"
         return (
             f"{MARKS['below']} below the entropy guard {self.bound} ({self.source}), "
             f"{MARKS['undecided']} undecided: the 95% interval of the mean entropy reaches it"
@@ -219,7 +229,8 @@ def guard_of(
         rise = tuple(map(float, kept.get("rise", ())))
         if len(rise) not in (0, generator.length):
             raise ValueError(f"`rise` of {len(rise)} lengths")
-        return Guard(generator.length, value, str(kept["source"]), known, rise)
+        rule: Rule = "mean" if kept.get("rule") == "mean" else "interval"
+        return Guard(generator.length, value, str(kept["source"]), known, rise, rule)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             "The run's guard cannot be read.",

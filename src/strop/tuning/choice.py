@@ -2,7 +2,8 @@
 
     frozen       one setting for all budgets: the lowest perplexity (geometric mean over the
                  budgets) among the settings that pass the entropy guard at more than half of them
-    sharpest     the paper's rule: the lowest mean entropy among the same settings
+    sharpest     the lowest mean entropy among the same settings (the paper's rule, where cells
+                 pass the guard by their mean)
     per-budget   for each budget, the lowest perplexity among the settings that pass the guard there
 
 A cell passes if it is `above` the guard, or if there is none. A rule only sees the frame it is
@@ -109,9 +110,10 @@ def choose(frame: Sequence[Measured], rule: str) -> Selection:
         )
         for row in frame
     ]
-    threshold = frame[0].guard.threshold if frame else None
-    limits = () if threshold is None else (Limit("entropy", ">=", threshold),)
-    return select(candidates, rule, limits)
+    guard = frame[0].guard if frame else None
+    if guard is None or guard.threshold is None:
+        return select(candidates, rule)
+    return select(candidates, rule, (Limit("entropy", ">=", guard.threshold, guard.rule),))
 
 
 def select(table: Sequence[Candidate], rule: str, limits: tuple[Limit, ...] = ()) -> Selection:

@@ -41,6 +41,8 @@ class Limit:
     name: str
     side: Literal[">=", "<="]
     value: float
+    by: Literal["interval", "mean"] = "interval"
+    """What must be inside: the whole interval, or its middle alone."""
 
     def excess(self, found: float) -> float:
         """How far a value is on the wrong side; negative inside."""
@@ -48,6 +50,8 @@ class Limit:
 
     def side_of(self, found: Interval) -> bool | None:
         """Whether a value is inside: for sure, surely not, or None."""
+        if self.by == "mean":
+            return self.excess(found.value) <= 0
         inside, outside = found.ends if self.side == ">=" else reversed(found.ends)
         if self.excess(inside) <= 0:
             return True

@@ -175,7 +175,11 @@ class Audit:
             "decision": decision.document(),
             "evaluators": list(evaluators),
             "span": ask["span"],
-            "guard": {"threshold": guard.threshold, "source": guard.source},
+            "guard": {
+                "threshold": guard.threshold,
+                "source": guard.source,
+                "rule": guard.rule,
+            },
             "cells": [self._document(one) for one in self.cells],
             "selections": {rule: hashed(one.document()) for rule, one in self.selections.items()},
             "refusals": dict(self.refusals),
@@ -416,7 +420,8 @@ def _beside(name: str) -> Any:
     return table
 
 
-_CORNERS = {"axis": {"temperature": (1.0, 0.9, 0.85)}, "fresh": False, "evaluator": "gpt2"}
+_PAPER = {"fresh": False, "evaluator": "gpt2", "guard_rule": "mean"}
+_CORNERS = {"axis": {"temperature": (1.0, 0.9, 0.85)}, **_PAPER}
 _SMALL = {"evaluator": None, "n": (32,)}
 
 
@@ -429,7 +434,7 @@ def _grid(name: str, told: str, config: str, smoke: str, n: int) -> PaperItem:
         _beside(f"grid-{name}"),
         {name.rpartition("-")[2]: None},
         {name.rpartition("-")[2]: smoke},
-        values={"grid": True, "fresh": False, "evaluator": "gpt2", "n": (n,)},
+        values={"grid": True, "n": (n,), **_PAPER},
         smoke_values={**_SMALL, "steps": (4, 16, 64), "n": (16,)},
     )
 
@@ -461,6 +466,7 @@ STUDY = Study(
         ),
         Parameter("grid", "Seven temperatures .80 to 1.10 instead of three.", False, "flag"),
         parameters.evaluator(),
+        parameters.GUARD_RULE,
         Parameter("second_evaluator", "Another one, for the gain on fresh outputs."),
         Parameter("fresh", "Report the gain on outputs that were not chosen from.", True, "flag"),
         Parameter(

@@ -176,6 +176,9 @@ class AuditArguments(TypedDict, total=False):
     """Seven temperatures .80 to 1.10 instead of three."""
     evaluator: str
     """The language model that scores."""
+    guard_rule: Literal["interval", "mean"]
+    """What of a cell must lie above the entropy guard: its interval, or its mean (the
+    paper's)."""
     second_evaluator: str | None
     """Another one, for the gain on fresh outputs."""
     fresh: bool

@@ -141,6 +141,12 @@ POINTED = (SAMPLER, AXES, LENGTH)
 """What says where a generator operates."""
 DRAWN = (SEED, DEVICE, DTYPE, FORCE)
 """What whoever runs a network takes."""
+GUARD_RULE = Parameter(
+    "guard_rule",
+    "What of a cell must lie above the entropy guard: its interval, or its mean (the paper's).",
+    "interval",
+    choices=("interval", "mean"),
+)
 SCORED = (SPAN, HELD_OUT, *DRAWN, DRY_RUN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
 

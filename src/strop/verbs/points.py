@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -367,13 +367,16 @@ def score(
     from strop.measure.guard import guard_of
     from strop.store import Run
 
-    held_out = ask.values.get("held_out")
-    guard = guard_of(
+    held_out, run = ask.values.get("held_out"), Run(cells[0].path.parents[1])
+    found = guard_of(
         cells[0].spec.generator,
-        Run(cells[0].path.parents[1]),
+        run,
         held_out=None if held_out is None else Path(held_out),
         vocabulary=model,
     )
+    guard = replace(found, rule=ask.values.get("guard_rule", "interval"))
+    if guard.rule != found.rule:  # whoever reads the run later holds its cells against the same
+        run.keep_guard(asdict(guard))
     return measure(cells, None, scorers(ask, evaluators), guard=guard)
 
 
