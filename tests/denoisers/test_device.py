@@ -54,8 +54,8 @@ def wanted(family: str, dtype: str) -> str:
 def at_home(family: str, folder: Path, devices: str, dtype: str, engine: str = "devices") -> Any:
     """The model as the command has it, for workers on these devices."""
     home = Engine.of(engine, devices=devices).at_home("auto")
-    known = {"family": family} if family in DIFFUSION else {}
-    return load_model(source(family, folder), device=home, dtype=dtype, **known)
+    known = family if family in DIFFUSION else None
+    return load_model(source(family, folder), device=home, dtype=dtype, family=known)
 
 
 @pytest.mark.parametrize("family", [*DIFFUSION, *OTHERS])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -34,8 +36,9 @@ def diffusion() -> Trainable:
 
 
 def both_ways() -> Trainable:
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
-    config = LlamaConfig(vocab_size=V, num_attention_heads=2, is_causal=False, **sizes)
+    sizes: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    sizes |= {"vocab_size": V, "num_attention_heads": 2, "is_causal": False}
+    config = LlamaConfig(**sizes)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return BothWays(LlamaForCausalLM(config), V - 1, torch.float32)
