@@ -13,10 +13,12 @@ import torch
 from hypothesis import settings
 
 import cpu_times
+from strop.cli import output
 from tiny_models import THREADS, write_checkpoint
 
 torch.set_num_threads(THREADS)
-os.environ.pop("COLUMNS", None)  # tables are as wide as they are, unless a test says otherwise
+os.environ.pop("COLUMNS", None)
+output.PIPED = 400  # tables are as wide as they are, unless a test says otherwise
 
 TESTS = Path(__file__).parent
 NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "test_generate.py")

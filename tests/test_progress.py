@@ -157,10 +157,14 @@ def test_a_piped_table_is_as_wide_as_columns_says(
     assert f"b  {OTHER}" in lines
 
 
-def test_without_columns_it_is_whole(
+def test_without_columns_it_is_as_wide_as_a_usual_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    whole = printed(None, monkeypatch, capsys)  # 400 columns in tests
+    assert NOTE in whole[2]
+    assert sum("tales-ar" in line for line in whole) == len(ROWS)
+    assert len(whole) == 2 + len(ROWS)
+    monkeypatch.setattr(output, "PIPED", 100)
     lines = printed(None, monkeypatch, capsys)
-    assert NOTE in lines[2]
-    assert sum("tales-ar" in line for line in lines) == len(ROWS)
-    assert len(lines) == 2 + len(ROWS)
+    assert lines == printed(100, monkeypatch, capsys)
+    assert lines != whole

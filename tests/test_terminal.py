@@ -63,6 +63,44 @@ def test_ids_are_whole_where_there_is_room_and_told_apart_where_not(
     assert all(row[0] in text for row in alike)
 
 
+def test_notes_of_their_own_stay_in_their_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Letters are for notes that repeat, or are few: six rows of six notes are folded instead."""
+    notes = [f"number {i} says something that no other row here says at all" for i in range(6)]
+    header = ["row", "first", "second"]
+    own = [[f"row{i}", note, note] for i, note in enumerate(notes)]
+    text = printed(header, own, 80, monkeypatch, capsys)
+    assert "number 5 says something that no" in " ".join(text.split())
+    assert not re.search(r"(?m)^a  ", text)
+    shared = [[f"row{i}", f"short {i}", notes[i % 2] * 2] for i in range(6)]
+    text = printed(header, shared, 80, monkeypatch, capsys)
+    assert re.search(r"(?m)^row1 +short 1 +b *$", text)
+    assert re.search(r"(?m)^b  number 1 says", text)
+
+
+def test_columns_move_together_before_a_line_is_folded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, rows = ["a", "b", "c"], [["x" * 10] * 3, ["y y y y yy"] * 3]
+    wide, tight = "   ".join(rows[0]), "  ".join(rows[0])
+    for width, line in ((36, wide), (35, tight), (34, tight)):
+        assert line in printed(header, rows, width, monkeypatch, capsys).splitlines(), width
+
+
+def test_piped_tables_fit_a_hundred_columns() -> None:
+    told = warm_processes.run(
+        [sys.executable, "-m", "strop", "reproduce"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = told.stdout.splitlines()
+    assert 90 < max(map(len, lines)) <= 100
+    assert any(line.startswith("headline-full") for line in lines)
+
+
 def test_a_long_path_is_never_cut(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -186,6 +186,32 @@ def test_no_cells_at_all() -> None:
     assert "0 generators of 0 checkpoints" in render(Report(title="empty")).html
 
 
+def parts_of(html: str) -> list[str]:
+    """The sections of a page, which must be those that its navigation names."""
+    sections = re.findall(r'<section id="([\w-]+)" class="part"', html)
+    assert re.findall(r'<a href="#([\w-]+)">', html[html.index("<nav") : html.index("</nav")]) == (
+        sections
+    )
+    return sections
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_was_given_comes_first_and_empty_parts_are_not_there() -> None:
+    whole = report()
+    studies = [f"study-{i}" for i in range(1, len(whole.studies) + 1)]
+    rest = ["groupeval", "outputs", "why", "provenance"]
+    assert parts_of(render(whole).html) == ["corners", *studies, *rest]
+    unasked = render(replace(whole, audits=())).html
+    assert parts_of(unasked) == [*studies, "corners", *rest]
+    judged = Report(title="judged", series=whole.series, commands={"audit": "strop audit X"})
+    html = render(judged).html
+    assert parts_of(html) == ["groupeval"]
+    assert "0 generators" not in html
+    assert "<script" not in html
+    assert html.index("What is not in this report") > html.index("</section>")
+    assert "<code>strop audit X</code> adds it" in html
+
+
 # ---------------------------------------------------------------------------- the audit
 
 

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 ID = re.compile(r"[0-9a-f]{16}")
 SHORT = 8
 """Digits of an id where there is no room for all sixteen."""
+PIPED = 100
+"""Columns of a table where neither a terminal nor COLUMNS says how many there are."""
 NOTE_WORDS = 6
 """A text of so many words in a table is a note."""
-GAP = 3
-"""Places between two columns."""
+FEW_NOTES = 4
+"""Notes that may stand below a table even if every row has another one."""
+GAPS = (3, 2)
+"""Places between two columns: usually, and where that makes a table fit."""
 FRAMES = 12
 """Texts of a replay that are shown where there is no terminal to redraw."""
 SECONDS = 6.0
@@ -83,44 +87,50 @@ def fail(error: StropError, as_json: bool) -> int:
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, or as COLUMNS says, or wide enough for any path."""
+    """Where tables go: as wide as the terminal, or as COLUMNS says, or as a usual one."""
     from rich.console import Console
 
     said = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(width=None if said else 400)
+    return Console(width=None if said else PIPED)
 
 
 def table(header: list[str], rows: list[list[str]]) -> None:
     """A plain table on stdout that breaks no word and no id.
 
-    Where it is too wide, ids are shortened, columns that say the same in every row go into a line
-    above it, and long notes below it, under letters. Where that is not enough, lines are folded
-    between words, and at last every row becomes lines of its own.
+    Where it is too wide, ids are shortened, columns move together, columns that say the same in
+    every row go into a line above it, and notes that repeat or are few below it, under letters.
+    Where that is not enough, lines are folded between words, and at last every row becomes lines of
+    its own.
     """
     screen = console()
     rows = [[harmless(cell) for cell in row] for row in rows]
     short = _with_short_ids(rows)
-    for cells in (rows, short):
-        if _fits(header, cells, screen.width):
-            _grid(header, cells, _widths(header, cells), screen)
-            return
+    for gap in GAPS:
+        for cells in (rows, short):
+            if _fits(_widths(header, cells), gap, screen.width):
+                _grid(header, cells, _widths(header, cells), gap, screen)
+                return
+    gap = GAPS[-1]
     caption, heads, cells = _without_constants(header, short)
     notes: dict[str, str] = {}
-    while not _fits(heads, cells, screen.width) and (which := _longest_notes(cells)) is not None:
+    while not _fits(_widths(heads, cells), gap, screen.width):
+        which = _longest_notes(cells)
+        if which is None:
+            break
         cells = _lettered(cells, which, notes)
     least = _widths(heads, cells, str.split)
-    if sum(least) + GAP * (len(least) - 1) > screen.width:
+    if not _fits(least, gap, screen.width):
         _stacked(header, rows, screen.width)
         return
     _wrapped(caption, screen.width)
-    _grid(heads, cells, _shared_out(least, _widths(heads, cells), screen.width), screen)
+    room = screen.width - gap * (len(least) - 1)
+    _grid(heads, cells, _shared_out(least, _widths(heads, cells), room), gap, screen)
     for text, letter in notes.items():
         _wrapped(f"{letter}  {text}", screen.width)
 
 
-def _fits(header: list[str], rows: list[list[str]], room: int) -> bool:
-    least = _widths(header, rows)
-    return sum(least) + GAP * (len(least) - 1) <= room
+def _fits(widths: list[int], gap: int, room: int) -> bool:
+    return sum(widths) + gap * (len(widths) - 1) <= room
 
 
 def _without_constants(
@@ -138,11 +148,16 @@ def _without_constants(
 
 
 def _longest_notes(rows: list[list[str]]) -> int | None:
-    """The column with the longest note, which is a text of several words; None without any."""
+    """The column with the longest note, which is a text of several words; None without any.
+
+    Not one in which most rows have a note of their own: below the table nobody would find it.
+    """
+    most = max(FEW_NOTES, len(rows) // 2)
     sizes = {
         i: max(len(row[i]) for row in rows)
         for i in range(1, len(rows[0]) if rows else 0)
         if any(len(row[i].split()) >= NOTE_WORDS for row in rows)
+        and len({row[i] for row in rows} - {""}) <= most
     }
     return max(sizes, key=lambda i: sizes[i]) if sizes else None
 
@@ -193,7 +208,7 @@ def _widths(
 
 def _shared_out(least: list[int], whole: list[int], room: int) -> list[int]:
     """Widths between the two: columns that lack little first, the widest one with what is left."""
-    left = room - sum(least) - GAP * (len(least) - 1)
+    left = room - sum(least)
     widths = list(least)
     for i in sorted(range(len(least)), key=lambda i: whole[i] - least[i]):
         more = min(left, whole[i] - least[i])
@@ -201,12 +216,15 @@ def _shared_out(least: list[int], whole: list[int], room: int) -> list[int]:
     return widths
 
 
-def _grid(header: list[str], rows: list[list[str]], widths: list[int], screen: Console) -> None:
+def _grid(
+    header: list[str], rows: list[list[str]], widths: list[int], gap: int, screen: Console
+) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    # Between two columns there is one place beside the padding.
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap - 2, 0, 1))
     for title, width in zip(header, widths, strict=True):
         grid.add_column(Text(title), overflow="fold", width=width)
     for row in rows:

@@ -1,7 +1,7 @@
 """What a page shows: measured cells with their texts, results of studies, an audit, judgments.
 
 Nothing here computes. `collect.py` fills these from directories; tables, figures and the page only
-read them. Every part may be empty, and the page then says which command adds it.
+read them. Every part may be empty; the page then leaves it out and says which command adds it.
 
 Text of any origin as text that can be written, stays where it is put and tells no secrets.
 """

@@ -123,6 +123,7 @@ def _words(
         "drawn": lambda part: [drawing for drawing in drawn if drawing.part == part],
         "summary": _summary(report),
         "sections": _sections(report),
+        "hints": _hints(report),
         "answers": [_answer(audit) for audit in report.audits],
         "corners": [corner_tables(report, group) for group in report.groups],
         "facts": [" ".join(facts(group)) for group in report.groups],
@@ -136,6 +137,8 @@ def _words(
 
 def _summary(report: Report) -> str:
     cells = [cell.measured for cell in report.cells]
+    if not cells and (report.studies or report.series):
+        return ""
     names = {group.name for group in report.groups}
     words = (
         f"{count(len(cells), 'generator')} of {count(len(names), 'checkpoint')}, "
@@ -151,13 +154,38 @@ def _summary(report: Report) -> str:
 
 
 def _sections(report: Report) -> list[tuple[str, str]]:
-    """The page's parts after the answer: anchors and headings."""
-    parts = [(f"study-{i}", part.name) for i, part in enumerate(report.studies, 1)]
-    parts = parts or [("studies", "studies")]
-    named = [(anchor, name.replace("-", " ").capitalize()) for anchor, name in parts]
-    why = [("why", "Why")] if report.groups else []
-    last = [("groupeval", "GroupEval"), ("outputs", "Outputs"), *why, ("provenance", "Provenance")]
-    return [("corners", "Corners"), *named, *last]
+    """The page's parts after the answer, anchors and headings: those that hold something.
+
+    What was given comes first: of an audit its corners, of a study the study.
+    """
+    studies = [
+        (f"study-{i}", part.name.replace("-", " ").capitalize())
+        for i, part in enumerate(report.studies, 1)
+    ]
+    corners = [("corners", "Corners")] if report.groups else []
+    first = [*corners, *studies] if report.audits else [*studies, *corners]
+    last = {
+        ("groupeval", "GroupEval"): report.series,
+        ("outputs", "Outputs"): report.cells,
+        ("why", "Why"): report.groups,
+        ("provenance", "Provenance"): report.provenance,
+    }
+    return [*first, *(part for part, there in last.items() if there)]
+
+
+def _hints(report: Report) -> list[tuple[str, str]]:
+    """What is not there, and the command that adds it."""
+    parts = {
+        "audit": ("An audit", report.audits),
+        "score": ("Perplexity", report.perplexities),
+        "study": ("Cost and other studies", report.studies),
+        "groupeval": ("Quality and diversity by a judge", report.series),
+    }
+    return [
+        (what, report.commands[part])
+        for part, (what, there) in parts.items()
+        if not there and part in report.commands
+    ]
 
 
 def _answer(audit: AuditPart) -> dict[str, Any]:
