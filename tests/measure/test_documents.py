@@ -10,14 +10,13 @@ import pytest
 from made_runs import cell_spec, made_cell, output
 from strop.measure.documents import CutOutputs, document_entropy, end_token, first_document
 from strop.measure.entropy import entropy, prefix_entropy
-from strop.measure.frame import Measured, read_cell
+from strop.measure.frame import Measured, cut_notes, read_cell
 from strop.measure.guard import Guard, guard
 from strop.measure.metric import ENTROPY, PERPLEXITY
 from strop.measure.number import Number
 from strop.measure.rows import PoolRows
 from strop.measure.spans import END_OF_TEXT
 from strop.spec import MetricSpec, PromptSpec, SpanPolicy
-from strop.verbs.points import cut_notes
 
 LENGTH, END = 16, 10
 RNG = np.random.default_rng(3)

@@ -27,6 +27,7 @@ from synthetic import (
 )
 
 from strop.errors import UserError
+from strop.measure.documents import CutOutputs
 from strop.measure.guard import MARKS
 from strop.page import render, write
 from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart, place, replaced
@@ -105,6 +106,14 @@ def test_cells_without_a_guard_can_be_best() -> None:
     rows = corner_table(one_group(*cells).groups[0], METRIC, "").rows
     assert [row["best"] for row in rows] == [False, True]
     assert "No entropy guard" in " ".join(facts(one_group(*cells).groups[0]))
+
+
+def test_the_page_says_where_entropy_is_that_of_first_documents() -> None:
+    whole = measured(4, CORNERS[0], 40, perplexity=30.0, entropy=interval(5, 0.1))
+    cut = replace(whole, cut=CutOutputs(held=7))
+    told = " ".join(facts(one_group(shown(whole, ["a"]), shown(cut, ["b"])).groups[0]))
+    assert "7 of 80 outputs are read up to the end of their first document" in told
+    assert "first document" not in " ".join(facts(one_group(shown(whole, ["a"])).groups[0]))
 
 
 def test_the_table_as_text() -> None:

@@ -7,7 +7,7 @@ when their files have gone. Intervals are computed when somebody asks for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -283,6 +283,23 @@ class Frame(Sequence[Measured]):
     def at(self, steps: int, point: OperatingPoint) -> Measured:
         """The row of one sampler at one budget."""
         return next(one for one in self.rows if (one.steps, one.point) == (steps, point))
+
+
+def cut_notes(found: Sequence[Measured]) -> Iterator[str]:
+    """On which tokens entropy was read, where perplexity was read on some of them."""
+    guarded = [one for one in found if one.guard.threshold is not None]
+    held, whole = sum(one.cut.held for one in guarded), sum(one.cut.whole for one in guarded)
+    of = f"of {sum(one.outputs for one in guarded)} outputs"
+    if held:
+        yield (
+            f"{held} {of} are read up to the end of their first document, for entropy as for "
+            "perplexity; each is held against the guard of its own length"
+        )
+    if whole:
+        yield (
+            f"{whole} {of} are scored up to the end of their first document, and their entropy is "
+            "that of all their tokens: no guard of shorter texts is known (`held_out` makes one)"
+        )
 
 
 def read_run(run: Run, held_out: Path | None = None) -> Frame:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.measure.frame import SMALL, Measured
+from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed
 from strop.spec import MetricSpec
@@ -215,6 +215,7 @@ def facts(group: CellGroup) -> list[str]:
             told.append(f"No entropy guard: {guard.source}.")
         else:
             told.append(f"Guard: entropy of at least {guard.threshold:.2f} ({guard.source}).")
+    told += [f"{note}." for note in cut_notes([cell.measured for cell in group.cells])]
     return [*told, *group.notes]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -396,7 +396,7 @@ def measure_cells(
 
 def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     """What is to be said of the guards and of small pools, each once."""
-    from strop.measure.frame import SMALL
+    from strop.measure.frame import SMALL, cut_notes
 
     found = list(found)
     told = dict.fromkeys(str(one.guard) for one in found)
@@ -408,23 +408,6 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
             "too short, about 91% instead of 95% at 8"
         ] = None
     return tuple(told)
-
-
-def cut_notes(found: Sequence[Measured]) -> Iterator[str]:
-    """On which tokens entropy was read, where perplexity was read on some of them."""
-    guarded = [one for one in found if one.guard.threshold is not None]
-    held, whole = sum(one.cut.held for one in guarded), sum(one.cut.whole for one in guarded)
-    of = f"of {sum(one.outputs for one in guarded)} outputs"
-    if held:
-        yield (
-            f"{held} {of} are read up to the end of their first document, for entropy as for "
-            "perplexity; each is held against the guard of its own length"
-        )
-    if whole:
-        yield (
-            f"{whole} {of} are scored up to the end of their first document, and their entropy is "
-            "that of all their tokens: no guard of shorter texts is known (`held_out` makes one)"
-        )
 
 
 # ---------------------------------------------------------------- judging

@@ -46,7 +46,6 @@ from strop.verbs.points import (
     GROUP,
     budgets,
     canvases_of_ask,
-    cut_notes,
     load,
     prompt_notes,
     scorers,
@@ -286,6 +285,7 @@ def _found(
     With a task the problems that were searched on, those below `start`, do not count.
     """
     from strop.measure.cells import measure
+    from strop.measure.frame import cut_notes
     from strop.store.documents import FRESH
 
     span = (start, start + ask["fresh_n"])
