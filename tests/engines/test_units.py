@@ -238,4 +238,8 @@ def test_a_shard_by_its_environment() -> None:
     assert Shard.read("auto", half) == Shard(0, 9)
     with pytest.raises(UserError, match="which shard"):  # below the least
         Shard.read("auto", {**slurm, "SLURM_ARRAY_TASK_MIN": "2"})
+    assert Shard.read("auto", {**half, "SLURM_ARRAY_TASK_COUNT": "x"}) == Shard(0, 9)
+    for lone in ({"RANK": "0"}, {"WORLD_SIZE": "2"}):
+        with pytest.raises(UserError, match="which shard"):
+            Shard.read("auto", lone)
     assert Shard.read("1/2", {}) == Shard(1, 2)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,24 @@ import pytest
 from made_judgments import group, random_verdicts
 
 from strop.groupeval.bootstrap import (
+    _xlogx,
     ged_replicates,
     geq_of,
+    mind,
     output_weights,
     partition_weights,
     replicate,
     score,
 )
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.scores import PlannedGroups, by_cell, ged
+from strop.groupeval.scores import (
+    PlannedGroups,
+    by_cell,
+    diagnose,
+    ged,
+    ged_bounds,
+    geq_bounds,
+)
 from strop.rng import derive_seed
 
 
@@ -120,3 +130,96 @@ def test_ged_range_of_singletons_excludes_their_score() -> None:
     drawn = replicate(cell, partition_weights([0], 500, 0))
     assert ged(cell) == 10
     assert drawn.max() < 10
+
+
+VERDICTS = [group("AABx"), group("ABCD", number=1, first=4), group("AAAA", partition=1)]
+
+
+def scored(verdicts: list[Any], modes: bool = True, **more: Any) -> dict[str, Any]:
+    planned = {"cell": PlannedGroups(8, 4, 2), "none": PlannedGroups(16, 4, 1)}
+    why = [("cell", "time"), ("none", "time"), ("none", "text"), ("none", "time")]
+    lost = [SimpleNamespace(cell=name, reason=reason) for name, reason in why]
+    judgments = Judgments("x", verdicts, lost, planned, True, modes, profile="p")  # type: ignore[arg-type]
+    return score(judgments, **more)
+
+
+def test_the_document_of_scores_by_hand() -> None:
+    found = scored(VERDICTS, replicates=40, seed=3)
+    cells = found.pop("cells")
+    assert found == {
+        "source": "x",
+        "profile": "p",
+        "judge": None,
+        "asked_from": "plan",
+        "replicates": 40,
+        "seed": 3,
+    }
+    cell, planned = by_cell(VERDICTS)["cell"], PlannedGroups(8, 4, 2)
+    drawn = replicate(cell, partition_weights([0, 1], 40, 3), seed=3)
+    quality = geq_of(cell)
+    assert quality.variance is not None
+    told = cells["cell"]
+    middle = np.quantile(drawn, [0.025, 0.975]).tolist()
+    assert told["ged_weight_sensitivity"] == pytest.approx(middle, rel=1e-12)
+    wanted = {
+        "geq": quality.interval(),
+        "geq_interval_mind": None,
+        "geq_variance": quality.parts,
+        "ged": ged(cell),
+        "n_outputs": 8,
+        "n_outputs_above_0": cell.nonzero,
+        "n_groups": 3,
+        "n_outputs_asked": 8,
+        "n_groups_asked": 4,
+        "group_size": 4,
+        "n_partitions": 2,
+        "geq_bounds": geq_bounds(cell, planned),
+        "ged_bounds": ged_bounds(ged(cell), 3, planned),
+        "failures": {"time": 1},
+        **diagnose(cell, modes=True),
+    }
+    assert {name: told[name] for name in wanted} == wanted
+    assert set(told) == {*wanted, "ged_weight_sensitivity"}
+    assert cells["none"] == {
+        "geq": None,
+        "ged": None,
+        "n_outputs": 0,
+        "n_groups": 0,
+        "n_outputs_asked": 16,
+        "n_groups_asked": 4,
+        "geq_bounds": [0.0, 10.0],
+        "ged_bounds": [0.0, 10.0],
+        "failures": {"time": 2, "text": 1},
+    }
+
+
+def test_without_modes_there_is_no_diversity_and_nothing_is_drawn() -> None:
+    steps: list[int] = []
+    told = scored(VERDICTS, modes=False, told=steps.append)["cells"]
+    for name in ("ged", "ged_weight_sensitivity", "ged_bounds"):
+        assert told["cell"][name] is None
+    assert told["none"]["ged_bounds"] is None
+    assert steps == []
+
+
+def test_few_outputs_above_zero_are_minded() -> None:
+    for pattern, told in (("AAAAxxxx", "only 4 outputs above 0: too narrow"), ("AAAAAxxx", None)):
+        few = by_cell([group(pattern)])["cell"]
+        assert mind(few) == told
+        assert mind(by_cell([group("A" * 8)])["cell"], few) == told
+        assert scored([group(pattern)])["cells"]["cell"]["geq_interval_mind"] == told
+    [alone] = [by_cell([group("AB")])["cell"]]
+    variance = geq_of(alone).variance
+    document = scored([group("AB")])["cells"]["cell"]
+    assert (document["geq_variance"] is None) is (variance is None)
+
+
+def test_where_all_are_of_one_mode_there_is_no_diversity_under_any_weights() -> None:
+    cell = by_cell([group("AAAA"), group("BBxx", number=1, first=4)])["cell"]
+    v, e = np.ones((2, 1)), np.array([[1.0] * 8, [0.5, 2, 1, 1, 3, 1, 1, 1]])
+    assert ged_replicates(cell, v, e).tolist() == [0, 0]
+
+
+def test_x_log_x_is_zero_at_zero() -> None:
+    found = _xlogx(np.array([0.0, 1.0, 2.0]))
+    assert found.tolist() == [0.0, 0.0, pytest.approx(2 * np.log(2))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from pools import source
 
 from strop.errors import UserError
-from strop.groupeval.groups import least_reuse, partitions, reused_pairs
+from strop.groupeval.groups import PLANTED, least_reuse, partitions, reused_pairs
 from strop.groupeval.inputs import Source, fitted
 from strop.groupeval.plan import Plan, Texts, make_plan
 from strop.groupeval.profile import Profile
@@ -183,3 +184,89 @@ def test_mixed_sizes_are_refused_unless_accepted() -> None:
 def test_an_unknown_way_to_partition_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no partition method called 'best'"):
         make_plan([source("a", 8)], PROFILE, method="best")
+
+
+def test_answers_to_one_prompt_are_one_group_with_its_number_everywhere() -> None:
+    profile = Profile.load("answers-v1")
+    rows = {"a": "pqpq", "b": "qrq"}
+    sources = [
+        Source(name, tuple(f"{name}{i}" for i in range(len(which))), tuple(which), name)
+        for name, which in rows.items()
+    ]
+    plan, texts = make_plan(sources, profile)
+    found = {(g.cell, g.group): tuple(sorted(g.indices)) for g in plan.groups}
+    order = [prompt for name in plan.cells for prompt in rows[name]]
+    number = {prompt: k for k, prompt in enumerate(dict.fromkeys(order))}
+    assert found == {
+        ("a", number["p"]): (0, 2),
+        ("a", number["q"]): (1, 3),
+        ("b", number["q"]): (0, 2),
+        ("b", number["r"]): (1,),
+    }
+    assert (plan.reuse, {g.partition for g in plan.groups}) == ({}, {0})
+    for sheet in plan.sheets:
+        assert plan.by_id[sheet.id] is sheet
+        [group] = plan.groups_of(sheet)
+        assert (group.sheet, group.kind, group.planted) == (sheet.id, "plan", ())
+        prompts = {texts.at(sheet.pools[0], "plan", i)[1] for i in sheet.indices}
+        assert [number[str(one)] for one in prompts] == [sheet.group]
+
+
+def test_groups_of_a_control_say_what_was_planted() -> None:
+    plan, _ = made({"a": 16}, controls=1)
+    [sheet] = [one for one in plan.sheets if one.kind == "control"]
+    [group] = plan.controls
+    assert (group.cell, group.kind, group.sheet) == ("a", "control", sheet.id)
+    assert (group.planted, group.indices) == (sheet.planted, sheet.indices)
+    assert len(sheet.planted) == 8
+
+
+def test_frozen_texts_are_read_back_and_a_change_is_told(tmp_path: Path) -> None:
+    _, texts = made({"a": 8}, controls=1)
+    path = tmp_path / "texts.parquet"
+    path.write_bytes(texts.parquet())
+    assert Texts.read(path, texts.hash) == texts
+    assert texts.of("pool-000", "nothing") == []
+    for content, expected in (
+        (texts.parquet(), "0" * 64),
+        (texts.parquet()[:-20], texts.hash),
+        (b"", texts.hash),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="missing or were changed") as caught:
+            Texts.read(path, expected)
+        assert caught.value.where == str(path)
+    with pytest.raises(UserError, match="missing or were changed"):
+        Texts.read(tmp_path / "none", texts.hash)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"kind": "other"}, "has no sense"),
+        ({"labels": ["b2cd"]}, "has no sense"),
+        ({"pools": ["pool-009"] * 8}, "unknown pool 'pool-009'"),
+        ({"indices": [8, *range(7)]}, "not there"),
+        ({"indices": [-1, *range(7)]}, "not there"),
+    ],
+)
+def test_a_sheet_that_cannot_be_is_refused(changes: dict[str, list[str]], told: str) -> None:
+    plan, _ = made({"a": 8})
+    document = plan.document()
+    first, *rest = document["sheets"]
+    with pytest.raises(ValueError, match=told):
+        Plan.from_documents({**document, "sheets": [{**first, **changes}, *rest]}, plan.blinding)
+    with pytest.raises(ValueError, match="name other pools"):
+        Plan.from_documents(document, {"pool-001": "a"})
+    assert Plan.from_documents(document, plan.blinding) == plan
+
+
+def test_controls_need_room_and_an_unconditional_profile() -> None:
+    few = replace(PROFILE, settings={**PROFILE.settings, "group_size": len(PLANTED) + 1})
+    with pytest.raises(UserError, match="too small for controls") as caught:
+        make_plan([source("a", 8)], few, controls=1)
+    assert caught.value.expected == f"at least {len(PLANTED) + 2} texts per group"
+    prompts = tuple(map(str, range(4)))
+    pair = [Source(name, prompts, prompts, name) for name in "ab"]
+    with pytest.raises(UserError, match="has no control groups"):
+        make_plan(pair, Profile.load("task-v1"), controls=1)

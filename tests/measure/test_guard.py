@@ -187,6 +187,10 @@ def test_a_kept_guard_without_a_threshold_stays_one(run: Run, tmp_path: Path) ->
     assert made.threshold is None
     assert made.source == "19 of 19 texts of few.jsonl have 16 tokens, where 20 are needed"
     assert guard_of(generator(), run) == made
+    lines = [json.dumps(row) for row in (rows(19) % 11).tolist()] + ["[1, 2]"] * 2
+    (tmp_path / "few.jsonl").write_text("\n".join(lines))
+    made = guard_of(generator(), run, held_out=tmp_path / "few.jsonl")
+    assert made.source == "19 of 21 texts of few.jsonl have 16 tokens, where 20 are needed"
 
 
 def test_a_damaged_guard_is_told(run: Run) -> None:

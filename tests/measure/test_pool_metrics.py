@@ -141,3 +141,40 @@ def test_entropy_counts_nothing_behind_a_shorter_row() -> None:
     np.testing.assert_allclose(entropy(rows), expected, atol=1e-15)
     assert entropy(np.zeros((2, 0), int)).tolist() == [0.0, 0.0]
     assert entropy(np.array([[7], [8]])).tolist() == [0.0, 0.0]
+
+
+# By hand
+
+
+def test_ngrams_by_hand() -> None:
+    """Numbers are equal where the n-grams are, and as many as there are places for one."""
+    ids = np.array([[5, 7, 5, 7], [7, 5, 7, 9]])
+    assert ngrams(ids, 1).tolist() == [[0, 1, 0, 1], [1, 0, 1, 2]]
+    assert ngrams(ids, 2).tolist() == [[0, 1, 0], [1, 0, 2]]
+    assert ngrams(ids, 3).tolist() == [[0, 2], [2, 1]]
+    assert ngrams(ids, 4).tolist() == [[0], [1]]
+    for n, places in ((5, 0), (6, 0), (0, 5)):
+        assert ngrams(ids, n).shape == (2, places)
+    assert ngrams(ids[:0], 2).shape == (0, 3)
+    assert ngrams(ids.tolist(), 2).tolist() == ngrams(ids, 2).tolist()  # type: ignore[arg-type]
+    # Pairs that a sum or a difference of their tokens would take for one.
+    apart = np.array([[0, 1, 2, 2, 1, 0]])
+    assert len(set(ngrams(apart, 2)[0].tolist())) == 5
+
+
+def test_repetition_of_rows_of_different_lengths_by_hand() -> None:
+    ids = np.array([[1, 2, 1, 2, -1, -1], [1, 2, 3, 4, 1, 2], [1, 1, -1, -1, -1, -1]])
+    assert repetition(ids, 2).tolist() == [1.0, pytest.approx(4 / 6), 0.0]
+    assert entropy(ids).tolist() == [
+        pytest.approx(np.log(2)),
+        pytest.approx(2 / 3 * np.log(3) + 1 / 3 * np.log(6)),
+        0.0,
+    ]
+
+
+def test_the_vendi_score_of_whole_numbers_is_that_of_their_directions() -> None:
+    assert vendi_score(np.array([[3, 0], [0, 5]])) == pytest.approx(2)
+    assert vendi_score([[1, 0], [2, 0]]) == pytest.approx(1)  # type: ignore[arg-type]
+    for wrong in (np.zeros((0, 3)), np.ones(3), np.zeros((2, 2)), np.full((2, 2), np.nan)):
+        with pytest.raises(UserError):
+            vendi_score(wrong)

@@ -17,6 +17,7 @@ import pytest
 from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.measure import perplexity as module
+from strop.measure.aggregates import statistics
 from strop.measure.perplexity import (
     TOKENS,
     PerplexityJob,
@@ -31,9 +32,11 @@ from strop.measure.score import Outputs
 from strop.measure.spans import END_OF_TEXT, Passage, Reading, clean_up, spans
 from strop.prompts import Canvas, Canvases
 from strop.spec import EvaluatorSpec
+from strop.stats.resample import POSITIVE, SHARE
 from strop.store.prompts import KeptPrompts
 
 END = 256
+SUMS = ("nll", "tokens", "bytes", "kept_bytes", "source_bytes")
 
 
 class Tokenizer:
@@ -521,3 +524,58 @@ def test_another_process_loads_the_same_evaluator(monkeypatch: pytest.MonkeyPatc
     some = Outputs(np.array([0]), ["ab"], np.array([[97, 98]]), None)
     [(found, tokens)] = job.open(loaded).work(0, some)
     assert (found["nll"].tolist(), tokens) == ([total("ab")], 2)
+
+
+# ---------------------------------------------------------------- a pool's numbers
+
+
+def test_a_pools_numbers_by_hand() -> None:
+    """An output without a token, and two whose fillers count since a third is longer."""
+    table = {
+        "nll": np.array([2.0, 30.0, 0.0], np.float32),
+        "tokens": np.array([1, 10, 0]),
+        "bytes": np.array([4, 40, 0]),
+        "kept_bytes": np.array([4, 40, 0]),
+        "source_bytes": np.array([4, 80, 4]),
+    }
+    found = statistics(table)
+    assert {name: one.columns.tolist() for name, one in found.items()} == {
+        "pooled": [[2, 1], [30, 10], [0, 0]],
+        "macro": [[2, 1], [3, 1], [0, 0]],
+        "bits_per_byte": [[2 / np.log(2), 4], [30 / np.log(2), 40], [0, 0]],
+        "kept": [[4, 4], [40, 80], [0, 4]],
+    }
+    assert {name: one.value for name, one in found.items()} == pytest.approx(
+        {
+            "pooled": np.exp(32 / 11),
+            "macro": np.exp(5 / 2),
+            "bits_per_byte": 32 / np.log(2) / 44,
+            "kept": 44 / 88,
+        }
+    )
+    spans_of_values = {name: one.span for name, one in found.items()}
+    assert spans_of_values == {
+        "pooled": POSITIVE,
+        "macro": POSITIVE,
+        "bits_per_byte": POSITIVE,
+        "kept": SHARE,
+    }
+    filled = {
+        **table,
+        "read": np.array([2, 11, 1]),
+        "filler_nll": np.array([0.5, 0.25, 0.125]),
+        "filler_tokens": np.array([1, 1, 1]),
+    }
+    assert statistics(filled)["pooled"].columns.tolist() == [[2.5, 2], [30, 10], [0.125, 1]]
+    assert statistics(filled)["macro"].columns.tolist() == [[1.25, 1], [3, 1], [0.125, 1]]
+
+
+def test_nothing_and_too_much_are_values_and_no_warnings() -> None:
+    one = statistics({name: np.array([1]) for name in SUMS} | {"nll": np.array([1000.0])})
+    none = statistics({name: np.array([0]) for name in SUMS})
+    with np.errstate(all="raise"):
+        assert one["pooled"].value == np.inf
+        assert all(np.isnan(some.value) for some in none.values())
+        assert one["kept"].finish(np.array([[1.0, 0.0], [1.0, 2.0]])).tolist() == [np.inf, 0.5]
+    empty = {name: np.zeros(0, np.int64) for name in (*SUMS, "read", "filler_nll", "filler_tokens")}
+    assert statistics(empty)["pooled"].columns.shape == (0, 2)

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strop.samplers.machinery import committing
 from strop.samplers.machinery.blocks import block_numbers, block_steps
 from strop.samplers.machinery.committing import (
     Carried,
@@ -295,3 +296,55 @@ def test_blocks_count_open_positions_and_share_the_steps_out() -> None:
     assert block_steps(7, 3) == [3, 2, 2]
     assert block_steps(6, 3) == [2, 2, 2]
     assert block_steps(1, 3) == [1, 1, 1]
+
+
+# ---------------------------------------------------------------- what a rule hands on
+
+
+@pytest.mark.parametrize(
+    ("rule", "rank"),
+    [
+        (Quota("topk"), "topk"),
+        (Factor(1.0, "sort"), "sort"),
+        (EntropyBound(0.1), "leftmost"),
+        (Schedule(eps=0.0, rank="topk"), "topk"),
+        (Carried(0.5, "sort"), "sort"),
+    ],
+)
+def test_who_wins_ties_is_said_by_the_rule(rule: Any, rank: str, monkeypatch) -> None:
+    ranks: list[str] = []
+
+    def noted(value: torch.Tensor, count: Any, rank: Any) -> torch.Tensor:
+        ranks.append(rank)
+        return best(value, count, rank)
+
+    monkeypatch.setattr(committing, "best", noted)
+    chosen(rule, [[0.5, 0.5, None, 0.25]], steps=2)
+    assert ranks == [rank]
+
+
+def test_a_spread_draws_by_the_scores() -> None:
+    """Softmax of the scores over the spread, as many as the schedule says."""
+    calls: list[Any] = []
+
+    class Draws:
+        def pick(self, *given: Any) -> str:
+            calls.append(given)
+            return "picked"
+
+    rows: list[Row] = [[0.5, 0.25, None, 0.75], [0.5, 0.5, 0.5, 0.5]]
+    value, view = shown(rows)
+    found = Schedule(eps=0.0, spread=0.5).choose(value, view, turned(rows, 2), Draws())  # type: ignore[arg-type]
+    assert found == "picked"
+    [(seen, weights, count)] = calls
+    assert seen is view
+    expected = [[math.exp(2 * one) if one is not None else 0.0 for one in row] for row in rows]
+    shares = [[one / sum(row) for one in row] for row in expected]
+    assert weights.tolist() == [pytest.approx(row) for row in shares]
+    assert count.tolist() == [1, 2]
+
+
+def test_the_first_round_of_a_carried_threshold_needs_no_beginning() -> None:
+    rows: list[Row] = [[0.9, 0.3, 0.8, 0.1], [0.4, 0.3, 0.2, 0.1]]
+    assert chosen(Carried(0.5), rows, steps=2) == [[0, 2], [0]]
+    assert chosen(Carried(0.5), rows, steps=4) == [[0], [0]]

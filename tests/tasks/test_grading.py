@@ -91,6 +91,13 @@ def test_a_lost_verdict_is_left_out_and_the_others_stay_with_their_numbers() -> 
     assert found["ended"].tolist() == [0, 1]
 
 
+def test_of_lost_verdicts_alone_nothing_is_left() -> None:
+    found = graded([7, 3], ["lost", "lost"])
+    assert len(found) == 7
+    assert {(len(one), one.dtype) for one in found.values()} == {(0, np.dtype(np.int64))}
+    assert graded([0], ["0"])["passed_first"].dtype == np.int64
+
+
 def test_what_counts_of_a_response_ends_with_the_first_end() -> None:
     right = ["1<end>2", "1<turn>2<end>", "1<end>2<turn>", "1###2", "1@@2###", "1###2@@", "1"]
     wrong = ["2<end>1", "2<turn>1<end>", "2###1", "2", "1 <end>"]
@@ -109,6 +116,7 @@ def test_what_counts_of_a_response_ends_with_the_first_end() -> None:
         ([1, 2, 3, 4, 5, END], 1, 6),
         ([1, 2, 3, -1, -1, -1], 0, 3),
         ([1, END, -1, -1, -1, -1], 1, 2),
+        ([0, 0, 1, -1, -1, -1], 0, 3),
     ],
 )
 def test_tokens_up_to_the_end(row, ended, written) -> None:
@@ -200,4 +208,7 @@ def test_programs_are_graded_some_at_a_time(
     )
     grade_cell(cell, task, ENTRANT, box, Heard())  # type: ignore[arg-type]
     assert sizes == [(size, box) for size in batches]
+    kept = cell.score(task_metric(task, ENTRANT, box))
+    assert kept is not None
+    assert {values.dtype for values in kept.columns.values()} == {np.dtype(np.int64)}
     assert ("start", (cell.spec, 40, 0, "grading numbers")) in heard

@@ -46,6 +46,7 @@ F = "def f(x):\n    return x"
         ("@a\n@b\nclass f:\n    x = 1  # one\n# two", "@a\n@b\nclass f:\n    x = 1"),
         ("f = (1,\n  2)\n", "f = (1,\n  2)"),
         ("f = 1\r\ng = 2", "f = 1"),
+        ("f = 1\rg = 2", "f = 1"),
         ("f = '\\d'", "f = '\\d'"),
         ("", None),
         ("f = 1\0", None),

@@ -154,6 +154,7 @@ def test_what_became_of_a_wave_is_told(tmp_path: Path) -> None:
     wave = proposer.wave(0)
     assert len(wave) == 8
     assert len(set(wave)) == 8
+    assert wave[0] == SamplerSpec(steps=4)  # the usual setting
     arms = {
         spec: Arm(spec, Drawn(mean(np.full(8, 2.0 + k)), (mean(np.full(8, 4.0)),)))
         for k, spec in enumerate(wave[:3])

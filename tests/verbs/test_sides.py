@@ -82,6 +82,7 @@ def test_a_file_that_does_not_describe_one_side(tmp_path: Path, text: str) -> No
 def test_a_file_that_is_no_yaml_or_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not YAML") as caught:
         named(filed(tmp_path / "side.yaml", "a: [b\nc"), [], [], "a")
+    assert str(caught.value.got).startswith("while parsing")
     assert "\n" not in str(caught.value.got)
     with pytest.raises(UserError, match="no such file of a side"):
         named(str(tmp_path / "none.yaml"), [], [], "a")
@@ -219,6 +220,7 @@ def test_who_writes_one_token_after_the_other(tmp_path: Path) -> None:
     assert not is_causal(one)
     one.model = SimpleNamespace(spec=SimpleNamespace(family="ar"))
     assert is_causal(one)
+    assert one.spec(4) == SamplerSpec(name="autoregressive")
     one.model = None
     assert is_causal(one) is False
 
