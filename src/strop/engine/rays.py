@@ -190,6 +190,8 @@ def _join(address: str | None) -> None:
                     fix="start one on the head node, or leave `ray_address` out",
                 ) from error
             return
+        # Ray's own is 15: beside any other work of the machine its actors would hardly move.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = source_path()  # for the workers that it starts
         try:
