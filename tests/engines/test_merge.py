@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from made_runs import PERPLEXITY, cell_spec, made_cell, output
@@ -16,6 +17,7 @@ from strop.errors import UserError
 from strop.pool import Output
 from strop.spec import PromptSpec
 from strop.store import Run
+from strop.store.tables import same_outputs
 
 LENGTH, N = 5, 6
 IDS = np.arange(N * LENGTH).reshape(N, LENGTH) % 11
@@ -75,6 +77,27 @@ def test_another_text_or_number_of_calls_is_a_conflict(tmp_path, changes) -> Non
     with pytest.raises(UserError, match="different outputs under one number") as caught:
         merge_runs(places, tmp_path / "out")
     assert caught.value.got == "outputs 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "same"),
+    [
+        ("text", "another", False),
+        ("nfe", 12, False),
+        ("leftover_masks", 1, False),
+        ("prompt", "another", False),
+        ("tokens", 4, False),
+        ("seconds", 99.0, True),
+    ],
+)
+def test_every_column_but_the_seconds_counts(tmp_path, name, value, same) -> None:
+    cell = made_cell(tmp_path / "run", cell_spec(LENGTH), [given(0), given(1)])
+    ours = cell.table()
+    for other, values in (("prompt", ["a", "b"]), ("tokens", [5, 5])):
+        ours = ours.append_column(other, pa.array(values))
+    changed = pa.array([ours[name][0].as_py(), value], ours.schema.field(name).type)
+    theirs = ours.set_column(ours.column_names.index(name), name, changed)
+    assert same_outputs(ours, theirs, cell.spec).tolist() == [True, same]
 
 
 @pytest.mark.parametrize("changes", [{"seconds": 99.0}, {"text": None}])

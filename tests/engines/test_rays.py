@@ -37,7 +37,7 @@ pytest.importorskip("ray")
 TWO = ("--engine", "ray", "--devices", "cpu:2")
 
 ALL = """
-import json, sys
+import json, os, sys
 from dataclasses import replace
 from strop.cli.main import run
 code = run(json.loads(sys.argv[1]))
@@ -49,6 +49,7 @@ from strop.checkpoints.checkpoint import fingerprint
 from strop.engine import rays
 from strop.errors import UserError
 import pickle
+import ray
 
 model = strop.load_model(sys.argv[2])
 recipe = recipe_of(model)
@@ -68,6 +69,7 @@ refused(replace(job, fingerprint="0" * 64))
 refused(replace(job, recipe=replace(recipe, source="/nowhere/at/all")))
 rays.__version__ = "0.0"
 refused(job)
+told.append(ray.get(ray.remote(lambda: os.nice(0)).options(num_cpus=0).remote()) - os.nice(0))
 print(json.dumps(told))
 """
 
@@ -94,11 +96,12 @@ def test_a_local_cluster_draws_the_same_and_checks_its_nodes(
     assert outcome(path) == outcome(local)
     assert drawn(path) == [N] * 2
     assert clean(path)
-    fine, other, missing, version = json.loads(end.stdout.splitlines()[-1])
+    fine, other, missing, version, nicer = json.loads(end.stdout.splitlines()[-1])
     assert fine is None
     assert "files are other ones" in other
     assert "/nowhere/at/all" in missing
     assert "and 0.0 where the command runs" in version
+    assert nicer == 0, "actors would hardly move beside other work"
 
 
 def test_ray_s_own_variable_names_the_cluster(
@@ -125,10 +128,15 @@ def middle(process: subprocess.Popen[str], path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_actor_s_unit_is_drawn_again(model: Path, long_run: Path, tmp_path: Path) -> None:
+    """And that of the other one, while the first is being replaced."""
     path = tmp_path / "run"
     process = started(model, path, *TWO, plan=LONG)
     middle(process, path)
-    os.kill(titled(process.pid, b"ray::Actor")[0], signal.SIGKILL)
+    first, second = titled(process.pid, b"ray::Actor")
+    os.kill(first, signal.SIGKILL)
+    before = on_disk(path)
+    assert wait_for(process, lambda: before < on_disk(path) < TOTAL)
+    os.kill(second, signal.SIGKILL)
     assert on_disk(path) < TOTAL, "the kill came too late"
     _, told = process.communicate(timeout=600)
     assert process.returncode == 0, told

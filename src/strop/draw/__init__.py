@@ -22,7 +22,7 @@ from strop.draw.batch_size import (
     largest_batch,
     unit_of_auto,
 )
-from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, what_to_load
+from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, recipe_of, what_to_load
 from strop.engine import LOCAL, Engine, cut
 from strop.engine.outputs import MemoryRows, OutputRows
 from strop.engine.plan import refuse_missing, stop_if_planning
@@ -229,6 +229,12 @@ class Planned:
     denoiser: Model
     canvases: Canvases | None
     cells: Sequence[CellDraw]
+
+    def running(self) -> Model:
+        """The model where it can draw; if workers load its weights, only a description is here."""
+        if self.denoiser.device.type != "meta":
+            return self.denoiser
+        return recipe_of(self.denoiser).model("auto")
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ def has_gpus(address: str | None) -> bool:
     """
     import ray
 
-    if address is None and not ray.is_initialized():
+    if _named(address) is None and not ray.is_initialized():
         import torch
 
         return torch.cuda.device_count() > 0
@@ -187,16 +187,18 @@ def _gpus(nodes: list[Any]) -> int:
     return int(sum(node["Resources"].get("GPU", 0) for node in nodes))
 
 
-def _join(address: str | None) -> None:
-    """Be part of a cluster: the one that is named, or one of this machine's own.
+def _named(address: str | None) -> str | None:
+    """The cluster that is meant: RAY_ADDRESS names one too, as inside a job that Ray started."""
+    return address or os.environ.get("RAY_ADDRESS") or None
 
-    Where nothing is said, RAY_ADDRESS names one, as it does inside a job that Ray started.
-    """
+
+def _join(address: str | None) -> None:
+    """Be part of a cluster: the one that is named, or one of this machine's own."""
     import ray
 
     if ray.is_initialized():
         return
-    address = address or os.environ.get("RAY_ADDRESS") or None
+    address = _named(address)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as later releases do
@@ -213,6 +215,8 @@ def _join(address: str | None) -> None:
                     fix="start one on the head node, or leave `ray_address` and RAY_ADDRESS out",
                 ) from error
             return
+        # Ray's own is 15: beside any other work of the machine its actors would hardly move.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         before = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = source_path()  # for the workers that it starts
         try:

@@ -24,7 +24,6 @@ from strop.verbs.result import Result
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
-    from strop.denoisers.base import Model
     from strop.draw import Planned
     from strop.engine.blocks import Blocks, PlannedBlocks
     from strop.engine.worker import Worker
@@ -70,7 +69,7 @@ def dry_run(ask: Ask) -> Result:
             where="`dry_run`",
             fix="leave `dry_run` out",
         )
-    running = {one.denoiser: _running(one.denoiser) for one in planned}
+    running = {one.denoiser: one.running() for one in planned}
     planned = [replace(one, denoiser=running[one.denoiser]) for one in planned]
     rows, paces = [], {}
     for draw in planned:
@@ -221,16 +220,6 @@ def pace(draw: Planned, seconds: float = SECONDS) -> float:
         if size == most or time.monotonic() - began + 2 * took > seconds:
             return took / max(int(pool.nfe.sum()), 1)
         size = min(2 * size, most)
-
-
-def _running(model: Model) -> Model:
-    """A model that can draw: where workers load the weights, only its description is here."""
-    if model.device.type != "meta":
-        return model
-    from strop.denoisers.load import resolve_device
-    from strop.draw.worker import recipe_of
-
-    return recipe_of(model).model(str(resolve_device("auto")))
 
 
 def _trial_sampler(sampler: SamplerSpec) -> SamplerSpec:
