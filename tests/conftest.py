@@ -19,7 +19,7 @@ torch.set_num_threads(THREADS)
 os.environ.pop("COLUMNS", None)  # tables are as wide as they are, unless a test says otherwise
 
 TESTS = Path(__file__).parent
-NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "test_generate.py")
+NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "language", "test_generate.py")
 """Rooms whose tests compare numbers that the processor's instructions or threads can change."""
 NOT_NUMERIC = {
     "denoisers/test_checkpoint_sources.py",
