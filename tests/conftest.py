@@ -21,7 +21,7 @@ os.environ.pop("COLUMNS", None)
 output.PIPED = 400  # tables are as wide as they are, unless a test says otherwise
 
 TESTS = Path(__file__).parent
-NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "test_generate.py")
+NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "language", "test_generate.py")
 """Rooms whose tests compare numbers that the processor's instructions or threads can change."""
 NOT_NUMERIC = {
     "denoisers/test_checkpoint_sources.py",

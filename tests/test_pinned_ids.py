@@ -150,6 +150,7 @@ SEEDS = {
 """Labels with the number of addresses behind them; the seed of root seed 0 at addresses 1, 2."""
 
 STREAMS = {
+    "language": 338314875,
     "lattice-race/2": 2287615976,
     "loglikelihood {}": 3397103516,
     "posterior-round": 1328110196,

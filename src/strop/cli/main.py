@@ -96,6 +96,10 @@ VERBS: dict[str, tuple[str, str]] = {
     "study": ("strop.cli.commands:register", "Studies of checkpoints and their samplers."),
     "groupeval": ("strop.verbs.judging:GROUP", "Quality and diversity of texts, in groups."),
     "theory": ("strop.verbs.theory:GROUP", "The paper's mathematics, exact on any small target."),
+    "language": (
+        "strop.verbs.language:GROUP",
+        "A language whose law is known: texts, exact probabilities, what is wrong in a text.",
+    ),
     "task": (
         "strop.verbs.task:GROUP",
         "Problems with answers that can be checked: GSM8K, HumanEval, sums.",

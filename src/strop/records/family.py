@@ -136,6 +136,15 @@ _BUILT_IN = (
         colour="#b8860b",
     ),
     Family(
+        "language",
+        "a known law",
+        "ancestral",
+        load="strop.denoisers.language:load_language",
+        reads=PLAIN,
+        time_conditioned=False,
+        colour="#3a8fb7",
+    ),
+    Family(
         "ar",
         "autoregressive",
         "autoregressive",

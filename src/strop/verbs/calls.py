@@ -80,10 +80,11 @@ class SampleArguments(TypedDict, total=False):
     weights: Literal["ema", "raw"] | None
     """Of a training file; ema by default."""
     family: str | None
-    """mdlm, sedd, duo, didi, llada, dream or a plug-in's: where the files do not say."""
+    """mdlm, sedd, duo, didi, llada, dream, language or a plug-in's: where the files do not
+    say."""
     load: Mapping[str, Any] | None
-    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR;
-    may be repeated."""
+    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR,
+    or of a known language, e.g. leak=0.05; may be repeated."""
     force: bool
     """Start the run directory anew."""
     dry_run: bool
@@ -723,8 +724,8 @@ class TaskArguments(TypedDict, total=False):
     revision: str | None
     """Of a hub id."""
     load: Mapping[str, Any] | None
-    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR;
-    may be repeated."""
+    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR,
+    or of a known language, e.g. leak=0.05; may be repeated."""
     unsafe_run: bool
     """Run programs without a sandbox, as yourself."""
     against: int | None

@@ -159,8 +159,8 @@ WEIGHTS = Parameter("weights", "Of a training file; ema by default.", choices=("
 REVISION = Parameter("revision", "Of a hub id.")
 LOAD = Parameter(
     "load",
-    "An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR; may "
-    "be repeated.",
+    "An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR, or of "
+    "a known language, e.g. leak=0.05; may be repeated.",
     kind="options",
 )
 SETTINGS = Parameter(

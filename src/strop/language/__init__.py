@@ -1,0 +1,28 @@
+"""A language whose law is known: texts, exact probabilities, predictive laws. No torch.
+
+`grammar` reads a grammar, `elimination` sums over what texts are about, `law` has the law itself,
+and `reading` what the verbs of `strop language` say of texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from strop.registry import loader
+
+if TYPE_CHECKING:
+    from strop.language.law import Language
+    from strop.language.reading import check, draw, explain, score
+
+__all__ = ["Language", "check", "draw", "explain", "score"]
+
+__getattr__ = loader(
+    __name__,
+    {
+        "Language": "strop.language.law",
+        "check": "strop.language.reading",
+        "draw": "strop.language.reading",
+        "explain": "strop.language.reading",
+        "score": "strop.language.reading",
+    },
+)

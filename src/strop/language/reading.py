@@ -1,0 +1,204 @@
+"""What can be said of texts of a language: the functions behind `strop language`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.language.law import Language, joined, normal
+from strop.stats.interval import Interval
+from strop.stats.shares import wilson
+
+Source = str | PathLike[str] | Language
+DRAWS = 4000
+"""Exact texts by which the entropy is estimated."""
+SHOWN = 4
+"""Words of a class that are shown."""
+
+
+@dataclass(frozen=True)
+class WrongToken:
+    """A token that must be a typo."""
+
+    position: int
+    """From 1."""
+    sentence: str
+    stands: str
+    should: str
+    """The word that should stand there, or the class."""
+    because: str
+    """What asks for it: a latent and its value, words of the class, or the wording."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a text means, as far as it can, and what is wrong in it."""
+
+    text: str
+    """With every wrong token as [stands -> should]."""
+    latents: dict[str, str]
+    wrong: list[WrongToken]
+    log_p: float
+
+
+@dataclass(frozen=True)
+class TextTruth:
+    """What is true of some texts, all numbers per text in nats where they are logarithms."""
+
+    violations: Interval
+    """Wrong tokens per text."""
+    without: Interval
+    """The share of texts without any."""
+    surprise: Interval
+    """-log P."""
+    excess: Interval
+    """The surprise beyond the entropy: 0 for exact draws, below 0 where texts are too likely."""
+    mode_entropy: float
+    """Of the likeliest modes of the texts, with Miller and Madow's correction."""
+    effective_modes: float
+    """Its exponential."""
+    true_modes: float
+    """The same of the language itself."""
+    mode_distance: float
+    """KL(modes of the texts || modes of the language), corrected likewise."""
+    coverage: float
+    """How probable the modes that occur are together."""
+    overlap: float
+    """Sum over modes of min(true probability, share of texts without a violation and of it)."""
+
+
+def language_of(source: Source) -> Language:
+    """A language by name or file, or as it is."""
+    return source if isinstance(source, Language) else Language.load(source)
+
+
+def draw(n: int = 4, *, language: Source = "even", seed: int = 0) -> list[str]:
+    """`n` texts, exactly by the law of the language."""
+    found = language_of(language)
+    return [found.decode(row) for row in found.draw(n, seed)]
+
+
+def encoded(texts: Sequence[str], language: Language) -> NDArray[np.int64]:
+    """Ids of texts, [texts, tokens]; whoever is no text of the language is named."""
+    rows = np.full((len(texts), language.length), language.mask_id, np.int64)
+    for k, text in enumerate(texts):
+        try:
+            ids = language.encode(text)
+        except UserError as error:
+            error.where = f"text {k + 1}, as {error.where} reads it"
+            raise
+        rows[k, : len(ids)] = ids
+    return rows
+
+
+def score(
+    texts: Sequence[str], *, language: Source = "even", entropy: Interval | None = None
+) -> TextTruth:
+    """What is true of texts; `entropy` is the language's, if it is known."""
+    found = language_of(language)
+    return truth(encoded(texts, found), found, entropy)
+
+
+def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None = None) -> TextTruth:
+    """The same of ids."""
+    if len(ids) < 2:
+        raise UserError("One text is no sample.", got=f"{len(ids)} texts", expected="at least 2")
+    entropy = language.entropy(DRAWS) if entropy is None else entropy
+    violations, surprise = language.violations(ids), normal(-language.log_p(ids))
+    n, law = len(ids), language.posterior([]).reshape(-1)
+    modes = language.posterior(ids).reshape(n, -1).argmax(1)
+    seen = np.bincount(modes, minlength=len(law)) / n
+    valid = np.bincount(modes[violations == 0], minlength=len(law)) / n
+    here = seen > 0
+    correction = (here.sum() - 1) / (2 * n)
+    spread = float(-(seen[here] * np.log(seen[here])).sum() + correction)
+    far = float((seen[here] * np.log(seen[here] / law[here])).sum() - correction)
+    gap, half = surprise.value - entropy.value, float(np.hypot(surprise.half, entropy.half))
+    positive = law[law > 0]
+    return TextTruth(
+        violations=normal(violations),
+        without=wilson(float((violations == 0).mean()), n),
+        surprise=surprise,
+        excess=Interval(gap, gap - half, gap + half, n=n, how="normal"),
+        mode_entropy=spread,
+        effective_modes=float(np.exp(spread)),
+        true_modes=float(np.exp(-(positive * np.log(positive)).sum())),
+        mode_distance=far,
+        coverage=float(law[here].sum()),
+        overlap=float(np.minimum(law, valid).sum()),
+    )
+
+
+def explain(text: str, *, language: Source = "even") -> Explanation:
+    """What is wrong in a text, and what should have stood there."""
+    found = language_of(language)
+    ids = found.encode(text)
+    values, slots, laws = found.explanation(ids)
+    sentences = [one.name for one in found.grammar.segments for _ in range(one.length)]
+    classes, names = list(found.grammar.classes), [one.name for one in found.grammar.latents]
+    words = [*found.vocabulary, "[MASK]"]
+    shown, wrong = [words[k] for k in ids], []
+    for i, (token, slot, law) in enumerate(zip(ids, slots, laws, strict=False)):
+        if token == found.mask_id or found.possible(law)[token]:
+            continue
+        if law < found.mask_id:
+            should, because = found.vocabulary[law], "the wording"
+            if slot.latent is not None:
+                because = f"{names[slot.latent]} is {values[names[slot.latent]]}"
+        else:
+            name = classes[law - found.mask_id]
+            likely = np.argsort(-found.grammar.classes[name], kind="stable")[:SHOWN]
+            should, because = f"<{name}>", ", ".join(found.vocabulary[k] for k in likely) + ", ..."
+        wrong.append(WrongToken(i + 1, sentences[i], shown[i], should, because))
+        shown[i] = f"[{shown[i]} -> {should}]"
+    return Explanation(joined(shown), values, wrong, float(found.log_p(ids)))
+
+
+def check(grammar: Source) -> dict[str, Any]:
+    """What a grammar amounts to; `error` is how far two ways to its predictive laws differ."""
+    found = language_of(grammar)
+    one = found.grammar
+    entropy = found.entropy(DRAWS // 4)
+    law = found.posterior([])
+    positive = law[law > 0]
+    return {
+        "length": found.length,
+        "words": found.mask_id,
+        "noise": one.noise,
+        "classes": len(one.classes),
+        "latents": {latent.name: len(latent.values) for latent in one.latents},
+        "segments": len(one.segments),
+        "variants": sum(len(segment.variants) for segment in one.segments),
+        "combinations": prod(found.sizes),
+        "largest_table": found.elimination.largest,
+        "mode": list(one.mode),
+        "effective_modes": float(np.exp(-(positive * np.log(positive)).sum())),
+        "entropy": entropy,
+        "error": _ratio_error(found),
+        "sha256": one.sha256,
+    }
+
+
+def _ratio_error(language: Language) -> float:
+    """The largest difference of P(v | visible) from P(visible and v) / P(visible)."""
+    ids = language.draw(4)
+    places = np.arange(language.length)
+    worst = 0.0
+    for k, row in enumerate(ids):
+        masked = np.where((places + k) % 2 == 0, language.mask_id, row)
+        i = int(
+            np.flatnonzero(masked == language.mask_id)[len(ids) * k % (language.length // 2 or 1)]
+        )
+        words = np.unique([row[i], *range(min(8, language.mask_id))])
+        filled = np.repeat(masked[None], len(words), 0)
+        filled[:, i] = words
+        ratio = np.exp(language.log_p(filled) - language.log_p(masked))
+        worst = max(worst, float(abs(ratio - language.predictive(masked)[i, words]).max()))
+    return worst

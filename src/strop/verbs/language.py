@@ -1,0 +1,165 @@
+"""strop language: texts whose law is known; numpy loads when a verb runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from strop.errors import CheckFailed
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT
+from strop.stats.interval import plain
+from strop.verbs.parameters import argument
+from strop.verbs.result import Facts, Result, grid
+from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
+
+CLOSE = 1e-9
+"""How far two ways to the same probability may lie apart."""
+
+
+def _draw(ask: Ask) -> Result:
+    from strop.disk import write
+    from strop.language import Language
+
+    language = Language.load(ask["language"])
+    ids = language.draw(ask["n"], ask["seed"])
+    texts = [language.decode(row) for row in ids]
+    rows = [{"text": text, "ids": row.tolist()} for text, row in zip(texts, ids, strict=True)]
+    if ask["out"] is None:
+        parts, following = texts, f"strop language explain {quoted(texts[0])}"
+    else:
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        write(Path(ask["out"]), lines.encode())
+        parts = [f"{len(texts)} texts in {ask['out']}"]
+        following = f"strop language score {quoted(ask['out'])}"
+    document = {"language": ask["language"], "texts": texts, "out": ask["out"]}
+    return Result(parts=tuple(parts), json=document, next=following + _asked(ask), value=texts)
+
+
+def _score(ask: Ask) -> Result:
+    from strop.groupeval.inputs import read_inputs
+    from strop.language import Language
+    from strop.language.reading import DRAWS, score
+
+    language = Language.load(ask["language"])
+    entropy = language.entropy(DRAWS)
+    lines, rows = [], []
+    for source in read_inputs([ask["texts"]]):
+        found = score(source.texts, language=language, entropy=entropy)
+        rows.append({"source": source.name, "texts": len(source.texts), **plain(vars(found))})
+        lines.append(
+            [
+                source.name,
+                str(len(source.texts)),
+                f"{found.violations:.2f}",
+                f"{found.without.value:.0%}",
+                f"{found.excess:.1f}",
+                f"{found.effective_modes:.1f}",
+                f"{found.coverage:.0%}",
+                f"{found.overlap:.2f}",
+            ]
+        )
+    header = [
+        "texts",
+        "n",
+        "violations",
+        "without",
+        "excess (nats)",
+        "modes",
+        "coverage",
+        "overlap",
+    ]
+    true = rows[0]["true_modes"]
+    note = f"entropy {entropy:.2f} nats a text; the language has {true:.1f} effective modes"
+    return Result(
+        parts=(grid(header, lines), note),
+        json={"language": ask["language"], "entropy": entropy.document(), "rows": rows},
+        next="strop language explain TEXT" + _asked(ask),
+        value=rows,
+    )
+
+
+def _explain(ask: Ask) -> Result:
+    from strop.language import explain
+
+    found = explain(ask["text"], language=ask["language"])
+    lines = [[str(w.position), w.sentence, w.stands, w.should, w.because] for w in found.wrong]
+    header = ["token", "sentence", "stands", "should stand", "because"]
+    about = ", ".join(f"{name}: {value}" for name, value in found.latents.items())
+    counted = (
+        f"{len(lines)} violation{'' if len(lines) == 1 else 's'}, log P {found.log_p:.2f} nats"
+    )
+    parts = (found.text, "", about, counted, *([grid(header, lines)] if lines else []))
+    following = "strop language draw" + _asked(ask)
+    return Result(parts=parts, json=asdict(found), next=following, value=found)
+
+
+def _check(ask: Ask) -> Result:
+    from strop.language import check
+
+    found = check(ask["grammar"])
+    error = None
+    if found["error"] > CLOSE:
+        error = CheckFailed(
+            "Two ways to the predictive laws differ.",
+            where=ask["grammar"],
+            got=found["error"],
+            expected=f"at most {CLOSE}",
+        )
+    shown = {name: f"{v:.2f}" if name == "entropy" else v for name, v in found.items()}
+    return Result(
+        parts=(Facts(f"The grammar {ask['grammar']}", shown),),
+        json=plain(found),
+        next=f"strop language draw --language {quoted(ask['grammar'])}",
+        error=error,
+        value=found,
+    )
+
+
+def _asked(ask: Ask) -> str:
+    name = ask["language"]
+    return "" if name == LANGUAGE.default else f" --language {quoted(name)}"
+
+
+LANGUAGE = Parameter("language", "even, skewed, tail, or a grammar's file.", "even")
+DRAW = Verb(
+    name="draw",
+    help="Draw texts exactly by the law of the language.",
+    parameters=(
+        LANGUAGE,
+        Parameter("n", "Texts.", 4, "int", least=1, most=OUTPUT_LIMIT),
+        Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),
+        Parameter("out", "A .jsonl for texts and ids, not the terminal.", flags=("-o", "--out")),
+    ),
+    run=_draw,
+    examples=("strop language draw -n 2", "strop language draw -n 512 -o texts.jsonl"),
+)
+SCORE = Verb(
+    name="score",
+    help="Say what is true of texts: violations, excess surprise, modes, overlap.\n\n"
+    "TEXTS is a .jsonl, a .parquet, a folder of .txt, or a run, cell by cell.",
+    parameters=(argument("texts", "TEXTS", "Texts of the language."), LANGUAGE),
+    run=_score,
+    examples=("strop language score texts.jsonl",),
+)
+EXPLAIN = Verb(
+    name="explain",
+    help="Print a text with what is wrong in it, and what should have stood there.\n\n"
+    "Of all explanations with the fewest typos the likeliest; [MASK] stands for any word.",
+    parameters=(argument("text", "TEXT", "A text, or its beginning."), LANGUAGE),
+    run=_explain,
+    examples=('strop language explain "Once Anna Marsh lived in the town of Los Diego."',),
+)
+CHECK = Verb(
+    name="check",
+    help="Check a grammar, and say what it amounts to; exit 3 if its law is not exact.",
+    parameters=(argument("grammar", "GRAMMAR", "A file, or even, skewed, tail."),),
+    run=_check,
+    examples=("strop language check even",),
+)
+GROUP = VerbGroup(
+    name="language",
+    help="A language whose law is known: texts, exact probabilities, what is wrong in a text.",
+    verbs=(DRAW, SCORE, EXPLAIN, CHECK),
+    examples=("strop language draw -n 2", "strop language check even"),
+)
