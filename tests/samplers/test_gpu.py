@@ -219,7 +219,7 @@ def test_a_report_says_what_is_wrong(change: dict[str, Any], words: str | None) 
     assert len(faults({"loops": [], "out_of_memory": UNDERSTOOD | {"understood": False}})) == 1
 
 
-CURIOUS = """
+CURIOUS: str = """
 def look(x):
     x.sum().item()  # waits
     return x.sum().item()
