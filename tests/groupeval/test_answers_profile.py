@@ -302,7 +302,7 @@ def test_exact_copies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert any(note.startswith(told) for note in web["notes"])
     assert not any("copies" in note for note in answered["notes"])
     assert command(line) == 0
-    assert "2 (25%)" in capsys.readouterr().out
+    assert "2 (25.0%)" in capsys.readouterr().out
 
 
 def test_a_run_of_strop_brings_its_prompts(tmp_path: Path) -> None:
