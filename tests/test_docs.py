@@ -26,7 +26,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,18 @@ SMALLER = {
     },
     "docs/precision.md": {"--steps 64,1024": "--steps 64"},
     "docs/samplers.md": {"--steps 32 --length 64 -n 2": "--steps 8 --length 16 -n 2"},
+    "docs/walks.md": {
+        "--length 32 --steps 4,16 -n 32 --fresh-n 32 -o runs/student --dry-run": "--length 8"
+        " --steps 2,4 -n 8 --fresh-n 8 -o runs/student --dry-run",
+        "--length 32 --steps 4,16 -n 32 --fresh-n 32 -o runs/student\n```\n\nThe last": "--length 8"
+        " --steps 2,4 -n 8 --fresh-n 8 -o runs/student\n```\n\nThe last",
+        "--length 32 --steps 4,16 -n 32 --fresh-n 32 --goal best": "--length 8 --steps 2,4 -n 8"
+        " --fresh-n 8 --goal best",
+        "length=32, steps=(4, 16), n=(32,), fresh_n=(32,)": "length=8, steps=(2, 4), n=(8,),"
+        " fresh_n=(8,)",
+        "--length 32 --steps 4 --temperature 0.6,0.9,1.2 -n 32": "--length 16 --steps 2"
+        " --temperature 0.6,0.9,1.2 -n 8",
+    },
     "docs/tasks.md": {"--seeds 2 --limit 4": "--seeds 2 --limit 2", "limit=4": "limit=2"},
 }
 """Per page, what `make test` runs in place of what it says; `make test-slow` runs what it says."""
@@ -152,7 +164,10 @@ class Reader:
     stands: dict[str, str] = field(default_factory=dict)
     prepare: Callable[[], Any] = lambda: None
     names: dict[str, Any] = field(default_factory=dict)
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    around: Callable[[], contextlib.AbstractContextManager[Mapping[str, str] | None]] = (
+        contextlib.nullcontext
+    )
+    """Of the whole page; what it yields are more values for placeholders."""
 
 
 def tiny(place: str) -> Callable[[], Any]:
@@ -208,6 +223,28 @@ def judged_answers() -> None:
     done("strop groupeval judge runs/apis --offline --features ngrams")
 
 
+def two_apis() -> None:
+    """Four answers of each of two APIs to six prompts; one repeats itself, one fails at times."""
+    rows = [
+        {"prompt": f"Tell a story of {i} ships.", "response": f"Ship {(i * k) % 3} of {i} sank."}
+        for i in range(6)
+        for k in range(4)
+    ]
+    Path("a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [f"{row['prompt']},{row['response'] if i % 5 else ''}" for i, row in enumerate(rows)]
+    Path("b.csv").write_text("\n".join(["prompt,response", *lines]) + "\n")
+
+
+@contextlib.contextmanager
+def a_judge() -> Iterator[Mapping[str, str]]:
+    """A server for which all answers but empty ones are good, at `http://HOST:8000/v1`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "tests" / "groupeval"))
+        from scripted_server import Action, answers_verdict, serving
+    with serving(lambda body, _: Action(answers_verdict(body))) as served:
+        yield {"http://HOST:8000/v1": served.url, "NAME": "served"}
+
+
 def two_answered() -> None:
     """A task run with two checkpoints, which differ in a number of their configuration."""
     shutil.copytree(MODELS / "sums-ar", "other")
@@ -233,6 +270,7 @@ READERS: dict[str, Reader] = {
     "docs/theory.md": Reader({"FILE": "bits.json"}),
     "docs/lm-eval.md": Reader(around=small_harness),
     "docs/extending.md": Reader({"RUN": "runs/ge"}, two_pools),
+    "docs/walks.md": Reader(prepare=two_apis, around=a_judge),
 }
 
 
@@ -376,8 +414,8 @@ def test_a_reader_can_follow_the_page(page: str, empty: Path) -> None:
         assert text.count(whole) == 1, f"{page} says {whole!r} {text.count(whole)} times"
         text = text.replace(whole, smaller)
     reader.prepare()
-    with reader.around():
-        found = follow(page, text, reader)
+    with reader.around() as more:
+        found = follow(page, text, replace(reader, stands={**reader.stands, **(more or {})}))
     assert not found, "\n".join(found)
 
 
@@ -398,7 +436,9 @@ def shortened(page: str) -> bool:
 def test_a_reader_can_follow_the_page_to_its_end(page: str, empty: Path) -> None:
     reader = READERS.get(page, Reader())
     reader.prepare()
-    found = follow(page, doc_pages.text_of(page), reader, slow=True)
+    with reader.around() as more:
+        reader = replace(reader, stands={**reader.stands, **(more or {})})
+        found = follow(page, doc_pages.text_of(page), reader, slow=True)
     assert not found, "\n".join(found)
 
 

@@ -73,6 +73,10 @@ def test_notes_of_their_own_stay_in_their_rows(
     text = printed(header, own, 80, monkeypatch, capsys)
     assert "number 5 says something that no" in " ".join(text.split())
     assert not re.search(r"(?m)^a  ", text)
+    text = printed(
+        ["file", "what"], [[f"row{i}", notes[i] * 2] for i in range(3)], 80, monkeypatch, capsys
+    )
+    assert not re.search(r"(?m)^a  ", text), "there is room to fold it"
     shared = [[f"row{i}", f"short {i}", notes[i % 2] * 2] for i in range(6)]
     text = printed(header, shared, 80, monkeypatch, capsys)
     assert re.search(r"(?m)^row1 +short 1 +b *$", text)

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from string import ascii_uppercase
 from typing import Any
 
 from pools import verdict
 
 from strop.groupeval.form import PROBE
+from strop.groupeval.profile import Profile
 
 
 @dataclass
@@ -54,6 +56,19 @@ def is_probe(body: dict[str, Any]) -> bool:
 
 def agree(body: dict[str, Any], **options: Any) -> Action:
     return Action(json.dumps(verdict(labels_of(body))), **options)
+
+
+def answers_verdict(body: dict[str, Any]) -> str:
+    """Under answers-v1: all answers but empty ones are good, each of another kind."""
+    lines = body["messages"][-1]["content"].split("\n")
+    rows = [json.loads(one) for one in lines if one.startswith('{"id"') and '"text"' in one]
+    outputs = []
+    for i, row in enumerate(rows):
+        good = bool(row["text"])
+        grades = dict.fromkeys(Profile.load("answers-v1").dimensions, 2 * good)
+        mode = ascii_uppercase[i] if good else None
+        outputs.append({"id": row["id"], "valid": good, **grades, "mode": mode, "hybrid": False})
+    return json.dumps({"outputs": outputs, "confidence": "high"})
 
 
 Script = Callable[[dict[str, Any], int], Action]

@@ -6,14 +6,13 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from made_judgments import group
 from pools import jsonl
 from scipy.stats import t as student
-from scripted_server import Action, labels_of, serving
+from scripted_server import Action, answers_verdict, labels_of, serving
 
 from strop.cli.main import run as command
 from strop.errors import UserError
@@ -228,24 +227,10 @@ def test_a_comparison_is_paired_by_prompt() -> None:
         compare(judged(*left), judged(replace(right[0], prompt=None)))
 
 
-def verdicts_on(body: dict[str, Any]) -> str:
-    """A judge for which all answers but empty ones are good, each of another kind."""
-    rows = [json.loads(line) for line in body["messages"][1]["content"].split("\n") if '"text"' in
-            line and line.startswith('{"id"')]  # fmt: skip
-    outputs = []
-    for i, row in enumerate(rows):
-        good = 1 if row["text"] else 0
-        names = dict.fromkeys(PROFILE.dimensions, 2 * good)
-        mode = "ABCDEFGHIJKLMNOP"[i] if good else None
-        outputs.append({"id": row["id"], "valid": bool(good), **names, "mode": mode,
-                        "hybrid": False})  # fmt: skip
-    return json.dumps({"outputs": outputs, "confidence": "high"})
-
-
 def test_from_python_to_scores_through_a_server(tmp_path: Path) -> None:
     texts = {"a": ["1", "2", "3", "", "5"], "b": ["1", "", "", "", "5"]}
     prompts = ["p", "q", "p", "q", "q"]
-    with serving(lambda body, _: Action(verdicts_on(body))) as served:
+    with serving(lambda body, _: Action(answers_verdict(body))) as served:
         result = run(texts, prompts=prompts, base_url=served.url, model="m", out=tmp_path / "ge")
     assert sorted(len(labels_of(one)) for one in served.requests) == [2, 2, 3, 3]
     cells = result.value["cells"]
@@ -317,7 +302,7 @@ def test_exact_copies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert any(note.startswith(told) for note in web["notes"])
     assert not any("copies" in note for note in answered["notes"])
     assert command(line) == 0
-    assert "2 (25%)" in capsys.readouterr().out
+    assert "2 (25.0%)" in capsys.readouterr().out
 
 
 def test_a_run_of_strop_brings_its_prompts(tmp_path: Path) -> None:

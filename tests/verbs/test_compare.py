@@ -96,6 +96,22 @@ def test_its_page_shows_the_verdict_the_frontiers_and_what_was_spent(sharper: Pa
     assert [one.name for one in page.drawings] == ["compare-1"]
 
 
+def test_sides_are_called_as_one_says_and_the_figure_is_a_pdf(
+    sharper: Path, tmp_path: Path, call: Called
+) -> None:
+    named = shutil.copytree(sharper, tmp_path / "named")
+    sides = ("compare", TALES, TALES, "--a", "temperature=0.6", *ENOUGH)
+    code, found, _ = call(*sides, "--a-name", "cold", "--b-name", "warm", "-o", named)
+    assert code == 0
+    assert found["answer"][0].startswith("cold is only sharper than warm")
+    code, made, _ = call("export", named, "--format", "tex")
+    assert code == 0
+    files = {Path(one).name: Path(one) for one in made["files"]}
+    assert files["compare.pdf"].read_bytes().startswith(b"%PDF")
+    assert "cold" in files["table.tex"].read_text()
+    assert call(*sides, "--a-name", "B", "-o", named)[0] == 1  # as the other is called
+
+
 def test_everything_lies_in_cells_of_one_run_and_is_drawn_once(sharper: Path) -> None:
     [place] = [one for one in (sharper / "runs").iterdir() if one.is_dir()]
     cells = Run.open(place).cells()

@@ -33,7 +33,9 @@ PIPED = 100
 NOTE_WORDS = 6
 """A text of so many words in a table is a note."""
 FEW_NOTES = 4
-"""Notes that may stand below a table even if every row has another one."""
+"""Notes that may stand below a broad table even if every row has another one."""
+MANY_COLUMNS = 5
+"""Columns of a broad table, in which a folded note would have little room."""
 GAPS = (3, 2)
 """Places between two columns: usually, and where that makes a table fit."""
 FRAMES = 12
@@ -152,7 +154,7 @@ def _longest_notes(rows: list[list[str]]) -> int | None:
 
     Not one in which most rows have a note of their own: below the table nobody would find it.
     """
-    most = max(FEW_NOTES, len(rows) // 2)
+    most = max(FEW_NOTES if rows and len(rows[0]) >= MANY_COLUMNS else 0, len(rows) // 2)
     sizes = {
         i: max(len(row[i]) for row in rows)
         for i in range(1, len(rows[0]) if rows else 0)

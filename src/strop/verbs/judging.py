@@ -44,7 +44,7 @@ def _plan(ask: Ask) -> Result:
             name,
             str(n),
             str(sum(group.cell == name for group in plan.groups)),
-            f"{copies[name]} ({copies[name] / n:.0%})" if copies[name] else "none",
+            f"{copies[name]} ({copies[name] / n:.1%})" if copies[name] else "none",
         ]
         for name, n in plan.cells.items()
     ]
