@@ -363,3 +363,8 @@ def test_limits_are_broken_at_the_level_of_the_rules() -> None:
     drawn = {"x": Drawn(same(1.0, 4), (mean(values),))}
     race = raced(drawn, Rules(limits=(Limit("entropy", ">=", 3.0),), level=0.5))
     assert (race.arms["x"].state, race.arms["x"].why) == ("over the limit", "entropy>=3")
+
+
+def test_the_usual_rules() -> None:
+    assert Rules() == Rules("min", (), 8, 64, 32, 0.02, 0.95, False)
+    assert (Rules().sign, Rules(best="max").sign) == (1, -1)
