@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.denoisers.base import NEG_INFINITY
+from strop.errors import UserError
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence
 from strop.samplers.machinery.reading import View
 
@@ -210,3 +211,43 @@ def test_the_first_pick_is_by_weight() -> None:
     found = draws(range(800)).pick(shown, weights, np.ones(800, np.int64)).sum(0)
     for count, share in zip(found.tolist(), (0.5, 0.25, 0.125, 0.125), strict=True):
         assert abs(count - 800 * share) < 4 * (800 * share * (1 - share)) ** 0.5
+
+
+# ---------------------------------------------------------------- both precisions, damaged scores
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_token_depends_on_its_address_alone(precision: Any) -> None:
+    """Whatever shares the batch: the other way round, or alone; another output draws others."""
+    table = LOGITS.float().tile(6, 4, 1)
+    outputs = [7, 2, 9, 4, 11, 5]
+    every = np.ones((6, 4), bool)
+
+    def drawn(numbers: list[int], **more: Any) -> list[list[int]]:
+        some = draws(numbers, precision=precision, **more)
+        found = some.tokens(view(table[: len(numbers)]), every[: len(numbers)])
+        return found.tolist()
+
+    rows = drawn(outputs)
+    assert drawn(outputs[::-1]) == rows[::-1]
+    assert [drawn([one])[0] for one in outputs] == rows
+    assert len({tuple(row) for row in rows}) > 3
+    assert {token for row in rows for token in row} <= set(range(MASK))
+    assert drawn(outputs, seed=4) != rows
+    certain = drawn(outputs, temperature=0.0)
+    assert certain == [[1] * 4] * 6
+
+
+def test_normalisers_are_added_up_and_looked_at_first_and_last() -> None:
+    some = draws()
+    some.refuse_infinite()  # nothing was drawn
+    some.confirm(torch.tensor([1.0, 2.0]))
+    some.confirm(torch.tensor([4.0]))
+    some.confirm(torch.tensor([8.0]))
+    assert float(some._normalisers) == 15.0  # type: ignore[arg-type]
+    some.refuse_infinite()
+    some.confirm(torch.tensor([torch.nan]))  # later ones wait
+    with pytest.raises(UserError):
+        some.refuse_infinite()
+    with pytest.raises(UserError):
+        draws().confirm(torch.tensor([torch.nan]))

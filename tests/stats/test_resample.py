@@ -232,3 +232,17 @@ def test_seed_and_level_reach_every_interval(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(resample, "COUNTS", 0)
     drawn = [resampled_sums(np.eye(4), 6, seed).tolist() for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_mean_says_what_it_is() -> None:
+    names = (resample.BAYESIAN, resample.BOOTSTRAP, resample.PAIRED)
+    assert names == ("Bayesian bootstrap", "bootstrap", "paired bootstrap")
+    everywhere, positive, share = (-np.inf, np.inf), (0.0, np.inf), (0.0, 1.0)
+    assert (everywhere, positive, share) == (resample.EVERYWHERE, resample.POSITIVE, resample.SHARE)
+    plain = resample.mean(np.array([1, 2, 3]))
+    assert (plain.columns.tolist(), plain.columns.dtype) == ([[1, 1], [2, 1], [3, 1]], np.float64)
+    assert (plain.exact, plain.counted, plain.span) == (False, False, everywhere)
+    assert (plain.value, plain.outputs) == (2.0, 3)
+    told = resample.mean(np.array([1, 0]), exact=True, span=share, counted=True)
+    assert (told.exact, told.counted, told.span) == (True, True, share)
+    assert plain.counted is False

@@ -371,3 +371,8 @@ def test_a_limit_may_be_held_by_the_mean_alone() -> None:
     for value, inside in ((5.01, (True, False)), (5.0, (True, True)), (4.99, (False, True))):
         wide = Interval(value, value - 1, value + 1)
         assert (least.side_of(wide), most.side_of(wide)) == inside
+
+
+def test_the_usual_rules() -> None:
+    assert Rules() == Rules("min", (), 8, 64, 32, 0.02, 0.95, False)
+    assert (Rules().sign, Rules(best="max").sign) == (1, -1)

@@ -21,7 +21,7 @@ from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, mean
 from strop.store import Cell
 from strop.tuning.choice import Choice, choose
-from strop.tuning.gain import Gain, Held, gain, spec_file
+from strop.tuning.gain import Gain, Held, family_level, gain, spec_file
 from strop.tuning.race import Limit
 from strop.verbs.study import Ask
 from strop.verbs.tune import STUDY, _unseen
@@ -407,3 +407,7 @@ def test_of_several_evaluators_the_one_that_is_named_counts(tmp_path, resampled:
         assert found.gain is not None
         assert found.gain.value == pytest.approx(plain / mine)
         assert found.evaluator == ("another" if metric is second else None)
+
+
+def test_intervals_that_hold_together_share_what_may_be_missed() -> None:
+    assert [family_level(rows) for rows in (0, 1, 2, 5)] == pytest.approx([0.95, 0.95, 0.975, 0.99])
