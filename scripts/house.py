@@ -39,7 +39,7 @@ MOST = 8
 """Entries of a list that are printed."""
 
 LIMITS = {
-    "files": 361,
+    "files": 363,
     "modules at the top": 12,
     f"functions over {LONG} lines": 1,
     f"functions over {MANY} parameters": 5,

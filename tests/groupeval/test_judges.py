@@ -236,7 +236,7 @@ def test_the_builtin_records_make_the_specs_that_they_always_made() -> None:
     assert judge_spec("endpoint", profile, **where).document() == OLD["02f8f67e67a2ad6c"]
     assert judge_spec("offline", profile, features="ngrams").document() == OLD["a6ab8a3a8ed89706"]
     assert judge_spec("human", profile, name="Änne").document() == OLD["e2c5651f7b3da172"]
-    assert set(JUDGES.builtin) == {"endpoint", "offline", "human"}
+    assert set(JUDGES.builtin) == {"endpoint", "offline", "oracle", "human"}
     with pytest.raises(UserError, match="does not answer in this process"):
         judge_client(JudgeSpec(kind="endpoint"), profile)
 

@@ -92,9 +92,9 @@ class LanguageDenoiser:
         """Weights of the laws at every position, [B, L, laws]."""
         rows = np.full((len(ids), self.length), self.mask_id, np.int64)
         rows[:, : ids.shape[1]] = ids.cpu().numpy()
-        weights = 0.0
+        weights = np.zeros(())
         if self.near < 1:
-            weights = (1 - self.near) * self.believed.weights(rows)
+            weights = weights + (1 - self.near) * self.believed.weights(rows)
         if self.near > 0:
             weights = weights + self.near * self.believed.weights(rows, alone=True)
         padded = np.concatenate([weights, np.zeros((1, len(rows)))])
@@ -120,9 +120,6 @@ class LanguageDenoiser:
 class LanguageCodec(TextCodec):
     """Words of a language and their ids."""
 
-    opening = ()
-    bos_id = None
-
     def __init__(self, language: Language) -> None:
         from tokenizers import Tokenizer, models
 
@@ -130,6 +127,11 @@ class LanguageCodec(TextCodec):
         tokenizer = Tokenizer(models.WordLevel(words, unk_token=MASK))
         super().__init__(tokenizer, language.grammar.sha256)
         self._language = language
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """Nothing stands before a text."""
+        return ()
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; a word that the language does not have is an error."""

@@ -69,8 +69,9 @@ def _sampler(family: str, networks: Iterable[str]) -> str:
 
 
 def _networks(denoiser: Any) -> dict[str, Any]:
-    """The networks of a denoiser by name."""
-    networks: dict[str, Any] = {"network": denoiser.network}
+    """The networks of a denoiser by name; a known law has none."""
+    main = getattr(denoiser, "network", None)
+    networks: dict[str, Any] = {} if main is None else {"network": main}
     base, judge = getattr(denoiser, "base", None), getattr(denoiser, "_discriminator", None)
     if isinstance(base, NetworkDenoiser):
         networks["base"] = base.network

@@ -60,6 +60,12 @@ JUDGES = Registry(
             client="strop.groupeval.offline:offline_client",
             spec="strop.groupeval.offline:offline_spec",
         ),
+        Judge(
+            "oracle",
+            "The law itself, for texts of a known language (`strop language`).",
+            client="strop.groupeval.oracle:oracle_client",
+            spec="strop.groupeval.oracle:oracle_spec",
+        ),
         Judge("human", "A person, by the page that `strop groupeval export-human` writes."),
     ),
 )

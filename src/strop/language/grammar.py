@@ -29,7 +29,7 @@ _CLASS, _FEATURE = re.compile(r"<(.+)>"), re.compile(r"\{([^.]+)\.(.+)\}")
 
 
 def _object(
-    required: Mapping[str, Any], optional: Mapping[str, Any], *, others: bool = False
+    required: Mapping[str, Any], optional: Mapping[str, Any], *, others: bool = True
 ) -> Any:
     properties = {**required, **optional}
     kind = {"type": "object", "properties": properties, "required": list(required)}
@@ -40,7 +40,8 @@ _TEXT, _LIST, _COUNT = {"type": "string"}, {"type": "array"}, {"type": "integer"
 _TEXTS = {"type": "array", "items": _TEXT}
 _VARIANT = _object(
     {"weight": {"type": "number", "minimum": 0}, "tokens": _TEXTS},
-    {"when": {"type": "object", "additionalProperties": {"type": ["string", "array"]}}},
+    {"when": {"type": ["object", "null"], "additionalProperties": {"type": ["string", "array"]}}},
+    others=False,  # a `when` that is misspelt would be a law without it
 )
 _SEGMENT = _object(
     {
@@ -52,7 +53,10 @@ _SEGMENT = _object(
 )
 _LATENT = _object(
     {"values": {**_TEXTS, "minItems": 1, "uniqueItems": True}, "weights": _LIST},
-    {"given": _TEXT, "features": {"type": "object", "additionalProperties": _TEXTS}},
+    {
+        "given": {"type": ["string", "null"]},
+        "features": {"type": "object", "additionalProperties": _TEXTS},
+    },
 )
 # Long lists have their items checked by hand: a schema takes a second for them.
 SCHEMA = _object(
@@ -71,7 +75,6 @@ SCHEMA = _object(
         },
         "mode": {**_TEXTS, "uniqueItems": True},
     },
-    others=True,
 )
 
 
@@ -321,7 +324,7 @@ class _Reader:
                 )
             tokens = enumerate(variant["tokens"])
             variants.append(tuple(self._slot(f"{where}.tokens[{i}]", t, names) for i, t in tokens))
-            allowed = self._allowed(f"{where}.when", variant.get("when", {}), latents)
+            allowed = self._allowed(f"{where}.when", variant.get("when") or {}, latents)
             shares.append(float(variant["weight"]) * allowed.reshape(sizes))
         share = np.stack(shares)
         if not np.isfinite(share).all():

@@ -370,7 +370,8 @@ class Language:
         rows, columns, values = [], [], []
         for f, (position, law) in enumerate(zip(parts.position, parts.law, strict=True)):
             words = np.flatnonzero(self.possible(law))
-            chance = [1.0] if law < self.mask_id else self._class_laws[law - self.mask_id][words]
+            own = law < self.mask_id
+            chance = np.ones(1) if own else self._class_laws[law - self.mask_id][words]
             rows.append(position * self.mask_id + words)
             columns.append(np.full(len(words), f))
             values.append(chance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from os import PathLike
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
+from strop.language.grammar import PRESETS, read_grammar
 from strop.language.law import Language, joined, normal
 from strop.stats.interval import Interval
 from strop.stats.shares import wilson
@@ -77,6 +79,16 @@ class TextTruth:
 def language_of(source: Source) -> Language:
     """A language by name or file, or as it is."""
     return source if isinstance(source, Language) else Language.load(source)
+
+
+@lru_cache(maxsize=4)
+def known_language(sha256: str) -> Language | None:
+    """The language that ships with this hash of its grammar."""
+    for name in PRESETS:
+        grammar = read_grammar(name)
+        if grammar.sha256 == sha256:
+            return Language(grammar)
+    return None
 
 
 def draw(n: int = 4, *, language: Source = "even", seed: int = 0) -> list[str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import stop_if_planning
 from strop.errors import UserError
+from strop.measure import truth
 from strop.measure.frame import Frame, read_cell
 from strop.measure.metric import METRICS, PERPLEXITY, VENDI, Metric
 from strop.measure.number import Number
@@ -90,6 +91,8 @@ def _score_all(cells: Sequence[Cell], by: Scorers) -> dict[str, list[MetricSpec]
     """Every metric that can be measured; those of the text where there is one."""
     for cell in cells:
         score_records(cell)
+        for name in truth.NAMES:
+            truth.score_truth(cell, name)
     records = [METRICS[name] for name in by.own]
     records += [PERPLEXITY] if by.evaluators else []
     records += [VENDI] if by.embeddings else []
@@ -111,6 +114,9 @@ def _score(
             specs = [
                 score_embeddings(cells, device=by.device, progress=by.progress, engine=by.engine)
             ]
+        elif record.name in truth.NAMES:
+            found = [truth.score_truth(cell, record.name) for cell in cells]
+            specs = [spec for spec in found if spec is not None]
         elif record.measure is not None:
             specs = [record.spec]
             for cell in cells:

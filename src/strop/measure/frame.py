@@ -238,7 +238,8 @@ class Measured:
             "perplexity": [_perplexity_document(score) for score in self.perplexities],
         }
         for record in metrics():
-            if record is not PERPLEXITY:
+            own = record.family in (None, self.spec.generator.checkpoint.family)
+            if record is not PERPLEXITY and own:
                 score = self.of(record.name)
                 key = record.name.replace("-", "_")
                 found[key] = None if score is None else score.document()

@@ -167,6 +167,13 @@ def default_guard(generator: GeneratorSpec) -> Guard:
     length, tokens = generator.length, clean_tokens(generator)
     if generator.prompts is not None:
         return Guard(length, None, "the outputs answer prompts, and the texts we know answer none")
+    if generator.checkpoint.family == "language":
+        from strop.language.reading import known_language
+
+        language = known_language(generator.checkpoint.sha256)
+        return guard(
+            length, None if language is None else language.draw(MOST), source="exact texts"
+        )
     gpt2 = tokens in (GPT2_TOKENS, GPT2_TOKENS + 1)
     if gpt2 and length == PAPER_LENGTH:
         return Guard(length, PAPER_THRESHOLD, PAPER)

@@ -65,6 +65,8 @@ class Metric:
     """Of a metric of your own: another one where it computes something else. None is built in."""
     resampled: bool = True
     """Whether its numbers are means or ratios over outputs, which have intervals."""
+    family: str | None = None
+    """The only family whose outputs have it."""
 
     @property
     def spec(self) -> MetricSpec:
@@ -232,6 +234,83 @@ GEQ = Metric(
 )
 
 
+def _mode_entropy(columns: Columns, rows: PoolRows) -> float | None:
+    """With Miller and Madow's correction; none where not all outputs were read."""
+    if not len(columns["mode"]) == len(rows) > 0:
+        return None
+    counts = np.unique(columns["mode"], return_counts=True)[1]
+    share = counts / counts.sum()
+    return float(-(share * np.log(share)).sum() + (len(share) - 1) / (2 * counts.sum()))
+
+
+def _effective(columns: Columns, rows: PoolRows) -> float | None:
+    found = _mode_entropy(columns, rows)
+    return None if found is None else float(np.exp(found))
+
+
+def _overlap(columns: Columns, rows: PoolRows) -> float | None:
+    """Sum over modes of min(true probability, share of the outputs that are valid and of it)."""
+    if not len(columns["mode"]) == len(rows) > 0:
+        return None
+    modes, first = np.unique(columns["mode"], return_index=True)
+    valid = columns["mode"][columns["valid"] == 1]
+    share = (valid[:, None] == modes).sum(0) / len(rows)
+    return float(np.minimum(columns["probability"][first], share).sum())
+
+
+def _coverage(columns: Columns, _: PoolRows) -> float:
+    first = np.unique(columns["mode"], return_index=True)[1]
+    return float(columns["probability"][first].sum())
+
+
+VIOLATIONS = Metric(
+    "violations",
+    (
+        _average(
+            Column("violations", help="Words of an output that must be wrong.", digits=3), POSITIVE
+        ),
+        Aggregate(
+            Column(
+                "excess", "excess surprise", help="-log P minus the entropy, in nats.", digits=3
+            ),
+            lambda columns, _: mean(columns["excess"]),
+        ),
+    ),
+    output=Column("violations", help="Words that must be wrong.", digits=2),
+    family="language",
+)
+MODES = Metric(
+    "modes",
+    (
+        Aggregate(
+            Column("effective", "effective modes", help="exp of the mode entropy.", digits=3),
+            _effective,
+        ),
+        Aggregate(
+            Column("entropy", "mode entropy", help="In nats, Miller-Madow.", digits=3),
+            _mode_entropy,
+            shown=False,
+        ),
+        Aggregate(
+            Column("coverage", "modes covered", help="True probability of the modes seen."),
+            _coverage,
+            shown=False,
+        ),
+        Aggregate(
+            Column(
+                "overlap",
+                "valid overlap",
+                help="Sum over modes of min(true probability, share of right outputs of it).",
+                digits=3,
+            ),
+            _overlap,
+        ),
+    ),
+    resampled=False,
+    family="language",
+)
+
+
 def _cost(name: str, column: str, label: str, *, exact: bool) -> Metric:
     """What outputs cost, as the run wrote it down beside them."""
     # Calls are counted: equal counts are a sampler's way, at however few outputs.
@@ -259,6 +338,8 @@ METRICS: Registry[Metric] = Registry(
         VENDI,
         TASK,
         GEQ,
+        VIOLATIONS,
+        MODES,
         CALLS,
         SECONDS,
     ),

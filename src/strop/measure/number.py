@@ -2,6 +2,7 @@
 
 perplexity, perplexity.macro, entropy, repetition, ...   a metric, or one of its numbers
 task, geq                                                what a task's check, or a judge, said
+violations, modes                                        the truth, where the law is known
 calls, seconds                                           what an output costs
 """
 
@@ -13,7 +14,7 @@ from typing import Literal
 from strop.errors import UserError, unknown_name
 from strop.measure.metric import CALLS, METRICS, PERPLEXITY, SECONDS, Aggregate, Metric
 
-LESS = (PERPLEXITY.name, "repetition", "pool-repetition", CALLS.name, SECONDS.name)
+LESS = (PERPLEXITY.name, "repetition", "pool-repetition", "violations", CALLS.name, SECONDS.name)
 """Of which less is better; of any other metric more is."""
 
 

@@ -67,16 +67,17 @@ def _judge(ask: Ask) -> Result:
 def _chosen(ask: Ask) -> Judge:
     from strop.groupeval import JUDGES
 
-    if ask["offline"] and ask["judge"] not in (None, "offline"):
+    named = {name for name in ("offline", "oracle") if ask[name]} | {ask["judge"]} - {None}
+    if len(named) > 1:
         raise UserError("Two judges are named.", where="`judge`", fix="leave one out")
-    name = "offline" if ask["offline"] else ask["judge"] or "endpoint"
+    name = named.pop() if named else "endpoint"
     return JUDGES.find(name, where="`judge`")
 
 
 def _own_settings(ask: Ask, record: Judge) -> dict[str, Any]:
     from strop.groupeval import JUDGES
 
-    if ask["settings"] is not None and record.name in JUDGES.builtin:
+    if ask["settings"] is not None and record.name in JUDGES.builtin and record.name != "oracle":
         raise UserError(
             f"The judge {record.name!r} has flags of its own.",
             where="`settings`",
@@ -277,12 +278,15 @@ def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
     from strop.groupeval.session import answer_series, pending
 
     run, served = ask["run"], ask.some("base_url", "model")
-    if record.name == "offline" and any(served.values()):
-        raise UserError(
-            "The offline judge has neither a model nor an address.",
-            where="`offline`",
-            fix="leave `offline` out to ask a server, or leave `base_url` and `model` out",
-        )
+    if record.name in ("offline", "oracle"):
+        if any(served.values()):
+            raise UserError(
+                f"The {record.name} judge has neither a model nor an address.",
+                where=f"`{record.name}`",
+                fix=f"leave `{record.name}` out to ask a server, "
+                "or leave `base_url` and `model` out",
+            )
+        served = {}
     settings = ask.some("features") if record.name == "offline" else {**served, **own}
     _, profile = open_plan(run)
     who = judge_spec(record.name, profile, **settings)
@@ -405,9 +409,19 @@ JUDGE = Verb(
             "The environment variable that holds the key, if one is needed.",
             "OPENAI_API_KEY",
         ),
-        Parameter("judge", "Who judges: endpoint (the default), offline, or a plug-in's name."),
+        Parameter(
+            "judge", "Who judges: endpoint (the default), offline, oracle, a plug-in's name."
+        ),
         Parameter("offline", "The counting judge offline-v1; no server, no model.", False, "flag"),
-        Parameter("settings", "Of a plug-in's judge, e.g. least=40,strict=1.", kind="pairs"),
+        Parameter(
+            "oracle",
+            "The judge oracle-v1 of a known language; --settings language=skewed,valid=8.",
+            False,
+            "flag",
+        ),
+        Parameter(
+            "settings", "Of the oracle or a plug-in's judge, e.g. least=40,strict=1.", kind="pairs"
+        ),
         Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
         Parameter(
             "repeats", "Ask about each group this often, to measure the judge.", 1, "int", least=1

@@ -50,7 +50,9 @@ def _check(ask: Ask) -> Result:
     return Result(
         parts=(
             f"{checked.source}: {checked.family}, {checked.weights} weights",
-            f"parameters: {sizes}; every tensor has the shape that the family needs",
+            f"parameters: {sizes}; every tensor has the shape that the family needs"
+            if sizes
+            else "parameters: none, it is a known law",
             "shape: " + ", ".join(f"{name} {size}" for name, size in checked.shape.items()),
             f"sampler: {sampler.name}",
             *(
