@@ -37,6 +37,7 @@ from strop.records import SAMPLERS
 from strop.samplers import fast
 from strop.samplers.ancestral import RevealFirst
 from strop.samplers.machinery.packed import FastDraw, packed
+from strop.samplers.machinery.reading import NetworkReader
 from strop.spec import SamplerSpec
 
 DENSE_WAITS = {"fast-dllm-dream": 4.0}
@@ -352,6 +353,10 @@ def test_prompts_of_one_length_leave_the_fast_kernel_of_attention_possible(
         assert {one is not None for one in masks} == {masked}
         if not masked:
             assert not watched.unsaid
+    with pretended():
+        reader = NetworkReader(model, np.zeros((2, 8), bool), starts=np.array([0, 2]))
+        assert reader._starts(np.array([0])) is None  # the row that is padded is not read
+        assert reader._starts(np.array([0, 1])) is not None
 
 
 # ---------------------------------------------------------------- the pretend device itself
