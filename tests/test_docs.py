@@ -94,6 +94,7 @@ SLOW = {
     "strop study cache --smoke -o runs/cache": "tests/verbs has it with fewer outputs",
     "strop theory verify": "tests/theory runs it",
     "strop doctor --gpu": "half a minute; tests/samplers has its parts",
+    "strop doctor --gpu --json": "the same",
     "from strop.theory.mpath import run_mpath_study": "all the targets of two tables",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
