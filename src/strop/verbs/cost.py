@@ -125,7 +125,8 @@ def _note_plan(
     model: Model, specs: Sequence[tuple[str, SamplerSpec]], wanted: Mapping[str, Any]
 ) -> None:
     """In a dry run, note what each implementation would draw: a call of theirs costs other time."""
-    from strop.draw import CellDraw, Planned
+    from strop.draw import Planned
+    from strop.draw.worker import CellDraw
     from strop.engine.plan import all_parts, stop_if_planning
 
     n = wanted["batch"] * (wanted["warmup"] + wanted["batches"])
