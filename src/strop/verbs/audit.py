@@ -185,8 +185,7 @@ class Audit:
             "refusals": dict(self.refusals),
         }
         notes = (
-            f"standard: {self.standard}; the public code of {self.family} draws in "
-            f"{public_precision(self.family) or 'a precision that is not known'}",
+            f"standard: {self.standard}{_public_draws(self.family)}",
             *self.told,
             *guard_notes([*self.cells, *self.fresh]),
             *prompt_notes(
@@ -238,6 +237,11 @@ class Audit:
 def public_precision(family: str) -> str | None:
     """The precision in which the family's public code draws."""
     return FAMILIES[family if family in FAMILIES else reads_as(family)].precision
+
+
+def _public_draws(family: str) -> str:
+    precision = public_precision(family)
+    return "" if precision is None else f"; the public code of {family} draws in {precision}"
 
 
 # ---------------------------------------------------------------- running it
