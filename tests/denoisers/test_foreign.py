@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 import packing
 import strop
@@ -203,7 +202,7 @@ def test_the_library_is_told_to_run_nothing_and_to_fetch_nothing(
         def from_config(_: object, **options: Any) -> dict[str, Any]:
             return options
 
-    monkeypatch.setattr(transformers, "AutoModel", Told)
+    monkeypatch.setattr("transformers.AutoModel", Told)  # that which is imported now
     open_door = {"trust_remote_code": True, "local_files_only": False}
     closed = {"trust_remote_code": False, "local_files_only": True}
     told = load_foreign("AutoModel", tmp_path, dtype="auto", **open_door)

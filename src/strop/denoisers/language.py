@@ -91,7 +91,7 @@ class LanguageDenoiser:
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
         """Weights of the laws at every position, [B, L, laws]."""
         rows = np.full((len(ids), self.length), self.mask_id, np.int64)
-        rows[:, : ids.shape[1]] = ids.cpu().numpy()
+        rows[:, : ids.shape[1]] = ids.cpu().numpy()  # waits: the law is computed by numpy
         weights = np.zeros(())
         if self.near < 1:
             weights = weights + (1 - self.near) * self.believed.weights(rows)
@@ -114,7 +114,7 @@ class LanguageDenoiser:
 
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Log-probabilities [B, L, V + 1], visible tokens carried over."""
-        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()
+        return all_log_probs(self, checked_ids(ids, self), sigma).cpu()  # waits
 
 
 class LanguageCodec(TextCodec):
