@@ -119,6 +119,12 @@ def test_verbs_are_functions_after_every_module_was_imported(tmp_path: Path) -> 
         ("compare", (), {"span": "half", "out": "x"}, "There is no span called 'half'"),
         ("sample", (), {"stepz": 4}, "There is no parameter called 'stepz'"),
         ("sample", (), {"per_prompt": 2, "out": "x"}, "`per_prompt` is for prompts"),
+        (
+            "sample",
+            ("x",),
+            {"load": {"device_map": "auto"}, "devices": "cpu:2", "out": "x"},
+            "spread the model over all devices",
+        ),
         ("train", ("no-such-file.yaml",), {"out": "x"}, "no-such-file.yaml"),
         ("train", ("mdlm-tiny",), {}, "`out` is missing"),
         ("reproduce", ("headlin",), {"out": "x"}, "headline"),

@@ -235,6 +235,12 @@ class Ask:
     def check_engine(self) -> None:
         """Refuse what does not go together, before anything is loaded."""
         self.engine.refuse_force(self.values.get("force"))
+        if self.engine.parallel and "device_map" in (self.values.get("load") or {}):
+            raise UserError(
+                "Every worker would spread the model over all devices.",
+                where="`load`: device_map",
+                fix="leave `devices` and `engine` out, or `device_map`",
+            )
         if self.values.get("wait") and self.engine.shard is None:
             raise UserError(
                 "Only a shard waits for others.",
