@@ -16,8 +16,9 @@ the second partition added nothing, for texts of some number of equally likely m
 The fourth (`--answers` prints it alone) is of answers to prompts: the share of a prompt's answers
 that are valid is beta-distributed (`apart` is the sum of its parameters: the smaller, the more the
 answers to one prompt go together), a prompt has a level of its own for the four grades, and a
-Poisson number of equally likely modes. `none` is how often there is no interval, because nearly all
-prompts have one value; the others are how often an interval that is there holds the law's mean.
+Poisson number of equally likely modes. `wide` is how often prompts are too skewed for Student's
+limits, so that the interval is that of any scores with these bounds; the others are how often an
+interval holds the law's mean.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 import numpy as np
 
 from strop.groupeval.bootstrap import FLOOR
-from strop.groupeval.by_prompt import over_prompts, share_over_prompts
+from strop.groupeval.by_prompt import over_prompts, share_over_prompts, too_skewed
 from strop.groupeval.scores import ged_of_counts
 from strop.stats.crossed import Crossed, crossed
 from strop.stats.jackknife import student
@@ -116,12 +117,12 @@ def answers(
 def answers_held(
     prompts: int, each: int, law: tuple[float, float, int], pools: int, seed: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """How often each score's interval holds where there is one, and how often there is none."""
+    """How often each score's interval holds, and how often it is the wide one."""
     rng = np.random.default_rng([seed, prompts, each, *(round(1000 * one) for one in law)])
     truth = {name: values.mean() for name, values in answers(MANY, each, law, rng).items()}
     truth["valid"] = law[0]
     ends = {"GEQ": 10.0, "GED": 10.0, "mode entropy": float(np.log(each))}
-    held, none = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
+    held, wide = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
     for _ in range(pools):
         for name, values in answers(prompts, each, law, rng).items():
             some = values.tolist()
@@ -130,28 +131,23 @@ def answers_held(
                 if name == "valid"
                 else over_prompts(some, (0.0, ends[name]))
             )
-            none[name] += not found.bounded
+            wide[name] += too_skewed(some)
             held[name] += found.bounded and not found.excludes(truth[name])
-    there = {name: max(pools - none[name], 1) for name in none}
-    return (
-        {name: held[name] / there[name] for name in held},
-        {name: count / pools for name, count in none.items()},
-    )
+    shares = [{name: count / pools for name, count in one.items()} for one in (held, wide)]
+    return shares[0], shares[1]
 
 
 def print_answers(pools: int, seed: int) -> None:
     names = ("GEQ", "GED", "valid", "mode entropy")
-    print("| valid | apart | modes | answers | prompts | " + " | ".join(names) + " | GED: none |")
+    print("| valid | apart | modes | answers | prompts | " + " | ".join(names) + " | GED: wide |")
     print("|---" * 10 + "|")
     for law in LAWS:
         for each in (4, 8):
             for prompts in PROMPTS:
-                held, none = answers_held(prompts, each, law, pools, seed)
-                told = " | ".join(
-                    f"{held[name]:.3f}" if none[name] < 0.9 else "-" for name in names
-                )
+                held, wide = answers_held(prompts, each, law, pools, seed)
+                told = " | ".join(f"{held[name]:.3f}" for name in names)
                 head = f"{law[0]:.0%} | {law[1]:g} | {law[2]} | {each} | {prompts}"
-                print(f"| {head} | {told} | {none['GED']:.3f} |", flush=True)
+                print(f"| {head} | {told} | {wide['GED']:.3f} |", flush=True)
 
 
 def main() -> None:

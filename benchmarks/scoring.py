@@ -22,9 +22,8 @@ import torch
 
 from sampling import alternate
 from strop.instruments.cost import PeakMemory
-from strop.measure.causal import Evaluator
+from strop.measure.causal import Evaluator, EvaluatorRecipe
 from strop.measure.perplexity import score_readings
-from strop.measure.recipe import EvaluatorRecipe
 from strop.measure.spans import Reading
 from strop.spec import EvaluatorSpec
 

@@ -41,7 +41,7 @@ MOST = 8
 LIMITS = {
     "files": 363,
     "modules at the top": 12,
-    f"functions over {LONG} lines": 1,
+    f"functions over {LONG} lines": 0,
     f"functions over {MANY} parameters": 5,
     "public class names defined more than once": 0,
     "longest chain of imports": 24,

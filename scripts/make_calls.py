@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 
@@ -108,14 +109,48 @@ def argument(one: Parameter, study: bool) -> tuple[str, str]:
     return (f"{name}: {kind}" if one.required else f"{name}: {kind} | None = None"), name
 
 
-def function(name: str, reference: str, verb: Verb) -> str:
+def field(one: Parameter) -> str:
+    """How a TypedDict declares it."""
+    return f"    {one.name}: {of(one)}\n    {words(one.help)}\n"
+
+
+def title(name: str) -> str:
+    """What the class of some arguments is called."""
+    return "".join(word.capitalize() for word in name.split("_")) + "Arguments"
+
+
+def shared() -> dict[str, list[str]]:
+    """Fields that several verbs have in common, by the name of their class."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for name, (_, verb) in verbs().items():
+        for one in verb.takes:
+            if not one.argument:
+                users[field(one)].append(name)
+    groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for text, names in users.items():
+        groups[tuple(names)].append(text)
+    return {
+        "Common" + title(fields[0].split(":")[0].strip()): fields
+        for names, fields in groups.items()
+        if len(names) > 1 and len(fields) > 1
+    }
+
+
+def typed(name: str, fields: list[str], about: str, bases: list[str]) -> str:
+    """A class of arguments."""
+    body = f'    """{about}"""\n\n' + "".join(fields)
+    return f"class {name}({', '.join(bases or ['TypedDict'])}, total=False):\n{body}"
+
+
+def function(name: str, reference: str, verb: Verb, common: dict[str, list[str]]) -> str:
     """A verb's arguments as a TypedDict, and its function."""
-    title = "".join(word.capitalize() for word in name.split("_")) + "Arguments"
     study = isinstance(verb, Study)
     named = [one for one in verb.takes if not one.argument]
-    fields = [f"    {one.name}: {of(one)}\n    {words(one.help)}\n" for one in named]
+    fields = [field(one) for one in named]
+    bases = [base for base, some in common.items() if set(some) <= set(fields)]
+    own = [one for one in fields if not any(one in common[base] for base in bases)]
     given = [argument(one, study) for one in verb.takes if one.argument]
-    rest = f"**given: Unpack[{title}]" if named else ""
+    rest = f"**given: Unpack[{title(name)}]" if named else ""
     first = verb.help.split("\n\n")[0]
     handed = ", ".join(one for _, one in given)
     optional = [one for one in verb.takes if one.argument and not one.required]
@@ -125,11 +160,10 @@ def function(name: str, reference: str, verb: Verb) -> str:
     # a study's checkpoints have no names: one of its parameters may be called like them
     alone = ["/"] if study and not any(one.startswith("*") for _, one in given) and given else []
     declared = ", ".join([*(one for one, _ in given), *alone, *([rest] if rest else [])])
-    body = "".join(fields)
-    about = f'    """What `{name}` may be told."""\n\n'
-    typed = f"class {title}(TypedDict, total=False):\n{about}{body}\n\n" if named else ""
+    about = f"What `{name}` may be told."
+    head = typed(title(name), own, about, bases) + "\n\n" if named else ""
     return (
-        f"{typed}def {name}({declared}) -> Result:\n    {words(first)}\n"
+        f"{head}def {name}({declared}) -> Result:\n    {words(first)}\n"
         f"    return _call({reference!r}, {values}, {'given' if named else '{}'})\n"
     )
 
@@ -151,7 +185,9 @@ def words(text: str) -> str:
 
 def text() -> str:
     """The whole file, in the house's style."""
-    parts = [function(name, *found) for name, found in verbs().items()]
+    common = shared()
+    parts = [typed(name, some, "Of several verbs.", []) for name, some in common.items()]
+    parts += [function(name, *found, common) for name, found in verbs().items()]
     source = HEAD + "\n\n" + "\n\n".join(parts)
     style = ["ruff", "format", "-", "--stdin-filename", str(FILE)]
     ruff = Path(sys.executable).parent / style[0]

@@ -14,23 +14,28 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+import canvas_replay
 import strop
 from strop.denoisers.base import Denoiser
+from strop.denoisers.block import BlockDenoiser
+from strop.samplers import public_blocks
 from strop.samplers.machinery.reading import Cache
 from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_dream, fast_dllm_llada, llada
 
 __all__ = ["Folder", "Replayed", "folders", "played", "replay"]
 
-ASKED = ("hidden", "padded", "remember", "window")
+ASKED = ("hidden", "padded", "remember", "window", "advance")
 """The methods of a denoiser that are one call of its network."""
 
 DECODERS = ("llada", "dream")
+BLOCKS = ("sdar", "llada2", "fast_dllm_v2")
+CANVASES = tuple(canvas_replay.PLAYS)
 CACHES: dict[str, Cache] = {
     "generate": "none",
     "generate_with_prefix_cache": "prefix",
@@ -114,7 +119,12 @@ class Folder:
         reason = _older(code)
         if reason:
             return Replayed(run["name"], code, None, None, reason)
+        if self.family in CANVASES:
+            ours = canvas_replay.PLAYS[self.family](self, run)
+            differs = tuple(canvas_replay.differences(self, run, ours))
+            return Replayed(run["name"], code, not differs, ours["calls"], None, differs)
         play = played if self.family in DECODERS else _sampled
+        play = _blocks if self.family in BLOCKS else play
         try:
             with _Counted(self.denoiser) as counted:
                 ours = play(self, run)
@@ -207,14 +217,19 @@ def _family(path: Path, case: dict[str, Any]) -> str:
 def _load(folder: Folder) -> Denoiser:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a bare state dict says little about itself
-        if folder.family not in DECODERS:
+        if folder.family not in (*DECODERS, *BLOCKS, *CANVASES):
             kind = folder.family.removeprefix("duo_")
             family = kind if kind in ("sedd", "duo") else None
             weights = folder.path / "weights.safetensors"
             return strop.load_denoiser(weights, family=family, device="cpu")
         with tempfile.TemporaryDirectory() as directory:  # under the names of a hub repository
             shutil.copy(folder.path / "weights.safetensors", f"{directory}/model.safetensors")
-            shutil.copy(folder.path / "config.json", directory)
+            if (folder.path / "generation_config.json").is_file():
+                shutil.copy(folder.path / "generation_config.json", directory)
+            config = json.loads((folder.path / "config.json").read_text(encoding="utf-8"))
+            # Some public configurations leave the mask to the code, which has the release's.
+            said = {"mask_token_id": folder.case.get("mask_token_id"), **config}
+            Path(directory, "config.json").write_text(json.dumps(said), encoding="utf-8")
             return strop.load_denoiser(directory, device="cpu")
 
 
@@ -241,6 +256,32 @@ def played(folder: Folder, run: dict[str, Any]) -> Ours:
     after = float(torch.rand(1, dtype=torch.float64, generator=generator))
     order = torch.from_numpy(canvas.order[:, prompt.shape[1] :])
     return Ours(canvas.ids, order, after)
+
+
+GENERATORS: dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]] = {
+    "sdar": (public_blocks.sdar, ("mask_id",)),
+    "llada2.0": (public_blocks.llada2, ("mask_id",)),
+    "llada2.1": (public_blocks.llada2_edit, ("mask_id",)),
+    "diffusers": (public_blocks.llada2_pipeline, ("mask_token_id",)),
+    "fast-dllm-v2": (public_blocks.fast_dllm_v2, ("mask_id",)),
+}
+"""By the public code: ours, and the options that the configuration says."""
+
+
+def _blocks(folder: Folder, run: dict[str, Any]) -> Ours:
+    """SDAR, LLaDA 2 and Fast-dLLM v2."""
+    generate, silent = GENERATORS[run["code"]]
+    options = {name: value for name, value in run["options"].items() if name not in silent}
+    generator = torch.Generator().manual_seed(run["seed"])
+    seen = run.get("attention_mask")
+    text = public_blocks.PublicText(
+        cast(BlockDenoiser, folder.denoiser),
+        folder.expected[run["prompt"]].long(),
+        generator,
+        None if seen is None else folder.expected[seen],
+    )
+    ids = generate(text, **options)
+    return Ours(ids, None, float(torch.rand(1, dtype=torch.float64, generator=generator)))
 
 
 def _decoder(folder: Folder, code: str, sampler: str, task: PublicRun, options: dict[str, Any]):

@@ -16,6 +16,7 @@ import cpu_times
 from strop.cli import output
 from tiny_models import THREADS, write_checkpoint
 
+gc.disable()  # until everything is imported: a fifth of that time went into looking for garbage
 torch.set_num_threads(THREADS)
 os.environ.pop("COLUMNS", None)
 output.PIPED = 400  # tables are as wide as they are, unless a test says otherwise
@@ -65,6 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """What is loaded by now stays: collections of garbage need not look through it again."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

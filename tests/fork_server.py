@@ -224,7 +224,9 @@ def _load(names: list[str]) -> None:
 if __name__ == "__main__":
     named = list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
     outside = [one for one in sys.path[1:] if one not in named]  # [0] is this file's folder
+    gc.disable()
     _load(sys.argv[2:])
+    gc.enable()
     gc.collect()
     gc.freeze()  # collections of copies leave what is loaded alone, and its pages shared
     asked = Server(sys.argv[1]).serve()

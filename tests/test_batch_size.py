@@ -12,7 +12,7 @@ import torch
 
 import strop
 from strop import SamplerSpec, TabularDenoiser, UserError
-from strop.denoisers import containers, device
+from strop.denoisers import device
 from strop.draw.batch_size import largest_batch
 from strop.draw.worker import CellDraw, DrawWorker
 from strop.instruments.gpu import loaded
@@ -127,7 +127,7 @@ def group(tmp_path: Path, folder: str, version: int, most: str, used: int, files
     """A control group as the kernel writes it."""
     place = tmp_path / "root" / folder
     place.mkdir(parents=True, exist_ok=True)
-    limit, usage, kept = containers.SECOND if version == 2 else containers.FIRST
+    limit, usage, kept = device.SECOND if version == 2 else device.FIRST
     (place / limit).write_text(f"{most}\n")
     (place / usage).write_text(f"{used}\n")
     (place / "memory.stat").write_text(f"anon 5\ninactive_file 7\n{kept} {files}\nslab 1\n")
@@ -156,9 +156,9 @@ def test_a_container_leaves_what_is_below_its_limit(
     for folder, given in groups.items():
         group(tmp_path, folder, *given)
     (tmp_path / "own").write_text(own)
-    monkeypatch.setattr(containers, "ROOT", tmp_path / "root")
-    monkeypatch.setattr(containers, "OWN", tmp_path / "own")
-    assert containers.left_in_container() == left
+    monkeypatch.setattr(device, "ROOT", tmp_path / "root")
+    monkeypatch.setattr(device, "OWN", tmp_path / "own")
+    assert device.left_in_container() == left
 
 
 def test_a_batch_is_as_large_as_the_container_allows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from strop.assets.known import known_models, known_source
+from strop.assets import known_models, known_source
 from strop.checkpoints import smollm2
 from strop.checkpoints.checkpoint import locate
 from strop.cli.main import run
@@ -131,3 +132,50 @@ def test_a_place_where_random_weights_cannot_go_is_told(
     (tmp_path / "file").touch()
     assert run(["models", "random", str(tmp_path / name), *SMALL]) == 1
     assert "another" in capsys.readouterr().err
+
+
+def test_rows_are_joined_as_the_training_code_does(tmp_path: Path, capsys) -> None:
+    """Two documents: one stream, an end-of-text behind each, cut, and put between two of them."""
+    from strop.denoisers import load_model
+    from strop.measure.heldout import read_rows
+
+    texts = tmp_path / "texts.jsonl"
+    said = ["The king went out.", "She had a golden ring, and no one knew of it."]
+    texts.write_text("".join(json.dumps({"text": one}) + "\n" for one in ["left out", *said]))
+    file = tmp_path / "rows.jsonl"
+    words = ["models", "rows", "embedded:tales-tiny", "--texts", str(texts), "--last", "2"]
+    capsys.readouterr()
+    assert run([*words, "--length", "8", "-o", str(file), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    model: Any = load_model("embedded:tales-tiny")
+    [end] = model.codec.encode("<|endoftext|>")
+    stream = [token for one in said for token in [*model.codec.encode(one), end]]
+    wanted = [[end, *stream[k : k + 6], end] for k in range(0, len(stream) // 6 * 6, 6)]
+    rows = read_rows(file, model, length=8, most=100)
+    assert rows.ids.tolist() == wanted
+    assert told["rows"] == len(wanted) > 1
+    assert told["sha256"] == rows.sha256
+    plain = tmp_path / "plain.txt"
+    plain.write_text("\n<|endoftext|>\n".join(said))
+    assert (
+        run([*words[:3], "--texts", str(plain), "--length", "8", "-n", "1", "-o", str(file)]) == 0
+    )
+    assert read_rows(file, model, length=8, most=9).ids.shape == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "texts or from a dataset"),
+        (("--length", "2", "--texts"), "both sides"),
+        (("--length", "100", "--texts"), "do not fill one row"),
+    ],
+)
+def test_rows_that_cannot_be_made(tmp_path: Path, capsys, words: tuple, told: str) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("Short.")
+    given = (*words, str(texts)) if words else ()
+    command = ["models", "rows", "embedded:tales-tiny", *given, "-o", str(tmp_path / "x.jsonl")]
+    assert run(command) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "x.jsonl").exists()

@@ -37,7 +37,7 @@ SOURCE = Path(strop.__file__).parent
 
 def values() -> dict[str, Spec]:
     """One value of every kind, with fields that are not at their defaults."""
-    from strop.instruments.posterior_cells import LossCell
+    from strop.instruments.posterior import LossCell
     from strop.training.spec import DataSpec, HeldOut, ModelSpec, SourceSpec, TrainSpec
     from strop.verbs.cache import CacheCell
     from strop.verbs.cost import CostCell
@@ -113,7 +113,7 @@ IDS = {
     "DataSpec": "cc2ca4add7d2857f",
     "ModelSpec": "129c134bcf2a2d62",
     "TrainSpec": "df21dcb64b043b02",
-    "LossCell": "7361bf919b90466e",
+    "LossCell": "f97c0b49ebf06b58",
     "CostCell": "b8a24daa5b4ce25a",
     "CacheCell": "9ae9019a2cee6eb3",
     "CacheCell with a task": "42c2f251ee81fbf0",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,11 +35,25 @@ from strop.prompts import (
     resolve,
 )
 from strop.prompts.rows import LONGEST_LINE
-from strop.prompts.template import parse, written
+from strop.prompts.template import joined, parse
 from strop.spec import CheckpointSpec, GeneratorSpec, PromptSpec, SamplerSpec
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .?:=+0123456789\n[]\\{}ABQ"
 BOS, MASK = len(LETTERS), len(LETTERS) + 1
+
+
+def written(pieces):
+    """The text that `parse` reads as these pieces."""
+    merged, parts = joined(pieces), []
+    for piece, after in zip(merged, (*merged, "")[1:], strict=True):
+        if isinstance(piece, int):
+            parts.append(f"[[{piece}]]")
+        else:
+            text = escape(piece)
+            parts.append(
+                re.sub(r"(?<!\\)(\\+)\Z", r"\1\1", text) if isinstance(after, int) else text
+            )
+    return "".join(parts)
 
 
 class Characters:
@@ -681,3 +696,13 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 def test_worked_examples_that_do_not_work_are_refused(make: Any, told: str) -> None:
     with pytest.raises(UserError, match=told):
         make()
+
+
+def test_a_prompt_may_fill_the_model_to_its_last_position():
+    reader = PromptReader(vocab_size=10, room=4)
+    rows = PromptSet.of([{"ids": [1, 2]}])
+    assert resolve(rows, reader, None, 2).prompts[0].given == (1, 2, None, None)
+    assert resolve(PromptSet.of([{"ids": [1, None, 2, 3]}]), reader).positions == 4
+    with pytest.raises(UserError, match="do not fit") as error:
+        resolve(rows, reader, None, 3)
+    assert error.value.got == "2 given + 3 open positions"

@@ -23,6 +23,7 @@ from strop.spec import (
     SamplerSpec,
     Spec,
     plain_baseline,
+    swept,
 )
 
 FAST = [name for name, facts in SAMPLERS.items() if facts.fast]
@@ -42,7 +43,7 @@ def samplers(draw: st.DrawFn) -> SamplerSpec:
         return SamplerSpec(name=name, temperature=draw(st.floats(0, 1e6)))
     fields: dict[str, Any] = {
         "name": name,
-        "temperature": draw(st.floats(0, 1e6)),
+        "temperature": swept(name, draw(st.floats(0, 1e6))),
         "precision": draw(st.sampled_from(["float32", "float64"])),
         "top_p": draw(st.floats(0, 1, exclude_min=True)),
     }
@@ -78,7 +79,8 @@ def cells(draw: st.DrawFn) -> CellSpec:
         sampler = sampler.model_copy(update={"steps": length})
     elif SAMPLERS[sampler.name].family != "mdlm":
         checkpoint = checkpoint.model_copy(update={"family": SAMPLERS[sampler.name].family})
-    forms = ["prefix"] if SAMPLERS[sampler.name].causal else ["prefix", "gaps"]
+    facts = SAMPLERS[sampler.name]
+    forms = ["prefix", "gaps"] if facts.gaps and not facts.causal else ["prefix"]
     asked = st.builds(
         PromptSpec,
         sha256=st.text(max_size=8),

@@ -48,50 +48,6 @@ if TYPE_CHECKING:
     )
     from strop.verbs.result import Result
 
-_HOME = {
-    "CellSpec": "strop.spec",
-    "CheckFailed": "strop.errors",
-    "CheckpointSpec": "strop.spec",
-    "Denoiser": "strop.denoisers",
-    "GeneratorSpec": "strop.spec",
-    "Incomplete": "strop.errors",
-    "Pool": "strop.pool",
-    "Result": "strop.verbs.result",
-    "Run": "strop.store",
-    "SamplerSpec": "strop.spec",
-    "StropError": "strop.errors",
-    "TabularDenoiser": "strop.denoisers",
-    "TrainSpec": "strop.training.spec",
-    "UserError": "strop.errors",
-    "load_denoiser": "strop.denoisers",
-    "load_model": "strop.denoisers",
-    "register": "strop.registry",
-    "run_task": "strop.tasks",
-    "score_task": "strop.tasks",
-    **dict.fromkeys(
-        (
-            "audit",
-            "compare",
-            "doctor",
-            "export",
-            "ls",
-            "lm_eval",
-            "merge",
-            "power",
-            "precision",
-            "report",
-            "reproduce",
-            "sample",
-            "score",
-            "show",
-            "task",
-            "train",
-            "tune",
-        ),
-        "strop.verbs.calls",
-    ),
-}
-
 _NEED_TORCH = (
     "Denoiser",
     "TabularDenoiser",
@@ -145,15 +101,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = "strop.draw" if name == "draw" else _HOME.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'strop' has no attribute {name!r}")
     from strop.errors import MissingName, UserError, missing_package
+    from strop.registry import homes
 
     try:
-        module = import_module(home)
         # `draw` is a room, whose function makes one pool: strop.draw.sample
-        value = module if name == "draw" else getattr(module, name)
+        draws = name == "draw"
+        value = (
+            import_module("strop.draw")
+            if draws
+            else getattr(import_module(homes("strop")[name][0]), name)
+        )
     except (ModuleNotFoundError, UserError) as error:
         remedy = missing_package(error) if isinstance(error, ModuleNotFoundError) else error
         if remedy is None:

@@ -61,26 +61,14 @@ class StropError(Exception):
         super().__init__(what)
 
     def __str__(self) -> str:
-        labelled = {
-            "where": self.where,
-            "got": self.got,
-            "expected": self.expected,
-            "try": self.fix,
-        }
-        lines = [self.what]
-        lines += [f"  {label}: {text}" for label, text in labelled.items() if text is not None]
-        return "\n".join(lines)
+        told = {**self.as_dict(), "try": self.fix}
+        shown = [name for name in ("where", "got", "expected", "try") if told[name] is not None]
+        return "\n".join([self.what, *(f"  {name}: {told[name]}" for name in shown)])
 
     def as_dict(self) -> dict[str, str | None]:
         """The same message as data, for `--json`."""
-        return {
-            "kind": type(self).__name__,
-            "what": self.what,
-            "where": self.where,
-            "got": self.got,
-            "expected": self.expected,
-            "fix": self.fix,
-        }
+        names = ("what", "where", "got", "expected", "fix")
+        return {"kind": type(self).__name__, **{name: getattr(self, name) for name in names}}
 
 
 class UserError(StropError):

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.spec import CellSpec, label
+from strop.spec import SAMPLERS, CellSpec, label
 from strop.table import Column, Table
 
 OnStep = Callable[[int, int, NDArray[np.int64], NDArray[np.int64]], None]
@@ -42,6 +42,8 @@ class Output:
     """The id of the prompt that it answers, where there are prompts."""
     pieces: tuple[str, ...] | None = None
     """The texts of the gaps that it fills, one by one; None where no tokenizer is known."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What its sampler counts beside calls, by the names that the sampler's record has."""
 
 
 SHOWN = 20
@@ -74,6 +76,8 @@ class Pool:
     another does. The rest is `filler`."""
     prompts: list[str] | None = None
     """Per output, the id of the prompt that it answers; None without prompts."""
+    counts: dict[str, NDArray[np.int64]] = field(default_factory=dict, compare=False)
+    """Per output, what the sampler counts beside calls; see `Output`."""
     provenance: list[dict[str, Any]] = field(default_factory=list, compare=False)
     """One entry per session that drew outputs: when, where, with which packages."""
 
@@ -95,6 +99,7 @@ class Pool:
             seconds=np.array([one.seconds for one in outputs], np.float64),
             leftover_masks=np.array([one.leftover_masks for one in outputs], np.int64),
             changed=[one.changed for one in outputs],
+            counts=counted(outputs, spec),
             provenance=provenance,
         )
 
@@ -119,6 +124,7 @@ class Pool:
             self.changed[i] if self.changed else np.zeros(0, np.int32),
             None if self.texts is None else self.texts[i],
             None if self.prompts is None else self.prompts[i],
+            counts={name: int(found[i]) for name, found in self.counts.items()},
         )
 
     def __iter__(self) -> Iterator[Output]:
@@ -156,6 +162,12 @@ def filler(spec: CellSpec) -> int:
     """What stands behind a response that is shorter than others: the mask, or the end of a text."""
     shape = spec.generator.checkpoint.shape
     return int(shape.get("mask_id", shape.get("start_id", 0)))
+
+
+def counted(outputs: Sequence[Output], spec: CellSpec) -> dict[str, NDArray[np.int64]]:
+    """Of every output, what its sampler's record says that it counts."""
+    names = SAMPLERS[spec.generator.sampler.name].counts
+    return {name: np.array([one.counts[name] for one in outputs], np.int64) for name in names}
 
 
 def padded(rows: Sequence[NDArray[np.int64]], spec: CellSpec) -> NDArray[np.int64]:

@@ -11,11 +11,14 @@ taken, is left out and remembered: `strop doctor` tells why, and no other comman
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -25,19 +28,34 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package whose names live in the modules that `home` says.
+@cache
+def homes(package: str) -> dict[str, tuple[str, str]]:
+    """Where the names of a package live that load on first use: module, and name there.
 
-    `module:name` is for what bears another name there.
+    They are what its file imports for type checkers, and said once there.
+    """
+    return {
+        one.asname or one.name: (node.module or "", one.name)
+        for block in ast.parse(inspect.getsource(sys.modules[package])).body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for one in node.names
+    }
+
+
+def loader(package: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names load on first use.
+
     Where a module needs an optional package that is not installed, the error names the remedy.
     """
 
     def load(name: str) -> Any:
-        if name not in home:
+        if name not in sys.modules[package].__all__:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, own_name = homes(package)[name]
         try:
-            module, _, own_name = home[name].partition(":")
-            value = getattr(import_module(module), own_name or name)
+            value = getattr(import_module(module), own_name)
         except ModuleNotFoundError as error:
             remedy = missing_package(error)
             if remedy is None:

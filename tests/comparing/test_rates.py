@@ -34,8 +34,8 @@ NEVER_WRONG = (
     "lengths 64 to 128",
     "noise after the end",
     "rescaled, 2 temperatures",
-    "rescaled, 3 temperatures",
-    "rescaled, 4 temperatures",
+    pytest.param("rescaled, 3 temperatures", marks=pytest.mark.slow),
+    pytest.param("rescaled, 4 temperatures", marks=pytest.mark.slow),
 )
 """Cases in which four wrong answers out of four were usual once, or are what a rule is against."""
 

@@ -8,10 +8,19 @@ from large_models import FAMILIES, TOLERANCE, distance, expected, load, rows, wr
 
 from strop.denoisers.base import all_logits
 from strop.denoisers.bidirectional import Bidirectional
-from strop.denoisers.padding import left_pad
 from strop.errors import UserError
 
 LENGTHS = (5, 17, 1, 24, 23)
+
+
+def left_pad(rows, fill):
+    """Rows of ids as one [B, L] tensor that ends with them, and the column each begins at."""
+    longest = max(len(row) for row in rows)
+    ids = torch.full((len(rows), longest), fill, dtype=torch.long, device=rows[0].device)
+    for i, row in enumerate(rows):
+        ids[i, longest - len(row) :] = row
+    starts = torch.tensor([longest - len(row) for row in rows], device=rows[0].device)
+    return ids, starts
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

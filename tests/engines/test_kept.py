@@ -20,7 +20,7 @@ from strop.engine import Engine
 from strop.engine.devices import Processes
 from strop.engine.progress import Silent
 from strop.engine.workers import keep_workers
-from strop.instruments import posterior_cells
+from strop.instruments import posterior
 from strop.spec import CellSpec
 
 TWO = ("--devices", "cpu:2")
@@ -169,7 +169,7 @@ def losses(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, Path]]:
     """The posterior study in several blocks."""
-    monkeypatch.setattr(posterior_cells, "NETWORK_TOKENS", 24)  # blocks of four sequences
+    monkeypatch.setattr(posterior, "BLOCK_TOKENS", 96)  # blocks of four sequences
     rows = tmp_path / "rows.jsonl"
     ids = np.random.default_rng(0).integers(0, 11, (10, 24)).tolist()
     rows.write_text("".join(json.dumps({"ids": row}) + "\n" for row in ids))

@@ -30,10 +30,11 @@ def test_intervals_hold_their_level(law: tuple[float, float, int], monkeypatch: 
     """
     laws = benchmark()
     monkeypatch.setattr(laws, "MANY", 100_000)
-    held, none = laws.answers_held(40, 4, law, 400, 1)
+    held, wide = laws.answers_held(40, 4, law, 400, 1)
     for name in ("GEQ", "GED", "valid", "mode entropy"):
-        assert 0.91 <= held[name] <= 0.98, (name, held)
-        assert none[name] < 0.05, (name, none)
+        most = 0.98 if wide[name] < 0.05 else 1
+        assert 0.91 <= held[name] <= most, (name, held)
+    assert wide["GEQ"] < 0.05
 
 
 def test_answers_that_are_taken_for_independent_do_not_hold(monkeypatch: Any) -> None:
@@ -46,11 +47,14 @@ def test_answers_that_are_taken_for_independent_do_not_hold(monkeypatch: Any) ->
     assert max(held["GEQ"], held["GED"], held["mode entropy"]) < 0.91
 
 
-def test_where_nearly_all_answers_differ_there_is_mostly_no_interval(monkeypatch: Any) -> None:
-    """And those that are there hold: Student's limits alone would hold in .86 at 60 prompts."""
+@pytest.mark.parametrize("each", [4, 8])
+def test_where_nearly_all_answers_differ_the_intervals_hold(each: int, monkeypatch: Any) -> None:
+    """One prompt in a hundred fails: Student's limits alone hold in .81 and .88 at 60 prompts.
+
+    Of 300 intervals that hold in 95%, fewer than 273 do with a probability of .002.
+    """
     laws = benchmark()
     monkeypatch.setattr(laws, "MANY", 100_000)
-    held, none = laws.answers_held(60, 4, (0.99, 2.0, 300), 300, 1)
-    assert none["GED"] > 0.7
-    assert held["GED"] > 0.9
-    assert held["valid"] > 0.91
+    held, wide = laws.answers_held(60, each, (0.99, 2.0, 300), 300, 1)
+    assert min(held.values()) > 0.91, held
+    assert wide["GED"] > 0.9

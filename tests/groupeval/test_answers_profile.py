@@ -17,7 +17,13 @@ from scripted_server import Action, answers_verdict, labels_of, serving
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import Judgments, load_judgments, open_plan, reliability, run, score
-from strop.groupeval.by_prompt import over_prompts, share_over_prompts, too_few
+from strop.groupeval.by_prompt import (
+    WIDE,
+    difference_over_prompts,
+    over_prompts,
+    share_over_prompts,
+    too_skewed,
+)
 from strop.groupeval.comparison import compare
 from strop.groupeval.human import human_page
 from strop.groupeval.inputs import Source, fitted, read_inputs
@@ -31,8 +37,7 @@ from strop.page.tables import judged_series
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.stats.interval import Interval
-from strop.stats.shares import wilson
+from strop.stats.shares import skewed, wilson
 from strop.store import Run
 from strop.verbs.judged import _decision
 
@@ -155,14 +160,21 @@ def test_missing_prompts_move_the_bounds_by_one_each() -> None:
     assert cell["geq_bounds"] == pytest.approx([known / 5, (known + 10) / 5])
 
 
-def test_where_nearly_all_prompts_are_alike_there_is_no_interval() -> None:
-    four, five = [10.0] * 20 + [9.0] * 4, [10.0] * 20 + [9.0] * 5
-    assert too_few(four) == "no interval, because only 4 of 24 prompts differ from the rest"
-    assert too_few(five) is None
-    assert too_few([1.0, 2.0, 3.0, 3.0]) is None  # few prompts, but not one value
-    assert too_few([0.1 + 0.2] * 10 + [0.3] * 10) is not None  # rounding is no difference
-    assert over_prompts(four) == Interval(236 / 24, n=24, how="jackknife")
-    assert list(over_prompts(five).ends) == pytest.approx(t_limits(five))
+def test_where_prompts_are_too_skewed_limits_are_those_of_any_scores_with_these_bounds() -> None:
+    few, many = [10.0] * 20 + [9.0] * 4, [10.0] * 20 + [9.0] * 10
+    # Of a share p the skewness is |1 - 2p| / sqrt(p (1 - p)).
+    assert skewed(np.array(few)) == pytest.approx((2 / 3) / math.sqrt(5 / 36) / math.sqrt(24))
+    assert too_skewed(few)
+    assert not too_skewed(many)
+    assert not too_skewed([3.0])  # one prompt has no interval in any case
+    assert too_skewed([0.1 + 0.2] * 10 + [0.3] * 10)  # rounding is no difference
+    assert list(over_prompts(many, (0, 10)).ends) == pytest.approx(t_limits(many))
+    worst = wilson(236 / 240, 24)
+    found = over_prompts(few, (0, 10))
+    # The farther one of Wilson's and Student's at each end.
+    assert list(found.ends) == pytest.approx([10 * worst.ends[0], t_limits(few)[1]])
+    assert 10 * worst.ends[1] < t_limits(few)[1]
+    assert (found.value, found.n) == (pytest.approx(236 / 24), 24)
     # A share is worth its prompts there; its own spread would make 24 answers of 7 be worth more.
     shares = [1.0] * 23 + [6 / 7]
     low = share_over_prompts(shares, 7).low
@@ -170,8 +182,26 @@ def test_where_nearly_all_prompts_are_alike_there_is_no_interval() -> None:
     assert wilson(float(np.mean(shares)), 24).low < 0.87  # type: ignore[operator]
     verdicts = [on(i, "ABC" if i else "AAB") for i in range(12)]
     cell = score(judged(*verdicts))["cells"]["a"]
-    assert not any(cell[name].bounded for name in ("geq", "ged_interval", "mode_entropy"))
-    assert cell["ged_interval_mind"] == cell["geq_interval_mind"].replace("only 0", "only 1")
+    assert all(cell[name].bounded for name in ("geq", "ged_interval", "mode_entropy"))
+    assert cell["ged_interval_mind"] == cell["geq_interval_mind"] == WIDE
+    plain = score(judged(*(on(i, pattern) for i, pattern in enumerate(PATTERNS))))["cells"]["a"]
+    assert plain["ged_interval_mind"] is None
+
+
+def test_skewed_differences_have_the_limits_of_gains_and_losses() -> None:
+    """Twelve prompts of which one is better by 4, and none is worse."""
+    found = difference_over_prompts([4.0] + [0.0] * 11, 10)
+    gain, loss = wilson(4 / 120, 12), wilson(0, 12)
+    assert found.value == pytest.approx(1 / 3)
+    reach = math.hypot(10 * (gain.value - gain.ends[0]), 10 * loss.ends[1])
+    assert found.low == pytest.approx(1 / 3 - reach)
+    assert found.high == pytest.approx(1 / 3 + 10 * (gain.ends[1] - gain.value))
+    back = difference_over_prompts([-4.0] + [0.0] * 11, 10)
+    assert [-end for end in back.ends[::-1]] == pytest.approx(list(found.ends))
+    alike = difference_over_prompts([0.0] * 30, 10)
+    assert alike.ends == pytest.approx((-10 * wilson(0, 30).ends[1], 10 * wilson(0, 30).ends[1]))
+    spread = [1.0, 2.0, -1.0, 3.0, 0.0, 2.0]
+    assert list(difference_over_prompts(spread, 10).ends) == pytest.approx(t_limits(spread))
 
 
 def decided(a: list[str], b: list[str]) -> str:
@@ -199,7 +229,12 @@ def test_a_comparison_ends_in_one_sentence() -> None:
     assert told.startswith("b and a are not told apart in quality (GEQ +0.00 [-")
     assert "b and a are not told apart in content (GED +0.00 [-" in told
     same = decided(["AB"] * 9, ["Ax"] * 9)
-    assert same == (
+    assert same.startswith(
+        "b and a are not told apart in quality (GEQ -3.75 [-6.80, +0.02], 95%); "
+    )
+    assert same.endswith("b is less diverse than a (GED -10.00 [-10.00, -5.77], 95%).")
+    one = decided(["AB"], ["Ax"])
+    assert one == (
         "It is not known whether b differs from a in quality: GEQ -3.75, no interval; it is not "
         "known whether b differs from a in content: GED -10.00, no interval."
     )
@@ -215,11 +250,13 @@ def test_a_comparison_is_paired_by_prompt() -> None:
     assert (row["n_prompts"], row["n_prompts_left_out"]) == (4, 2)
     assert row["geq_a"] == pytest.approx(np.mean(QUALITY))
     assert row["geq_difference"].value == pytest.approx(np.mean(differences))
-    assert list(row["geq_difference"].ends) == pytest.approx(t_limits(differences))
+    expected = difference_over_prompts(differences, 10)
+    assert row["geq_difference"].ends == pytest.approx(expected.ends)
     diversity = [0, 0, ged_of_counts([1, 1], 3), 0]
     apart = [b - a for a, b in zip(DIVERSITY, diversity, strict=True)]
     assert row["ged_difference"] == pytest.approx(np.mean(apart))
-    assert list(row["ged_difference_interval"].ends) == pytest.approx(t_limits(apart))
+    low, high = t_limits(apart)
+    assert row["ged_difference_interval"].ends == pytest.approx((max(low, -10), high))
     assert row["geq_interval_excludes_zero"] is False
     with pytest.raises(UserError, match="no prompt in common"):
         compare(judged(*left), judged(replace(right[0], prompt="another")))

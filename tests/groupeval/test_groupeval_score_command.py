@@ -8,8 +8,11 @@ import pytest
 from made_judgments import group, random_verdicts, write
 from small_runs import INVALID, grades, judged, planned, pools
 
+from strop import export
 from strop.cli.main import run as command
+from strop.errors import UserError
 from strop.groupeval.directory import open_plan
+from strop.page.tables import judged_series
 
 KEYS = {
     "geq",
@@ -117,6 +120,37 @@ def test_compare_agree_and_reliability(tmp_path: Path, capsys: pytest.CaptureFix
     code, out, _ = call(capsys, "reliability", run, "--series", "one")
     assert code == 0
     assert "8 of 8" in out
+
+
+def test_a_directory_of_judgments_is_exported_with_its_differences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = planned(tmp_path / "run", pools())
+    judged(run, lambda text, _: grades(1, 1, 1, 1 + ("ship" in text)), name="one")
+    with pytest.raises(UserError, match="has been scored"):
+        export(run)
+    told = answer(capsys, "score", run)
+    files = export(run, format="json", out=tmp_path / "json").value
+    assert [one.name for one in files] == ["scores.json", "differences.json"]
+    scores, between = (json.loads(one.read_text())["rows"] for one in files)
+    cells = list(told["cells"])
+    assert [row["generator"] for row in scores] == cells
+    assert [row["geq"] for row in scores] == [told["cells"][name]["geq"] for name in cells]
+    pair = answer(capsys, "compare", f"{run}:{cells[0]}", f"{run}:{cells[1]}")
+    assert [row["pair"] for row in between] == [f"{name} minus {cells[0]}" for name in cells[1:]]
+    assert between[0]["geq_difference"] == pair["pairs"][0]["geq_difference"]
+    assert between[0]["ged_difference"] == pair["pairs"][0]["ged_difference"]
+    assert between[0]["decision"] == pair["answer"][0]
+    (series,) = judged_series([str(run)], [])
+    assert [row["decision"] for row in series.differences.rows] == [between[0]["decision"]]
+    assert command(["report", str(run), "-o", str(tmp_path / "page.html")]) == 0
+    assert f"{cells[1]} minus {cells[0]}" in (tmp_path / "page.html").read_text()
+    capsys.readouterr()
+    # A second judge: each has its own files. What was judged since is not scored yet.
+    judged(run, lambda _, i: grades(1, 1, 1, i % 2, mode="ABCDEFGH"[i]), name="two")
+    assert [one.name.split("-")[0] for one in export(run).value] == ["scores", "differences"]
+    answer(capsys, "score", run)
+    assert len(export(run, format="tex").value) == 4
 
 
 def test_the_offline_judge_is_no_evidence(

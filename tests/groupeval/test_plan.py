@@ -15,13 +15,20 @@ from hypothesis import strategies as st
 from pools import source
 
 from strop.errors import UserError
-from strop.groupeval.groups import PLANTED, least_reuse, partitions, reused_pairs
+from strop.groupeval.groups import PLANTED, partitions, reused_pairs
 from strop.groupeval.inputs import Source, fitted
 from strop.groupeval.plan import Plan, Texts, make_plan
 from strop.groupeval.profile import Profile
 
 PROFILE = Profile.load("webtext-v1")
 SIZES = st.integers(1, 20).map(lambda groups: 8 * groups)
+
+
+def least_reuse(outputs: int, size: int) -> int:
+    """The fewest pairs of outputs that two partitions can have in common."""
+    groups = outputs // size
+    q, r = divmod(size, groups)
+    return groups * (r * (q + 1) * q // 2 + (groups - r) * q * (q - 1) // 2)
 
 
 def pairs(partition: np.ndarray) -> set[frozenset[int]]:

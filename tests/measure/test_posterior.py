@@ -111,6 +111,20 @@ def test_slope_is_the_derivative_by_inverse_temperature(target):
     assert weight @ right.masked_slope == pytest.approx(0, abs=1e-12)
 
 
+def test_curvature_is_the_second_derivative_by_inverse_temperature(target):
+    x, contexts, weight = every_context(target)
+    step = 1e-3
+    taus = (1 / (1 + step), 1.0, 1 / (1 - step))
+    losses = measure(TabularDenoiser(target.P), x, contexts, taus)
+    for values, curvature in (
+        (losses.target, losses.target_curvature),
+        (losses.masked, losses.masked_curvature),
+    ):
+        central = (values[:, 0] - 2 * values[:, 1] + values[:, 2]) / step**2
+        assert curvature == pytest.approx(central, abs=1e-4)
+    assert weight @ losses.masked_curvature > 0.01
+
+
 def drawn(target: Target, n: int, steps: int, seed: int = 3) -> tuple[np.ndarray, Contexts]:
     flat = np.random.default_rng(9).choice(target.size, size=n, p=target.p)
     x = np.stack(np.unravel_index(flat, target.shape), axis=1)

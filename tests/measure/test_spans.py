@@ -18,6 +18,7 @@ from made_runs import cell_spec, made_cell, output
 from strop.errors import UserError
 from strop.measure import perplexity as module
 from strop.measure.aggregates import statistics
+from strop.measure.causal import EvaluatorRecipe
 from strop.measure.perplexity import (
     TOKENS,
     PerplexityJob,
@@ -27,7 +28,6 @@ from strop.measure.perplexity import (
     score_readings,
     token_columns,
 )
-from strop.measure.recipe import EvaluatorRecipe
 from strop.measure.score import Outputs
 from strop.measure.spans import END_OF_TEXT, Passage, Reading, clean_up, spans
 from strop.prompts import Canvas, Canvases

@@ -1,7 +1,8 @@
 """A tiny random LLaDA and Dream by command: every decoder, cache, precision and prompt form.
 
 Their weights say nothing; that every combination answers, keeps what is given and leaves no mask is
-what is tested.
+what is tested. `make test` runs every decoder in one of the forms, in turn; the other combinations
+run with the slow tests. (test_prompted.py has every sampler with prefixes and gaps.)
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ FORMS = {
     "gaps": ("gaps", []),
     "none": (None, ["--length", "12", "-n", "2"]),
 }
+ALL = [(family, *one) for family, several in DECODERS.items() for one in several]
+COMBINATIONS = [
+    pytest.param(*one, form, marks=[] if number % len(FORMS) == place else pytest.mark.slow)
+    for number, one in enumerate(ALL)
+    for place, form in enumerate(FORMS)
+]
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +61,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {family: root / family for family in DECODERS}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    ("family", "sampler", "settings"),
-    [(family, *one) for family, several in DECODERS.items() for one in several],
-)
+@pytest.mark.parametrize(("family", "sampler", "settings", "form"), COMBINATIONS)
 def test_every_combination_answers(
     checkpoints: dict[str, Path],
     tmp_path: Path,

@@ -108,8 +108,18 @@ def test_enumeration_against_all_pairs_of_clocks():
     )
 
 
-@pytest.mark.parametrize("mask_id", [49, 20, 0])
-@pytest.mark.parametrize("bits", [8, 10, 12])
+PLACES = {8: 0, 10: 49, 12: 20}
+"""The mask's place that `make test` has with each lattice; the slow tests have the others."""
+
+
+@pytest.mark.parametrize(
+    ("bits", "mask_id"),
+    [
+        pytest.param(bits, mask_id, marks=[] if mask_id == here else pytest.mark.slow)
+        for bits, here in PLACES.items()
+        for mask_id in (49, 20, 0)
+    ],
+)
 def test_fast_draw_against_enumeration(bits, mask_id):
     for number, (t, s) in enumerate(STEPS):
         weights = weights_of(zipf(49), t, s, mask_id)
@@ -128,7 +138,7 @@ def test_brute_force_against_enumeration(bits):
         assert chi_square(count, np.where(law < 1e-15, 0, law)) > PASS, (t, s)
 
 
-@pytest.mark.parametrize("bits", [8, 10, 12])
+@pytest.mark.parametrize("bits", [8, pytest.param(10, marks=pytest.mark.slow), 12])
 def test_two_thousand_tokens(bits):
     """Against the enumerated law, and against the public draw (two samples)."""
     t, s = 0.5, 0.5 - 1 / 16

@@ -3,6 +3,10 @@
 Power: with N = 40,000 outputs over a few dozen outcomes a chi-square test at 1e-3 detects, with
 probability above .99, laws that differ by about .03 in total variation; the negative controls
 below are such laws and must fail. Seeds are fixed, so a passing test passes for ever.
+
+Every case and implementation is tested at the largest shape and on the coarsest and the finest
+lattice by `make test`; the other shapes and the lattice between run with the slow tests, at the
+same N.
 """
 
 from __future__ import annotations
@@ -70,17 +74,18 @@ CASES = {
     "nucleus": {"steps": 3, "top_p": 0.8},
     "nucleus, sharper": {"grid": (0.5, 0.5), "top_p": 0.9, "temperature": 0.8},
 }
-SHAPES = [(2, 3), (4, 2), (3, 3)]
+SLOW = pytest.mark.slow
+SHAPES = [pytest.param(0, 2, 3, marks=SLOW), pytest.param(1, 4, 2, marks=SLOW), (2, 3, 3)]
 
 
+@pytest.mark.parametrize(("number", "vocab", "length"), SHAPES)
 @pytest.mark.parametrize("implementation", ["fast", "dense"])
 @pytest.mark.parametrize("case", CASES)
-def test_float64_law(case, implementation):
-    for number, (vocab, length) in enumerate(SHAPES):
-        law = target(vocab, length, seed=number)
-        spec = SamplerSpec(**CASES[case], implementation=implementation)
-        ids = draw(TabularDenoiser(law), spec, seed=10 + number)
-        assert chi_square(counts(ids, vocab), exact(law, spec)) > PASS
+def test_float64_law(case, implementation, number, vocab, length):
+    law = target(vocab, length, seed=number)
+    spec = SamplerSpec(**CASES[case], implementation=implementation)
+    ids = draw(TabularDenoiser(law), spec, seed=10 + number)
+    assert chi_square(counts(ids, vocab), exact(law, spec)) > PASS
 
 
 @pytest.mark.parametrize(
@@ -143,7 +148,7 @@ def coarse_law(case: str, bits: int) -> np.ndarray:
     return on_lattice(target(3, 2, seed=bits), spec, bits)
 
 
-@pytest.mark.parametrize("bits", [6, 8, 10])
+@pytest.mark.parametrize("bits", [6, pytest.param(8, marks=SLOW), 10])
 @pytest.mark.parametrize("implementation", ["fast", "dense"])
 @pytest.mark.parametrize("case", COARSE)
 def test_float32_law_on_coarse_lattices(case, implementation, bits):

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 import strop
 from strop.denoisers.base import all_logits
 from strop.samplers import dense_batch
-from strop.training.objective import loss_per_token
+from training.dense_loss import loss_per_token
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 NAMES = {

@@ -18,7 +18,7 @@ from strop.pool import Pool
 from strop.records import FAMILIES, SAMPLERS
 from strop.registry import resolve
 
-STEPS, LENGTH, N = 6, 12, 5
+STEPS, LENGTH, N = 6, 12, 4  # a batch of three, and one output of the next
 SMALL = replace(
     SHAPES["tiny"], vocab_size=60, mask_id=59, length=16, hidden_dim=16, n_blocks=1, n_heads=2
 )

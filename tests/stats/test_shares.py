@@ -10,7 +10,16 @@ import pytest
 from scipy.stats import binom
 
 from strop.stats.resample import clustered, mean
-from strop.stats.shares import counted_share, pass_at, share_interval, sign_test, wilson
+from strop.stats.shares import (
+    bounded_difference,
+    bounded_mean,
+    counted_share,
+    pass_at,
+    share_interval,
+    sign_test,
+    skewed,
+    wilson,
+)
 
 
 def test_wilsons_interval_is_where_the_test_of_the_share_ends() -> None:
@@ -103,3 +112,53 @@ def test_a_counted_share_is_wilsons_of_its_outputs_or_prompts() -> None:
     found = counted_share(clustered(mean(mixed), prompts), 0.9)
     assert found.ends == pytest.approx(share_interval(mixed.reshape(4, 6).mean(1), 6, 0.9).ends)
     assert counted_share(clustered(mean(right[:5]), [0, 0, 0, 0, 1])).n == 2
+
+
+def test_rows_of_a_clustered_share_are_worth_what_their_spread_says() -> None:
+    """Three prompts with 2, 4 and 4 answers: the variance of a ratio of sums."""
+    rows = clustered(
+        mean(np.array([1.0, 0, 1, 1, 1, 0, 0, 0, 0, 1])), [0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    )
+    right, sizes = np.array([1.0, 3, 1]), np.array([2.0, 4, 4])
+    spread = 3 / 2 * ((right - 0.5 * sizes) ** 2).sum() / 100
+    found = counted_share(rows)
+    expected = wilson(0.5, min(max(0.25 / spread, 3), 10))
+    assert found.ends == pytest.approx(expected.ends)
+    assert (found.value, found.n) == (0.5, 3)
+    one = counted_share(clustered(mean(np.array([1.0, 0.0, 1.0])), [0, 0, 0]))
+    assert one.ends == pytest.approx(wilson(2 / 3, 1).ends)  # one prompt is worth one answer
+    alike = counted_share(clustered(mean(np.array([1.0, 0, 1, 0])), [0, 0, 1, 1]))
+    assert alike.ends == pytest.approx(wilson(0.5, 2).ends)
+
+
+def test_skewness_of_a_mean() -> None:
+    """Of a share p it is |1 - 2p| / sqrt(p (1 - p) n), whatever the two values are."""
+    for low, high in ((0.0, 1.0), (-3.0, 5.0), (9.0, 10.0)):
+        values = np.array([high] * 6 + [low] * 2)
+        assert skewed(values) == pytest.approx(0.5 / math.sqrt(0.25 * 0.75 * 8))
+        assert skewed(-values) == pytest.approx(skewed(values))
+    assert skewed(np.array([1.0, 2.0, 3.0])) == pytest.approx(0)
+    assert skewed(np.array([7.0, 7.0])) == skewed(np.array([0.3, 0.1 + 0.2])) == math.inf
+    assert skewed(np.array([0.0, 0.0, 1e-6])) < math.inf
+    assert skewed(1e3 + np.array([0.0, 0.0, 1e-9])) == math.inf
+
+
+def test_a_bounded_mean_is_a_share_at_worst() -> None:
+    values = np.array([2.0, 3.0, 4.0, 4.0])
+    found, share = bounded_mean(values, (2.0, 6.0), 0.9), wilson(1.25 / 4, 4, 0.9)
+    assert found.ends == pytest.approx([2 + 4 * end for end in share.ends])
+    assert (found.value, found.n, found.level) == (3.25, 4, 0.9)
+    # Rounding leaves no share outside of 0 and 1.
+    assert bounded_mean(np.array([10.0 + 1e-12]), (0.0, 10.0)).ends[1] == pytest.approx(10)
+    assert bounded_mean(np.array([-1e-12]), (0.0, 10.0)).ends[0] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_bounded_difference_is_that_of_gains_and_losses() -> None:
+    differences = np.array([3.0, -1.0, 0.0, 0.0, 1.0])
+    gain, loss = (wilson(some, 5, 0.9) for some in (4 / 25, 1 / 25))
+    found = bounded_difference(differences, 5.0, 0.9)
+    low = 0.6 - 5 * math.hypot(gain.value - gain.ends[0], loss.ends[1] - loss.value)
+    high = 0.6 + 5 * math.hypot(gain.ends[1] - gain.value, loss.value - loss.ends[0])
+    assert found.ends == pytest.approx((low, high))
+    assert (found.value, found.n, found.level) == (pytest.approx(0.6), 5, 0.9)
+    assert found.how == "Wilson"

@@ -12,8 +12,8 @@ from strop import verbs
 from strop.denoisers import load_model
 from strop.errors import UserError
 from strop.tasks import TASKS
-from strop.tasks.asking import entrant_of
 from strop.tasks.cell_grades import Grader
+from strop.tasks.running import entrant_of
 from strop.verbs.cache import CacheCell
 from strop.verbs.graded import accuracies, right_answers
 

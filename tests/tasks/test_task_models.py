@@ -16,7 +16,7 @@ from strop.errors import UserError
 from strop.prompts import ChatTemplate
 from strop.spec import CheckpointSpec
 from strop.tasks import TASKS, results, run_task, score_task
-from strop.tasks.asking import decided, entrant_of
+from strop.tasks.running import decided, entrant_of
 
 AR = "embedded:sums-ar"
 sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is missing")

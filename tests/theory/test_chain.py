@@ -9,8 +9,8 @@ from strop.errors import UserError
 from strop.theory.accounting import account
 from strop.theory.chain import Chain, random_chain
 from strop.theory.profile import entropy_profile
+from strop.theory.reveal import clipped_masses
 from strop.theory.sampler import LawProblem
-from strop.theory.shared_rounds import clipped_masses
 from strop.theory.target import Target
 from theory.chain_pairs import calibrate, pooled_pairs
 

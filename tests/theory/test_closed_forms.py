@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strop.errors import UserError
-from strop.theory import bounds, shared_rounds, temperature, two_bits
+from strop.theory import accounting, reveal, temperature, two_bits
 from strop.theory.accounting import account, entropy_of
 from strop.theory.document import deflation_target, example
 from strop.theory.reveal import order_law
@@ -113,7 +113,7 @@ class TestCollisions:
         assert found["cleanup_tv"] == pytest.approx(0.0101878, abs=5e-8)
 
     def test_exact_fractions(self):
-        found = shared_rounds.collisions(1024, shared_rounds.equal_masses(1024))
+        found = reveal.collisions(1024, reveal.equal_masses(1024))
         exact = 1024 * Fraction(1023, 1024) ** 1024
         assert found.empty == pytest.approx(float(exact), rel=1e-12)
 
@@ -124,13 +124,13 @@ class TestCollisions:
             chance = math.prod(masses[k] for k in rounds)
             empty += chance * sum(k not in rounds for k in range(3))
             share += chance * (rounds.count(rounds[0]) > 1)
-        found = shared_rounds.collisions(length, masses)
+        found = reveal.collisions(length, masses)
         assert found.empty == pytest.approx(empty, abs=1e-14)
         assert found.share_prob == pytest.approx(share, abs=1e-14)
 
     def test_one_round_and_one_token(self):
-        assert shared_rounds.collisions(5, [1.0]).share_prob == 1
-        alone = shared_rounds.collisions(1, [0.5, 0.5])
+        assert reveal.collisions(5, [1.0]).share_prob == 1
+        alone = reveal.collisions(1, [0.5, 0.5])
         assert (alone.share_prob, alone.colliding_pairs) == (0, 0)
 
 
@@ -203,15 +203,15 @@ class TestBounds:
     def test_uniform_remainder_is_sharp_for_three_coordinates(self):
         # h is quadratic for L = 3, where the remainder bound is attained.
         target = Target.dirichlet((2, 2, 2), 1.0, np.random.default_rng(0))
-        left, right = bounds.uniform_remainder_sides(target, 4)
+        left, right = accounting.uniform_remainder_sides(target, 4)
         assert left == pytest.approx(right, abs=1e-14)
         assert right > 1e-6
 
     def test_kernel_bound(self):
-        product_bound, total = bounds.kernel_tv_bound([0.1, 0.2])
+        product_bound, total = accounting.kernel_tv_bound([0.1, 0.2])
         assert product_bound == pytest.approx(1 - 0.9 * 0.8)
         assert total == pytest.approx(0.3)
-        assert bounds.kernel_tv_bound([1.0, 0.2])[0] == pytest.approx(1)
+        assert accounting.kernel_tv_bound([1.0, 0.2])[0] == pytest.approx(1)
 
     def test_round_errors_by_hand(self):
         # One round of two bits: the kernel is the output, so its distance is the TV of outputs.
@@ -219,7 +219,7 @@ class TestBounds:
         second = LawProblem(first.target, first.grid, first.denoiser, np.array([2.0]))
         outputs = [np.exp(output_by_paths(p.tables(), p.paths())) for p in (first, second)]
         distance = 0.5 * np.abs(outputs[0] - outputs[1]).sum()
-        assert bounds.round_errors(first, second) == pytest.approx([distance], abs=1e-14)
+        assert accounting.round_errors(first, second) == pytest.approx([distance], abs=1e-14)
 
 
 class TestTargets:

@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import chi2
 
 from strop.theory import mpath, profile, schedules
-from strop.theory.accounting import account
-from strop.theory.bounds import parallel_price
+from strop.theory.accounting import account, parallel_price
 from strop.theory.checks.rounds import simulate
 from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem

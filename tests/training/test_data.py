@@ -10,9 +10,9 @@ import toy
 
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
+from strop.training.batches import make_rows
 from strop.training.data import prepare
 from strop.training.documents import paragraphs, prose, sentences, split
-from strop.training.rows import make_rows
 from strop.training.shards import ShardWriter
 from strop.training.spec import DataSpec, HeldOut, SourceSpec
 

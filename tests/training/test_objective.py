@@ -21,10 +21,10 @@ from strop.training.objective import (
     any_order_noise,
     causal_surprise,
     llada_noise,
-    loss_per_token,
     placed,
     public_noise,
 )
+from training.dense_loss import loss_per_token
 
 V, L = 3, 4
 DRAWS = 400_000

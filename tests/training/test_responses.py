@@ -19,9 +19,10 @@ from strop.tasks.sums import problems, tokenizer
 from strop.training.batches import Batches
 from strop.training.loop import train
 from strop.training.model import build
-from strop.training.objective import llada_noise, loss_per_token, placed
+from strop.training.objective import llada_noise, placed
 from strop.training.shards import Shards
 from strop.training.spec import DataSpec, config_names, read_spec
+from training.dense_loss import loss_per_token
 
 SMALL = {
     "model.hidden_dim": 32,

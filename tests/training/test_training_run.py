@@ -96,8 +96,8 @@ def test_checkpoints_load_and_have_the_measured_loss(corpus):
     assert pool.texts is not None
     # The denoiser that everyone else loads has the loss that the run reports.
     from strop.training.evaluate import held_out_losses
-    from strop.training.objective import loss_per_token
     from strop.training.shards import Shards
+    from training.dense_loss import loss_per_token
 
     losses = held_out_losses(
         lambda ids, noise: loss_per_token(denoiser, ids, noise=noise).mean(-1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -109,6 +110,10 @@ def test_sides_are_called_as_one_says_and_the_figure_is_a_pdf(
     files = {Path(one).name: Path(one) for one in made["files"]}
     assert files["compare.pdf"].read_bytes().startswith(b"%PDF")
     assert "cold" in files["table.tex"].read_text()
+    # Nowhere is a side called by its letter.
+    assert {row["side"] for row in found["tables"]["spent"]["rows"]} == {"cold", "warm"}
+    assert [note for note in found["notes"] if re.search(r"\b[AB] |of [AB]\b", note)] == []
+    assert any("cold 0.0% left out" in note for note in found["notes"])
     assert call(*sides, "--a-name", "B", "-o", named)[0] == 1  # as the other is called
 
 

@@ -25,8 +25,7 @@ from strop.groupeval.session import answer_series, pending
 from strop.store import Run
 from strop.tasks import TASKS, Answered, Results, TaskRun, run_task
 from strop.tasks.humaneval import HUMANEVAL
-from strop.tasks.sums import answer_of
-from strop.tasks.sums_task import SUMS
+from strop.tasks.sums import SUMS, answer_of
 from strop.verbs.answers import Answers, _text, paired
 from strop.verbs.conditional import judged, told_by
 from strop.verbs.entrants import DIFFUSION

@@ -14,6 +14,8 @@ from strop.engine.blocks import Blocks, PlannedBlocks
 from strop.engine.plan import WORKERS, Elsewhere, planning
 from strop.errors import UserError
 from strop.spec import CellSpec
+from strop.store import Folder
+from strop.table import duration
 from strop.verbs import dry_run
 from strop.verbs.study import find, run, studies
 from tiny_models import write_checkpoint
@@ -66,6 +68,17 @@ def test_a_place_where_nothing_could_be_drawn_is_told(own: str, tmp_path: Path) 
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is a file"):
         strop.sample(own, steps=1, n=1, dry_run=True, out=tmp_path / "file")
+    other = tmp_path / "study"
+    other.mkdir()
+    Folder(other, "study", "markov").write({})
+    with pytest.raises(UserError, match="study"):
+        strop.sample(own, steps=1, n=1, dry_run=True, out=other)
+    with pytest.raises(UserError, match="study"):
+        strop.audit(TINY, steps=(1,), dry_run=True, out=other)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(UserError, match="mine"):
+        strop.sample(own, steps=1, n=1, dry_run=True, out=tmp_path / "mine")
 
 
 def test_an_audit_counts_its_grid_and_tells_of_the_rest(tmp_path: Path, call: Called) -> None:
@@ -87,6 +100,9 @@ def test_a_search_counts_its_first_round(own: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
     assert 0 < found.facts["outputs"] <= 12
     assert any("at most 12 outputs" in note for note in found.notes)
+    assert found.facts["most"] == 12 + 2 * 128
+    each = found.facts["seconds"] / found.facts["outputs"]
+    assert f"at most 268 outputs, about {duration(268 * each)}" in (found.sentence or "")
 
 
 def test_who_reads_outputs_that_are_there_is_told_so(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from strop.errors import UserError
-from strop.verbs.paper import PaperTable, ids, table, tables
+from strop.stats.interval import Interval
+from strop.verbs.paper import PaperTable, beside, ids, table, tables
 
 ROWS = {
     "headline": 4 * 4,
@@ -25,6 +26,8 @@ ROWS = {
     "groupeval-mdlm": 5 * 5,
     "groupeval-didi": 3 * 5,
     "groupeval-exact": 4 * 2,
+    "groupeval-main": 4,
+    "groupeval-diagnostics": 18,
     "exact-repair": 9,
 }
 GRIDS = [name for name in ROWS if name.startswith("grid-")]
@@ -166,3 +169,40 @@ def test_counts_of_the_large_models_follow_from_their_percentages():
         assert dream == greedy["Dream-v0-Base-7B", row["task"]]["right"]
         assert row["only_llada"] + row["only_dream"] == row["discordant"]
         assert llada + row["only_dream"] + row["neither"] == row["conditions"]
+
+
+def test_table_2a_is_made_of_the_other_tables():
+    """Perplexity and entropy are the headline's corners, GEQ and GED the default judge's."""
+    corners = {"standard": (1.0, "float64"), "sharpened": (0.9, "float32")}
+    for row in table("groupeval-main").records():
+        [judged] = table("groupeval-mdlm").records(judge="GPT-OSS", steps=row["steps"])
+        for setting, (temperature, precision) in corners.items():
+            where = {"steps": row["steps"], "temperature": temperature, "precision": precision}
+            for name in ("perplexity", "entropy"):
+                assert row[f"{name}_{setting}"] == table("headline").value(name, **where)
+            for name in ("geq", "ged"):
+                assert row[f"{name}_{setting}"] == judged[f"{name}_{setting}"]
+
+
+def test_printed_diagnostics_are_shares_or_modes():
+    for row in table("groupeval-diagnostics").records():
+        most = 8 if row["what"] == "effective_modes" else 1
+        assert 0 <= (row["low"] or 0) <= row["high"] <= most
+
+
+def test_rows_say_whether_they_lie_within_the_noise_of_both():
+    """A ratio of 1.1 is two standard errors of ours, and one and a half of both."""
+    measured = Interval(110.0, 100.0, 121.0, n=128)
+    rows = [
+        {"paper": 100.0, "measured": measured},
+        {"paper": 60.0, "measured": measured},
+        {"paper": None, "measured": measured},
+        {"paper": 100.0, "measured": Interval(110.0)},
+    ]
+    told = beside("x", (), rows, outputs=128, log=True)
+    assert [row["within"] for row in told.rows] == ["yes", "no", None, None]
+    assert "within" in [column.name for column in told.columns]
+    printed = [{"paper": Interval(0.1, 0.08, 0.12), "measured": Interval(0.2, 0.18, 0.22, n=500)}]
+    assert beside("x", (), printed).rows[0]["within"] == "no"
+    plain = beside("x", (), [{"paper": 1.0, "measured": 2.0}])
+    assert "within" not in [column.name for column in plain.columns]

@@ -13,7 +13,7 @@ from strop import verbs
 from strop.cli.main import run
 from strop.denoisers import load_denoiser
 from strop.errors import UserError
-from strop.instruments import posterior_cells
+from strop.instruments import posterior
 from strop.measure.heldout import read_rows
 from strop.verbs.posterior import short_names
 from tiny_models import write_checkpoint
@@ -106,8 +106,8 @@ def test_an_interrupted_study_ends_like_an_uninterrupted_one(
     checkpoint, rows, tmp_path, monkeypatch
 ):
     whole = study(rows, tmp_path / "whole", checkpoint)
-    monkeypatch.setattr(posterior_cells, "NETWORK_TOKENS", 8)  # blocks of four sequences
-    calls, real = 0, posterior_cells.measure
+    monkeypatch.setattr(posterior, "BLOCK_TOKENS", 32)  # blocks of four sequences
+    calls, real = 0, posterior.measure
 
     def stops(*args):
         nonlocal calls
@@ -116,7 +116,7 @@ def test_an_interrupted_study_ends_like_an_uninterrupted_one(
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(posterior_cells, "measure", stops)
+    monkeypatch.setattr(posterior, "measure", stops)
     with pytest.raises(KeyboardInterrupt):
         study(rows, tmp_path / "cut", checkpoint)
     assert len(list((tmp_path / "cut" / "parts").iterdir())) == 2  # the second budget's

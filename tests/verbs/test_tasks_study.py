@@ -10,7 +10,7 @@ import pytest
 from called import Called
 from small_tasks import CAUSAL, random_llada
 
-from strop.assets.known import known_models
+from strop.assets import known_models
 from strop.errors import UserError
 from strop.figures import write_figure
 from strop.stats.interval import Interval

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from strop import assets
-from strop.assets.known import known_source
+from strop.assets import known_source
 from strop.checkpoints import hub, smollm2
 from strop.checkpoints.family import family_of_config, family_of_keys, flat_config
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all

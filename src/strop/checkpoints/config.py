@@ -11,7 +11,7 @@ import math
 import re
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -132,13 +132,11 @@ def infer_shape(checkpoint: Checkpoint, family: str = "mdlm") -> DiTShape:
     if record.noise != "mask":
         shape = replace(shape, mask_id=shape.vocab_size)
     heads = _heads_from_buffer(checkpoint, shape.hidden_dim)
-    seen = {
-        "vocab_size": shape.vocab_size,
-        "hidden_dim": shape.hidden_dim,
-        "cond_dim": shape.cond_dim,
-        "n_blocks": shape.n_blocks,
-    } | ({"n_heads": heads} if heads else {})
-    _warn_of_disagreements(checkpoint, seen)
+    widths = ("vocab_size", "hidden_dim", "cond_dim", "n_blocks")
+    seen = {name: getattr(shape, name) for name in widths} | ({"n_heads": heads} if heads else {})
+    wrong = [f"{k} is {v}, not {said[k]}" for k, v in seen.items() if k in said and said[k] != v]
+    if wrong:
+        _warn(checkpoint, "its tensors contradict its configuration and win: " + "; ".join(wrong))
     shape = replace(shape, n_heads=heads or _heads_from_config(checkpoint, shape.hidden_dim))
     if "model_length" not in said:
         _warn(checkpoint, f"nothing says how long its sequences are; taking {shape.length}")
@@ -214,17 +212,6 @@ def _heads_from_config(checkpoint: Checkpoint, hidden_dim: int) -> int:
     return heads
 
 
-def _warn_of_disagreements(checkpoint: Checkpoint, seen: dict[str, int]) -> None:
-    said = checkpoint.config
-    wrong = [
-        f"{name} is {value}, not {said[name]}"
-        for name, value in seen.items()
-        if name in said and said[name] != value
-    ]
-    if wrong:
-        _warn(checkpoint, "its tensors contradict its configuration and win: " + "; ".join(wrong))
-
-
 def _warn(checkpoint: Checkpoint, text: str) -> None:
     warnings.warn(f"{checkpoint.source}: {text}", UserWarning, stacklevel=3)
 
@@ -257,19 +244,18 @@ def check_tensors(
     tensors: dict[str, Tensor], wanted: dict[str, tuple[int, ...]], where: Path, shape: DiTShape
 ) -> None:
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
-    missing = [key for key in wanted if key not in tensors]
-    unexpected = [key for key in tensors if key not in wanted and key != BUFFER]
-    misshapen = [
-        f"{key} {tuple(tensors[key].shape)} instead of {size}"
-        for key, size in wanted.items()
-        if key in tensors and tuple(tensors[key].shape) != size
-    ]
-    odd = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
-    parts: dict[str, Any] = {
-        "missing": missing,
-        "unexpected": unexpected,
-        "wrong shape": misshapen,
-        "not floating point": odd,
+    sizes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    parts = {
+        "missing": [key for key in wanted if key not in tensors],
+        "unexpected": [key for key in tensors if key not in wanted and key != BUFFER],
+        "wrong shape": [
+            f"{key} {sizes[key]} instead of {size}"
+            for key, size in wanted.items()
+            if sizes.get(key, size) != size
+        ],
+        "not floating point": [
+            f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()
+        ],
     }
     found = "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
     if found:

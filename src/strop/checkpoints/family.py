@@ -31,6 +31,7 @@ _COUNTS = {
     "cond_dim": [("cond_dim",), ("model", "cond_dim")],
     "n_blocks": [("n_blocks",), ("model", "n_blocks")],
     "n_heads": [("n_heads",), ("model", "n_heads")],
+    "block_size": [("block_size",)],
 }
 _OTHERS = {
     "dropout": [("dropout",), ("model", "dropout")],

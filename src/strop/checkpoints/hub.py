@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import socket
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -197,62 +197,34 @@ def _unreachable(error: UserError) -> bool:
 def _explain(error: Exception, repo: str, revision: str | None, name: str) -> NoReturn:
     from huggingface_hub import errors
 
-    label, by_hand = _label(repo, revision), _by_hand(repo, revision)
-    then = f"{by_hand}, then pass that directory"
-    cases: list[tuple[type[Exception], Callable[[], dict[str, Any]]]] = [
-        (
-            errors.GatedRepoError,
-            lambda: {
-                "what": "The hub repository is gated: its owner must grant access first.",
-                "fix": f"ask for access on its page, run `hf auth login`, and try again; or {then}",
-            },
-        ),
-        (
-            errors.RepositoryNotFoundError,
-            lambda: {
-                "what": "The hub has no such repository, or it is private.",
-                "expected": "an existing path, or a hub id such as kuleshov-group/mdlm-owt",
-                "fix": f"check the name; for a private one run `hf auth login`, or {then}",
-            },
-        ),
-        (
-            errors.RevisionNotFoundError,
-            lambda: {
-                "what": "The hub repository has no such revision.",
-                "got": revision,
-                "fix": "check the branch, tag or commit on the repository's page",
-            },
-        ),
-        (
-            errors.HFValidationError,
-            lambda: {
-                "what": "This is neither an existing path nor a hub id.",
-                "expected": "owner/name or owner/name@revision",
-                "fix": "check the path",
-            },
-        ),
-        (
-            errors.LocalEntryNotFoundError,
-            lambda: {
-                "what": f"There is no directory {repo} here, the hub cannot be reached, and {name} "
-                "of that repository is not in the local cache.",
-                "got": _unresolved() or _cause(error),
-                "fix": f"on a machine with network access: {then}",
-            },
-        ),
-    ]
-    for kind, parts in cases:
-        if isinstance(error, kind):
-            raise UserError(where=label, **parts()) from error
+    then = f"{_by_hand(repo, revision)}, then pass that directory"
+    got: object = None
+    expected = None
+    if isinstance(error, errors.GatedRepoError):
+        what = "The hub repository is gated: its owner must grant access first."
+        fix = f"ask for access on its page, run `hf auth login`, and try again; or {then}"
+    elif isinstance(error, errors.RepositoryNotFoundError):
+        what = "The hub has no such repository, or it is private."
+        expected = "an existing path, or a hub id such as kuleshov-group/mdlm-owt"
+        fix = f"check the name; for a private one run `hf auth login`, or {then}"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        what, got = "The hub repository has no such revision.", revision
+        fix = "check the branch, tag or commit on the repository's page"
+    elif isinstance(error, errors.HFValidationError):
+        what = "This is neither an existing path nor a hub id."
+        expected, fix = "owner/name or owner/name@revision", "check the path"
+    elif isinstance(error, errors.LocalEntryNotFoundError):
+        what = f"There is no directory {repo} here, the hub cannot be reached, and {name} "
+        what += "of that repository is not in the local cache."
+        got, fix = _unresolved() or _cause(error), f"on a machine with network access: {then}"
     # A failed transfer comes as an HTTP or operating system error of many kinds.
-    if isinstance(error, (errors.HfHubHTTPError, OSError)) or "httpx" in type(error).__module__:
-        raise UserError(
-            f"The download of {name} failed.",
-            where=label,
-            got=_cause(error),
-            fix=f"try again; or {then}",
-        ) from error
-    raise error
+    elif isinstance(error, (errors.HfHubHTTPError, OSError)) or "httpx" in type(error).__module__:
+        what, got = f"The download of {name} failed.", _cause(error)
+        fix = f"try again; or {then}"
+    else:
+        raise error
+    where = _label(repo, revision)
+    raise UserError(what, where=where, got=got, expected=expected, fix=fix) from error
 
 
 def _cause(error: Exception) -> str:

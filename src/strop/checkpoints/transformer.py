@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from strop.checkpoints.checkpoint import damaged
 from strop.checkpoints.files import opening
@@ -39,6 +39,30 @@ class TransformerShape:
     mask_id: int
     tied: bool = False
     """Whether the output head is the embedding."""
+
+
+@dataclass(frozen=True)
+class BlockShape(TransformerShape):
+    """The same for a network that reads in blocks, with or without a mixture of experts."""
+
+    head_dim: int = 0
+    block_length: int = 1
+    """The block that it was trained with."""
+    n_experts: int = 0
+    """In a layer; 0: none has any."""
+    experts_used: int = 0
+    expert_width: int = 0
+    norm_topk: bool = True
+    """Whether the weights of the experts that are used are made to sum to one."""
+
+    @classmethod
+    def of(cls, shape: TransformerShape, block_length: int) -> BlockShape:
+        """A plain network in blocks."""
+        plain = {name: getattr(shape, name) for name in TransformerShape.__dataclass_fields__}
+        return cls(**plain, head_dim=shape.width // shape.n_heads, block_length=block_length)
+
+
+Shape = TypeVar("Shape", bound=BlockShape)
 
 
 class Fields:
@@ -110,6 +134,22 @@ def checked_shape(shape: TransformerShape, where: Path) -> TransformerShape:
             f"width {shape.width}",
             expected="a width that splits into heads of an even size, "
             "and heads that split evenly over those of keys and values",
+            fix="correct config.json",
+        )
+    return shape
+
+
+def block_shape(shape: Shape, where: Path) -> Shape:
+    """Refuse heads and experts that do not fit; a head's size is its own here."""
+    heads = shape.head_dim % 2 == 0 and shape.n_heads % shape.n_kv_heads == 0
+    if not heads or shape.experts_used > shape.n_experts:
+        raise UserError(
+            "The attention heads or the experts do not fit the network.",
+            where=where,
+            got=f"{shape.n_heads} heads of {shape.head_dim}, {shape.n_kv_heads} of keys and values,"
+            f" {shape.experts_used} of {shape.n_experts} experts",
+            expected="heads of an even size that split evenly over those of keys and values, "
+            "and no more experts used than there are",
             fix="correct config.json",
         )
     return shape

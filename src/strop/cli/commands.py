@@ -191,6 +191,6 @@ def tell(ask: Ask, result: Result, as_json: bool) -> None:
     for words in result.remarks:
         _note(words)
     if result.next is not None:
-        output.next_command(result.next)
+        output.note(f"next: {result.next}")
     if result.incomplete:
         raise typer.Exit(2)

@@ -75,11 +75,6 @@ def warnings_noted() -> Iterator[None]:
         note(f"warning: {in_flags(str(warning.message))}")
 
 
-def next_command(command: str) -> None:
-    """Each verb ends with the next useful command."""
-    note(f"next: {command}")
-
-
 def fail(error: StropError, as_json: bool) -> int:
     """Report a failure once, readably, and give its exit code."""
     if as_json:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from strop.cli import output
 from strop.engine.progress import Silent
@@ -160,17 +161,21 @@ class Bar:
         self._progress.console.print(_WAITING.format(label(cell.generator.sampler)))
 
 
-class Lines:
+class _Open:
+    """What has nothing to close."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing."""
+
+
+class Lines(_Open):
     """A line a minute, for logs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._stage, self._told = clock, _Stage(clock), clock()
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
 
     def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
         """What comes."""
@@ -195,14 +200,8 @@ class Lines:
         print(_WAITING.format(label(cell.generator.sampler)), file=sys.stderr)
 
 
-class Quiet(Silent):
+class Quiet(_Open, Silent):
     """Says nothing."""
-
-    def __enter__(self) -> Quiet:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
 
 
 def reporter(*, quiet: bool = False) -> Bar | Lines | Quiet:
@@ -252,15 +251,10 @@ class TrainingBar:
         self._progress.update(self._task, completed=share, **told)
 
 
-class TrainingLines:
+class TrainingLines(_Open):
     """A line every few seconds, for logs."""
 
-    def __enter__(self) -> TrainingLines:
-        self._told = 0.0
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to close."""
+    _told = 0.0
 
     def say(self, text: str) -> None:
         """A line of its own."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 from strop.errors import UserError
+from strop.spec import Cooling
 from strop.verbs.verb import Kind
 
 T = TypeVar("T")
@@ -29,12 +30,8 @@ def listed(text: str, kind: Callable[[str], T], flag: str) -> list[T]:
         try:
             value = kind(word)
         except ValueError:
-            raise UserError(
-                f"{flag} has an entry that cannot be read.",
-                where=flag,
-                got=repr(text),
-                expected=f"{KINDS.get(kind, 'values')} separated by commas",
-            ) from None
+            expected = f"{KINDS.get(kind, 'values')} separated by commas"
+            raise _unreadable(text, flag, expected) from None
         if value not in values:
             values.append(value)
     return values
@@ -67,12 +64,8 @@ def axes(texts: Sequence[str], flag: str) -> dict[str, tuple[Any, ...]]:
         name, equals, values = (part.strip() for part in text.partition("="))
         words = [word.strip() for word in values.split(",")]
         if not name or not equals or not all(words) or name in found:
-            raise UserError(
-                f"{flag} has an entry that cannot be read.",
-                where=flag,
-                got=repr(text),
-                expected="name=value,value such as temperature=1,0.9, each name once",
-            )
+            expected = "name=value,value such as temperature=1,0.9, each name once"
+            raise _unreadable(text, flag, expected)
         found[name] = tuple(dict.fromkeys(_number(word) for word in words))
     return found
 
@@ -83,14 +76,23 @@ def named(text: str, flag: str) -> dict[str, Any]:
     for word in text.split(","):
         name, equals, value = (part.strip() for part in word.partition("="))
         if not name or not equals or not value or name in values:
-            raise UserError(
-                f"{flag} has an entry that cannot be read.",
-                where=flag,
-                got=repr(text),
-                expected="name=value pairs separated by commas, each name once",
-            )
+            expected = "name=value pairs separated by commas, each name once"
+            raise _unreadable(text, flag, expected)
         values[name] = _number(value)
     return values
+
+
+def _unreadable(text: str, flag: str, expected: str) -> UserError:
+    what = f"{flag} has an entry that cannot be read."
+    return UserError(what, where=flag, got=repr(text), expected=expected)
+
+
+HEAT = "--temperature"
+
+
+def _temperature(word: str) -> float:
+    """A number, or a schedule such as linear/0.8/0.4."""
+    return Cooling.of(word) if "/" in word else float(word)
 
 
 def _number(word: str) -> int | float | str:
@@ -163,7 +165,7 @@ def batch(text: str, flag: str) -> int | Literal["auto"]:
 
 READERS: dict[Kind, Callable[[Any, str], Any]] = {
     "ints": lambda text, flag: listed(text, int, flag),
-    "floats": lambda text, flag: listed(text, float, flag),
+    "floats": lambda text, flag: listed(text, _temperature if flag == HEAT else float, flag),
     "words": lambda text, flag: listed(text, str, flag),
     "counts": counts,
     "masses": masses,

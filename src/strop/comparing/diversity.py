@@ -8,12 +8,15 @@ different outputs: it does not depend on how many there are, and it can be resam
 `copies` is the measure that needs no embeddings: two outputs are copies if the one with fewer
 n-grams shares at least half of them with the other. Distinct n-grams of a pool would not do: what
 makes no sense is more distinct than what does, so a better generator would look less diverse.
+
+Against held-out texts the guard's own measure says whether a side has collapsed as published.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,15 +26,21 @@ from strop.comparing.levels import Level
 from strop.comparing.side import Curve
 from strop.measure.entropy import ngrams
 from strop.measure.grams import NGRAM
-from strop.stats.interval import LEVEL
+from strop.stats.interval import LEVEL, Interval
 from strop.stats.resample import order_statistics
+
+if TYPE_CHECKING:
+    from strop.measure.guard import Guard
 
 State = Literal["less", "not less", "undecided"]
 COPIES = "copies"
+HELD_OUT = "share of held-out diversity"
 TENTH, PAIRS = 0.1, 0.001
 LEAST = 32
 """Outputs below which nothing is claimed of copies; see `unseen_copies`."""
 HALF = 0.5
+ROWS = 512
+"""Rows of the table of copies that are made at a time."""
 
 Floats = NDArray[np.float64]
 
@@ -82,6 +91,21 @@ def _state(mine: Floats, other: Floats, level: Level, measures: int) -> State:
     return "not less" if fine else "undecided"
 
 
+def held_out_diversity(found: Sequence[Interval | None], guard: Guard) -> Diversity | None:
+    """Both sides against held-out texts, by the guard's words; None where one has no word.
+
+    A side is less diverse only if it is below the guard and the other is not: what is undecided, or
+    below it on both sides, does not tell them apart.
+    """
+    words = [guard.diverse(one) for one in found]
+    if None in words or found[0] is None or found[1] is None:
+        return None
+    less: list[State] = [
+        "less" if mine == "below" != other else "not less" for mine, other in (words, words[::-1])
+    ]
+    return Diversity(HELD_OUT, found[0].value, found[1].value, *less)
+
+
 def unseen_copies(n: int) -> float:
     """The most that one text may be of what a side writes where no two of n outputs are copies.
 
@@ -95,9 +119,18 @@ def unseen_copies(n: int) -> float:
 
 def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
     """1 where two outputs are copies of each other, else 0 [N, N]; -1 behind an id is no token."""
+    return np.concatenate([np.zeros((0, len(ids))), *_copied(np.asarray(ids), n)])
+
+
+def with_copy(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.bool_]:
+    """Which outputs have a copy among the others [N]."""
+    return np.concatenate([np.zeros(0, bool), *(some.any(axis=1) for some in _copied(ids, n))])
+
+
+def _copied(ids: NDArray[np.integer], n: int) -> Iterator[Floats]:
+    """The table of copies, some rows at a time."""
     from scipy.sparse import csr_matrix
 
-    ids = np.asarray(ids)
     n = max(1, min(n, ids.shape[1]))
     names, whole = ngrams(ids, n), ids[:, n - 1 :] >= 0
     ends = np.append(0, whole.sum(1).cumsum())
@@ -105,12 +138,16 @@ def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
     table = csr_matrix((np.ones(ends[-1]), names[whole], ends), shape=shape)
     table.sum_duplicates()
     table.data[:] = 1.0  # whether an n-gram is in an output, not how often
-    shared = (table @ table.T).toarray()
-    own = shared.diagonal()
-    least = np.maximum(np.minimum(own[:, None], own[None, :]), 1)
-    alike = (shared >= HALF * least).astype(float)
-    # An output that is too short for an n-gram is a copy of what is equal to it.
-    short = np.flatnonzero(own == 0)
-    alike[np.ix_(short, short)] = (ids[short][:, None] == ids[short][None]).all(axis=2)
-    np.fill_diagonal(alike, 0.0)
-    return alike
+    own = np.asarray(table.sum(axis=1)).ravel()
+    short = own == 0
+    for first in range(0, len(ids), ROWS):
+        rows = slice(first, first + ROWS)
+        shared = (table[rows] @ table.T).toarray()
+        least = np.maximum(np.minimum(own[rows, None], own[None, :]), 1)
+        alike = (shared >= HALF * least).astype(float)
+        # An output that is too short for an n-gram is a copy of what is equal to it.
+        here = np.flatnonzero(short[rows])
+        equal = (ids[rows][here][:, None] == ids[short][None]).all(axis=2)
+        alike[np.ix_(here, np.flatnonzero(short))] = equal
+        alike[np.arange(len(alike)), first + np.arange(len(alike))] = 0.0
+        yield alike

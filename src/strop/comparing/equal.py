@@ -94,21 +94,27 @@ class _Kept:
 
 
 def unequal(
-    ask: Ask, sides: Sequence[SideOutputs], measured: Mapping[int, Sequence[Any]]
+    ask: Ask,
+    sides: Sequence[SideOutputs],
+    measured: Mapping[int, Sequence[Any]],
+    called: Sequence[str],
 ) -> list[str]:
     """What is not the same on both sides, in words."""
     told = []
+    a, b = called
     for number, both in measured.items():
         steps = [one.steps for one in both]
         if steps[0] != steps[1]:
-            told.append(f"M = {number}: not equal: {steps[0]} updates of A, {steps[1]} of B")
+            told.append(f"M = {number}: not equal: {steps[0]} updates of {a}, {steps[1]} of {b}")
         for layer in ("published", "tuned"):
             points = [getattr(one, layer) for one in both]
             if None in points:
                 continue
             for what, near in NEAR.items():
-                told += _told(f"M = {number}, {layer}", what, points, near)
-    there = [letter for letter, one in zip("AB", sides, strict=True) if not one.named.tunable]
+                told += _told(
+                    f"M = {number}, {layer}", what, dict(zip(called, points, strict=True)), near
+                )
+    there = [letter for letter, one in zip(called, sides, strict=True) if not one.named.tunable]
     if len(there) == 1:
         told.append(f"not equal: {there[0]} is a pool that is there, and only the other is tuned")
     elif there:
@@ -121,11 +127,12 @@ def unequal(
     return told
 
 
-def _told(where: str, what: str, points: Sequence[Any], near: float) -> list[str]:
-    costs = [getattr(one, what) for one in points]
+def _told(where: str, what: str, points: Mapping[str, Any], near: float) -> list[str]:
+    costs = [getattr(one, what) for one in points.values()]
     if None in costs:
         return [f"{where}: what outputs cost in {what} is not known of both sides"]
     if abs(costs[0] - costs[1]) <= near * max(costs):
         return []
     words = "network calls" if what == "calls" else "seconds"
-    return [f"{where}: not equal: {words} per output, A {costs[0]:.3g}, B {costs[1]:.3g}"]
+    each = ", ".join(f"{name} {cost:.3g}" for name, cost in zip(points, costs, strict=True))
+    return [f"{where}: not equal: {words} per output, {each}"]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strop.comparing.diversity import TENTH, Diversity, State
+from strop.groupeval.scores import FACTORS
 from strop.verbs.points import GROUP
 from strop.verbs.verb import Ask
 
@@ -80,6 +81,7 @@ def _row(
         "entropy": _entropy(point, tokens),
         "geq": cell["geq"],
         "ged": cell["ged"],
+        **{name: cell[name] for name in FACTORS},
     }
 
 

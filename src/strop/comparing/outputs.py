@@ -23,13 +23,15 @@ from strop.comparing import Sample, Scored
 from strop.errors import UserError
 from strop.records import SAMPLERS, default_sampler
 from strop.rng import derive_seed
-from strop.spec import SamplerSpec
+from strop.spec import SamplerSpec, swept
 from strop.store import Folder
 from strop.tuning.space import parse
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.measure.cells import Scorers
+    from strop.measure.guard import Guard
+    from strop.stats.interval import Interval
     from strop.store import Cell
     from strop.verbs.verb import Ask
 
@@ -197,6 +199,7 @@ class Point:
     embed: Callable[[Sequence[Sequence[int]]], NDArray] | None = None
     """From token ids of outputs to vectors, where embeddings are wanted."""
     read: dict[int, tuple[Sample, float | None]] = field(default_factory=dict)
+    diverse: dict[int, Interval | None] = field(default_factory=dict)
 
     def sample(self, tokens: int) -> Sample:
         """What is compared: the first so many scored tokens of every output."""
@@ -217,6 +220,15 @@ class Point:
                 alike, vendi = {"embeddings": pairs}, vendi_score(unit)
             self.read[tokens] = self.scored.first(tokens, alike), vendi
         return self.read[tokens]
+
+    def diversity(self, tokens: int, guard: Guard) -> Interval | None:
+        """Across outputs, as a share of that of the guard's texts; None without any."""
+        there = self.scored.lengths >= tokens
+        if guard.pairs is None or there.sum() < 2:
+            return None
+        if tokens not in self.diverse:
+            self.diverse[tokens] = guard.pairs.diversity(self.scored.ids[there, :tokens])
+        return self.diverse[tokens]
 
     def row(self, side: str, steps: int | None, tokens: int) -> dict[str, Any]:
         """One line of the table of frontiers."""
@@ -375,7 +387,8 @@ def sampler_spec(family: str, name: str, steps: int, fields: Mapping[str, Any]) 
     fixed: dict[str, Any] = {} if facts.fast else {"implementation": "dense"}
     if not facts.causal:
         fixed["steps"] = steps
-    return SamplerSpec(**{"name": name, **fixed, **fields})
+    heat = {k: swept(name, v) for k, v in fields.items() if k == "temperature"}
+    return SamplerSpec(**{"name": name, **fixed, **fields, **heat})
 
 
 def is_causal(side: SideOutputs) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strop.comparing import Comparison, Level, Sample, Side, overall
+from strop.comparing import Comparison, Level, Side, overall
 from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.equal import unequal
 from strop.comparing.outputs import Point, SideOutputs
@@ -16,7 +16,7 @@ from strop.comparing.words import sentence
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.table import Column, Table
-from strop.tuning.race import Limit
+from strop.verbs.judged import FACTOR_COLUMNS
 from strop.verbs.result import Result
 from strop.verbs.verb import Ask
 
@@ -98,6 +98,8 @@ FRONTIER_COLUMNS = (
     Column("kept", "bytes read", digits=3, percent=True),
     Column("perplexity"),
     Column("entropy", digits=3),
+    Column("diversity", "diversity", digits=2),
+    Column("guard", "guard"),
     Column("vendi", "Vendi", digits=3),
     Column("calls", "network calls", digits=3),
     Column("seconds", "seconds", digits=2),
@@ -130,6 +132,7 @@ JUDGED_COLUMNS = (
     Column("entropy", digits=3),
     Column("geq", "GEQ", digits=3),
     Column("ged", "GED", digits=3),
+    *FACTOR_COLUMNS,
 )
 
 
@@ -173,9 +176,9 @@ def result(
     notes = [
         *(f"{short}: {name}" for short, name in zip(called, names, strict=True)),
         *told,
-        *_read_on(ask, found),
-        *unequal(ask, sides, measured),
-        *_search_notes(measured, guard, tokens),
+        *_read_on(ask, found, called),
+        *unequal(ask, sides, measured, called),
+        *_search_notes(measured, guard, tokens, called),
         *_copy_notes(found),
         *_same_cells(measured),
         f"look {level.look} at these two sides, {level.budgets} budget(s): intervals that must lie "
@@ -187,7 +190,7 @@ def result(
         if guard.threshold is not None
         else str(guard),
     ]
-    table, more = _layers(found, called), _more(found, called)
+    table, more = _layers(found, called), _more(found, called, guard)
     return Result(ask.said(), table, more, facts, tuple(notes), verdict_first=True)
 
 
@@ -226,9 +229,14 @@ def _layers(found: Mapping[int, Budget], called: Sequence[str]) -> Table:
     return Table(title, _named(LAYER_COLUMNS, called), rows)
 
 
-def _more(found: Mapping[int, Budget], called: Sequence[str]) -> dict[str, Table]:
+def _more(found: Mapping[int, Budget], called: Sequence[str], guard: Guard) -> dict[str, Table]:
     frontier = [
-        {**point.row(letter, one.updates, budget.tokens), "budget": number, "part": one.part(point)}
+        {
+            **point.row(letter, one.updates, budget.tokens),
+            **_guarded(point, budget.tokens, guard),
+            "budget": number,
+            "part": one.part(point),
+        }
         for number, budget in found.items()
         for letter, one in zip(called, budget.both, strict=True)
         for point in one.points()
@@ -238,8 +246,9 @@ def _more(found: Mapping[int, Budget], called: Sequence[str]) -> dict[str, Table
         for number, one in found.items()
         for state in one.found.diversity
     ]
-    judged = [row for one in found.values() for row in one.judged]
-    spent = [row for number, one in found.items() for row in _spent(number, one)]
+    names: dict[str, str] = dict(zip(LETTERS, called, strict=True))
+    judged = [{**row, "side": names[row["side"]]} for one in found.values() for row in one.judged]
+    spent = [row for number, one in found.items() for row in _spent(number, one, called)]
     tables = {
         "frontier": Table("Every setting, on fresh outputs", FRONTIER_COLUMNS, frontier),
         "diversity": Table(
@@ -251,6 +260,13 @@ def _more(found: Mapping[int, Budget], called: Sequence[str]) -> dict[str, Table
         "spent": Table("What was spent", SPENT_COLUMNS, spent),
     }
     return {name: table for name, table in tables.items() if table.rows}
+
+
+def _guarded(point: Point, tokens: int, guard: Guard) -> dict[str, Any]:
+    """Diversity against held-out texts, and on which side of the guard a setting lies."""
+    sample, diverse = point.sample(tokens), point.diversity(tokens, guard)
+    spread = jackknife(mean(sample.entropy[sample.counted]))
+    return {"diversity": diverse, "guard": guard.both(spread, diverse)}
 
 
 def _layer_rows(number: int, found: Comparison) -> list[dict[str, Any]]:
@@ -309,7 +325,7 @@ def _copy_notes(found: Mapping[int, Budget]) -> list[str]:
     ]
 
 
-def _read_on(ask: Ask, found: Mapping[int, Budget]) -> list[str]:
+def _read_on(ask: Ask, found: Mapping[int, Budget], called: Sequence[str]) -> list[str]:
     """Which tokens count, how many outputs have too few of them, and what the span leaves out."""
     told = []
     for number, one in found.items():
@@ -317,7 +333,7 @@ def _read_on(ask: Ask, found: Mapping[int, Budget]) -> list[str]:
         kept = [np.mean([point.kept for point in some]) for some in points]
         words = [
             f"{letter} {gone:.1%} left out, {share:.1%} of its bytes read"
-            for letter, gone, share in zip(LETTERS, one.found.left_out, kept, strict=True)
+            for letter, gone, share in zip(called, one.found.left_out, kept, strict=True)
         ]
         told.append(f"M = {number}: " + "; ".join(words))
     [tokens] = {one.tokens for one in found.values()}
@@ -330,11 +346,14 @@ def _read_on(ask: Ask, found: Mapping[int, Budget]) -> list[str]:
 
 
 def _search_notes(
-    measured: Mapping[int, Sequence[SideAtBudget]], guard: Guard, tokens: int
+    measured: Mapping[int, Sequence[SideAtBudget]],
+    guard: Guard,
+    tokens: int,
+    called: Sequence[str],
 ) -> list[str]:
     notes = []
     for number, both in measured.items():
-        for letter, one in zip(LETTERS, both, strict=True):
+        for letter, one in zip(called, both, strict=True):
             if one.search is None or one.tuned is None:
                 continue
             words = (
@@ -342,7 +361,7 @@ def _search_notes(
                 f"{one.search.spent} outputs of {len(one.search.tried)} settings"
             )
             words += "" if one.search.holds else "; no setting surely held the guard"
-            words += _held(one.tuned.sample(tokens), guard)
+            words += _held(one.tuned, tokens, guard)
             notes.append("; ".join([words, *one.search.edges, *one.search.told]))
     if notes:
         notes.append(
@@ -352,15 +371,12 @@ def _search_notes(
     return notes
 
 
-def _held(sample: Sample, guard: Guard) -> str:
+def _held(point: Point, tokens: int, guard: Guard) -> str:
     """What fresh outputs of the tuned setting say of the guard, where they do not hold it."""
-    if guard.threshold is None:
+    side = _guarded(point, tokens, guard)["guard"]
+    if side in ("above", None):
         return ""
-    limit = Limit("entropy", ">=", guard.threshold)
-    holds = limit.side_of(jackknife(mean(sample.entropy[sample.counted])))
-    if holds:
-        return ""
-    return f"; its fresh outputs {'break' if holds is False else 'do not surely hold'} the guard"
+    return f"; its fresh outputs {'break' if side == 'below' else 'do not surely hold'} the guard"
 
 
 def _same_cells(measured: Mapping[int, Sequence[SideAtBudget]]) -> list[str]:
@@ -375,13 +391,13 @@ def _same_cells(measured: Mapping[int, Sequence[SideAtBudget]]) -> list[str]:
     ]
 
 
-def _spent(number: int, budget: Budget) -> list[dict[str, Any]]:
+def _spent(number: int, budget: Budget, called: Sequence[str]) -> list[dict[str, Any]]:
     """Per side: the outputs of the search and those that are shown; costs as published."""
     judged = {row["side"]: row["drawn"] for row in budget.judged}
     return [
         {
             "steps": number,
-            "side": letter,
+            "side": name,
             "published": one.published.setting,
             "tuned": None if one.tuned is None else one.tuned.setting,
             "updates": one.updates,
@@ -391,5 +407,5 @@ def _spent(number: int, budget: Budget) -> list[dict[str, Any]]:
             "calls": one.published.calls,
             "seconds": one.published.seconds,
         }
-        for letter, one in zip(LETTERS, budget.both, strict=True)
+        for letter, name, one in zip(LETTERS, called, budget.both, strict=True)
     ]

@@ -24,15 +24,4 @@ __all__ = [
     "load_model",
 ]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "CausalModel": "strop.denoisers.base",
-        "Denoiser": "strop.denoisers.base",
-        "MarkovDenoiser": "strop.denoisers.tabular",
-        "Model": "strop.denoisers.base",
-        "TabularDenoiser": "strop.denoisers.tabular",
-        "load_denoiser": "strop.denoisers.load",
-        "load_model": "strop.denoisers.load",
-    },
-)
+__getattr__ = loader(__name__)

@@ -38,11 +38,8 @@ class KeysAndValues:
     """The column at which each left-padded row begins."""
 
 
-class Bidirectional:
-    """A denoiser without time: states of the network, head only on the rows asked for.
-
-    Also a `PaddingDenoiser` and a `CachingDenoiser`.
-    """
+class TransformerDenoiser:
+    """A denoiser without time: states of the network, head only on the rows asked for."""
 
     time_conditioned = False
     __repr__ = in_one_line
@@ -68,10 +65,9 @@ class Bidirectional:
         """The tokens that end a text and a turn, the text's first; none where nothing says them."""
         self.default_length = min(self.length, DEFAULT_LENGTH)
 
-    @torch.no_grad()
-    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
+    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:
         """The normed states of the last layer; the noise level is not seen."""
-        return self._states(ids)
+        raise NotImplementedError
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
@@ -84,6 +80,19 @@ class Bidirectional:
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:  # noqa: ARG002
         """Log-probabilities [B, L, V] on the CPU: mask ruled out, visible tokens carried over."""
         return all_log_probs(self, checked_ids(ids, self), None).cpu()  # waits
+
+    def _predicting(self, position: Tensor) -> Tensor:
+        """The state that scores the token at a position: its own."""
+        return position
+
+
+class Bidirectional(TransformerDenoiser):
+    """Every state sees every token; also a `PaddingDenoiser` and a `CachingDenoiser`."""
+
+    @torch.no_grad()
+    def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
+        """The normed states of the last layer; the noise level is not seen."""
+        return self._states(ids)
 
     @torch.no_grad()
     def padded(self, ids: Tensor, starts: Tensor) -> Tensor:
@@ -110,10 +119,6 @@ class Bidirectional:
         _check_window(ids, start, memory, keep)
         memory.slots.place(start, ids.shape[1], cut=keep == "prefix")
         return self._states(ids, start, memory.starts, memory.slots)
-
-    def _predicting(self, position: Tensor) -> Tensor:
-        """The state that scores the token at a position: its own."""
-        return position
 
     def _unpadded(self, states: Tensor, starts: Tensor) -> Tensor:  # noqa: ARG002
         """States of which `logits` may ask at every column of the text."""

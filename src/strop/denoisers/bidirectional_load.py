@@ -21,7 +21,7 @@ from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.foreign import load_foreign, quiet
 from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import TransformerShape, check_sizes, checked_shape, stored_sizes
-from strop.denoisers.bidirectional import Bidirectional
+from strop.denoisers.bidirectional import TransformerDenoiser
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import (
     CONFIG,
@@ -57,7 +57,7 @@ def transformer_layout(
     known = len(content["model"]["vocab"]) + len(specials) - 1
     texts = shape.vocab_size >= known
     heads = shape.n_heads
-    qwen = release.architecture == "Qwen2"
+    qwen = release.architecture.startswith("Qwen")
     sized = checked_shape(
         TransformerShape(
             vocab_size=shape.vocab_size,
@@ -73,11 +73,13 @@ def transformer_layout(
         ),
         Path("config.json"),
     )
-    sizes = release.sizes(sized)
+    sizes = release.sizes(release.grown(sized))
     return Layout(
         config(sized, specials[END] if texts else 0),
         sizes,
-        texts=_files(content, special, chat_template, one_file=not qwen) if texts else {},
+        texts=_files(content, special, chat_template, one_file=release.codec is None)
+        if texts
+        else {},
         # A trained model never predicts the mask. The head is the last of the file's matrices.
         silent={list(sizes)[-1]: sized.mask_id},
     )
@@ -124,6 +126,15 @@ def _files(
     return {**files, "tokenizer_config.json": json.dumps(config, indent=2)}
 
 
+def released_tokenizer(
+    special: Sequence[str], chat_template: str
+) -> tuple[dict[str, str], dict[str, int], int]:
+    """The embedded tokenizer as files with special tokens, their ids, and the number of ids."""
+    content, specials = _tokenizer(special)
+    known = len(content["model"]["vocab"]) + len(specials) - 1
+    return _files(content, special, chat_template, one_file=True), specials, known
+
+
 MINIMUM = "5.2"
 """The first transformers whose decoders heed `is_causal=False`."""
 _PROBE = 8
@@ -143,18 +154,24 @@ class Release:
     """As config.json says it."""
     architecture: str
     """As transformers says it."""
-    denoiser: type[Bidirectional]
-    shape: Callable[[Mapping[str, Any], Path], TransformerShape]
+    denoiser: type[Any]
+    shape: Callable[[Mapping[str, Any], Path], Any]
     """Read from the configuration."""
-    sizes: Callable[[TransformerShape], dict[str, tuple[int, ...]]]
+    sizes: Callable[[Any], dict[str, tuple[int, ...]]]
     """Every tensor's key and size in the public file."""
     renaming: Mapping[str, str] = field(default_factory=dict)
     """From patterns of public keys to transformers' keys."""
     codec: Callable[[Path, int], TextCodec | None] | None = None
     """The tokenizer in a directory, where it is no plain `tokenizer.json`."""
+    network: Callable[[Any], dict[str, Any]] = lambda _: {}
+    """What its configuration for transformers says beyond a `TransformerShape`."""
+    grown: Callable[[TransformerShape], TransformerShape] = lambda shape: shape
+    """The shape of a tiny network of the family."""
+    ends: tuple[int, ...] = ()
+    """The end of a text where no file says it."""
 
 
-def load_bidirectional(found: Located, release: Release, loading: Loading) -> Bidirectional:
+def load_bidirectional(found: Located, release: Release, loading: Loading) -> Any:
     """Load the checkpoint of a family that lies at `found`.
 
     `loading.load` is handed to transformers: `attn_implementation`, `device_map`,
@@ -195,7 +212,7 @@ def load_bidirectional(found: Located, release: Release, loading: Loading) -> Bi
         source=pinned(found),
         codec=codec,
         device=place,
-        eos_id=_end(config, shape.vocab_size),
+        eos_id=_end(config, release.ends, shape.vocab_size),
     )
     if place.type != "meta":
         _check_both_ways(model)
@@ -222,22 +239,24 @@ def _network(
         import transformers
     except ModuleNotFoundError as error:
         raise (missing_package(error) or error) from None
-    config = getattr(transformers, f"{release.architecture}Config")(
-        vocab_size=shape.vocab_size,
-        hidden_size=shape.width,
-        intermediate_size=shape.mlp_width,
-        num_hidden_layers=shape.n_blocks,
-        num_attention_heads=shape.n_heads,
-        num_key_value_heads=shape.n_kv_heads,
-        max_position_embeddings=shape.length,
-        rms_norm_eps=shape.norm_eps,
-        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
-        tie_word_embeddings=shape.tied,
-        is_causal=False,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
+    fields = {
+        "vocab_size": shape.vocab_size,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.mlp_width,
+        "num_hidden_layers": shape.n_blocks,
+        "num_attention_heads": shape.n_heads,
+        "num_key_value_heads": shape.n_kv_heads,
+        "max_position_embeddings": shape.length,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
+        "tie_word_embeddings": shape.tied,
+        "is_causal": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        **release.network(shape),
+    }
+    config = getattr(transformers, f"{release.architecture}Config")(**fields)
     if place.type == "meta":  # the sizes in the files have been compared with these
         with torch.device("meta"):
             return getattr(transformers, f"{release.architecture}ForCausalLM")(config)
@@ -283,12 +302,13 @@ def _codec(release: Release, directory: Path, shape: TransformerShape) -> TextCo
     return TextCodec.beside(directory if has_tokenizer(directory) else None, shape.vocab_size, -1)
 
 
-def _end(config: Mapping[str, Any], vocab_size: int) -> int | None:
-    said = config.get("eos_token_id")
-    return said if type(said) is int and 0 <= said < vocab_size else None
+def _end(config: Mapping[str, Any], known: Sequence[int], vocab_size: int) -> int | None:
+    ends = [config.get("eos_token_id"), *(known and [config.get("pad_token_id"), *known])]
+    said = [end for end in ends if type(end) is int and 0 <= end < vocab_size]
+    return said[0] if said else None
 
 
-def _check_both_ways(model: Bidirectional) -> None:
+def _check_both_ways(model: TransformerDenoiser) -> None:
     """A late token must move an early score, else the network was built looking back only.
 
     Two calls of one shape: without the late tokens the scores would be the same bits.
@@ -310,7 +330,7 @@ def _check_both_ways(model: Bidirectional) -> None:
         )
 
 
-def _first_score(model: Bidirectional, late: Tensor) -> Tensor:
+def _first_score(model: TransformerDenoiser, late: Tensor) -> Tensor:
     ids = torch.cat([torch.zeros_like(late[:1]), late])[None]
     none = torch.zeros(1, dtype=torch.long, device=ids.device)
     return model.logits(model.hidden(ids, None), none, none)

@@ -93,27 +93,22 @@ def load_causal(found: Located, loading: Loading) -> CausalLM:
     directory = directory_of(found)
     files = weight_files(directory)
     network = _network(directory, dtype, empty=device.type == "meta")
-    config = network.config.get_text_config()
+    config, said = network.config.get_text_config(), read_json_object(directory / CONFIG)
     shape: dict[str, int | float | bool] = {
         "vocab_size": config.vocab_size,
         "length": getattr(config, "max_position_embeddings", None) or UNLIMITED,
         "start_id": _start(directory, config),
-        "config": _fingerprint(read_json_object(directory / CONFIG)),
+        "config": hashed({k: v for k, v in said.items() if not k.endswith(_BOOKKEEPING)}),
     }
-    spec = CheckpointSpec(
-        family="ar",
-        sha256=found.sha256 or sha256_of_all(files),
-        shape=shape,
-        network_dtype=dtype,
-    )
+    sha256 = found.sha256 or sha256_of_all(files)
+    spec = CheckpointSpec(family="ar", sha256=sha256, shape=shape, network_dtype=dtype)
     tokenizer = directory if has_tokenizer(directory) else None
     codec = TextCodec.beside(tokenizer, config.vocab_size, _GPT2_VOCABULARY)
-    start_id = int(shape["start_id"])
     return CausalLM(
         network,
         spec,
         source=pinned(found),
-        start_id=start_id,
+        start_id=int(shape["start_id"]),
         codec=codec,
         device=device,
         eos_ids=[*_ids(config, "eos_token_id"), *_ids(network.config, "eos_token_id")],
@@ -165,9 +160,3 @@ def _ids(config: Any, name: str) -> list[int]:
     found = getattr(config, name, None)
     several = found if isinstance(found, (list, tuple)) else [found]
     return [one for one in several if isinstance(one, int)]
-
-
-def _fingerprint(config: dict[str, Any]) -> int:
-    """48 bits of a hash of what the configuration says beyond the tensors' shapes."""
-    kept = {k: v for k, v in config.items() if not k.endswith(_BOOKKEEPING)}
-    return hashed(kept)

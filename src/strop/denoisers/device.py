@@ -1,16 +1,21 @@
-"""Between the host and the device: copies that do not wait, and how much the device holds."""
+"""Between the host and the device: copies that do not wait, and how much the device holds.
+
+The kernel tells how much the machine has free, also inside a container with less. Whoever takes
+more than the container may is killed without a word, so its limits are read where the kernel keeps
+them: in the control group of this process and in those above it.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-from strop.denoisers.containers import left_in_container
 
 HEAD_ENTRIES = {"cpu": 2**20, "cuda": 2**26}
 """Scores computed at a time: the head's memory does not grow with the batch.
@@ -22,6 +27,12 @@ ENTRY_BYTES = 28
 """Bytes that are alive at a time for each score, while its row is drawn from."""
 HEAD_SHARE = 0.25
 """Of a GPU's free memory, what scores may take."""
+ROOT, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+SECOND = ("memory.max", "memory.current", "inactive_file")
+"""Version 2 of control groups: the limit, what is in use, and what of it are files that the kernel
+drops when memory is wanted."""
+FIRST = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+"""Version 1, whose folders lie below `memory`."""
 
 
 def upload(array: NDArray[Any] | Tensor, device: torch.device) -> Tensor:
@@ -90,3 +101,33 @@ def _free_here() -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def left_in_container() -> int | None:
+    """Bytes up to the nearest limit; None where there is none, or nobody says."""
+    found = []
+    try:
+        for line in OWN.read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds == "":
+                found += _left(ROOT, path, SECOND)
+            elif "memory" in kinds.split(","):
+                found += _left(ROOT / "memory", path, FIRST)
+    except (OSError, ValueError):
+        return None
+    return min(found, default=None)
+
+
+def _left(root: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
+    """Of a group and of those above it; a container may see its own group as the root."""
+    group = root / path.lstrip("/")
+    for folder in (group, *group.parents):
+        if not folder.is_relative_to(root):
+            return
+        try:
+            most, used = ((folder / name).read_text().strip() for name in names[:2])
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        except OSError:  # not this one: the root has no limit
+            continue
+        if most != "max":
+            yield max(0, int(most) - int(used) + int(stat.get(names[2], 0)))

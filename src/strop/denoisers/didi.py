@@ -29,7 +29,6 @@ from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.mdlm import MDLM
 from strop.denoisers.network import NetworkDenoiser, cast_products, described, filled
-from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
@@ -128,10 +127,10 @@ class DiDi(NetworkDenoiser):
         source: str,
         discriminator: Discriminator | None = None,
         base: DiT | None = None,
-        codec: TextCodec | None = None,
         device: torch.device | str = "cpu",
+        **more: Any,
     ) -> None:
-        super().__init__(network, spec, source=source, codec=codec, device=device)
+        super().__init__(network, spec, source=source, device=device, **more)
         self.time_conditioned = True
         self.base = None if base is None else MDLM(base, spec, source=source, device=device)
         """The trained network behind the averaged student, where the file holds it."""

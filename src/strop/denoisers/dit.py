@@ -99,6 +99,10 @@ class Rotary:
         return torch.cat([low * cos - high * sin, high * cos + low * sin], dim=-1)
 
 
+Sight = Callable[[Tensor, Tensor, Tensor, Rotary], Tensor]
+"""Values by queries and keys that are not rotated yet, each [B, H, L, head_dim]: who sees whom."""
+
+
 class Block(nn.Module):
     """Attention and a feed-forward layer, each behind a modulated norm and a gate."""
 
@@ -117,19 +121,24 @@ class Block(nn.Module):
         )
         self.adaLN_modulation = zero_linear(shape.cond_dim, 6 * width)
 
-    def forward(self, x: Tensor, condition: Tensor, rotary: Rotary) -> Tensor:
+    def forward(
+        self, x: Tensor, condition: Tensor, rotary: Rotary, sight: Sight | None = None
+    ) -> Tensor:
         """One block on x [B, L, D] under the condition [B, C]."""
         modulation = self.adaLN_modulation(condition)[:, None].chunk(6, dim=-1)
         shift1, scale1, gate1, shift2, scale2, gate2 = modulation
-        attended = self.attend(modulate(self.norm1(x), shift1, scale1), rotary)
+        attended = self.attend(modulate(self.norm1(x), shift1, scale1), rotary, sight)
         x = x + gate1 * F.dropout(attended, self.dropout, self.training)
         fed = self.mlp(modulate(self.norm2(x), shift2, scale2))
         return x + gate2 * F.dropout(fed, self.dropout, self.training)
 
-    def attend(self, x: Tensor, rotary: Rotary) -> Tensor:
-        """Bidirectional attention, no mask."""
-        query, key, value = self.attn_qkv(x).chunk(3, dim=-1)
-        mixed = self.mix(rotary(self.heads(query)), rotary(self.heads(key)), self.heads(value))
+    def attend(self, x: Tensor, rotary: Rotary, sight: Sight | None = None) -> Tensor:
+        """Attention over the whole sequence, or over what `sight` lets through."""
+        query, key, value = (self.heads(part) for part in self.attn_qkv(x).chunk(3, dim=-1))
+        if sight is None:
+            mixed = self.mix(rotary(query), rotary(key), value)
+        else:
+            mixed = sight(query, key, value, rotary)
         return self.attn_out(self.merged(mixed))
 
     def context(self, x: Tensor, condition: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor]:
@@ -210,13 +219,19 @@ class DiT(Trunk):
         super().__init__(shape)
         self.output_layer = OutputLayer(shape)
 
-    def features(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    def features(
+        self,
+        ids: Tensor,
+        sigma: Tensor,
+        dtype: torch.dtype = torch.float32,
+        sight: Sight | None = None,
+    ) -> Tensor:
         """States [B, L, D] before the head; `dtype` is that of the matrix products."""
         x = self.vocab_embed(ids)
         condition = F.silu(self.sigma_map(sigma))
         with torch.autocast(ids.device.type, dtype=dtype, enabled=dtype != torch.float32):
             for block in self.blocks:
-                x = block(x, condition, self.rotary)
+                x = block(x, condition, self.rotary, sight)
             return self.output_layer.features(x, condition)
 
     def state(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

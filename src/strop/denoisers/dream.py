@@ -19,17 +19,14 @@ from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import first_line
+from strop.denoisers.qwen import CHATML, decoder_sizes, shape_fields, written
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 
 CHAT_TEMPLATE = (
     "{% if messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}"
-    "{% endif %}"
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% endif %}" + CHATML
 )
 """Turns as the Instruct model knows them."""
 
@@ -73,67 +70,19 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
         "architectures": list(RELEASE.architectures),
         "model_type": RELEASE.model_type,
         **_RELEASED,
-        "bos_token_id": eos_id,
-        "eos_token_id": eos_id,
-        "hidden_size": shape.width,
-        "intermediate_size": shape.mlp_width,
-        "mask_token_id": shape.mask_id,
-        "max_position_embeddings": shape.length,
-        "num_attention_heads": shape.n_heads,
-        "num_hidden_layers": shape.n_blocks,
-        "num_key_value_heads": shape.n_kv_heads,
-        "pad_token_id": eos_id,
-        "rms_norm_eps": shape.norm_eps,
+        **written(shape, eos_id),
         "rope_scaling": None,
-        "rope_theta": shape.rope_theta,
-        "tie_word_embeddings": shape.tied,
-        "vocab_size": shape.vocab_size,
     }
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:
     said = Fields(config, where)
     said.only({**_RELEASED, "rope_scaling": None})
-    heads, vocabulary = said.count("num_attention_heads"), said.count("vocab_size")
-    return checked_shape(
-        TransformerShape(
-            vocab_size=vocabulary,
-            length=said.count("max_position_embeddings"),
-            width=said.count("hidden_size"),
-            n_blocks=said.count("num_hidden_layers", most=4096),
-            n_heads=heads,
-            n_kv_heads=said.count("num_key_value_heads", heads),
-            mlp_width=said.count("intermediate_size"),
-            norm_eps=said.number("rms_norm_eps", 1e-6),
-            rope_theta=said.number("rope_theta"),
-            mask_id=said.token("mask_token_id", vocabulary),
-            tied=said.flag("tie_word_embeddings"),
-        ),
-        where,
-    )
+    return checked_shape(TransformerShape(**shape_fields(said)), where)
 
 
 def _sizes(shape: TransformerShape) -> dict[str, tuple[int, ...]]:
-    width, mlp = shape.width, shape.mlp_width
-    shared = width // shape.n_heads * shape.n_kv_heads
-    sizes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (shape.vocab_size, width)}
-    for i in range(shape.n_blocks):
-        block = f"model.layers.{i}."
-        sizes |= {f"{block}input_layernorm.weight": (width,)}
-        for name, rows in (("q", width), ("k", shared), ("v", shared)):
-            sizes |= {
-                f"{block}self_attn.{name}_proj.weight": (rows, width),
-                f"{block}self_attn.{name}_proj.bias": (rows,),
-            }
-        sizes |= {
-            f"{block}self_attn.o_proj.weight": (width, width),
-            f"{block}post_attention_layernorm.weight": (width,),
-            f"{block}mlp.gate_proj.weight": (mlp, width),
-            f"{block}mlp.up_proj.weight": (mlp, width),
-            f"{block}mlp.down_proj.weight": (width, mlp),
-        }
-    head = {} if shape.tied else {"lm_head.weight": (shape.vocab_size, width)}
-    return sizes | {"model.norm.weight": (width,)} | head
+    return decoder_sizes(shape, shape.width // shape.n_heads, bias=True)
 
 
 def _codec(directory: Path, vocab_size: int) -> TextCodec | None:

@@ -26,7 +26,9 @@ from strop.denoisers.load import Loading
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError, unknown_name
 from strop.language import Language
+from strop.language.grammar import PRESETS
 from strop.language.law import MASK, joined
+from strop.language.reading import remember
 from strop.spec import CheckpointSpec
 
 RANGES = {"leak": (0.0, 0.0, 1.0), "near": (0.0, 0.0, 1.0), "narrow": (1.0, 1.0, 1e12)}
@@ -52,6 +54,7 @@ class LanguageDenoiser:
         **settings: float,
     ) -> None:
         self.language, self.source, self.device = language, source, torch.device(device)
+        remember(language)
         values = checked_settings(settings, source)
         self.leak, self.near = values["leak"], values["near"]
         self.believed = language if values["narrow"] == 1 else language.narrowed(values["narrow"])
@@ -87,6 +90,12 @@ class LanguageDenoiser:
         if self.leak:
             base += self.leak * language.unigram
         self._base, self._share = upload(base, self.device), (1 - self.leak) * (1 - noise)
+
+    @property
+    def grammar(self) -> bytes:
+        """Its file, which a run keeps for whoever scores the outputs; empty of one that ships."""
+        found = self.language.grammar
+        return b"" if found.source in PRESETS else found.content
 
     def hidden(self, ids: Tensor, sigma: Tensor | None) -> Tensor:  # noqa: ARG002
         """Weights of the laws at every position, [B, L, laws]."""

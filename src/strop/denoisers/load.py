@@ -61,21 +61,15 @@ class LoadRecipe:
     load: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        found: Located,
-        weights: Literal["ema", "raw"] | None,
-        family: str | None,
-        dtype: str,
-        load: Mapping[str, Any],
-    ) -> LoadRecipe:
-        """From where a checkpoint was found, and the arguments of `load_model`."""
+    def of(cls, found: Located, how: Loading) -> LoadRecipe:
+        """From where a checkpoint was found, and how it was loaded."""
         source = found.source
         if found.revision is not None:
             source = source.partition("@")[0]
         elif not source.startswith(EMBEDDED):
             source = str(found.path.resolve())
-        return cls(found.source, source, found.revision, weights, family, dtype, dict(load))
+        asked = how.weights, how.family, how.dtype, dict(how.load)
+        return cls(found.source, source, found.revision, *asked)
 
     def model(self, device: str) -> Model:
         """Load it once more, on a device."""
@@ -148,8 +142,8 @@ def load_model(
     known_family(family)
     found = locate(source, revision)
     record = FAMILIES[family_at(found) or family or "mdlm"]
-    kind = resolve_dtype(dtype, place, public=record.public_dtype)
-    loading = Loading(weights, family, place, kind, load or {})
+    dtype = resolve_dtype(dtype, place, public=record.public_dtype)
+    loading = Loading(weights, family, place, dtype, load or {})
     if load and record.load == _SHARED:
         raise UserError(
             f"A checkpoint of the family {record.name!r} takes no options for transformers.",
@@ -166,7 +160,7 @@ def load_model(
         )
     model = resolve(record.load)(found, loading)
     with suppress(AttributeError):  # of a plug-in's, which may take no attributes
-        model.recipe = LoadRecipe.of(found, weights, family, kind, load or {})
+        model.recipe = LoadRecipe.of(found, loading)
     return model
 
 

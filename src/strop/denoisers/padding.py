@@ -26,16 +26,6 @@ class PaddingDenoiser(Denoiser, Protocol):
         ...
 
 
-def left_pad(rows: list[Tensor], fill: int) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one [B, L] tensor that ends with them, and the column each begins at."""
-    longest = max(len(row) for row in rows)
-    ids = torch.full((len(rows), longest), fill, dtype=torch.long, device=rows[0].device)
-    for i, row in enumerate(rows):
-        ids[i, longest - len(row) :] = row
-    starts = torch.tensor([longest - len(row) for row in rows], device=rows[0].device)
-    return ids, starts
-
-
 def checked_starts(ids: Tensor, starts: Tensor) -> Tensor:
     """The columns where rows begin, on the ids' device, if every row has a token left."""
     known = on_host(starts := torch.as_tensor(starts))

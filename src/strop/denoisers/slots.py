@@ -75,3 +75,51 @@ class Slots(Cache):
             # A number, or in older releases the columns themselves.
             return (length if isinstance(length, int) else int(length.shape[0])), 0
         return self.reach, 0
+
+
+class GrowingSlots(Cache):
+    """Keys and values of the columns that are finished, followed by those of one pass.
+
+    `keep` columns of both are kept for the next pass. The memory that it began with stays as it is.
+    """
+
+    def __init__(self, before: GrowingSlots | None, keep: int) -> None:
+        super().__init__(layers=[])
+        self._before, self._keep = before, keep
+        self._kept: list[tuple[Tensor, ...]] = []
+        self.columns = keep
+        """How many columns are kept."""
+
+    def update(
+        self,
+        key_states: Tensor,
+        value_states: Tensor,
+        layer_idx: int,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Take a layer's new keys and values [B, H, n, D]; return what its queries see."""
+        new: tuple[Tensor, ...] = (key_states, value_states)
+        old = None
+        if self._before is not None and self._before.columns:
+            old = self._before._kept[layer_idx]
+            new = tuple(torch.cat(pair, dim=-2) for pair in zip(old, new, strict=True))
+        if old is not None and self._keep == old[0].shape[-2]:
+            self._kept.append(old)
+        else:
+            self._kept.append(tuple(one[..., : self._keep, :] for one in new))
+        return new[0], new[1]
+
+    def of(self, rows: Tensor) -> GrowingSlots:
+        """The memory of some of the sequences."""
+        found = GrowingSlots(None, self.columns)
+        found._kept = [tuple(one[rows.to(one.device)] for one in pair) for pair in self._kept]
+        return found
+
+    def done(self) -> None:
+        """Let go of what the pass began with."""
+        self._before = None
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:  # noqa: ARG002
+        """Columns before the pass; positions and masks are given, so nothing counts from here."""
+        return 0 if self._before is None else self._before.columns

@@ -51,14 +51,7 @@ class MarkovDenoiser:
         self.mask_id = len(kernel)
         self.vocab_size = self.mask_id + 1
         self.device = torch.device(device)
-        self.spec = CheckpointSpec(
-            family="markov",
-            sha256=hashlib.sha256(np.ascontiguousarray(kernel).tobytes()).hexdigest(),
-            weights="exact",
-            shape={"vocab_size": self.vocab_size, "length": length, "mask_id": self.mask_id},
-            network_dtype="float64",
-            normalisation_dtype="float64",
-        )
+        self.spec = _exact_spec("markov", kernel, length)
         powers = _powers(kernel, length)
         self._depth = len(powers)
         start = _stationary(kernel)
@@ -94,6 +87,18 @@ class MarkovDenoiser:
         token = ids.gather(1, before.clamp(min=0))
         row = 1 + (distance - 1) * self.mask_id + token
         return torch.where((before >= 0) & (distance <= self._depth), row, 0)
+
+
+def _exact_spec(family: str, law: NDArray[np.float64], length: int) -> CheckpointSpec:
+    """A law is its own weights; the mask is the token after its last."""
+    return CheckpointSpec(
+        family=family,
+        sha256=hashlib.sha256(np.ascontiguousarray(law).tobytes()).hexdigest(),
+        weights="exact",
+        shape={"vocab_size": len(law) + 1, "length": length, "mask_id": len(law)},
+        network_dtype="float64",
+        normalisation_dtype="float64",
+    )
 
 
 def _powers(kernel: NDArray[np.float64], length: int) -> NDArray[np.float64]:
@@ -157,14 +162,7 @@ class TabularDenoiser:
         self.mask_id = law.shape[0]
         self.vocab_size = self.mask_id + 1
         self.device = torch.device(device)
-        self.spec = CheckpointSpec(
-            family="tabular",
-            sha256=hashlib.sha256(np.ascontiguousarray(law).tobytes()).hexdigest(),
-            weights="exact",
-            shape={"vocab_size": self.vocab_size, "length": self.length, "mask_id": self.mask_id},
-            network_dtype="float64",
-            normalisation_dtype="float64",
-        )
+        self.spec = _exact_spec("tabular", law, self.length)
         self._table = upload(_conditionals(law), self.device)
         self._place = self.vocab_size ** torch.arange(self.length, device=self.device).flip(0)
 

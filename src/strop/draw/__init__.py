@@ -200,6 +200,8 @@ def sample_cells(
     if not force and (known := _read_only(Path(out), cells, counts)) is not None:
         return known
     run = Run.prepare(out, asked, cells, force=force, grow=grow)
+    if denoiser.spec.family == "language":
+        run.keep_grammar(denoiser.grammar)  # type: ignore[attr-defined]
     if canvases is not None:
         # Rows of the same ids under other names keep the names that outputs here have already.
         canvases = run.keep_prompts(canvases, pieces_of(denoiser, canvases)).canvases

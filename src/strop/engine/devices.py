@@ -48,10 +48,6 @@ class Processes:
             process.kill()
             process.wait()
 
-    def pids(self) -> list[int]:
-        """Of the processes that run."""
-        return [process.pid for process in self._running.values()]
-
     def begin(self, job: Job) -> None:
         """Send a job to those who run, and start the others."""
         self._job, self._turn = pickle.dumps(job), self._turn + 1

@@ -13,32 +13,16 @@ class Progress(Protocol):
 
     def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
         """These cells come, with so many outputs to make of each; each will `start`."""
-        ...
 
     def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
         """Work on a cell, or on a file of texts, begins; `done` of its `total` are on disk."""
-        ...
 
     def advance(self, outputs: int, tokens: int) -> None:
         """Some outputs were finished."""
-        ...
 
     def waiting(self, cell: CellSpec) -> None:
         """Another process is at work on a cell, and this one waits for it."""
-        ...
 
 
-class Silent:
+class Silent(Progress):
     """No progress."""
-
-    def expect(self, cells: Sequence[tuple[CellSpec | None, int]], what: str = "") -> None:
-        """Say nothing."""
-
-    def start(self, cell: CellSpec | None, total: int, done: int, what: str = "") -> None:
-        """Say nothing."""
-
-    def advance(self, outputs: int, tokens: int) -> None:
-        """Say nothing."""
-
-    def waiting(self, cell: CellSpec) -> None:
-        """Say nothing."""

@@ -3,9 +3,10 @@
 Answers to one prompt share what the prompt makes easy or hard, and they are judged in one reply, so
 they are not independent; prompts are. A prompt therefore has one value of each score, and limits
 are Student's over prompts (of a share Wilson's, with what the prompts' own spread says the answers
-are worth). Where nearly all prompts have one value, prompts do not say how far the mean may move:
-there are no limits, and a share's answers are worth as many as there are prompts. A comparison is
-paired: the same prompts, with as many answers on both sides.
+are worth). Where prompts are too skewed, as where nearly all have one value, their spread does not
+say how far the mean may move: limits are then those of any scores with these bounds
+(`strop.stats.shares`). A comparison is paired: the same prompts, with as many answers on both
+sides.
 
     quality of prompt p   = mean quality of its answers, 0 to 10
     diversity of prompt p = GED of its answers (`scores.py`), 0 to 10
@@ -15,7 +16,6 @@ paired: the same prompts, with as many answers on both sides.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +29,7 @@ from strop.groupeval.scores import (
     PlannedGroups,
     diagnose,
     entropy,
+    factors,
     ged_bounds,
     group_ged,
     mode_counts,
@@ -38,12 +39,11 @@ from strop.groupeval.verdict import GroupVerdict
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
-from strop.stats.shares import share_interval, wilson
+from strop.stats.shares import bounded_difference, bounded_mean, share_interval, skewed
 
-FEW = 5
-"""Prompts that must differ from the rest before an interval over prompts holds its level."""
-DIGITS = 9
-"""To which two values are the same: sums of the same grades may differ by rounding."""
+SKEWED = 0.25
+"""Skewness of prompts over sqrt(n) from which Student's limits over them fail; see the docs."""
+WIDE = "a wide interval, because few prompts tell how far it may move"
 
 
 def prompt_quality(verdict: GroupVerdict) -> float:
@@ -61,29 +61,41 @@ def mode_entropy(verdict: GroupVerdict) -> float:
     return entropy(mode_counts(verdict.outputs))
 
 
-def over_prompts(
-    values: Sequence[float], span: tuple[float, float] = (-math.inf, math.inf)
-) -> Interval:
-    """The mean over prompts; without ends where they would not hold."""
-    found = jackknife(mean(np.array(values), span=span))
-    return found if too_few(values) is None else replace(found, low=None, high=None)
+def over_prompts(values: Sequence[float], span: tuple[float, float]) -> Interval:
+    """The mean over prompts of a score with bounds."""
+    some = np.array(values)
+    found = jackknife(mean(some, span=span))
+    return _wider(found, bounded_mean(some, span)) if too_skewed(values) else found
+
+
+def difference_over_prompts(differences: Sequence[float], most: float) -> Interval:
+    """The mean of paired differences of scores that are at most so much apart."""
+    some = np.array(differences)
+    found = jackknife(mean(some, span=(-most, most)))
+    return _wider(found, bounded_difference(some, most)) if too_skewed(differences) else found
 
 
 def share_over_prompts(shares: Sequence[float], answers: int) -> Interval:
     """The mean of shares of valid answers, each over so many."""
-    if too_few(shares) is None:
-        return share_interval(np.array(shares), answers)
-    return wilson(math.fsum(shares) / len(shares), len(shares))
+    some = np.array(shares)
+    return bounded_mean(some, (0.0, 1.0)) if too_skewed(shares) else share_interval(some, answers)
 
 
-def too_few(values: Sequence[float]) -> str | None:
-    """Why there is no interval over prompts of which most have one value."""
-    counts = Counter(round(value, DIGITS) for value in values)
-    most = max(counts.values())
-    rest = len(values) - most
-    if rest >= FEW or most <= rest or len(values) < 2:
-        return None
-    return f"no interval, because only {rest} of {len(values)} prompts differ from the rest"
+def too_skewed(values: Sequence[float]) -> bool:
+    """Whether Student's limits over prompts would not hold; never of one prompt, which has none."""
+    return len(values) > 1 and skewed(np.array(values)) > SKEWED
+
+
+def _wider(one: Interval, other: Interval) -> Interval:
+    """The second of two intervals of one value, as far out as either reaches."""
+    (low, high), (least, most) = one.ends, other.ends
+    if not one.bounded:
+        return other
+    return replace(other, value=one.value, low=min(low, least), high=max(high, most))
+
+
+def _mind(values: Sequence[float]) -> str | None:
+    return WIDE if too_skewed(values) else None
 
 
 def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
@@ -96,11 +108,12 @@ def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
     geq, ged = (over_prompts(values, (0.0, TOP)) for values in (qualities, diversities))
     shares = [valid_share(one) for one in verdicts]
     return {
+        **diagnose(cell, modes=True),
         "geq": geq,
-        "geq_interval_mind": too_few(qualities),
+        "geq_interval_mind": _mind(qualities),
         "ged": ged.value,
         "ged_interval": ged,
-        "ged_interval_mind": too_few(diversities),
+        "ged_interval_mind": _mind(diversities),
         "valid_share": share_over_prompts(shares, round(sum(answers) / len(answers))),
         "mode_entropy": over_prompts(entropies, (0.0, math.log(max(answers)))),
         "n_prompts": len(verdicts),
@@ -111,7 +124,6 @@ def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
         "n_outputs_asked": planned.outputs,
         "n_groups_asked": planned.groups,
         "n_partitions": 1,
-        **diagnose(cell, modes=True),
         "geq_bounds": ged_bounds(geq.value, len(verdicts), planned),
         "ged_bounds": ged_bounds(ged.value, len(verdicts), planned),
     }
@@ -130,18 +142,28 @@ def compare_by_prompt(left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
         )
     }
     differences = {name: (both[:, 1] - both[:, 0]).tolist() for name, both in values.items()}
-    between = {name: over_prompts(some) for name, some in differences.items()}
+    most = {"valid_share": 1.0, "mode_entropy": math.log(max(len(a.outputs) for a, _ in pairs))}
+    between = {
+        name: difference_over_prompts(some, most.get(name, TOP))
+        for name, some in differences.items()
+    }
+    sides = {
+        f"{name}_{side}": value
+        for side, some in zip("ab", zip(*pairs, strict=True), strict=True)
+        for name, value in factors(some).items()
+    }
     return {
+        **sides,
         "geq_a": float(values["geq"][:, 0].mean()),
         "geq_b": float(values["geq"][:, 1].mean()),
         "geq_difference": between["geq"],
         "geq_interval_excludes_zero": between["geq"].excludes(0),
-        "geq_interval_mind": too_few(differences["geq"]),
+        "geq_interval_mind": _mind(differences["geq"]),
         "ged_a": float(values["ged"][:, 0].mean()),
         "ged_b": float(values["ged"][:, 1].mean()),
         "ged_difference": between["ged"].value,
         "ged_difference_interval": between["ged"],
-        "ged_interval_mind": too_few(differences["ged"]),
+        "ged_interval_mind": _mind(differences["ged"]),
         "valid_share_difference": between["valid_share"],
         "mode_entropy_difference": between["mode_entropy"],
         "n_prompts": len(pairs),

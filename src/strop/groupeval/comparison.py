@@ -7,44 +7,57 @@ both sides have a few outputs above zero (`FLOOR`).
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from strop.errors import UserError
 from strop.groupeval.bootstrap import FLOOR, geq_of, mind
 from strop.groupeval.by_prompt import compare_by_prompt
 from strop.groupeval.judgments import Judgments
-from strop.groupeval.scores import JudgedCell, ged
+from strop.groupeval.scores import JudgedCell, factors, ged
 
 
 def compare(a: Judgments, b: Judgments) -> dict[str, Any]:
     """B minus A, for the one cell of each, or for every cell that both have by name."""
     check_alike(a, b)
-    pairs = _pairs(a, b)
     cells = a.cells, b.cells
-    rows = []
-    for names in pairs:
-        left, right = _cell(a, cells[0], names[0]), _cell(b, cells[1], names[1])
-        rows.append(
-            {
-                "cell_a": names[0],
-                "cell_b": names[1],
-                **(compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)),
-                "n_outputs_a": len(left.outputs),
-                "n_outputs_b": len(right.outputs),
-                "n_outputs_above_0_a": left.nonzero,
-                "n_outputs_above_0_b": right.nonzero,
-                "n_groups_a": len(left.verdicts),
-                "n_groups_asked_a": a.planned[names[0]].groups,
-                "n_groups_b": len(right.verdicts),
-                "n_groups_asked_b": b.planned[names[1]].groups,
-            }
-        )
+    rows = [
+        _row(a, b, _cell(a, cells[0], left), _cell(b, cells[1], right))
+        for left, right in _pairs(a, b)
+    ]
     return {
         "a": a.source,
         "b": b.source,
         "difference": "b minus a",
         "unchecked": unchecked(a, b),
         "pairs": rows,
+    }
+
+
+def against_first(judgments: Judgments) -> list[dict[str, Any]]:
+    """Every other cell minus the first one that has verdicts; what cannot be compared is absent."""
+    rows: list[dict[str, Any]] = []
+    known = judgments.cells
+    cells = [known[name] for name in judgments.planned if name in known]
+    for other in cells[1:]:
+        with contextlib.suppress(UserError):  # another group size, or no prompt in common
+            rows.append(_row(judgments, judgments, cells[0], other))
+    return rows
+
+
+def _row(a: Judgments, b: Judgments, left: JudgedCell, right: JudgedCell) -> dict[str, Any]:
+    return {
+        "cell_a": left.name,
+        "cell_b": right.name,
+        **(compare_by_prompt(left, right) if a.by_prompt else _apart(left, right, a.modes)),
+        "n_outputs_a": len(left.outputs),
+        "n_outputs_b": len(right.outputs),
+        "n_outputs_above_0_a": left.nonzero,
+        "n_outputs_above_0_b": right.nonzero,
+        "n_groups_a": len(left.verdicts),
+        "n_groups_asked_a": a.planned[left.name].groups,
+        "n_groups_b": len(right.verdicts),
+        "n_groups_asked_b": b.planned[right.name].groups,
     }
 
 
@@ -62,6 +75,11 @@ def _apart(left: JudgedCell, right: JudgedCell, modes: bool) -> dict[str, Any]:
         "ged_a": ged(left) if modes else None,
         "ged_b": ged(right) if modes else None,
         "ged_difference": ged(right) - ged(left) if modes else None,
+        **{
+            f"{name}_{side}": value
+            for side, cell in (("a", left), ("b", right))
+            for name, value in factors(cell.verdicts, modes=modes).items()
+        },
     }
 
 

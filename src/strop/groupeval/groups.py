@@ -43,13 +43,6 @@ def partitions(outputs: int, size: int, count: int, seed: int, method: str) -> l
     return [first, _minimum(first, rng) if method == "minimum" else _best(first, rng)]
 
 
-def least_reuse(outputs: int, size: int) -> int:
-    """The fewest pairs of outputs that two partitions can have in common."""
-    groups = outputs // size
-    q, r = divmod(size, groups)
-    return groups * (r * (q + 1) * q // 2 + (groups - r) * q * (q - 1) // 2)
-
-
 def reused_pairs(first: Partition, second: Partition) -> int:
     """Pairs of outputs that are in one group in both partitions."""
     groups, size = first.shape

@@ -156,9 +156,32 @@ def ged(cell: JudgedCell) -> float:
     return _mean([group_ged(verdict) for verdict in cell.verdicts])
 
 
+FACTORS = ("valid_share", "mode_entropy", "different_pairs")
+"""What moves GED: how many outputs are valid, and how the valid ones differ."""
+
+
+def factors(verdicts: Sequence[GroupVerdict], *, modes: bool = True) -> dict[str, float | None]:
+    """Of some verdicts, the share of valid outputs, and of these alone two measures of modes.
+
+    The entropy of modes, in nats, is the mean over groups with a valid output. The share of pairs
+    of a group's valid outputs that are in different modes does not depend on how many are valid.
+    """
+    counts = [mode_counts(one.outputs) for one in verdicts]
+    valid = [sum(some) for some in counts]
+    pairs = sum(v * (v - 1) for v in valid)
+    apart = sum(v * v - sum(c * c for c in some) for v, some in zip(valid, counts, strict=True))
+    found: tuple[float | None, ...] = (
+        _share([one.valid for verdict in verdicts for one in verdict.outputs]),
+        _mean([entropy(some) for some in counts if some]) if modes and any(counts) else None,
+        apart / pairs if modes and pairs else None,
+    )
+    return dict(zip(FACTORS, found, strict=True))
+
+
 def diagnose(cell: JudgedCell, *, modes: bool) -> dict[str, Any]:
     """All diagnostics of one cell; those about modes are None where the profile has none."""
-    return {**_of_outputs(cell), **(_of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS))}
+    of_modes = _of_modes(cell) if modes else dict.fromkeys(_MODE_KEYS)
+    return factors(cell.verdicts, modes=modes) | _of_outputs(cell) | of_modes
 
 
 def _of_outputs(cell: JudgedCell) -> dict[str, Any]:
@@ -174,6 +197,16 @@ def _of_outputs(cell: JudgedCell) -> dict[str, Any]:
         "bottom_quartile_quality": float(lowest.mean()),
         "non_high_confidence_rate": _share([one.confidence != "high" for one in cell.verdicts]),
     }
+
+
+def saturation(size: int, modes: int) -> tuple[float, float]:
+    """How often a group of valid outputs from so many equal modes is at the ceiling, at least.
+
+    The chance that all of them differ, and the union bound below it. Many modes nearly always fill
+    a small group, so a high GED does not say that all modes were seen.
+    """
+    chance = math.prod(max(0.0, 1 - j / modes) for j in range(size))
+    return chance, max(0.0, 1 - math.comb(size, 2) / modes)
 
 
 _MODE_KEYS = (

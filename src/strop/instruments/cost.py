@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from strop.denoisers import load_denoiser
-from strop.denoisers.base import Denoiser, usable_length
+from strop.denoisers.base import Denoiser, Model, usable_length
 from strop.errors import StropError, UserError
 from strop.pool import Output
 from strop.samplers import dense_batch, fast
@@ -119,7 +119,7 @@ def measure_cost(
     rows: list[tuple[float, float, float]] = []
     for number in range(warmup + batches):
         wall, cpu = time.perf_counter(), time.process_time()
-        done = _draw(denoiser, spec, batch, number * batch, length, seed)
+        done = draw_batch(denoiser, spec, batch, number * batch, length, seed)
         if denoiser.device.type == "cuda":
             torch.cuda.synchronize(denoiser.device)
         calls = sum(one.nfe for one in done) / len(done)
@@ -139,9 +139,10 @@ def measure_cost(
     )
 
 
-def _draw(
-    denoiser: Denoiser, spec: SamplerSpec, batch: int, first: int, length: int, seed: int
+def draw_batch(
+    denoiser: Model, spec: SamplerSpec, batch: int, first: int, length: int, seed: int
 ) -> list[Output]:
+    """Outputs of one batch, as they are finished."""
     if spec.implementation == "dense":
         return dense_batch(denoiser, spec, seed=seed, first=first, count=batch, length=length)
     outputs = range(first, first + batch)

@@ -29,11 +29,11 @@ from strop.checkpoints.config import SHAPES
 from strop.checkpoints.layout import write_random
 from strop.denoisers import Model, load_model
 from strop.errors import out_of_memory
+from strop.instruments.cost import draw_batch
 from strop.instruments.pretend import moved, pretended, waiting_line
 from strop.pool import Output
 from strop.records import FAMILIES, SAMPLERS
 from strop.registry import resolve
-from strop.samplers import dense_batch, fast
 from strop.spec import SamplerSpec
 
 SIZES = {
@@ -93,10 +93,7 @@ def sampler(name: str, form: str = "fast") -> SamplerSpec:
 
 def outputs_of(model: Model, spec: SamplerSpec, outputs: int) -> list[Output]:
     """In order."""
-    if spec.implementation == "dense":
-        many = dense_batch(model, spec, seed=1, first=0, count=outputs, length=LENGTH)
-    else:
-        many = list(fast(model, spec, seed=1, outputs=range(outputs), slots=outputs, length=LENGTH))
+    many = draw_batch(model, spec, outputs, 0, LENGTH, seed=1)
     return sorted(many, key=lambda one: one.index)
 
 

@@ -14,14 +14,19 @@ Two estimates come from one such context, in nats per token:
   unbiased as well, and never of higher variance.
 
 All temperatures read one set of logits. At tau = 1 the derivative by lambda = 1/tau is the loss
-minus the entropy of the prediction. Random numbers have addresses (seed, sequence, budget, draw),
-so every checkpoint and temperature sees the same contexts.
+minus the entropy of the prediction, the second derivative the variance of the logits. Random
+numbers have addresses (seed, sequence, budget, draw), so every checkpoint and temperature sees the
+same contexts.
+
+The cells of the posterior study are losses in the contexts of one budget, kept block by block; a
+block of sequences is a unit of work (`strop.engine`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,11 +34,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
+from strop.draw.worker import ModelJob, what_to_load
+from strop.engine import LOCAL, Engine
+from strop.engine.blocks import Blocks, measure_blocks
+from strop.engine.provenance import new_session
 from strop.errors import UserError
+from strop.measure.heldout import HeldOutRows
 from strop.rng import Stream
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import reveal_grid, sigma_of
-from strop.spec import SamplerSpec
+from strop.spec import CheckpointSpec, SamplerSpec, Spec
+from strop.store import StudyFolder
 
 TEMPERATURES = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
 """Those of the paper's sweeps; it does not print the grid of its posterior losses."""
@@ -42,6 +53,8 @@ NETWORK_TOKENS = 8192
 """Tokens in one network call: eight sequences of 1,024."""
 HEAD_ENTRIES = 2**23
 """Numbers in one block of logits: 32 MB in float32, whatever the length and the batch."""
+BLOCK_TOKENS = 4 * NETWORK_TOKENS
+"""Tokens of the sequences in one unit of work."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -66,13 +79,7 @@ class Contexts:
         return len(self.sequence)
 
     def __getitem__(self, rows: slice) -> Contexts:
-        return Contexts(
-            self.sequence[rows],
-            self.round[rows],
-            self.level[rows],
-            self.target[rows],
-            self.hidden[rows],
-        )
+        return Contexts(*(column[rows] for column in vars(self).values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +93,10 @@ class Losses:
     target_slope: Floats
     """[N]: derivative of `target` by lambda = 1/tau at 1."""
     masked_slope: Floats
+    """[N]: the same of `masked`."""
+    target_curvature: Floats
+    """[N]: second derivative of `target` by lambda at 1, the variance of the logits."""
+    masked_curvature: Floats
     """[N]: the same of `masked`."""
 
 
@@ -157,7 +168,9 @@ def measure(
         for start in range(0, len(contexts), batch)
     ]
     target, masked = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Losses(target[:, :-1], masked[:, :-1], target[:, -1], masked[:, -1])
+    both = (target, masked)
+    slopes, curvatures = ([one[:, place] for one in both] for place in (-2, -1))
+    return Losses(target[:, :-2], masked[:, :-2], *slopes, *curvatures)
 
 
 def check_temperatures(temperatures: Sequence[float]) -> None:
@@ -175,7 +188,7 @@ def check_temperatures(temperatures: Sequence[float]) -> None:
 def _batch(
     denoiser: Denoiser, ids: Ints, contexts: Contexts, temperatures: Sequence[float]
 ) -> tuple[Floats, Floats]:
-    """Losses at all temperatures, then the slope, as columns: at the target, and in the mean."""
+    """Losses at all temperatures, slope and curvature as columns: at the target, in the mean."""
     clean = torch.from_numpy(np.ascontiguousarray(ids)).to(denoiser.device)
     hide = torch.from_numpy(contexts.hidden).to(denoiser.device)
     sigma = sigma_of(torch.from_numpy(1 - contexts.level)).float().to(denoiser.device)
@@ -203,16 +216,175 @@ def _rows(
     position: Tensor,
     temperatures: Sequence[float],
 ) -> Tensor:
-    """[R, T + 1] in float64: the head is asked once, for these rows only."""
+    """[R, T + 2] in float64: the head is asked once, for these rows only."""
     logits = denoiser.logits(hidden, sequence, position)
     truth = clean[sequence, position][:, None]
     losses: list[Tensor] = []
-    slope = None
+    slope = curvature = None
     for temperature in temperatures:
         log_probs = clean_log_probs(logits.clone(), denoiser.mask_id, temperature, 1.0)
         losses.append(-log_probs.gather(1, truth)[:, 0].double())
         if temperature == 1:
-            entropy = torch.special.entr(log_probs.exp_()).sum(1, dtype=torch.float64)
+            spread = -torch.special.entr(log_probs.exp())  # p log p, 0 where p is
+            entropy = -spread.sum(1, dtype=torch.float64)
             slope = losses[-1] - entropy
+            squares = (spread * log_probs.clamp(min=torch.finfo(log_probs.dtype).min)).nan_to_num()
+            curvature = squares.sum(1, dtype=torch.float64) - entropy**2
     assert slope is not None, "`measure` has seen to it"
-    return torch.stack([*losses, slope], dim=1)
+    assert curvature is not None
+    return torch.stack([*losses, slope, curvature], dim=1)
+
+
+Note = Callable[[str], None]
+
+
+class LossCell(Spec):
+    """What one table of losses depends on."""
+
+    checkpoint: CheckpointSpec
+    heldout: str
+    """SHA-256 of the token ids."""
+    sequences: int
+    length: int
+    kind: Literal["deployed", "profile"]
+    """`deployed`: the reveal masses of `count` updates; `profile`: `count` even levels."""
+    count: int
+    draws: int
+    """Contexts per sequence (and level)."""
+    temperatures: tuple[float, ...]
+    seed: int
+    curvature: bool = True
+    """Whether it has the curvature too; cells from before do not."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"M = {self.count}" if self.kind == "deployed" else f"{self.count} levels"
+
+    def contexts(self, sequences: Ints) -> list[Contexts]:
+        """All contexts of some sequences."""
+        common: dict[str, Any] = {"seed": self.seed, "sequences": sequences, "length": self.length}
+        draws = [{**common, "draw": draw} for draw in range(self.draws)]
+        if self.kind == "deployed":
+            return [deployed_contexts(self.count, **one) for one in draws]
+        levels = range(self.count)
+        return [level_contexts(k, self.count, **one) for k in levels for one in draws]
+
+
+def loss_cell(
+    ids: Ints, common: Mapping[str, Any], kind: Literal["deployed", "profile"], count: int
+) -> LossCell:
+    """The cell of these sequences."""
+    sha = HeldOutRows(ids, 0, 0).sha256
+    return LossCell(**common, kind=kind, count=count, heldout=sha, sequences=len(ids))
+
+
+class LossWorker:
+    """Measures the losses of some sequences with a model that is loaded."""
+
+    def __init__(self, denoiser: Denoiser, cells: Sequence[LossCell], ids: Ints) -> None:
+        self.facts = new_session(denoiser)
+        self._denoiser, self._cells, self._ids = denoiser, cells, ids
+
+    def work(self, cell: int, missing: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """One table: all contexts of some sequences of a cell."""
+        import pyarrow as pa
+
+        spec, sequences = self._cells[cell], np.array(missing, np.int64)
+        ids, taus = self._ids[sequences], spec.temperatures
+        tables = [
+            to_table(one, measure(self._denoiser, ids, one, taus), spec)
+            for one in spec.contexts(sequences)
+        ]
+        yield missing[0], pa.concat_tables(tables)
+
+
+@dataclass(frozen=True, eq=False)
+class LossJob(ModelJob):
+    """What a worker needs to measure losses."""
+
+    cells: tuple[LossCell, ...]
+    ids: Ints
+
+    def open(self, loaded: Denoiser) -> LossWorker:
+        """With the checkpoint."""
+        found = LossWorker(loaded, self.cells, self.ids)
+        found.facts["checkpoint"] = self.recipe.said
+        return found
+
+
+def measured_losses(
+    folder: StudyFolder,
+    denoiser: Denoiser,
+    ids: Ints,
+    cells: Sequence[LossCell],
+    note: Note,
+    engine: Engine = LOCAL,
+) -> tuple[list[Losses], Mapping[str, Any]]:
+    """Every cell, of the first so many of the sequences, from disk or measured; and where.
+
+    With a shard as `engine`, an `Incomplete` names what other shards have not measured yet.
+    """
+    facts = measure_blocks(
+        folder,
+        [_as_blocks(one) for one in cells],
+        lambda: LossWorker(denoiser, cells, ids),
+        lambda: LossJob(*what_to_load(denoiser), tuple(cells), ids),
+        engine,
+        lambda text: note(f"{denoiser.source}, {text}"),
+        "losses",
+    )
+    found = [from_table(folder.cell(one.id), one) for one in cells]
+    return found, facts or new_session(denoiser)
+
+
+def _as_blocks(cell: LossCell) -> Blocks:
+    size, n = max(1, BLOCK_TOKENS // cell.length), cell.sequences
+    blocks = [range(start, min(start + size, n)) for start in range(0, n, size)]
+    return Blocks([cell.id], f"{cell.label}: {n} sequences", blocks, _joined)
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    import pyarrow as pa
+
+    return [pa.concat_tables(parts)]
+
+
+DERIVATIVES = ("slope", "curvature")
+"""By 1/tau at 1, in the order of `Losses`."""
+
+
+def to_table(contexts: Contexts, losses: Losses, cell: LossCell) -> Any:
+    """One line per context; a column per estimator and temperature."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {
+        "sequence": contexts.sequence,
+        "round": contexts.round,
+        "level": contexts.level,
+        "hidden": contexts.hidden.sum(axis=1),
+        "target_position": contexts.target,
+    }
+    for name in ("target", "masked"):
+        for k, tau in enumerate(cell.temperatures):
+            columns[f"{name}_{float(tau)!r}"] = getattr(losses, name)[:, k]
+        columns |= {f"{name}_{d}": getattr(losses, f"{name}_{d}") for d in DERIVATIVES}
+    return pa.table(columns).replace_schema_metadata({"strop.cell": cell.canonical()})
+
+
+def from_table(table: Any, cell: LossCell) -> Losses:
+    """Means over the draws: [sequences, (levels,) temperatures] and [sequences, (levels)]."""
+    levels = cell.count if cell.kind == "profile" else 1
+    n = cell.sequences
+    sequence = table["sequence"].to_numpy()
+    level = table["round"].to_numpy() if cell.kind == "profile" else np.zeros_like(sequence)
+
+    def column(name: str) -> Floats:
+        sums = np.bincount(sequence * levels + level, table[name].to_numpy(), n * levels)
+        return (sums / cell.draws).reshape((n, levels) if cell.kind == "profile" else n)
+
+    def grid(name: str) -> Floats:
+        return np.stack([column(f"{name}_{float(tau)!r}") for tau in cell.temperatures], axis=-1)
+
+    derivatives = [column(f"{name}_{d}") for d in DERIVATIVES for name in ("target", "masked")]
+    return Losses(grid("target"), grid("masked"), *derivatives)

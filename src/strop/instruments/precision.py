@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from strop.denoisers.base import Denoiser, usable_length
 from strop.errors import whole_number
+from strop.instruments.cost import draw_batch
 from strop.rng import Stream
-from strop.samplers import fast
 from strop.samplers.machinery.categorical import clean_log_probs
 from strop.samplers.machinery.grid import RevealGrid, reveal_grid
 from strop.samplers.machinery.lattice import BITS, Lattice, first_order
@@ -93,101 +93,83 @@ def describe(
     """
     seed = whole_number("seed", seed, 0, SEED_LIMIT)
     spec = SamplerSpec(steps=steps, temperature=temperature, top_p=top_p, precision="float32")
-    grid = reveal_grid(spec)
     texts = _contexts(denoiser, samples, seed, usable_length(denoiser, length))
+    look = _Look(denoiser, spec, reveal_grid(spec), texts, seed)
     rounds = sorted({min(steps - 1, round((1 - level) * steps)) for level in LEVELS})
-    levels = [_level(denoiser, spec, grid, k, texts, rows, reveals, seed) for k in rounds]
-    timing = _timing(grid, levels)
-    return PrecisionReport(steps, temperature, BITS, levels, *timing)
+    levels = [look.level(k, rows, reveals) for k in rounds]
+    return PrecisionReport(steps, temperature, BITS, levels, *_timing(look.grid, levels))
 
 
 def _contexts(denoiser: Denoiser, samples: int, seed: int, length: int) -> torch.Tensor:
     spec = SamplerSpec(steps=CONTEXT_STEPS)
-    done = sorted(
-        fast(denoiser, spec, seed=seed, outputs=range(samples), slots=samples, length=length),
-        key=lambda one: one.index,
-    )
+    done = draw_batch(denoiser, spec, samples, 0, length, seed)
+    done.sort(key=lambda one: one.index)
     return torch.from_numpy(np.stack([one.ids for one in done])).to(denoiser.device)
 
 
-def _level(
-    denoiser: Denoiser,
-    spec: SamplerSpec,
-    grid: RevealGrid,
-    k: int,
-    texts: torch.Tensor,
-    rows: int,
-    reveals: int,
-    seed: int,
-) -> HiddenShare:
-    t, s = float(grid.t[k]), float(grid.s[k])
-    probs = _masked_rows(denoiser, spec, grid, k, texts, rows, seed)
-    exact = probs.double().cpu().numpy()
-    won = first_order(exact, t, s)
-    reveal, reveal32 = (t - s) / t, float(won.sum(-1).mean())
-    draws = min(MOST_DRAWS, int(reveals / reveal))
-    drawn, error = _drawn(denoiser, probs, grid, k, draws, seed)
-    return HiddenShare(
-        hidden_share=t,
-        round=k + 1,
-        rows=len(probs),
-        truncated=1 - reveal32 / reveal,
-        entropy=float(_entropy(exact).mean()),
-        entropy_float32=float(_entropy(won / won.sum(-1, keepdims=True)).mean()),
-        reveal=reveal,
-        reveal_float32=reveal32,
-        reveal_drawn=drawn,
-        reveal_drawn_error=error,
-    )
+@dataclass(frozen=True)
+class _Look:
+    """The draw of one checkpoint, looked at on texts of its own."""
 
+    denoiser: Denoiser
+    spec: SamplerSpec
+    grid: RevealGrid
+    texts: torch.Tensor
+    seed: int
 
-def _masked_rows(
-    denoiser: Denoiser,
-    spec: SamplerSpec,
-    grid: RevealGrid,
-    k: int,
-    texts: torch.Tensor,
-    rows: int,
-    seed: int,
-) -> torch.Tensor:
-    """Clean-token probabilities [R, V] at masked positions of texts hidden to the share t."""
-    n, length = texts.shape
-    u = Stream(seed, "precision-mask").uniform(np.arange(n)[:, None], k, np.arange(length), 0)
-    hide = torch.from_numpy(u < float(grid.t[k])).to(texts.device)
-    hide[0, 0] = True  # at least one row, however small the share
-    ids = torch.where(hide, denoiser.mask_id, texts)
-    sequence, position = torch.nonzero(hide, as_tuple=True)
-    pick = torch.linspace(0, len(sequence) - 1, min(rows, len(sequence))).long().to(texts.device)
-    hidden = denoiser.hidden(ids, grid.sigmas()[k].expand(n).to(texts.device))
-    logits = denoiser.logits(hidden, sequence[pick], position[pick])
-    return clean_log_probs(logits, denoiser.mask_id, spec.temperature, spec.top_p).float().exp()
+    def level(self, k: int, rows: int, reveals: int) -> HiddenShare:
+        """At round k."""
+        t, s = float(self.grid.t[k]), float(self.grid.s[k])
+        probs = self.masked_rows(k, rows)
+        exact = probs.double().cpu().numpy()
+        won = first_order(exact, t, s)
+        reveal, reveal32 = (t - s) / t, float(won.sum(-1).mean())
+        drawn, error = self.drawn(probs, k, min(MOST_DRAWS, int(reveals / reveal)))
+        return HiddenShare(
+            hidden_share=t,
+            round=k + 1,
+            rows=len(probs),
+            truncated=1 - reveal32 / reveal,
+            entropy=float(_entropy(exact).mean()),
+            entropy_float32=float(_entropy(won / won.sum(-1, keepdims=True)).mean()),
+            reveal=reveal,
+            reveal_float32=reveal32,
+            reveal_drawn=drawn,
+            reveal_drawn_error=error,
+        )
 
+    def masked_rows(self, k: int, rows: int) -> torch.Tensor:
+        """Clean-token probabilities [R, V] at masked positions of texts hidden to the share t."""
+        denoiser, (n, length), device = self.denoiser, self.texts.shape, self.texts.device
+        stream = Stream(self.seed, "precision-mask")
+        u = stream.uniform(np.arange(n)[:, None], k, np.arange(length), 0)
+        hide = torch.from_numpy(u < float(self.grid.t[k])).to(device)
+        hide[0, 0] = True  # at least one row, however small the share
+        ids = torch.where(hide, denoiser.mask_id, self.texts)
+        sequence, position = torch.nonzero(hide, as_tuple=True)
+        pick = torch.linspace(0, len(sequence) - 1, min(rows, len(sequence))).long().to(device)
+        hidden = denoiser.hidden(ids, self.grid.sigmas()[k].expand(n).to(device))
+        logits = denoiser.logits(hidden, sequence[pick], position[pick])
+        law = clean_log_probs(logits, denoiser.mask_id, self.spec.temperature, self.spec.top_p)
+        return law.float().exp()
 
-def _drawn(
-    denoiser: Denoiser, probs: torch.Tensor, grid: RevealGrid, k: int, draws: int, seed: int
-) -> tuple[float, float]:
-    """The reveal rate among draws from the exact law, with its standard error."""
-    lattice, stream = Lattice(), Stream(seed, "precision-draw")
-    mass, mask_weight = (grid.t[k] - grid.s[k]).numpy(), grid.s[k].numpy()
-    row = np.arange(draws) % len(probs)
-    offers = lattice.offer(
-        stream,
-        np.arange(draws),
-        np.full(draws, k),
-        row,
-        np.full(draws, mass),
-        np.full(draws, mask_weight),
-    )
-    waiting = np.flatnonzero(offers.open)
-    chunk = max(1, 2**22 // probs.shape[1])
-    revealed = 0
-    for start in range(0, len(waiting), chunk):
-        some = waiting[start : start + chunk]
-        weights = probs[torch.from_numpy(row[some]).to(probs.device)] * float(mass)
-        token, _ = lattice.settle(offers[some], weights, denoiser.mask_id, stream)
-        revealed += int((token != denoiser.mask_id).sum())
-    rate = revealed / draws
-    return rate, float(np.sqrt(rate * (1 - rate) / draws))
+    def drawn(self, probs: torch.Tensor, k: int, draws: int) -> tuple[float, float]:
+        """The reveal rate among draws from the exact law, with its standard error."""
+        lattice, stream = Lattice(), Stream(self.seed, "precision-draw")
+        mass, mask_weight = (self.grid.t[k] - self.grid.s[k]).numpy(), self.grid.s[k].numpy()
+        row, mask = np.arange(draws) % len(probs), self.denoiser.mask_id
+        rounds, masses, masks = (np.full(draws, one) for one in (k, mass, mask_weight))
+        offers = lattice.offer(stream, np.arange(draws), rounds, row, masses, masks)
+        waiting = np.flatnonzero(offers.open)
+        chunk = max(1, 2**22 // probs.shape[1])
+        revealed = 0
+        for start in range(0, len(waiting), chunk):
+            some = waiting[start : start + chunk]
+            weights = probs[torch.from_numpy(row[some]).to(probs.device)] * float(mass)
+            token, _ = lattice.settle(offers[some], weights, mask, stream)
+            revealed += int((token != mask).sum())
+        rate = revealed / draws
+        return rate, float(np.sqrt(rate * (1 - rate) / draws))
 
 
 def _entropy(probs: NDArray[np.float64]) -> NDArray[np.float64]:

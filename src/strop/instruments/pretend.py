@@ -109,15 +109,23 @@ class Pretended(torch.Tensor):
         return self.inner.tolist()
 
 
-class _Mode(TorchDispatchMode):
-    """Catches what has no tensor of the device yet: factories and uploads."""
+class Watched(TorchDispatchMode):
+    """Catches what has no tensor of the device yet, and counts what happened on the device."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: Counter[tuple[str, str]] = Counter()
+        """How often the host waited, by what it did and where."""
         self.unsaid: Counter[str] = Counter()
+        """Of these, the ones at lines without a note that they wait."""
         self.operations = 0
         self.warns = False
+
+    def clear(self) -> None:
+        """Begin again."""
+        self.waits.clear()
+        self.unsaid.clear()
+        self.operations = 0
 
     def debug(self, mode: str) -> None:
         """As torch has it: say every wait as a warning."""
@@ -130,42 +138,13 @@ class _Mode(TorchDispatchMode):
         return _run(func, args, kwargs or {})
 
 
-_MODES: list[_Mode] = []
-
-
-class Watched:
-    """What happened on the device since this began."""
-
-    def __init__(self, mode: _Mode) -> None:
-        self._mode = mode
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin again."""
-        self._mode.waits.clear()
-        self._mode.unsaid.clear()
-        self._mode.operations = 0
-
-    @property
-    def waits(self) -> Counter[tuple[str, str]]:
-        """How often the host waited, by what it did and where."""
-        return self._mode.waits
-
-    @property
-    def unsaid(self) -> Counter[str]:
-        """Of these, the ones at lines without a note that they wait."""
-        return self._mode.unsaid
-
-    @property
-    def operations(self) -> int:
-        """How many operations the device was given."""
-        return self._mode.operations
+_MODES: list[Watched] = []
 
 
 @contextmanager
 def pretended(count: int = 1) -> Iterator[Watched]:
     """Let `cuda:0` to `cuda:count-1` be there, and watch them."""
-    mode = _Mode()
+    mode = Watched()
     torch._C._ensureCUDADeviceGuardSet()  # else a build without CUDA knows no such device at all
     with ExitStack() as stack:
         stack.enter_context(cuda_said(count))
@@ -176,7 +155,7 @@ def pretended(count: int = 1) -> Iterator[Watched]:
         stack.enter_context(mode)
         _MODES.append(mode)
         try:
-            yield Watched(mode)
+            yield mode
         finally:
             _MODES.remove(mode)
 

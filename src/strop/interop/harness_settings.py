@@ -16,7 +16,7 @@ from typing import Any
 
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.spec import SEED_LIMIT, SamplerSpec
+from strop.spec import SEED_LIMIT, SamplerSpec, swept
 
 LENGTH = 256
 """Tokens of a response where nobody says: the harness's own number."""
@@ -86,6 +86,7 @@ class Settings:
         held = {"temperature": 0.0, "seed": 0, "length": LENGTH, **asked, **self.said}
         seed = whole_number("seed", held.pop("seed"), 0, SEED_LIMIT)
         length = whole_number("length", held.pop("length"), 1, MOST_LENGTH + 1)
+        held["temperature"] = swept(self.sampler, held["temperature"])
         spec = SamplerSpec(**{"name": self.sampler, **held})
         return Generation(spec, seed, length, tuple(one for one in texts if one))
 

@@ -285,16 +285,15 @@ class StropLM(LM):
         bar.start(None, len(pairs), 0)
         scores: list[Score] = []
         for one in pairs:
-            scores.append(
-                (
-                    monte_carlo(
-                        model, one, samples=self.mc_num, seed=seed, batch_size=self.batch_size
-                    ),
-                    is_greedy(model, one),
-                )
-                if one.response
-                else (0.0, True)
-            )
+            score: Score = (0.0, True)
+            if one.response:
+                how: dict[str, Any] = {
+                    "samples": self.mc_num,
+                    "seed": seed,
+                    "batch_size": self.batch_size,
+                }
+                score = monte_carlo(model, one, **how), is_greedy(model, one)
+            scores.append(score)
             bar.advance(1, len(one.response))
         return scores
 

@@ -1,6 +1,7 @@
 """A language whose law is known: texts, exact probabilities, predictive laws. No torch.
 
 `grammar` reads a grammar, `elimination` sums over what texts are about, `law` has the law itself,
+`paths` bounds a sampler's distance from it,
 and `reading` what the verbs of `strop language` say of texts.
 """
 
@@ -12,17 +13,9 @@ from strop.registry import loader
 
 if TYPE_CHECKING:
     from strop.language.law import Language
+    from strop.language.paths import path_bounds
     from strop.language.reading import check, draw, explain, score
 
-__all__ = ["Language", "check", "draw", "explain", "score"]
+__all__ = ["Language", "check", "draw", "explain", "path_bounds", "score"]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "Language": "strop.language.law",
-        "check": "strop.language.reading",
-        "draw": "strop.language.reading",
-        "explain": "strop.language.reading",
-        "score": "strop.language.reading",
-    },
-)
+__getattr__ = loader(__name__)

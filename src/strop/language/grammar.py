@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from os import PathLike
 from pathlib import Path
@@ -134,6 +134,8 @@ class Grammar:
     segments: tuple[Segment, ...]
     mode: tuple[str, ...]
     """The latents whose joint value is the mode of a text."""
+    content: bytes = b""
+    """The file."""
 
 
 def read_grammar(source: str | PathLike[str]) -> Grammar:
@@ -153,7 +155,8 @@ def read_grammar(source: str | PathLike[str]) -> Grammar:
         document = json.loads(content)
     except ValueError as error:
         raise UserError("The grammar is not JSON.", where=path, got=str(error)[:200]) from None
-    return _Reader(str(source)).grammar(document, hashlib.sha256(content).hexdigest())
+    found = _Reader(str(source)).grammar(document, hashlib.sha256(content).hexdigest())
+    return replace(found, content=content)
 
 
 class _Reader:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,13 +81,24 @@ def language_of(source: Source) -> Language:
     return source if isinstance(source, Language) else Language.load(source)
 
 
-@lru_cache(maxsize=4)
-def known_language(sha256: str) -> Language | None:
-    """The language that ships with this hash of its grammar."""
-    for name in PRESETS:
-        grammar = read_grammar(name)
+_seen: dict[str, Language] = {}
+"""By hash, languages of this process that do not ship."""
+
+
+def remember(language: Language) -> None:
+    """Let `known_language` find a language that was loaded."""
+    _seen[language.grammar.sha256] = language
+
+
+def known_language(sha256: str, kept: Path | None = None) -> Language | None:
+    """The language with this hash of its grammar: it ships, was loaded, or was kept in a run."""
+    if sha256 in _seen:
+        return _seen[sha256]
+    for source in (*PRESETS, *([] if kept is None or not kept.is_file() else [kept])):
+        grammar = read_grammar(source)
         if grammar.sha256 == sha256:
-            return Language(grammar)
+            remember(Language(grammar))
+            return _seen[sha256]
     return None
 
 

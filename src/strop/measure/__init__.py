@@ -55,31 +55,4 @@ __all__ = [
     "score_texts",
 ]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "Aggregate": "strop.measure.metric",
-        "Column": "strop.table",
-        "Evaluator": "strop.measure.causal",
-        "Guard": "strop.measure.guard",
-        "Interval": "strop.stats.interval",
-        "Measured": "strop.measure.frame",
-        "Metric": "strop.measure.metric",
-        "MetricSpec": "strop.spec",
-        "Score": "strop.measure.frame",
-        "Statistic": "strop.stats.resample",
-        "intervals": "strop.stats.resample",
-        "load_evaluator": "strop.measure.evaluator",
-        "mean": "strop.stats.resample",
-        "metrics": "strop.measure.metric",
-        "perplexity_ratio": "strop.measure.frame",
-        "ratio": "strop.stats.resample",
-        "read_cell": "strop.measure.frame",
-        "read_run": "strop.measure.frame",
-        "score_cell": "strop.measure.score",
-        "score_embeddings": "strop.measure.score",
-        "score_perplexity": "strop.measure.perplexity",
-        "score_records": "strop.measure.score",
-        "score_texts": "strop.measure.outside",
-    },
-)
+__getattr__ = loader(__name__)

@@ -17,8 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.errors import UserError
-from strop.measure.recipe import EvaluatorRecipe
 from strop.spec import EvaluatorSpec
+
+
+@dataclass(frozen=True)
+class EvaluatorRecipe:
+    """How an evaluator was loaded, so that another process can load it too: all but the device."""
+
+    name: str
+    """A whole path, a hub id, `embedded:NAME`."""
+    revision: str | None
+    dtype: str
+
 
 HEAD_ENTRIES = 2**23
 """Numbers in one slice of the head's output: 32 MB in float32."""

@@ -19,8 +19,7 @@ from strop.checkpoints.files import opening, read_json_object, sha256_of_all
 from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError
-from strop.measure.causal import Evaluator, head_comes_apart
-from strop.measure.recipe import EvaluatorRecipe
+from strop.measure.causal import Evaluator, EvaluatorRecipe, head_comes_apart
 from strop.measure.spans import END_OF_TEXT
 from strop.spec import EvaluatorSpec
 

@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import UserError
+from strop.measure.across import HeldOutPairs
 from strop.measure.aggregates import pooled
 from strop.measure.documents import CUTS, NONE_CUT, CutOutputs, document_entropy
 from strop.measure.grams import NGRAM
 from strop.measure.guard import MARKS, Guard, Verdict, guard_of
 from strop.measure.metric import (
     CALLS,
+    DIVERSITY,
     ENTROPY,
     PERPLEXITY,
     SECONDS,
@@ -130,9 +132,15 @@ class Measured:
         return None if found is None else found.interval(ENTROPY.name)
 
     @property
+    def diversity(self) -> Interval | None:
+        """Across outputs, as a share of that of the guard's held-out texts."""
+        found = self.of(DIVERSITY.name)
+        return None if found is None else found.interval(DIVERSITY.name)
+
+    @property
     def verdict(self) -> Verdict | None:
-        """On which side of the guard it lies; None where there is none."""
-        return self.guard.verdict(self.entropy)
+        """On which side of the guard it lies, by all that decides; None where there is none."""
+        return self.guard.both(self.entropy, self.diversity)
 
     @property
     def mark(self) -> str:
@@ -219,6 +227,7 @@ class Measured:
             "outputs": self.outputs,
             "perplexity": level,
             "entropy": None if entropy is None else entropy.value,
+            "diversity": self.diversity,
             "guard": self.verdict,
             "mark": self.mark,
         }
@@ -232,7 +241,7 @@ class Measured:
             "seed": self.spec.seed,
             "length": self.spec.generator.length,
             "outputs": self.outputs,
-            "guard": self.guard.document(entropy) | self._cut_document(),
+            "guard": self.guard.document(entropy, self.diversity) | self._cut_document(),
             "below_guard": self.verdict == "below",
             "ngram": NGRAM,
             "perplexity": [_perplexity_document(score) for score in self.perplexities],
@@ -340,6 +349,7 @@ def read_cell(
                 got=f"{len(table)} of {outputs[1] - outputs[0]} outputs",
                 fix="run the command that made it again; it draws what is missing",
             )
+    rows.held_out = _pairs(cell, guard, wanted)
     index = table["index"].to_numpy()
     parts = _parts(cell, index, rows, wanted) if len(index) else []
     cut = NONE_CUT
@@ -347,6 +357,18 @@ def read_cell(
         guard = guard or guard_of(cell.spec.generator, Run(cell.path.parents[1]))
         parts, cut = _on_documents(parts, marked, rows, guard)
     return Measured(cell.spec, cell.path, len(index), guard, tuple(parts), cut)
+
+
+def _pairs(
+    cell: Cell, guard: Guard | None, wanted: Mapping[str, Sequence[MetricSpec]] | None
+) -> HeldOutPairs | None:
+    """What diversity is compared with, where it is asked for."""
+    if wanted is not None and DIVERSITY.name not in wanted:
+        return None
+    generator = cell.spec.generator
+    if generator.prompts is not None:
+        return None
+    return (guard or guard_of(generator, Run(cell.path.parents[1]))).pairs
 
 
 def _beside(table: Any) -> dict[str, NDArray]:
@@ -460,6 +482,7 @@ class PartialScore:
     def resampled(self) -> dict[str, Statistic]:
         """Those whose outputs are drawn with replacement: of few prompts that is too narrow."""
         found = {name: one for name, one in self.raw.items() if isinstance(one, Statistic)}
+        found = {name: one for name, one in found.items() if not one.left_out}
         return {} if self.by_prompt else found
 
     def score(self, sums: Mapping[str, NDArray[np.float64]]) -> Score:
@@ -472,6 +495,8 @@ class PartialScore:
                 values[name] = found
             elif found.counted and len(found.columns):
                 values[name] = counted_share(found)
+            elif found.left_out:
+                values[name] = jackknife(found) if np.isfinite(found.value) else None
             elif self.by_prompt:
                 number = Number(self.record.name, self.record, aggregate)
                 values[name] = _over_prompts(found, log=number.log)

@@ -1,9 +1,11 @@
-"""The entropy guard: below it a low perplexity is no merit, because outputs repeat themselves.
+"""The guard: below it a low perplexity is no merit, because outputs repeat themselves.
 
-A cell is `above` or `below` the guard when the whole 95% interval of its mean entropy lies on that
-side, else `undecided` (the rule `interval`). The paper passes a cell by its mean alone (the rule
-`mean`). That is a claim about the threshold as a number. Made of texts it is itself an estimate,
-and its own 95% interval is printed beside it. The threshold is, in this order,
+It looks at the entropy of single outputs, and at the diversity across outputs (`across.py`), which
+must be at least a share of that of held-out texts. A cell is `above` or `below` when the whole 95%
+interval of its mean entropy, or of its diversity, lies on that side, else `undecided` (the rule
+`interval`). The paper passes a cell by its mean entropy alone (the rule `mean`). That is a claim
+about the threshold as a number. Made of texts it is itself an estimate, and its own 95% interval is
+printed beside it. The threshold of entropy is, in this order,
 
 1. the tenth percentile of the entropy of single held-out texts that the user brought, in the
    checkpoint's own tokens and cut to the generator's length; it is kept in the run directory, so
@@ -12,11 +14,15 @@ and its own 95% interval is printed beside it. The threshold is, in this order,
 3. the same percentile of the texts that ship, for the embedded vocabulary and for GPT-2's;
 4. nothing: on any other vocabulary these numbers are wrong; and after prompts, which may well ask
    for an answer of one word.
+
+Diversity is held against the same texts; where the threshold is a convention there are none. Under
+the rule `interval` a cell must be above both; under `mean` diversity is told and does not decide.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +32,7 @@ from numpy.typing import NDArray
 
 from strop import assets
 from strop.errors import UserError
+from strop.measure.across import DECIDES, MARGIN, TEXTS, HeldOutPairs
 from strop.measure.entropy import entropy, prefix_entropy
 from strop.measure.heldout import Vocabulary, plain_texts, read_rows, read_texts
 from strop.spec import GeneratorSpec
@@ -66,6 +73,16 @@ class Guard:
     texts; empty of a convention."""
     rule: Rule = "interval"
     """What must lie above the threshold: the whole interval of the mean entropy, or the mean."""
+    texts: tuple[tuple[int, ...], ...] = field(default=(), repr=False, hash=False)
+    """Held-out texts that diversity across outputs is compared with; none of a convention."""
+
+    @cached_property
+    def pairs(self) -> HeldOutPairs | None:
+        """The texts as diversity reads them."""
+        if len(self.texts) < FEWEST:
+            return None
+        found = HeldOutPairs(np.array(self.texts, np.int64))
+        return found if found.usable else None
 
     def verdict(self, found: Interval | None) -> Verdict | None:
         """On which side a mean entropy lies; None without a guard or without entropy."""
@@ -73,9 +90,20 @@ class Guard:
             return None
         if self.rule == "mean":
             return "above" if found.value >= self.threshold else "below"
-        if found.ends[0] >= self.threshold:
-            return "above"
-        return "below" if found.below(self.threshold) else "undecided"
+        return side_of(found, self.threshold)
+
+    def diverse(self, found: Interval | None) -> Verdict | None:
+        """On which side diversity across outputs lies; None without texts, or of few outputs."""
+        if self.pairs is None or found is None or (found.n or 0) < DECIDES:
+            return None
+        return side_of(found, MARGIN)
+
+    def both(self, entropy: Interval | None, diversity: Interval | None) -> Verdict | None:
+        """What decides: entropy and diversity, or under the rule `mean` entropy alone."""
+        sides = [self.verdict(entropy)]
+        sides += [self.diverse(diversity)] if self.rule == "interval" else []
+        worst_first: tuple[Verdict, ...] = ("below", "undecided", "above")
+        return next((one for one in worst_first if one in sides), None)
 
     def raised(
         self, entropy: NDArray[np.float64], tokens: NDArray[np.integer]
@@ -83,14 +111,16 @@ class Guard:
         """Entropies of texts of so many tokens, to be held against the threshold all the same."""
         return entropy + np.asarray(self.rise)[tokens - 1]
 
-    def document(self, found: Interval | None) -> dict[str, Any]:
-        """For JSON, with the verdict on one cell."""
+    def document(self, found: Interval | None, diversity: Interval | None = None) -> dict[str, Any]:
+        """For JSON, with the verdicts on one cell: on its entropy, and on its diversity."""
         return {
             "threshold": self.threshold,
             "source": self.source,
             **({} if self.ends is None else {"ends": list(self.ends)}),
             **({} if self.rule == "interval" else {"rule": self.rule}),
             "verdict": self.verdict(found),
+            **({} if self.pairs is None else {"least_diversity": MARGIN}),
+            **({} if self.pairs is None else {"diversity_verdict": self.diverse(diversity)}),
         }
 
     @property
@@ -106,10 +136,19 @@ class Guard:
         if self.rule == "mean":
             mark = f"{MARKS['below']} mean entropy below the guard"
             return f"{mark} {self.bound} ({self.source}); cells pass by their mean, as in the paper"
+        also = "" if self.pairs is None else f", or the diversity guard of {MARGIN:.0%} of held-out"
+        what = "mean entropy" if self.pairs is None else "mean entropy or of the diversity"
         return (
-            f"{MARKS['below']} below the entropy guard {self.bound} ({self.source}), "
-            f"{MARKS['undecided']} undecided: the 95% interval of the mean entropy reaches it"
+            f"{MARKS['below']} below the entropy guard {self.bound} ({self.source}){also}, "
+            f"{MARKS['undecided']} undecided: the 95% interval of the {what} reaches it"
         )
+
+
+def side_of(found: Interval, threshold: float) -> Verdict:
+    """On which side of a threshold a whole interval lies."""
+    if found.ends[0] >= threshold:
+        return "above"
+    return "below" if found.below(threshold) else "undecided"
 
 
 def guard(
@@ -127,7 +166,8 @@ def guard(
     lower = np.quantile(prefix_entropy(held_out[:, :length]), SHARE, axis=0)
     rise = tuple((lower[-1] - lower).tolist())
     threshold = float(np.quantile(values, SHARE))
-    return Guard(length, threshold, told, quantile_ends(values, SHARE), rise)
+    texts = tuple(map(tuple, held_out[:TEXTS, :length].tolist()))
+    return Guard(length, threshold, told, quantile_ends(values, SHARE), rise, texts=texts)
 
 
 def quantile_ends(
@@ -162,7 +202,7 @@ def evaluator_guard(evaluator: Evaluator, tokens: int, held_out: Path | None = N
     return guard(tokens, np.array(rows, np.int64).reshape(len(rows), tokens), source=source)
 
 
-def default_guard(generator: GeneratorSpec) -> Guard:
+def default_guard(generator: GeneratorSpec, run: Run | None = None) -> Guard:
     """What holds where nobody brought held-out texts."""
     length, tokens = generator.length, clean_tokens(generator)
     if generator.prompts is not None:
@@ -170,7 +210,8 @@ def default_guard(generator: GeneratorSpec) -> Guard:
     if generator.checkpoint.family == "language":
         from strop.language.reading import known_language
 
-        language = known_language(generator.checkpoint.sha256)
+        kept = None if run is None else run.grammar
+        language = known_language(generator.checkpoint.sha256, kept)
         return guard(
             length, None if language is None else language.draw(MOST), source="exact texts"
         )
@@ -227,7 +268,7 @@ def guard_of(
         return found
     kept = None if run is None else run.guard()
     if run is None or kept is None or kept.get("length") != generator.length:
-        return default_guard(generator)
+        return default_guard(generator, run)
     try:
         threshold = kept["threshold"]
         value = None if threshold is None else float(threshold)
@@ -237,7 +278,10 @@ def guard_of(
         if len(rise) not in (0, generator.length):
             raise ValueError(f"`rise` of {len(rise)} lengths")
         rule: Rule = "mean" if kept.get("rule") == "mean" else "interval"
-        return Guard(generator.length, value, str(kept["source"]), known, rise, rule)
+        texts = tuple(tuple(map(int, one)) for one in kept.get("texts", ()))
+        if any(len(one) != generator.length for one in texts):
+            raise ValueError("`texts` of other lengths")
+        return Guard(generator.length, value, str(kept["source"]), known, rise, rule, texts)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
             "The run's guard cannot be read.",

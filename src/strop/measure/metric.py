@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.errors import StropError
+from strop.measure.across import share_of
 from strop.measure.aggregates import bits_per_byte, kept, macro, pooled
 from strop.measure.entropy import entropy, repetition, vendi_score
 from strop.measure.grams import NGRAM, SIZES
@@ -152,6 +153,29 @@ SHARED = Metric(
         ),
     ),
     of_pool=lambda rows: {"pool_repetition": rows.grams.shared},
+)
+
+
+def _diversity(rows: PoolRows) -> Columns:
+    """Nothing where there are no held-out texts to compare with."""
+    if rows.held_out is None or not len(rows):
+        return {}
+    return {"diversity": rows.held_out.shares(np.concatenate(list(rows.ids())))}
+
+
+DIVERSITY = Metric(
+    "diversity",
+    (
+        Aggregate(
+            Column(
+                "diversity",
+                help="Diversity across outputs, as a share of that of held-out texts.",
+                digits=3,
+            ),
+            lambda columns, _: share_of(columns["diversity"]) if "diversity" in columns else None,
+        ),
+    ),
+    of_pool=_diversity,
 )
 DISTINCT = Metric("distinct", tuple(map(_distinct, SIZES)), of_pool=lambda _: {}, resampled=False)
 PERPLEXITY = Metric(
@@ -334,6 +358,7 @@ METRICS: Registry[Metric] = Registry(
         ENTROPY,
         REPETITION,
         SHARED,
+        DIVERSITY,
         DISTINCT,
         VENDI,
         TASK,

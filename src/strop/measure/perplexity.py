@@ -19,7 +19,7 @@ from strop.engine import LOCAL, Engine
 from strop.engine.progress import Progress
 from strop.errors import UserError, unknown_name
 from strop.measure.answers import answer_spans, check_policy
-from strop.measure.recipe import EvaluatorRecipe
+from strop.measure.causal import EvaluatorRecipe
 from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
 from strop.measure.spans import POLICIES, Passage, Reading, Span, Stretch, spans
 from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy

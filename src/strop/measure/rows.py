@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.measure.across import HeldOutPairs
 from strop.measure.grams import Grams, Ids, count
 from strop.store.tables import TOKENS, token_ids
 
@@ -32,6 +33,8 @@ class PoolRows:
         self._outputs, self._read = outputs, read
         self.beside = beside or {}
         """What the run wrote down beside every output: `nfe` and `seconds`; empty elsewhere."""
+        self.held_out: HeldOutPairs | None = None
+        """What diversity across the outputs is compared with; None where nothing is."""
 
     @classmethod
     def of(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from strop.disk import CLAIM, claimed
 from strop.engine import LOCAL, Engine, Unit, cut
+from strop.engine.outputs import KnownScores
 from strop.engine.plan import refuse_missing
 from strop.engine.progress import Progress
 from strop.engine.sink import CellRows, Sink, forget_claims
@@ -24,7 +25,6 @@ from strop.errors import UserError
 from strop.measure.metric import leave_out_broken, metrics
 from strop.spec import MetricSpec
 from strop.store import Cell, Run
-from strop.store.known import KnownScores
 from strop.store.tables import PIECES, ROWS, TOKENS, token_ids
 
 if TYPE_CHECKING:

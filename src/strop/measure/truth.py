@@ -1,7 +1,7 @@
 """Outputs of a known language against its law: violations, excess surprise, modes.
 
-The language is found by the hash that the checkpoint's spec has, among those that ship; outputs of
-any other grammar are scored by `strop language score`, which is told the file.
+The language is found by the hash that the checkpoint's spec has: it ships, or the run kept its
+grammar.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from strop.measure.metric import MODES, VIOLATIONS, Columns, Ids
 from strop.measure.score import score_cell
 from strop.spec import MetricSpec
+from strop.store import Run
 
 if TYPE_CHECKING:
     from strop.language import Language
@@ -27,7 +28,9 @@ def score_truth(cell: Cell, name: str) -> MetricSpec | None:
     from strop.language.reading import known_language
 
     checkpoint = cell.spec.generator.checkpoint
-    found = known_language(checkpoint.sha256) if checkpoint.family == VIOLATIONS.family else None
+    if checkpoint.family != VIOLATIONS.family:
+        return None
+    found = known_language(checkpoint.sha256, Run(cell.path.parents[1]).grammar)
     if found is None:
         return None
     language, measure = found, _wrong if name == VIOLATIONS.name else _modes

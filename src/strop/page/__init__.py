@@ -21,12 +21,4 @@ __all__ = [
     "write",
 ]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "Report": "strop.page.data",
-        "gather": "strop.page.collect",
-        "render": "strop.page.page",
-        "write": "strop.page.page",
-    },
-)
+__getattr__ = loader(__name__)

@@ -21,7 +21,7 @@ from strop.measure.metric import PERPLEXITY
 from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
 from strop.table import Table
-from strop.verbs.result import Result
+from strop.verbs.result import NO_TABLE, Result
 from strop.verbs.study import Study
 
 if TYPE_CHECKING:
@@ -180,6 +180,8 @@ class JudgedSeries:
     name: str
     offline: bool
     table: Table
+    differences: Table = NO_TABLE
+    """Every other generator minus the first; without rows where there is one generator."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed
 from strop.spec import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
+from strop.verbs.judged import FACTOR_COLUMNS, current_scores, differences
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
@@ -30,16 +31,13 @@ COLUMNS = (
     Column("name", "generator", mark="mark"),
     Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),
     Column("ged", "GED", digits=3, help="Diversity, 0 to 10."),
-    Column("invalid", digits=3, percent=True, help="Outputs that fail the validity gate."),
-    Column("modes", digits=3, help="Effective number of different contents in a group."),
+    *FACTOR_COLUMNS,
     Column("judged", help="Judgments accepted of those asked for; what is missing is no score."),
 )
 ANSWERS = (
     *COLUMNS[:2],
     Column("ged_interval", "GED", digits=3, help="Diversity of a prompt's answers, 0 to 10."),
-    Column("valid_share", "valid", digits=3, percent=True, help="Answers that do not fail."),
-    Column("mode_entropy", digits=3, help="Of the kinds of answer to a prompt, in nats."),
-    COLUMNS[-1],
+    *COLUMNS[3:],
 )
 """Of answers to prompts; intervals are over prompts."""
 
@@ -50,25 +48,24 @@ def judged_series(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[Ju
     `cells` are the report's, recognised by the names that GroupEval may give them.
     """
     from strop.groupeval import list_series, load_judgments, score
+    from strop.groupeval.comparison import against_first
 
     for source in sources:
         if not Path(source).is_dir():
             judgments = load_judgments(source)
-            yield _series(source, judgments, score(judgments)["cells"], cells)
+            numbers = score(judgments) | {"differences": against_first(judgments)}
+            yield _series(source, judgments, numbers, cells)
             continue
         for series in list_series(source):
             name = f"{source}@{series.id}"
-            judgments, kept = load_judgments(name), series.read_result()
-            numbers = {} if kept is None else kept["cells"]
-            judged = sum(one["n_groups"] for one in numbers.values())
-            is_current = kept is not None and judged == len(judgments.verdicts)
-            yield _series(name, judgments, numbers if is_current else None, cells)
+            judgments = load_judgments(name)
+            yield _series(name, judgments, current_scores(series, judgments), cells)
 
 
 def _series(
     name: str,
     judgments: Judgments,
-    numbers: Mapping[str, Any] | None,
+    numbers: dict[str, Any] | None,
     cells: Sequence[Shown],
 ) -> JudgedSeries:
     """A judge's table; without numbers, its title says how to get them."""
@@ -77,9 +74,10 @@ def _series(
     title = f"Judged by {judge}"
     if numbers is None:
         title += f": not scored since; strop groupeval score {shlex.quote(name)} adds it"
-    rows = [_row(one, found, cells) for one, found in (numbers or {}).items()]
+    found = numbers or {"cells": {}}
+    rows = [_row(one, mine, cells) for one, mine in found["cells"].items()]
     columns = ANSWERS if judgments.by_prompt else COLUMNS
-    return JudgedSeries(judge, offline, Table(title, columns, rows))
+    return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found))
 
 
 def _label(judgments: Judgments, name: str) -> str:
@@ -94,9 +92,7 @@ def _row(name: str, found: dict[str, Any], cells: Sequence[Shown]) -> dict[str, 
         "mark": "" if cell is None else cell.measured.mark,
         "geq": found["geq"],
         "ged": found["ged"],
-        **{one.name: found[one.name] for one in ANSWERS[2:5] if one.name in found},
-        "invalid": found.get("invalid_rate"),
-        "modes": found.get("effective_modes"),
+        **{one.name: found.get(one.name) for one in ANSWERS[2:-1]},
         "judged": f"{found['n_groups']} of {found['n_groups_asked']}",
     }
 

@@ -154,17 +154,27 @@ def _canvas(
     """One prompt, and how many open positions it has of its own."""
     if prompt.text is None:
         given = _taken(prompt, template)
-        gaps = given.count(None)
-        _check_size(len(given), gaps, length, reader, prompt.place)
+        gaps, positions, pieces = given.count(None), len(given), ()
     else:
         pieces = template.pieces(prompt.text, prompt.place)
-        gaps = sum(piece for piece in pieces if isinstance(piece, int))
-        # Before the positions are made: a gap may be larger than any model.
-        _check_size(gaps, gaps, length, reader, prompt.place)
+        gaps = positions = sum(piece for piece in pieces if isinstance(piece, int))
+        given = []
+    if not gaps and length is None:
+        raise UserError(
+            "The prompt leaves nothing to generate.",
+            where=prompt.place,
+            expected="gaps such as [[12]] in every prompt, or a length",
+            fix="say `length`, the number of tokens after each prompt",
+        )
+    # Before the positions are made: a gap may be larger than any model.
+    _check_room(positions, f"{positions} positions, {gaps} of them open", reader, prompt.place)
+    if prompt.text is not None:
         given = [*_opening(reader, template), *_encoded(pieces, reader, prompt.place)]
     _check_tokens(given, reader, prompt.place)
     whole = tuple(given) if gaps else (*given, *[None] * (length or 0))
-    _check_room(whole, reader, prompt.place)
+    empty = whole.count(None)
+    got = f"{len(whole) - empty} given + {empty} open positions"
+    _check_room(len(whole), got, reader, prompt.place)
     return Canvas(prompt.id, whole, prompt.reference), gaps
 
 
@@ -239,21 +249,6 @@ def _difference(text: str, again: str) -> str:
     return f"{text[at : at + 30]!r} comes back as {again[at : at + 30]!r}"
 
 
-def _check_size(
-    positions: int, gaps: int, length: int | None, reader: PromptReader, place: str
-) -> None:
-    if not gaps and length is None:
-        raise UserError(
-            "The prompt leaves nothing to generate.",
-            where=place,
-            expected="gaps such as [[12]] in every prompt, or a length",
-            fix="say `length`, the number of tokens after each prompt",
-        )
-    most = MOST_LENGTH if reader.room is None else reader.room
-    if positions > most:
-        raise _too_long(place, f"{positions} positions, {gaps} of them open", most)
-
-
 def _check_tokens(given: Sequence[int | None], reader: PromptReader, place: str) -> None:
     for position, token in enumerate(given):
         if token is not None and not 0 <= token < reader.vocab_size:
@@ -273,18 +268,13 @@ def _check_tokens(given: Sequence[int | None], reader: PromptReader, place: str)
             )
 
 
-def _check_room(whole: Sequence[int | None], reader: PromptReader, place: str) -> None:
+def _check_room(positions: int, got: str, reader: PromptReader, place: str) -> None:
     most = MOST_LENGTH if reader.room is None else reader.room
-    if len(whole) > most:
-        gaps = sum(token is None for token in whole)
-        raise _too_long(place, f"{len(whole) - gaps} given + {gaps} open positions", most)
-
-
-def _too_long(place: str, got: str, most: int) -> UserError:
-    return UserError(
-        "The prompt and its response do not fit into the model's length.",
-        where=place,
-        got=got,
-        expected=f"at most {most} positions",
-        fix="shorten the prompt, its gaps, or `length`",
-    )
+    if positions > most:
+        raise UserError(
+            "The prompt and its response do not fit into the model's length.",
+            where=place,
+            got=got,
+            expected=f"at most {most} positions",
+            fix="shorten the prompt, its gaps, or `length`",
+        )

@@ -24,7 +24,6 @@ Piece = str | int
 
 # Looking back keeps a long run of backslashes from being tried at each of them.
 _MARK = re.compile(r"(?<!\\)(\\*)\[\[([0-9]+)\]\]")
-_LAST = re.compile(r"(?<!\\)(\\+)\Z")
 
 
 def parse(text: str, where: object = None) -> tuple[Piece, ...]:
@@ -42,18 +41,6 @@ def parse(text: str, where: object = None) -> tuple[Piece, ...]:
 def escape(text: str) -> str:
     """A text whose marks are to be read literally, as `parse` reads it."""
     return _MARK.sub(lambda mark: mark[1] + "\\" + mark[0], text)
-
-
-def written(pieces: Sequence[Piece]) -> str:
-    """The text that `parse` reads as these pieces."""
-    merged, parts = joined(pieces), []
-    for piece, after in zip(merged, (*merged, "")[1:], strict=True):
-        if isinstance(piece, int):
-            parts.append(f"[[{piece}]]")
-        else:
-            text = escape(piece)
-            parts.append(_LAST.sub(r"\1\1", text) if isinstance(after, int) else text)
-    return "".join(parts)
 
 
 def joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:

@@ -113,7 +113,7 @@ def public_names(given: Mapping[str, Any]) -> dict[str, Any]:
     `end=never`, `confidence_eos_eot_inf` is `end=last`; a threshold or a factor says how to commit.
     """
     ours = {_ALIASES.get(name, name): value for name, value in given.items()}
-    switches = {name: _switched(name, ours.pop(name)) for name in _SWITCHES if name in ours}
+    switches = {name: switched(name, ours.pop(name)) for name in _SWITCHES if name in ours}
     if switches.get("use_cache") or switches.get("dual_cache"):
         ours.setdefault("cache", "dual" if switches.get("dual_cache") else "prefix")
     for name, end in (("logits_eos_inf", "never"), ("confidence_eos_eot_inf", "last")):
@@ -128,7 +128,7 @@ def public_names(given: Mapping[str, Any]) -> dict[str, Any]:
 _SWITCHES = ("use_cache", "dual_cache", "logits_eos_inf", "confidence_eos_eot_inf")
 
 
-def _switched(name: str, value: Any) -> bool:
+def switched(name: str, value: Any) -> bool:
     """On or off; files and command lines have the words."""
     found = {"true": True, "false": False}.get(str(value).lower())
     if found is None:

@@ -42,6 +42,14 @@ class Sampler:
     """Refuses values of `settings` that do not go together."""
     baseline: str | None = None
     """For a sampler that revises tokens: the plain one to see beside it."""
+    counts: tuple[str, ...] = ()
+    """What it counts of every output beside network calls, such as redraws."""
+    plain: Mapping[str, Any] = field(default_factory=dict)
+    """Fields and settings in which its plain sibling differs, where that is no other sampler."""
+    schedule: str | None = None
+    """The public schedule of temperatures, for a sampler that has one instead of a number."""
+    gaps: bool = True
+    """Whether tokens may be given behind open positions."""
     causal: bool = False
     """Whether it goes from left to right, one token a step, on a causal language model."""
     family: str = "mdlm"
@@ -59,6 +67,8 @@ class Sampler:
     """Whether it reveals on a grid, at whose end a finish fills what is left."""
     public_names: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     """Turns the public code's names of options into ours."""
+    padding: bool = True
+    """Whether rows that are shorter may join a batch, where the network can tell padding."""
     with_prompts: str | None = None
     """For a sampler that cannot hold tokens: the name of one that does, and answers prompts."""
     version: str | None = None
@@ -301,9 +311,11 @@ _BUILT_IN = (
 
 
 def _built_in() -> tuple[Sampler, ...]:
-    from strop.records.decoders import DECODERS  # made of this file's records
+    from strop.records.block_decoders import BLOCK_DECODERS  # made of this file's records
+    from strop.records.canvases import CANVASES
+    from strop.records.decoders import DECODERS
 
-    return (*_BUILT_IN, *DECODERS)
+    return (*_BUILT_IN, *DECODERS, *BLOCK_DECODERS, *CANVASES)
 
 
 SAMPLERS = Registry("sampler", Sampler, "strop.samplers", _built_in)

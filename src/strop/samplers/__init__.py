@@ -54,7 +54,8 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
 
 def _pads(model: Model, spec: SamplerSpec) -> bool:
     """Whether shorter sequences may join a batch; a plug-in may not expect it."""
-    built_in = SAMPLERS[spec.name].version is None
+    record = SAMPLERS[spec.name]
+    built_in = record.version is None and record.padding
     return built_in and isinstance(model, PaddingDenoiser) and not model.time_conditioned
 
 
@@ -137,10 +138,11 @@ def _dense_group(
         numbers,
         ids,
         run.trace.changed,
-        nfe=np.full(count, run.calls + run.judge_calls),
+        nfe=np.full(count, run.calls + run.judge_calls) if run.row_calls is None else run.row_calls,
         seconds=np.full(count, seconds),
         mask=denoiser.mask_id,
         sampler=spec.name,
+        counts=run.counts,
     )
     return list(done)
 

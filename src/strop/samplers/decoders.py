@@ -132,7 +132,7 @@ def fast(run: LockstepRun) -> Tensor:
         precision=spec.precision,
         starts=run.begin.starts,
         stops=_stops(run),
-        watch=_telling(run),
+        watch=telling(run),
     )
     run.calls[:] = canvas.calls
     return canvas.ids
@@ -144,18 +144,18 @@ def dense(run: DenseRun) -> Tensor:
     ids = run.start()
     given = (run.begin.ids(run.denoiser.mask_id) != run.denoiser.mask_id).all(0)
     prompt = int(given.long().cumprod(0).sum())  # on the host
-    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=_telling(run))
+    task = PublicRun(run.denoiser, ids, prompt, run.generator, watch=telling(run))
     canvas = LITERAL[run.spec.name](task, run)
     run.calls += canvas.total
     return canvas.ids
 
 
-def _telling(run: DenseRun | LockstepRun) -> Watch:
+def telling(run: DenseRun | LockstepRun) -> Watch:
     """Rounds are network calls: the order in which a pool keeps when tokens came."""
     outputs = run.outputs if isinstance(run, LockstepRun) else run.numbers
 
     def watch(canvas: BlockState, changed: Truths) -> None:
-        slot, position = np.nonzero(changed)
+        slot, position = np.nonzero(changed[:, : run.begin.open.shape[1]])
         call, token = canvas.calls[slot] - 1, canvas.tokens[slot, position]
         run.trace.note(outputs[slot], slot, call, run.begin.place[slot, position], token)
 

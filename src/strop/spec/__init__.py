@@ -7,6 +7,7 @@ out (`generator`). A `MetricSpec` names what was measured on it, a `JudgeSpec` w
 """
 
 from strop.records import SAMPLERS, Finish, Implementation, Precision, Sampler
+from strop.spec.cooling import Cooling
 from strop.spec.generator import (
     CellSpec,
     CheckpointSpec,
@@ -17,7 +18,14 @@ from strop.spec.generator import (
     check_prompts,
 )
 from strop.spec.measure import EvaluatorSpec, JudgeSpec, MetricSpec, SpanPolicy
-from strop.spec.sampler import EPSILON, OperatingPoint, SamplerSpec, label, plain_baseline
+from strop.spec.sampler import (
+    EPSILON,
+    OperatingPoint,
+    SamplerSpec,
+    label,
+    plain_baseline,
+    swept,
+)
 from strop.spec.value import MOST_STEPS, OUTPUT_LIMIT, SEED_LIMIT, Spec
 
 __all__ = [
@@ -28,6 +36,7 @@ __all__ = [
     "SEED_LIMIT",
     "CellSpec",
     "CheckpointSpec",
+    "Cooling",
     "DenseBatch",
     "EvaluatorSpec",
     "Finish",
@@ -46,4 +55,5 @@ __all__ = [
     "check_prompts",
     "label",
     "plain_baseline",
+    "swept",
 ]

@@ -102,7 +102,7 @@ class GeneratorSpec(Spec):
 def check_prompts(sampler: str, prompts: PromptSpec) -> None:
     """Refuse prompts that a sampler cannot answer."""
     facts = SAMPLERS[sampler]
-    if facts.causal and prompts.form == "gaps":
+    if (facts.causal or not facts.gaps) and prompts.form == "gaps":
         raise UserError(
             f"The sampler {sampler!r} writes from left to right and fills no gaps.",
             where="GeneratorSpec.prompts",

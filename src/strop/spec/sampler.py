@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     ValidationInfo,
+    WrapValidator,
     field_validator,
     model_serializer,
     model_validator,
@@ -27,6 +29,7 @@ from strop.records import (
     default_sampler,
 )
 from strop.records.setting import Value, filled
+from strop.spec.cooling import FORM, Cooling, number_or_schedule
 from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
 
 EPSILON = 1e-5
@@ -34,6 +37,18 @@ EPSILON = 1e-5
 
 GRID_TOLERANCE = 1e-6
 """Masses written or stored in float32 sum to one only about this well; they are renormalised."""
+
+
+def _kept(value: Any, check: Any) -> float:
+    """A schedule stays one; pydantic would make a plain number of it."""
+    return value if isinstance(value, Cooling) else check(value)
+
+
+def _written(value: float) -> Any:
+    return str(value) if isinstance(value, Cooling) else value
+
+
+Temperature = Annotated[float, WrapValidator(_kept), PlainSerializer(_written, when_used="json")]
 
 
 class SamplerSpec(Spec):
@@ -46,8 +61,9 @@ class SamplerSpec(Spec):
 
     A causal sampler has one per token: left out it is 0, and the length decides.
     """
-    temperature: float = 1.0
-    """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token."""
+    temperature: Temperature = 1.0
+    """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token. Or a
+    schedule over the calls of a canvas, `linear/A/B`, where the sampler has one."""
     precision: Precision = "float64"
     """Precision of the random numbers behind the categorical draw, not of the network."""
     top_p: float = 1.0
@@ -98,6 +114,7 @@ class SamplerSpec(Spec):
         name = data.get("name", "ancestral")
         facts = SAMPLERS.find(name if isinstance(name, str) else str(name), "SamplerSpec.name")
         data = _in_our_names(facts, data)
+        data["temperature"] = _temperature(facts, data.get("temperature"))
         grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
         own_grid = grid != "uniform"
         if data.get("finish") is None:
@@ -122,7 +139,15 @@ class SamplerSpec(Spec):
     @field_validator("temperature")
     @classmethod
     def _one_zero(cls, value: float) -> float:
-        return value + 0.0  # -0.0 and 0.0 are one temperature and must have one id
+        # -0.0 and 0.0 are one temperature and must have one id
+        return value if isinstance(value, Cooling) else value + 0.0
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; a number that sweeps a schedule is a constant one."""
+        update = dict(update or {})
+        if "temperature" in update and SAMPLERS[update.get("name", self.name)].schedule:
+            update["temperature"] = Cooling.of(update["temperature"])
+        return super().model_copy(update=update, deep=deep)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -149,6 +174,40 @@ class SamplerSpec(Spec):
         _check_offered(self, facts)
         facts.form(self.implementation)
         return self
+
+
+def swept(name: str, temperature: Any) -> Any:
+    """What a value of a sweep over temperatures is for a sampler: where it has a schedule, a number
+    is a constant one."""
+    return Cooling.of(temperature) if SAMPLERS[name].schedule else temperature
+
+
+def _temperature(facts: Sampler, given: Any) -> Any:
+    """A number, or a schedule where the sampler has one; what is left out is filled in."""
+    given = number_or_schedule(given)
+    if facts.schedule is None:
+        if isinstance(given, Cooling):
+            with_one = [name for name, one in SAMPLERS.items() if one.schedule]
+            raise UserError(
+                f"The sampler {facts.name!r} has one temperature, no schedule.",
+                where="SamplerSpec.temperature",
+                got=str(given),
+                expected=f"a number; {FORM} is for " + ", ".join(with_one),
+            )
+        return 1.0 if given is None else given
+    if given is None:
+        return Cooling.of(facts.schedule)
+    if not isinstance(given, Cooling):
+        constant = shown(given)
+        raise UserError(
+            f"The public code of {facts.name!r} accepts a temperature and ignores it: its schedule "
+            "acts.",
+            where="SamplerSpec.temperature",
+            got=constant,
+            expected=f"{FORM}, from the first call towards the last; public: {facts.schedule}",
+            fix=f"use `temperature=linear/{constant}/{constant}` for a constant one",
+        )
+    return given
 
 
 LIFTED = ("steps", "temperature", "top_p")
@@ -259,7 +318,11 @@ def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
     Steps, temperature, top_p (and its rule), precision and finish are the same, so that what is
     left between the two is the revising.
     """
-    name = SAMPLERS[spec.name].baseline
+    name, sibling = SAMPLERS[spec.name].baseline, dict(SAMPLERS[spec.name].plain)
+    if sibling:  # the same sampler, without what sharpens or rejects
+        fields = {key: sibling.pop(key) for key in ("temperature",) if key in sibling}
+        plain = spec.model_copy(update={**fields, "settings": {**spec.settings, **sibling}})
+        return None if plain == spec else plain
     if name is None:
         return None
     shared = ("steps", "temperature", "precision", "top_p", "grid", "finish")

@@ -20,7 +20,7 @@ OUTPUT_LIMIT = 2**32
 
 EXPECTED = {
     "steps": f"a whole number from 1 to {MOST_STEPS:,}",
-    "temperature": "0 (greedy) or a positive number",
+    "temperature": "0 (greedy) or a positive number; linear/A/B where the sampler has a schedule",
     "top_p": "a number above 0 and up to 1",
     "length": "a whole number of at least 1",
     "size": "a whole number of at least 1",

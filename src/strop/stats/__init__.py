@@ -32,17 +32,4 @@ __all__ = [
     "ratio",
 ]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "Interval": "strop.stats.interval",
-        "Resampled": "strop.stats.jackknife",
-        "Statistic": "strop.stats.resample",
-        "bootstrap": "strop.stats.resample",
-        "clustered": "strop.stats.resample",
-        "intervals": "strop.stats.resample",
-        "jackknife": "strop.stats.jackknife",
-        "mean": "strop.stats.resample",
-        "ratio": "strop.stats.resample",
-    },
-)
+__getattr__ = loader(__name__)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from strop.spec import Cooling
+
 LEVEL = 0.95
 LARGEST = 700.0
 """What is put into exp() at most: more overflows."""
@@ -105,9 +107,11 @@ KEYS = {one.name for one in fields(Interval)}
 
 
 def plain(content: Any) -> Any:
-    """With every interval in it, however deep, as JSON has it."""
+    """With every interval and schedule in it, however deep, as JSON has it."""
     if isinstance(content, Interval):
         return content.document()
+    if isinstance(content, Cooling):
+        return str(content)
     if isinstance(content, Mapping):
         return {key: plain(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
@@ -123,4 +127,6 @@ def revived(content: Any) -> Any:
         return {key: revived(value) for key, value in content.items()}
     if isinstance(content, list):
         return [revived(value) for value in content]
+    if isinstance(content, str) and content.startswith("linear/"):
+        return Cooling.of(content)
     return content

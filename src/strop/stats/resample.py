@@ -74,6 +74,8 @@ class Statistic:
     """The least and the largest value that there can be."""
     counted: bool = False
     """Whether it is the share of outputs that have something: each counts 1 or 0."""
+    left_out: bool = False
+    """Whether its rows come from leaving out outputs, so that its interval is the jackknife's."""
 
     @property
     def outputs(self) -> int:

@@ -2,6 +2,10 @@
 
 A bootstrap of a share is too short near 0 and 1 and a point at them; with 256 answers of which 98%
 are right, what it calls 95% holds in 88%. Wilson's interval inverts the test of the share instead.
+
+It serves every mean of values between two bounds, too: none of them spreads more than values that
+are all at a bound. That is wide, but it holds where values are so skewed that their own spread says
+little of how far the mean may move.
 """
 
 from __future__ import annotations
@@ -56,6 +60,37 @@ def wilson(value: float, worth: float, level: float = LEVEL, n: int | None = Non
     # At 0 and 1 rounding could leave the end a trace beside the value.
     low, high = min(middle - half, value), max(middle + half, value)
     return Interval(value, max(0.0, low), min(1.0, high), level, n or round(worth), WILSON)
+
+
+def skewed(values: Floats) -> float:
+    """How skewed the mean of some values is, by theirs over sqrt(n); infinite if all are one."""
+    apart = values - values.mean()
+    spread = math.sqrt(float((apart**2).mean()))
+    if spread <= 1e-9 * max(1.0, float(np.abs(values).max())):
+        return math.inf
+    return abs(float((apart**3).mean())) / spread**3 / math.sqrt(len(values))
+
+
+def bounded_mean(values: Floats, span: tuple[float, float], level: float = LEVEL) -> Interval:
+    """The mean of values between two bounds, as if all of them were at a bound."""
+    low, high = span
+    share = (float(values.mean()) - low) / (high - low)
+    found = wilson(min(max(share, 0.0), 1.0), len(values), level)
+    return found.mapped(lambda end: low + (high - low) * end)
+
+
+def bounded_difference(differences: Floats, most: float, level: float = LEVEL) -> Interval:
+    """The mean of differences of at most so much: that of the gains less that of the losses.
+
+    Ends are put together by squares, as if gains and losses were independent (Newcombe 1998).
+    """
+    gain, loss = (
+        bounded_mean(np.maximum(sign * differences, 0.0), (0.0, most), level) for sign in (1, -1)
+    )
+    value = gain.value - loss.value
+    low = value - math.hypot(gain.value - gain.ends[0], loss.ends[1] - loss.value)
+    high = value + math.hypot(gain.ends[1] - gain.value, loss.value - loss.ends[0])
+    return Interval(value, low, high, level, len(differences), WILSON)
 
 
 def sign_test(differences: Floats) -> float:

@@ -45,17 +45,4 @@ __all__ = [
 ]
 
 # The file names are read by commands that load nothing else.
-__getattr__ = loader(
-    __name__,
-    {
-        "KINDS": "strop.store.folder",
-        "Cell": "strop.store.cell",
-        "Folder": "strop.store.folder",
-        "Mark": "strop.store.folder",
-        "Run": "strop.store.run",
-        "ScoreTable": "strop.store.scores",
-        "StudyFolder": "strop.store.study",
-        "read_mark": "strop.store.folder",
-        "study_result": "strop.store.study",
-    },
-)
+__getattr__ = loader(__name__)

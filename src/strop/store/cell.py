@@ -13,7 +13,7 @@ import numpy as np
 
 from strop.disk import CLAIM, TEMPORARY, claimed, disk, locked, shared, write
 from strop.errors import UserError
-from strop.pool import Output, Pool, filler
+from strop.pool import Output, Pool, counted, filler
 from strop.spec import CellSpec, MetricSpec, label
 from strop.store.documents import (
     COST,
@@ -263,6 +263,7 @@ class Cell:
             seconds=table["seconds"].to_numpy(),
             leftover_masks=table["leftover_masks"].to_numpy(),
             changed=lists(table["changed"]),
+            counts={name: table[name].to_numpy() for name in counted([], self.spec)},
             provenance=self.sessions(),
         )
 

@@ -31,6 +31,7 @@ CELLS, SPEC, OUTPUTS, PARTS, COST, SCORES = (
 PROMPTS = "prompts"
 """Folder of what the outputs of a run answer, where they answer something."""
 GUARD = "guard.json"
+GRAMMAR = "grammar.json"
 """The entropy guard of a run, where it was made from texts that somebody brought."""
 RESULT, TABLE = "result.json", "table.csv"
 """What came out of a study, an audit, a search or a comparison."""

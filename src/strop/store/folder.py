@@ -34,6 +34,7 @@ from strop.store.documents import (
     CELLS,
     FORMAT,
     FRESH,
+    GRAMMAR,
     GUARD,
     MARK,
     MISSING,
@@ -75,20 +76,21 @@ _RESULT = (RESULT, TABLE)
 _FIGURE = ("{owner}.svg", "{owner}.png")
 _PAGE = "strop report {} -o report.html"
 KINDS: dict[str, Kind] = {
-    "run": Kind("run", "strop sample", cells=True, made=(GUARD,)),
+    "run": Kind("run", "strop sample", cells=True, made=(GUARD, GRAMMAR)),
     # What was chosen earlier, and its fresh outputs, stay on record.
-    "audit": Kind("audit", "strop audit", cells=True, made=(GUARD, *_RESULT)),
+    "audit": Kind("audit", "strop audit", cells=True, made=(GUARD, GRAMMAR, *_RESULT)),
     "search": Kind(
         "search",
         "strop tune",
         cells=True,
-        made=(GUARD, *_RESULT, *_FIGURE, "sampler-tuned.yaml", SELECTION, FRESH, "tune"),
+        made=(GUARD, GRAMMAR, *_RESULT, *_FIGURE, "sampler-tuned.yaml", SELECTION, FRESH, "tune"),
     ),
     "study": Kind("study", "strop study", _PAGE, made=(CELLS, PARTS, *_RESULT, *_FIGURE)),
     "comparison": Kind(
         "comparison", "strop compare", _PAGE, made=("runs", "groupeval", *_RESULT, *_FIGURE)
     ),
     "power": Kind("power analysis", "strop power", _PAGE, made=("run", *_RESULT, *_FIGURE)),
+    "certificate": Kind("certificate", "strop models certify", _PAGE, made=("run", *_RESULT)),
     "task": Kind("task run", "strop task run", "strop task score {}"),
     "training": Kind(
         "training run",

@@ -18,6 +18,7 @@ from strop.store.documents import (
     CELLS,
     COST,
     FORMAT,
+    GRAMMAR,
     GUARD,
     MARK,
     OUTPUTS,
@@ -159,6 +160,16 @@ class Run:
     def keep_guard(self, guard: Mapping[str, Any]) -> None:
         """Keep the guard that this run's cells are held against, for whoever reads it later."""
         write(self.path / GUARD, as_json({"format": FORMAT, **guard}))
+
+    @property
+    def grammar(self) -> Path:
+        """Where the grammar is, if the outputs are of a language whose law is known."""
+        return self.path / GRAMMAR
+
+    def keep_grammar(self, content: bytes) -> None:
+        """Keep the grammar of the outputs' language, for whoever scores them later."""
+        if content and not self.grammar.is_file():
+            write(self.grammar, content)
 
     def _clear(self, folder: Folder) -> None:
         """Remove what strop made here, and nothing else; wait for who is still writing."""

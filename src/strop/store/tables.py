@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from strop.disk import reading, replacing, write
 from strop.errors import UserError
-from strop.pool import Output, padded
+from strop.pool import Output, counted, padded
 from strop.spec import CellSpec
 from strop.store.documents import FORMAT, damaged
 
@@ -53,6 +53,7 @@ def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
         "leftover_masks": pa.array([row.leftover_masks for row in rows], pa.int64()),
         CHANGED: pa.array([row.changed for row in rows], pa.list_(pa.int32())),
     }
+    columns |= {name: pa.array(found, pa.int64()) for name, found in counted(rows, spec).items()}
     if spec.generator.prompts is not None:
         columns[PROMPT] = pa.array([row.prompt for row in rows], pa.string())
         columns[TOKENS] = pa.array([len(row.ids) for row in rows], pa.int64())

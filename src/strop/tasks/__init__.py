@@ -48,19 +48,4 @@ __all__ = [
     "score_task",
 ]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "TEMPERATURES": "strop.tasks.running",
-        "Answered": "strop.tasks.outcome",
-        "Entrant": "strop.tasks.run_folder",
-        "TaskRun": "strop.tasks.run_folder",
-        "Results": "strop.tasks.outcome",
-        "TaskSetting": "strop.tasks.outcome",
-        "SeedGrades": "strop.tasks.outcome",
-        "paired": "strop.tasks.outcome",
-        "results": "strop.tasks.outcome",
-        "run_task": "strop.tasks.running",
-        "score_task": "strop.tasks.running",
-    },
-)
+__getattr__ = loader(__name__)

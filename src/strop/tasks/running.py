@@ -3,31 +3,130 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from strop.bounds import MOST_LENGTH, bounded_outputs
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
+from strop.denoisers.prompting import reader_of
+from strop.denoisers.stops import end_ids
 from strop.draw import sample_cells
 from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine
 from strop.engine.plan import Elsewhere
 from strop.engine.progress import Progress
 from strop.errors import UserError, unknown_name, whole_number
-from strop.prompts import Canvases
-from strop.records import SAMPLERS, Precision
+from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
+from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec, swept
 from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
-from strop.tasks.asking import Sampling, canvases_of_task, decided, entrant_of
 from strop.tasks.cell_grades import grade_cell
 from strop.tasks.outcome import Results, ungraded
-from strop.tasks.run_folder import OWNER, TaskRun
+from strop.tasks.run_folder import OWNER, Entrant, TaskRun, label_of
 from strop.tasks.tables import write_result
+
+BASE = re.compile(r"(?i)(^|[-_.])base($|[-_.\d])")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The settings under which problems are answered."""
+
+    temperatures: Sequence[float]
+    sampler: str | None = None
+    """Of the diffusion models; None is each family's own."""
+    steps: Sequence[int] | None = None
+    """Of the diffusion models; None is one token per call."""
+    precision: Precision | None = None
+    """Of the draw; None is what each family's public code has."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the diffusion models' sampler."""
+    implementation: Literal["fast", "dense"] = "fast"
+
+    def of(self, model: Model, length: int) -> list[SamplerSpec]:
+        """Every setting of one model, in the order of the temperatures."""
+        family = model.spec.family
+        usual = FAMILIES[family].precision if family in FAMILIES else None
+        causal = model.mask_id is None
+        name = default_sampler(family)
+        own: list[dict[str, Any]] = [{}]
+        if not causal:
+            name = self.sampler or name
+            own = [{"steps": m, "settings": dict(self.settings)} for m in self.steps or (length,)]
+        known = SAMPLERS.find(name, "SamplerSpec.name").fast_precisions
+        if usual is None or (self.implementation == "fast" and usual not in known):
+            usual = known[0]
+        return [
+            SamplerSpec(
+                name=name,
+                temperature=swept(name, tau),
+                precision=self.precision or usual,
+                implementation=self.implementation,
+                **one,
+            )
+            for one in own
+            for tau in self.temperatures
+        ]
+
+
+def entrant_of(model: Model, source: str, chat: bool | None, bos: str | None) -> Entrant:
+    """A model as it is going to be asked; what was not said is decided here."""
+    directory = None if model.codec is None else model.codec.directory
+    templated = _has_template(directory) and not BASE.search(label_of(source))
+    always = model.spec.family == "dream" and model.codec is not None and model.codec.bos_id
+    ends = end_ids(model)
+    return Entrant(
+        label=label_of(source),
+        source=model.source,
+        checkpoint=model.spec,
+        chat=templated if chat is None else chat,
+        bos=bos or ("always" if always else "tokenizer"),
+        ends=() if model.codec is None else tuple(model.codec.decode([one]) for one in ends),
+        end_ids=ends,
+    )
+
+
+def decided(entrant: Entrant) -> str:
+    """What was decided, in one line."""
+    how = "as messages in its chat template, thinking off where it has such a switch"
+    if not entrant.chat:
+        opened = {"always": ", after its beginning-of-text token", "never": ""}
+        how = "as plain text" + opened.get(entrant.bos, "")
+    ends = " or ".join(entrant.ends) or "nothing but the length"
+    return f"{entrant.label}: problems {how}; a response ends at {ends}"
+
+
+def canvases_of_task(model: Model, entrant: Entrant, task: Task, length: int) -> Canvases:
+    """All problems of a task before one model; a larger limit is a longer look at the same ones."""
+    chat = None
+    if entrant.chat:
+        directory = None if model.codec is None else model.codec.directory
+        chat = ChatTemplate.beside(directory)
+    rows = [{"prompt": one.prompt, "id": one.id} for one in task.all_items()]
+    bos: Any = entrant.bos
+    template = Template(chat=chat, bos=bos, marks=False)
+    try:
+        return resolve(PromptSet.of(rows), reader_of(model), template, length)
+    except UserError as error:
+        where = f"{model.source}, {task.name}: {error.where}"
+        told = {"got": error.got, "expected": error.expected, "fix": error.fix}
+        raise UserError(error.what, where=where, **told) from error
+
+
+def _has_template(directory: Path | None) -> bool:
+    try:
+        ChatTemplate.beside(directory)
+    except UserError:
+        return False
+    return True
+
 
 TEMPERATURES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """The paper's."""
@@ -96,16 +195,11 @@ def run_task(
     _check_sources(sources, revision)
     length = record.length if length is None else whole_number("length", length, 1, MOST_LENGTH + 1)
     task_run = TaskRun.make(out, record, length, force=force)
+    loading: dict[str, Any] = {"revision": revision, "dtype": dtype, "load": load or {}}
     for source in sources:
         model = source
         if not isinstance(model, Model):
-            model = load_model(
-                model,
-                revision=revision,
-                device=engine.at_home(device),
-                dtype=dtype,
-                load=load or {},
-            )
+            model = load_model(model, device=engine.at_home(device), **loading)
         named = model.source if isinstance(source, Model) else os.fspath(source)
         entrant = entrant_of(model, named, chat, bos)
         canvases = canvases_of_task(model, entrant, record, length)
@@ -116,9 +210,8 @@ def run_task(
         task_run, entrant = task_run.enter(entrant)
         note(decided(entrant))
         place = Folder(task_run.path / entrant.label, "run", OWNER)
-        for cells in _drawn(model, canvases, specs, place, asked):
-            for cell in cells:
-                grade_cell(cell, record, entrant, box, progress, note)
+        for cell in _drawn(model, canvases, specs, place, asked):
+            grade_cell(cell, record, entrant, box, progress, note)
         del model  # before the next one is loaded
     return _finished(task_run)
 
@@ -166,7 +259,7 @@ class _Asked:
 
 def _drawn(
     model: Model, canvases: Canvases, specs: Sequence[SamplerSpec], out: Folder, asked: _Asked
-) -> Iterable[list[Cell]]:
+) -> Iterable[Cell]:
     """The cells of one checkpoint, seed by seed; a greedy one has a single seed.
 
     A shard draws its part of all seeds before it says what others have not drawn.
@@ -193,7 +286,7 @@ def _drawn(
             rest = error
             continue
         run = Run.open(out)
-        yield [run.cell(pool.spec.id) for pool in pools]
+        yield from (run.cell(pool.spec.id) for pool in pools)
     if rest is not None:
         raise rest
 

@@ -22,7 +22,7 @@ import hashlib
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeVar
@@ -32,6 +32,8 @@ from numpy.typing import NDArray
 
 from strop.errors import UserError
 from strop.rng import Stream
+from strop.tasks.sandbox import Box
+from strop.tasks.task import Filter, Item, Task, Verdict
 
 Kind = Literal["add", "take", "times", "aside"]
 Split = Literal["train", "test"]
@@ -277,3 +279,51 @@ def _told(skeleton: Skeleton, draws: NDArray[np.float64]) -> SumsProblem:
     prompt = " ".join([*texts, QUESTION.format(**said)]) + "\n"
     steps = [f"{sign}{n}={after}" for _, sign, n, after in skeleton.steps or ()]
     return SumsProblem(prompt, f"{skeleton.first}" + "\n".join(steps), skeleton)
+
+
+COUNT = 256
+"""As many as of GSM8K: a standard error of three points at 60%."""
+
+
+def items() -> Sequence[Item]:
+    """The first test problems; their steps, and the first two of them, are not in training."""
+    return [
+        Item(f"sums/{number}", one.prompt, one.response + END, case={"answer": str(one.answer)})
+        for number, one in enumerate(problems("test", COUNT))
+    ]
+
+
+def last(item: Item, response: str) -> str | None:  # noqa: ARG001 (every filter is given both)
+    """The last result."""
+    found = answer_of(response)
+    return None if found is None else str(found)
+
+
+def check(item: Item, answer: str, box: Box | None) -> Verdict:  # noqa: ARG001
+    """Compare as whole numbers."""
+    expected = item.case["answer"]
+    right = int(answer) == int(expected)
+    return Verdict("passed") if right else Verdict("wrong", f"{answer} is not {expected}")
+
+
+def wrong(item: Item, other: Item) -> Mapping[str, str]:
+    """Another problem's solution, one without results, and the answer behind the end."""
+    answer = item.case["answer"]
+    swapped = other.reference.removesuffix(END)
+    if other.case["answer"] == answer:
+        swapped += "0"  # by chance the same number: then ten times as much
+    return {"swapped": swapped, "emptied": "=", "forged": f"passed{END}={answer}"}
+
+
+SUMS = Task(
+    name="sums",
+    summary="256 small word problems of two or three steps, which are written out",
+    source="strop's own generator",
+    items=items,
+    filters=(Filter("last", last),),
+    check=check,
+    wrong=wrong,
+    stop=(END,),
+    length=RESPONSE,
+    version="1",
+)

@@ -8,14 +8,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 from strop.registry import Reference, Registry, one_line, resolve
-from strop.tasks.overtime import Overtime, within
 from strop.tasks.sandbox import Box
+
+T = TypeVar("T")
+SECONDS = 10.0
+"""What one filter, or one check, may take for one response."""
+
+
+class Overtime(BaseException):
+    """What is not done in time. No `Exception`: code of others catches those."""
+
+    def __str__(self) -> str:
+        return f"does not end within {SECONDS:g} seconds"
+
+
+def within(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function, or end it with `Overtime`; other threads wait for as long as it takes."""
+    if threading.current_thread() is not threading.main_thread():
+        return function(*arguments)
+
+    def ring(*_: Any) -> NoReturn:
+        raise Overtime
+
+    start = time.monotonic()
+    before = signal.signal(signal.SIGALRM, ring)
+    theirs, _ = signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        try:
+            return function(*arguments)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:  # also if it rings on the way out
+        signal.signal(signal.SIGALRM, before)
+        if theirs:  # somebody else's alarm, which may be due by now
+            left = theirs - (time.monotonic() - start)
+            signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6))
+
 
 Outcome = Literal[
     "passed", "wrong", "error", "ended", "time", "memory", "output", "empty", "invalid", "lost"
@@ -185,7 +222,7 @@ def _items(task: Task) -> Sequence[Item]:
 def _builtin() -> Iterable[Task]:
     from strop.tasks.gsm8k import GSM8K
     from strop.tasks.humaneval import HUMANEVAL
-    from strop.tasks.sums_task import SUMS
+    from strop.tasks.sums import SUMS
 
     return (GSM8K, HUMANEVAL, SUMS)
 

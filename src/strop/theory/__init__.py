@@ -25,4 +25,4 @@ if TYPE_CHECKING:
 
 __all__ = ["account", "collisions", "derivative", "figure", "markov", "pair", "study", "verify"]
 
-__getattr__ = loader(__name__, {name: f"strop.verbs.calls:theory_{name}" for name in __all__})
+__getattr__ = loader(__name__)

@@ -63,16 +63,17 @@ class Chain:
         Shape `(D + 1, D + 1)`: entry (d, e) has the left neighbour d + 1 steps away and the right
         one e + 1; the last row and column stand for no neighbour.
         """
-        left = np.concatenate([self.powers, self._rows(self.start)])  # a -> v
-        right = np.concatenate([self.powers, np.ones((1, *self.kernel.shape))])  # v -> b
+        alone = np.broadcast_to(self.start, (1, *self.kernel.shape))
+        left = np.concatenate([self.powers, alone])  # a -> v
+        right = np.concatenate([self.powers, np.ones_like(alone)])  # v -> b
+        right_law = np.concatenate([self.powers, np.full_like(alone, 1 / self.values)])
         out = np.empty((len(left), len(right)))
         for d, first in enumerate(left):
             # joint[e, a, v, b] without its part P(b): laws of (a, v), then of b given v
             weight = self.start[:, None] * first
-            log_q = np.log(first)[None, :, :, None] + np.log(right)[:, None, :, :]
-            log_q = lam * log_q
+            log_q = lam * (np.log(first)[None, :, :, None] + np.log(right)[:, None, :, :])
             log_q -= log_sum(log_q, axis=2, keepdims=True)
-            joint = weight[None, :, :, None] * self._right_law(right)[:, None, :, :]
+            joint = weight[None, :, :, None] * right_law[:, None, :, :]  # no neighbour: a dummy
             out[d] = -(joint * log_q).sum(axis=(1, 2, 3))
         return out
 
@@ -119,21 +120,10 @@ class Chain:
             out[:, i] = np.minimum(below, self.values - 1)
         return out
 
-    def _rows(self, law: Array) -> Array:
-        return np.broadcast_to(law, (1, *self.kernel.shape))
 
-    def _right_law(self, right: Array) -> Array:
-        """Pr(b | v) for every right distance; without a neighbour b is a dummy."""
-        law = np.array(right)
-        law[-1] = 1.0 / self.values
-        return law
-
-
-def random_chain(
-    values: int, length: int, rng: np.random.Generator, concentration: float = 0.3
-) -> Chain:
+def random_chain(values: int, length: int, rng: np.random.Generator) -> Chain:
     """Rows from a symmetric Dirichlet law, with one percent of the uniform one mixed in."""
-    rows = rng.dirichlet(np.full(values, concentration), size=values)
+    rows = rng.dirichlet(np.full(values, 0.3), size=values)
     return Chain(0.99 * rows + 0.01 / values, length)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from strop.theory.target import Array, Target, check_size, log_of
+from strop.theory.target import Array, Target, check_size, finite, log_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +63,7 @@ class Conditionals:
 
     @classmethod
     def random(
-        cls,
-        shape: tuple[int, ...],
-        rng: np.random.Generator,
-        rounds: int = 1,
-        concentration: float = 1.0,
+        cls, shape: tuple[int, ...], rng: np.random.Generator, rounds: int = 1
     ) -> Conditionals:
         """Independent Dirichlet predictions for every context: no target has these posteriors."""
         length = len(shape)
@@ -77,7 +73,7 @@ class Conditionals:
             for i in range(length):
                 for mask in (m for m in range(1 << length) if not m >> i & 1):
                     used = [v if (mask | 1 << i) >> k & 1 else 1 for k, v in enumerate(shape)]
-                    gamma = rng.standard_gamma(concentration, size=used) + 1e-3
+                    gamma = rng.standard_gamma(1.0, size=used) + 1e-3
                     one_round[i, mask] = gamma / gamma.sum(axis=i, keepdims=True)
             tables.append(one_round)
         return cls.from_tables(shape, tables)
@@ -94,21 +90,34 @@ class Conditionals:
 
         The result has shape `(..., R, L, 2**L, size)`, with the leading axes of `lam`.
         """
-        return temper(self.log_q, self.shape, np.atleast_1d(np.asarray(lam)))
+        return temper(self.log_q, self.shape, np.atleast_1d(lam)[..., None, None, None])
 
 
 def temper(log_q: Array, shape: tuple[int, ...], lam: NDArray) -> NDArray:
     """q_lambda proportional to q**lambda for every prediction at once; lam may be complex.
 
-    `lam` has shape `(..., R)`; see `per_context` for temperatures that depend on the visible set.
+    `lam` broadcasts against the tables: it may depend on the round and on the visible set.
     """
-    scale = lam[..., None, None, None]
-    return _normalised(_times(scale, log_q), shape)
+    zero = np.isneginf(log_q)
+    scaled = lam * finite(log_q) if zero.any() else lam * log_q
+    scaled = np.where(zero, -np.inf, scaled) if zero.any() else scaled
+    for i in range(len(shape)):
+        part = scaled[..., i, :, :]
+        cells = _cells(part, shape)
+        total = log_sum(cells, axis=i - len(shape), keepdims=True)
+        scaled[..., i, :, :] = (cells - total).reshape(part.shape)
+    return scaled
 
 
-def per_context(log_q: Array, shape: tuple[int, ...], lam: NDArray) -> NDArray:
-    """Tempering with one inverse temperature per round and visible set: lam is `(R, 2**L)`."""
-    return _normalised(_times(lam[:, None, :, None], log_q), shape)
+def predicted_mean(values: NDArray, shape: tuple[int, ...], log_tempered: NDArray) -> NDArray:
+    """E_{q_lambda} of values(x_i) in every context, in the layout of the tables."""
+    out = np.empty(np.broadcast_shapes(log_tempered.shape, values.shape), log_tempered.dtype)
+    for i in range(len(shape)):
+        part = out[..., i, :, :]
+        weighted = np.exp(log_tempered[..., i, :, :]) * values[..., i, :, :]
+        mean = _cells(weighted, shape).sum(axis=i - len(shape), keepdims=True)
+        part[:] = np.broadcast_to(mean, (*part.shape[:-1], *shape)).reshape(part.shape)
+    return out
 
 
 def temper_slope(log_q: Array, shape: tuple[int, ...], log_tempered: NDArray) -> NDArray:
@@ -116,15 +125,8 @@ def temper_slope(log_q: Array, shape: tuple[int, ...], log_tempered: NDArray) ->
 
     Where q vanishes so does its tempered version; the slope there is set to zero.
     """
-    r = np.where(np.isneginf(log_q), 0.0, log_q)
-    out = np.empty(np.broadcast_shapes(log_tempered.shape, log_q.shape), log_tempered.dtype)
-    for i in range(len(shape)):
-        cells = _cells(np.broadcast_to(r[..., i, :, :], out[..., i, :, :].shape), shape)
-        weights = _cells(np.exp(log_tempered[..., i, :, :]), shape)
-        axis = i - len(shape)
-        centred = cells - (weights * cells).sum(axis=axis, keepdims=True)
-        out[..., i, :, :] = centred.reshape(out[..., i, :, :].shape)
-    return np.where(np.isneginf(log_q), 0.0, out)
+    r = finite(log_q)
+    return np.where(np.isneginf(log_q), 0.0, r - predicted_mean(r, shape, log_tempered))
 
 
 def log_sum(values: NDArray, axis: int, keepdims: bool = False) -> NDArray:
@@ -134,23 +136,6 @@ def log_sum(values: NDArray, axis: int, keepdims: bool = False) -> NDArray:
     with np.errstate(divide="ignore"):
         out = np.log(np.exp(values - top).sum(axis=axis, keepdims=True)) + top
     return out if keepdims else np.squeeze(out, axis=axis)
-
-
-def _times(scale: NDArray, log_q: Array) -> NDArray:
-    zero = np.isneginf(log_q)
-    if not zero.any():
-        return scale * log_q
-    product = scale * np.where(zero, 0.0, log_q)
-    return np.where(zero, -np.inf, product)
-
-
-def _normalised(scaled: NDArray, shape: tuple[int, ...]) -> NDArray:
-    for i in range(len(shape)):
-        part = scaled[..., i, :, :]
-        cells = _cells(part, shape)
-        total = log_sum(cells, axis=i - len(shape), keepdims=True)
-        scaled[..., i, :, :] = (cells - total).reshape(part.shape)
-    return scaled
 
 
 def _cells(flat: NDArray, shape: tuple[int, ...]) -> NDArray:

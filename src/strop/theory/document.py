@@ -26,7 +26,15 @@ from strop.errors import UserError, unknown_name
 from strop.theory.denoiser import Conditionals
 from strop.theory.reveal import checked_grid
 from strop.theory.sampler import LawProblem
-from strop.theory.target import SUM_TOLERANCE, Array, Target, check_size
+from strop.theory.target import (
+    SUM_TOLERANCE,
+    Array,
+    Target,
+    check_size,
+    contexts,
+    elements,
+    shortened,
+)
 
 
 def deflation_target(
@@ -45,40 +53,22 @@ def deflation_target(
     return Target(np.multiply.outer(same, common) + np.multiply.outer(other, apart))
 
 
-def _pair() -> LawProblem:
-    return LawProblem.bayes(Target.pair(0.7), [0.0, 0.5, 1.0])
-
-
-def _deflation() -> LawProblem:
-    return LawProblem.bayes(deflation_target(), [0.0, 0.63, 1.0])
-
-
-def _smoothing() -> LawProblem:
-    return LawProblem.bayes(Target.one_hot(3, smoothing=1e-3), [0.0, 0.2, 1.0])
-
-
-def _smoothing_6() -> LawProblem:
-    return LawProblem.bayes(Target.one_hot(6, smoothing=1e-3), [0.0, 0.2, 1.0])
-
-
-def _smoothing_equal() -> LawProblem:
-    return LawProblem.bayes(Target.one_hot(6, smoothing=1e-3), [0.0, 0.5, 1.0])
-
-
-EXAMPLES: dict[str, Callable[[], LawProblem]] = {
-    "pair": _pair,
-    "entropy-deflation": _deflation,
-    "smoothing": _smoothing,
-    "smoothing-6": _smoothing_6,
-    "smoothing-6-equal": _smoothing_equal,
+EXAMPLES: dict[str, tuple[Callable[[], Target], float]] = {
+    "pair": (lambda: Target.pair(0.7), 0.5),
+    "entropy-deflation": (deflation_target, 0.63),
+    "smoothing": (lambda: Target.one_hot(3, smoothing=1e-3), 0.2),
+    "smoothing-6": (lambda: Target.one_hot(6, smoothing=1e-3), 0.2),
+    "smoothing-6-equal": (lambda: Target.one_hot(6, smoothing=1e-3), 0.5),
 }
+"""Targets, and the mass of the first of two rounds."""
 
 
 def example(name: str) -> LawProblem:
     """A named problem."""
     if name not in EXAMPLES:
         raise unknown_name("example", name, EXAMPLES)
-    return EXAMPLES[name]()
+    target, first = EXAMPLES[name]
+    return LawProblem.bayes(target(), [0.0, first, 1.0])
 
 
 KEYS = ("P", "grid", "lam", "denoiser")
@@ -96,8 +86,7 @@ def read_problem(source: str) -> tuple[LawProblem, list[str]]:
         return example(source.removeprefix(EXAMPLE_PREFIX)), []
     document = read_document(source)
     try:
-        problem = to_problem(document)
-        return problem, extra_keys(document)
+        return to_problem(document), extra_keys(document)
     except UserError as error:
         error.where = f"{source}: {error.where}" if error.where else source
         raise
@@ -106,8 +95,7 @@ def read_problem(source: str) -> tuple[LawProblem, list[str]]:
 def read_document(source: str) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
-        text = Path(source).read_text(encoding="utf-8")
-        document = json.loads(text)
+        document = json.loads(Path(source).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
             "There is no such file.", where=source, fix="strop theory account example:pair"
@@ -174,12 +162,10 @@ def problem_document(problem: LawProblem) -> dict[str, Any]:
             [
                 {
                     "i": i,
-                    "A": [k for k in range(length) if mask >> k & 1],
+                    "A": elements(mask),
                     "table": q.table(i, mask, r).tolist(),
                 }
-                for i in range(length)
-                for mask in range(1 << length)
-                if not mask >> i & 1
+                for i, mask in contexts(length)
             ]
             for r in range(q.rounds)
         ]
@@ -199,7 +185,7 @@ def _numbers(values: Any, where: str) -> Array:
         raise UserError(
             f"{where} is not an array.",
             where=where,
-            got=_short(values),
+            got=shortened(repr(values)),
             expected="a nested list of numbers, one level per coordinate",
         )
     try:
@@ -210,7 +196,7 @@ def _numbers(values: Any, where: str) -> Array:
         raise UserError(
             f"{where} is not a rectangular array of numbers.",
             where=where,
-            got=_short(values),
+            got=shortened(repr(values)),
             expected="nested lists of equal lengths that hold numbers only",
         )
     return array.astype(float)
@@ -224,7 +210,7 @@ def _inverse_temperatures(value: Any, rounds: int) -> Array:
         raise UserError(
             "An inverse temperature must be a positive number.",
             where="lam",
-            got=_short(value),
+            got=shortened(repr(value)),
             expected="a number above 0, or a list of them, one per round",
         )
     if not single and len(numbers) != rounds:
@@ -244,7 +230,7 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Conditionals:
         raise UserError(
             "The denoiser is not known.",
             where="denoiser",
-            got=_short(value),
+            got=shortened(repr(value)),
             expected='"bayes", a list of tables [{"i": 0, "A": [1], "table": ...}], '
             "or one such list per round",
         )
@@ -271,15 +257,15 @@ def _denoiser(value: Any, target: Target, rounds: int) -> Conditionals:
 
 
 def _bayes_tables(target: Target) -> Tables:
-    bayes, pairs = Conditionals.bayes(target), np.ndindex(target.L, target.subsets)
-    return {(i, m): bayes.table(i, m) for i, m in pairs if not m >> i & 1}
+    bayes = Conditionals.bayes(target)
+    return {(i, mask): bayes.table(i, mask) for i, mask in contexts(target.L)}
 
 
 def _tables(entries: Any, shape: tuple[int, ...], where: str, only_empty: bool) -> Tables:
     """One round's tables; those that a reachable context needs must all be there."""
     if not isinstance(entries, list):
         raise UserError(
-            "A round's denoiser is not a list of tables.", where=where, got=_short(entries)
+            "A round's denoiser is not a list of tables.", where=where, got=shortened(repr(entries))
         )
     out: Tables = {}
     for n, entry in enumerate(entries):
@@ -287,19 +273,14 @@ def _tables(entries: Any, shape: tuple[int, ...], where: str, only_empty: bool) 
         if (i, mask) in out:
             raise UserError("Two tables have the same i and A.", where=f"{where}[{n}]")
         out[i, mask] = table
-    needed = [
-        (i, m)
-        for i in range(len(shape))
-        for m in ((0,) if only_empty else range(1 << len(shape)))
-        if not m >> i & 1
-    ]
+    needed = [(i, mask) for i, mask in contexts(len(shape)) if not (only_empty and mask)]
     missing = [key for key in needed if key not in out]
     if missing:
         i, mask = missing[0]
         raise UserError(
             f"{len(missing)} of {len(needed)} tables are missing.",
             where=where,
-            got=f"no table for i = {i}, A = {[k for k in range(len(shape)) if mask >> k & 1]}",
+            got=f"no table for i = {i}, A = {elements(mask)}",
             expected="one table for every coordinate i and every set A of other coordinates",
         )
     return out
@@ -307,7 +288,9 @@ def _tables(entries: Any, shape: tuple[int, ...], where: str, only_empty: bool) 
 
 def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Array]:
     if not isinstance(entry, dict) or not {"i", "A", "table"} <= set(entry):
-        raise UserError("A table needs the keys i, A and table.", where=where, got=_short(entry))
+        raise UserError(
+            "A table needs the keys i, A and table.", where=where, got=shortened(repr(entry))
+        )
     i, A, length = entry["i"], entry["A"], len(shape)
     members: list[Any] = A if isinstance(A, list) else [None]
     whole = all(isinstance(k, int) and not isinstance(k, bool) for k in (i, *members))
@@ -315,7 +298,7 @@ def _entry(entry: Any, shape: tuple[int, ...], where: str) -> tuple[int, int, Ar
         raise UserError(
             "The table's coordinates make no sense.",
             where=where,
-            got=f"i = {_short(i)}, A = {_short(A)}",
+            got=f"i = {shortened(repr(i))}, A = {shortened(repr(A))}",
             expected=f"i and A within 0..{length - 1}, and i not in A",
         )
     table = _numbers(entry["table"], f"{where}.table")
@@ -348,8 +331,3 @@ def _check_steps(target: Target, rounds: int) -> None:
             expected=f"at most {MAX_STEPS:,}",
             fix=f"use at most {max(1, MAX_STEPS // (3**target.L * target.size)):,} rounds",
         )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

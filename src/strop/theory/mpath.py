@@ -15,7 +15,7 @@ test that always said "sharpen" would be caught.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from math import comb
 from typing import Any
@@ -27,10 +27,12 @@ from strop.errors import UserError
 from strop.theory.denoiser import log_sum, temper_slope
 from strop.theory.reveal import PathLaw
 from strop.theory.sampler import LawProblem, gather
-from strop.theory.target import Array, Target, expect, log_of
+from strop.theory.target import CONCENTRATIONS, Array, Target, expect, log_of
 from strop.theory.temperature import best_temperature, direction, kl_at, output_errors
 
 LAMS = np.sort(np.append(np.geomspace(0.4, 6.0, 40), 1.0))
+SEQUENCES, REPEATS = 256, 20
+"""Of the finite samples."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +57,16 @@ class PathCount:
     right_smooth: float
     """The same where smoothing is right."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """All values by name."""
-        return asdict(self)
 
-
-def mpath_problems(seed: int = 0, count: int = 6) -> tuple[list[LawProblem], list[LawProblem]]:
+def mpath_problems(seed: int) -> tuple[list[LawProblem], list[LawProblem]]:
     """Random targets, and one-hot targets for which g > 0."""
     rng = np.random.default_rng(seed)
     random = [
         LawProblem.bayes(
-            Target.dirichlet((values,) * length, (0.3, 1.0, 3.0)[k % 3], rng),
-            np.linspace(0, 1, 3),
+            Target.dirichlet((values,) * length, CONCENTRATIONS[k % 3], rng), [0.0, 0.5, 1.0]
         )
         for length, values in ((2, 3), (3, 2), (4, 2))
-        for k in range(count)
+        for k in range(6)
     ]
     exclusive = [
         LawProblem.bayes(Target.one_hot(length, smoothing=1e-3), [0.0, first, 1.0])
@@ -79,26 +76,15 @@ def mpath_problems(seed: int = 0, count: int = 6) -> tuple[list[LawProblem], lis
     return random, [problem for problem in exclusive if direction(problem).g > 0]
 
 
-def run_mpath_study(
-    seed: int = 0,
-    ms: tuple[int, ...] = (1, 2, 4, 8),
-    sequences: int = 256,
-    repeats: int = 20,
-    count: int = 6,
-) -> list[PathCount]:
+def run_mpath_study(seed: int = 0) -> list[PathCount]:
     """Measure the bound for every m."""
-    random, exclusive = mpath_problems(seed, count)
+    random, exclusive = mpath_problems(seed)
     rng = np.random.default_rng([seed, 1])
-    return [_measure(m, random, exclusive, sequences, repeats, rng) for m in ms]
+    return [_measure(m, random, exclusive, rng) for m in (1, 2, 4, 8)]
 
 
 def _measure(
-    m: int,
-    random: list[LawProblem],
-    exclusive: list[LawProblem],
-    sequences: int,
-    repeats: int,
-    rng: np.random.Generator,
+    m: int, random: list[LawProblem], exclusive: list[LawProblem], rng: np.random.Generator
 ) -> PathCount:
     from scipy.stats import spearmanr
 
@@ -106,15 +92,11 @@ def _measure(
     best = [best_temperature(problem) for problem in problems]
     stars = np.array([b.lambda_star for b in best])
     exact = np.array([_exact_minimiser(problem, m) for problem in problems])
-    captured = np.array(
-        [
-            _captured(p, [lam], b.KL_at_star)[0]
-            for p, lam, b in zip(problems, exact, best, strict=True)
-        ]
-    )
+    found = zip(problems, exact, best, strict=True)
+    captured = np.array([_captured(p, [lam], b.KL_at_star)[0] for p, lam, b in found])
     finite, spread, sharpen, smooth = [], [], [], []
     for problem, b in zip(problems, best, strict=True):
-        curves = [sample_curve(problem, LAMS, m, sequences, rng) for _ in range(repeats)]
+        curves = [sample_curve(problem, LAMS, m, SEQUENCES, rng) for _ in range(REPEATS)]
         lams = np.array([curve.best for curve in curves])
         finite.append(np.median(_captured(problem, lams, b.KL_at_star)))
         spread.append(lams.std(ddof=1))

@@ -16,44 +16,23 @@ import numpy as np
 from strop.errors import unknown_name
 from strop.theory.accounting import entropy_of
 from strop.theory.sampler import LawProblem, log_output
-from strop.theory.target import Array, Target
+from strop.theory.target import CONCENTRATIONS, Array, Target, closed
 from strop.theory.temperature import best_temperature, direction, kl_at
 
 SETTINGS = ((2, 2, 2), (2, 3, 2), (2, 2, 3), (3, 2, 2), (3, 2, 3), (2, 4, 2), (3, 3, 2))
-CONCENTRATIONS = (0.3, 1.0, 3.0)
-
-
-def _sorted_uniform(rounds: int, rng: np.random.Generator) -> Array:
-    return _closed(np.sort(rng.random(rounds - 1)))
-
-
-def _inner_uniform(rounds: int, rng: np.random.Generator) -> Array:
-    return _closed(np.sort(rng.uniform(0.1, 0.9, rounds - 1)))
-
-
-def _dirichlet_2(rounds: int, rng: np.random.Generator) -> Array:
-    return _closed(np.cumsum(rng.dirichlet(np.full(rounds, 2.0)))[:-1])
 
 
 def _weights(rounds: int, rng: np.random.Generator) -> Array:
     masses = rng.uniform(0.2, 1.0, rounds)
-    return _closed(np.cumsum(masses / masses.sum())[:-1])
-
-
-def _equal(rounds: int, _rng: np.random.Generator) -> Array:
-    return np.linspace(0.0, 1.0, rounds + 1)
-
-
-def _closed(inner: Array) -> Array:
-    return np.concatenate([[0.0], inner, [1.0]])
+    return closed(np.cumsum(masses / masses.sum())[:-1])
 
 
 GRID_LAWS: dict[str, Callable[[int, np.random.Generator], Array]] = {
-    "sorted-uniform": _sorted_uniform,
-    "inner-uniform": _inner_uniform,
-    "dirichlet-2": _dirichlet_2,
+    "sorted-uniform": lambda rounds, rng: closed(np.sort(rng.random(rounds - 1))),
+    "inner-uniform": lambda rounds, rng: closed(np.sort(rng.uniform(0.1, 0.9, rounds - 1))),
+    "dirichlet-2": lambda rounds, rng: closed(np.cumsum(rng.dirichlet(np.full(rounds, 2.0)))[:-1]),
     "weights": _weights,
-    "equal": _equal,
+    "equal": lambda rounds, _: np.linspace(0.0, 1.0, rounds + 1),
 }
 """How the reveal grids are drawn; the paper leaves it open, sorted uniforms fit its numbers."""
 
@@ -91,21 +70,18 @@ class RandomTargets:
             "kl_reduction": _quantiles(self.reduction),
             "entropy_inflation_count": int((self.entropy_excess > 0).sum()),
             "smallest_entropy_excess": float(self.entropy_excess.min()),
-            "exceptions": self.exceptions(),
+            # Targets for which smoothing is the improving direction.
+            "exceptions": [
+                {
+                    "index": int(k),
+                    "L_V_N": list(self.settings[k]),
+                    "concentration": float(self.concentration[k]),
+                    "g": float(self.g[k]),
+                    "lambda_star": float(self.lambda_star[k]),
+                }
+                for k in np.nonzero(self.g >= 0)[0]
+            ],
         }
-
-    def exceptions(self) -> list[dict[str, Any]]:
-        """The targets for which smoothing is the improving direction."""
-        return [
-            {
-                "index": int(k),
-                "L_V_N": list(self.settings[k]),
-                "concentration": float(self.concentration[k]),
-                "g": float(self.g[k]),
-                "lambda_star": float(self.lambda_star[k]),
-            }
-            for k in np.nonzero(self.g >= 0)[0]
-        ]
 
 
 def random_problems(

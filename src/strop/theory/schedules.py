@@ -11,18 +11,17 @@ properties of small targets with more free parameters than one temperature, not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.theory.denoiser import log_sum, per_context, temper_slope
+from strop.theory.denoiser import log_sum, temper, temper_slope
 from strop.theory.profile import RateProfile, entropy_profile
 from strop.theory.reveal import PathLaw
 from strop.theory.sampler import LawProblem, gather
-from strop.theory.target import Array, Target
+from strop.theory.target import CONCENTRATIONS, Array, Target, closed
 from strop.theory.temperature import best_temperature, kl_at
 
 SETTINGS = ((2, 2, 2), (2, 4, 2), (2, 3, 3), (3, 2, 2), (3, 3, 2), (3, 2, 3), (4, 2, 2))
@@ -63,20 +62,20 @@ class ScheduleStudy:
         return out
 
 
-def run_schedule_study(seed: int = 0, per_setting: int = 9, starts: int = 3) -> ScheduleStudy:
-    """Optimise every plan on every target."""
+def run_schedule_study(seed: int = 0) -> ScheduleStudy:
+    """Optimise every plan on every target, nine of each setting."""
     rng = np.random.default_rng([seed, 7])
     settings: list[tuple[int, int, int]] = []
     rows: list[dict[str, float]] = []
     lams: list[Array] = []
     for setting in SETTINGS:
         length, values, rounds = setting
-        for k in range(per_setting):
-            target = Target.dirichlet((values,) * length, (0.3, 1.0, 3.0)[k % 3], rng)
+        for k in range(9):
+            target = Target.dirichlet((values,) * length, CONCENTRATIONS[k % 3], rng)
             problem = LawProblem.bayes(target, np.linspace(0, 1, rounds + 1))
             settings.append(setting)
-            rows.append(removed_shares(problem, starts=starts))
-            lams.append(optimise(problem, "per-round", starts).lam)
+            rows.append(removed_shares(problem))
+            lams.append(optimise(problem, "per-round").lam)
     return ScheduleStudy(
         settings=settings,
         shares={plan: np.array([row[plan] for row in rows]) for plan in (*PLANS, "grid from h")},
@@ -126,27 +125,25 @@ def groups_of(plan: str, rounds: int, subsets: int) -> NDArray[np.int64]:
     return group
 
 
-def optimise(
-    problem: LawProblem, plan: str, starts: int = 3, rng: np.random.Generator | None = None
-) -> Optimum:
+def optimise(problem: LawProblem, plan: str, starts: int = 3) -> Optimum:
     """The least output error over what `plan` leaves free (L-BFGS from several starts)."""
     from scipy.optimize import minimize
+    from scipy.special import softmax
 
-    rng = np.random.default_rng(0) if rng is None else rng
     group = groups_of(plan, problem.N, problem.target.subsets)
     free, moves_grid = int(group.max()) + 1, plan.startswith("grid")
     law = problem.paths()
     cells = free + (problem.N if moves_grid else 0)
 
     def objective(theta: Array) -> tuple[float, Array]:
-        masses = _softmax(theta[free:]) if moves_grid else problem.masses
+        masses = softmax(theta[free:]) if moves_grid else problem.masses
         return error_and_gradient(problem, law, group, theta[:free], masses, moves_grid)
 
     limits = [LOG_LIMITS] * free + [(-6.0, 6.0)] * (cells - free)
     first = np.zeros(cells)
     first[free:] = np.log(problem.masses) if moves_grid else 0.0
     best = None
-    for start in _starts(first, free, starts, rng):
+    for start in _starts(first, free, starts):
         found = minimize(
             objective,
             start,
@@ -158,16 +155,11 @@ def optimise(
         best = found if best is None or found.fun < best.fun else best
     if best is None:
         raise ValueError("at least one start is needed")
-    masses = _softmax(best.x[free:]) if moves_grid else problem.masses
-    return Optimum(float(best.fun), np.exp(best.x[:free]), _grid_of(masses))
+    masses = softmax(best.x[free:]) if moves_grid else problem.masses
+    return Optimum(float(best.fun), np.exp(best.x[:free]), closed(np.cumsum(masses)[:-1]))
 
 
-def optimal_grid(problem: LawProblem, starts: int = 3) -> Optimum:
-    """The grid with the least output error at the Bayes temperature."""
-    return optimise(problem, "grid", starts)
-
-
-def price_optimal_grid(target: Target, rounds: int, mesh: int = 256) -> Array:
+def price_optimal_grid(target: Target, rounds: int) -> Array:
     """The grid with the least B_N, which needs nothing but the profile h.
 
     A dynamic program on a mesh finds the basin, a bounded descent with the exact gradient of
@@ -176,13 +168,13 @@ def price_optimal_grid(target: Target, rounds: int, mesh: int = 256) -> Array:
     from scipy.optimize import minimize
 
     if rounds == 1:
-        return np.array([0.0, 1.0])
+        return closed([])
     h = entropy_profile(target)
-    start = _price_on_mesh(h, rounds, mesh)
+    start = _price_on_mesh(h, rounds)
     slope = h.polynomial.deriv()
 
     def price(inner: Array) -> tuple[float, Array]:
-        a = np.concatenate([[0.0], inner, [1.0]])
+        a = closed(inner)
         values = h(a)
         grad = values[:-2] - values[1:-1] + (a[2:] - a[1:-1]) * slope(a[1:-1])
         return float(np.diff(a) @ values[:-1]), grad
@@ -196,25 +188,17 @@ def price_optimal_grid(target: Target, rounds: int, mesh: int = 256) -> Array:
         options={"ftol": 1e-16, "gtol": 1e-12},
     )
     inner = np.sort(found.x) if found.fun <= price(start)[0] else start
-    return np.concatenate([[0.0], inner, [1.0]])
+    return closed(inner)
 
 
-def removed_shares(
-    problem: LawProblem, plans: Sequence[str] = PLANS, starts: int = 3
-) -> dict[str, float]:
+def removed_shares(problem: LawProblem) -> dict[str, float]:
     """The share of KL(P || pi_1) that each plan removes, plus the B_N-optimal grid at lambda 1."""
     at_1 = kl_at(problem, 1.0)
-    out: dict[str, float] = {}
-    for plan in plans:
-        error = (
-            best_temperature(problem).KL_at_star
-            if plan == "single"
-            else optimise(problem, plan, starts).error
-        )
-        out[plan] = 1 - error / at_1
     moved = LawProblem.bayes(problem.target, price_optimal_grid(problem.target, problem.N))
-    out["grid from h"] = 1 - kl_at(moved, 1.0) / at_1
-    return out
+    errors = {"single": best_temperature(problem).KL_at_star, "grid from h": kl_at(moved, 1.0)}
+    for plan in PLANS[1:]:
+        errors[plan] = optimise(problem, plan).error
+    return {plan: 1 - error / at_1 for plan, error in errors.items()}
 
 
 def error_and_gradient(
@@ -228,7 +212,7 @@ def error_and_gradient(
     """KL(P || pi) and its gradient in (log lambda of the groups, logits of the masses)."""
     target, q = problem.target, problem.denoiser
     lam = np.append(np.exp(log_lam), 1.0)[group]
-    tables = per_context(np.broadcast_to(q.log_q, (problem.N, *q.log_q.shape[1:])), q.shape, lam)
+    tables = temper(q.log_q, q.shape, lam[:, None, :, None])
     scores = temper_slope(q.log_q, q.shape, tables)
     contexts, rounds = law.contexts, law.rounds
     log_nu = np.log(masses)[rounds].sum(axis=1)
@@ -249,7 +233,7 @@ def error_and_gradient(
     return error, np.concatenate(parts)
 
 
-def _price_on_mesh(h: RateProfile, rounds: int, mesh: int) -> Array:
+def _price_on_mesh(h: RateProfile, rounds: int, mesh: int = 256) -> Array:
     """The best inner points among j / mesh: cost[j] is the least sum that reaches point j."""
     points = np.linspace(0.0, 1.0, mesh + 1)
     step = (points[None, :] - points[:, None]) * h(points)[:, None]
@@ -266,20 +250,11 @@ def _price_on_mesh(h: RateProfile, rounds: int, mesh: int) -> Array:
     return np.array(inner[::-1])
 
 
-def _starts(first: Array, free: int, count: int, rng: np.random.Generator) -> list[Array]:
+def _starts(first: Array, free: int, count: int) -> list[Array]:
     """lambda = 1 on the given grid, then a rising schedule, then random ones."""
+    rng = np.random.default_rng(0)
     rising = first.copy()
     rising[:free] = np.linspace(-1.0, 1.0, free) if free > 1 else 0.5
     out = [first, rising]
     out += [first + rng.normal(0.0, 0.8, first.size) for _ in range(count - 2)]
     return out[:count]
-
-
-def _softmax(logits: Array) -> Array:
-    weights = np.exp(logits - logits.max())
-    return weights / weights.sum()
-
-
-def _grid_of(masses: Array) -> Array:
-    inner = np.cumsum(masses)[:-1]
-    return np.concatenate([[0.0], inner, [1.0]])

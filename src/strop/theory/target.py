@@ -7,7 +7,8 @@ array over subsets has length 2**L and A contains coordinate i when bit i is set
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +23,9 @@ Array = NDArray[np.float64]
 MAX_CELLS = 2**25
 
 SUM_TOLERANCE = 1e-6
+
+CONCENTRATIONS = (0.3, 1.0, 3.0)
+"""Of the Dirichlet laws that random targets are drawn from, in turn."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +127,10 @@ class Target:
         return cls(law.reshape((2,) * length))
 
     @classmethod
-    def markov(cls, transition: ArrayLike, length: int, initial: ArrayLike | None = None) -> Target:
-        """A Markov chain of this length, started in `initial` or in its stationary law."""
+    def markov(cls, transition: ArrayLike, length: int) -> Target:
+        """A Markov chain of this length, started in its stationary law."""
         kernel = np.asarray(transition, dtype=float)
-        start = stationary(kernel) if initial is None else np.asarray(initial, dtype=float)
-        law = start
+        law = stationary(kernel)
         for _ in range(length - 1):
             law = law[..., :, None] * kernel
         return cls(law)
@@ -143,6 +146,11 @@ def stationary(kernel: Array) -> Array:
     return law / law.sum()
 
 
+def closed(inner: ArrayLike) -> Array:
+    """A grid from its inner points."""
+    return np.concatenate([[0.0], inner, [1.0]])
+
+
 def members(masks: ArrayLike) -> NDArray[np.int64]:
     """|A| for bit masks of subsets (numpy 1 has no `bitwise_count`)."""
     left = np.array(masks, dtype=np.int64)
@@ -151,6 +159,16 @@ def members(masks: ArrayLike) -> NDArray[np.int64]:
         count += left & 1
         left >>= 1
     return count
+
+
+def elements(mask: int) -> list[int]:
+    """The coordinates in a subset."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+def contexts(length: int) -> Iterator[tuple[int, int]]:
+    """Every coordinate i with every subset of the others."""
+    return ((i, m) for i in range(length) for m in range(1 << length) if not m >> i & 1)
 
 
 def subset_sizes(length: int) -> NDArray[np.int64]:
@@ -171,6 +189,16 @@ def expect(weights: Array, values: Array) -> Array:
         return values @ weights
     with np.errstate(invalid="ignore"):
         return np.where(live, values * weights, 0.0).sum(axis=-1)
+
+
+def shortened(text: str) -> str:
+    """As much of what somebody wrote as a message has room for."""
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def finite(values: NDArray) -> NDArray:
+    """With 0 for -inf: what is impossible carries no weight, and its products stay defined."""
+    return np.where(np.isneginf(values), 0.0, values)
 
 
 def _checked(law: ArrayLike) -> Array:
@@ -201,16 +229,11 @@ def _checked(law: ArrayLike) -> Array:
 
 def check_size(shape: Sequence[int], rounds: int = 1) -> None:
     """Refuse what does not fit into memory, and say what does."""
-    length, size = len(shape), 1
-    for values in shape:
-        size *= int(values)
+    length, size = len(shape), math.prod(int(values) for values in shape)
     cells = rounds * length * 2**length * size
     if cells <= MAX_CELLS:
         return
-    fits = max(
-        (n for n in range(1, 25) if n * 2**n * 2**n <= MAX_CELLS),
-        default=1,
-    )
+    fits = max((n for n in range(1, 25) if n * 2**n * 2**n <= MAX_CELLS), default=1)
     raise UserError(
         "This target is too large to enumerate.",
         got=f"{length} coordinates and {size:,} outputs: {cells:,} table cells"

@@ -4,6 +4,11 @@ With r = log q and q_lambda proportional to q^lambda, d log q_lambda(x) / d lamb
 Hence J_N' = E sum_i (E r - r(X_i)), J_N'' = E sum_i Var r, and the output error has slope
 -E_P E_{Q(S|X)} sum_i (r(X_i) - E r).
 
+The slope g at lambda = 1 is made of averages over paths of weight, surprisal and entropy. For a
+path S and output x: w = Q^S(x) / pi(x), sigma = -log Q^S(x), and eta the entropies of the
+predictions along the path. `path_moments` and `subset_moments` return, for every output, the five
+averages over nu of (w, w sigma, w eta, sigma, eta); the first lists paths, the other never does.
+
 Proposition 1 (per-sample metrics reward collapse) as a linear program.
 
 Minimise E_Q f subject to E_Q g >= h over all laws Q on n outputs. The achievable pairs are the
@@ -16,15 +21,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import UserError
 from strop.theory.accounting import kl, kls
-from strop.theory.denoiser import log_sum, temper_slope
-from strop.theory.moments import carried, path_moments, subset_moments
+from strop.theory.denoiser import Conditionals, log_sum, predicted_mean, temper_slope
 from strop.theory.profile import loss_profile, token_losses
-from strop.theory.sampler import LawProblem, gather, log_output
-from strop.theory.target import Array, expect
+from strop.theory.reveal import context_weights
+from strop.theory.sampler import (
+    CHUNK,
+    LawProblem,
+    gather,
+    log_output,
+    nested_pairs,
+    reachable,
+    transitions,
+)
+from strop.theory.target import Array, expect, finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,31 +150,21 @@ class Direction:
 
 def loss_slopes(problem: LawProblem) -> tuple[float, float]:
     """J_N' and J_N'' at the problem's inverse temperature (a common change of all rounds)."""
-    target, q = problem.target, problem.denoiser
-    tables = problem.tables()
+    target, q, tables = problem.target, problem.denoiser, problem.tables()
     slope = temper_slope(q.log_q, q.shape, tables)
-    r = np.where(np.isneginf(q.log_q), 0.0, q.log_q)
-    variance = np.empty(np.broadcast_shapes(slope.shape, tables.shape))
-    for i in range(target.L):
-        weights = np.exp(tables[:, i]).reshape(-1, target.subsets, *target.shape)
-        cells = np.broadcast_to(r[:, i], weights.shape[:1] + r[:, i].shape[1:]).reshape(
-            weights.shape
-        )
-        mean = (weights * cells).sum(axis=i + 2, keepdims=True)
-        spread = (weights * (cells - mean) ** 2).sum(axis=i + 2, keepdims=True)
-        variance[:, i] = np.broadcast_to(spread, cells.shape).reshape(variance[:, i].shape)
+    variance = predicted_mean(slope**2, q.shape, tables)
     first, second = -expect(target.p, slope), expect(target.p, variance)
     return _riemann(first, problem), _riemann(second, problem)
 
 
-def output_errors(problem: LawProblem, lams: Array, block: int = 2**22) -> Array:
+def output_errors(problem: LawProblem, lams: Array) -> Array:
     """KL(P || pi_lambda) for every common inverse temperature in `lams`, in blocks of memory."""
     target = problem.target
     cells = max(
         problem.denoiser.log_q.size,
         min(problem.N**target.L, problem.N * 3**target.L) * target.size,
     )
-    step = max(1, block // cells)
+    step = max(1, 2 * CHUNK // cells)
     out = [
         kls(target.p, log_output(problem, problem.denoiser.tempered(part[:, None])))
         for part in np.split(lams, range(step, lams.size, step))
@@ -174,13 +177,8 @@ def output_slope(problem: LawProblem, lam: float) -> float:
     q = problem.denoiser
     tables = q.tempered(lam)
     scores = temper_slope(q.log_q, q.shape, tables)
-    listed = problem.entries <= LISTED
-    mean = (
-        slope_by_paths(problem, tables, scores)
-        if listed
-        else slope_by_subsets(problem, tables, scores)
-    )
-    return -float(expect(problem.target.p, mean))
+    by = slope_by_paths if problem.entries <= LISTED else slope_by_subsets
+    return -float(expect(problem.target.p, by(problem, tables, scores)))
 
 
 def slope_by_paths(problem: LawProblem, tables: Array, scores: Array) -> Array:
@@ -188,7 +186,7 @@ def slope_by_paths(problem: LawProblem, tables: Array, scores: Array) -> Array:
     law = problem.paths()
     contexts = law.contexts
     log_joint = np.log(law.weights)[:, None] + gather(tables, law.rounds, contexts)
-    posterior = np.exp(log_joint - _finite(log_sum(log_joint, axis=0)))
+    posterior = np.exp(log_joint - finite(log_sum(log_joint, axis=0)))
     return (posterior * gather(scores, law.rounds, contexts)).sum(axis=0)
 
 
@@ -222,18 +220,98 @@ def direction(problem: LawProblem) -> Direction:
     )
 
 
-def best_temperature(
-    problem: LawProblem, limits: tuple[float, float] = LAMBDA_RANGE, points: int = 121
-) -> Best:
+def _entropies(q: Conditionals, tables: NDArray) -> NDArray:
+    """H(q^i(. | x_A)) in the layout of the tables."""
+    return predicted_mean(-finite(tables), q.shape, tables)
+
+
+def path_moments(problem: LawProblem) -> Array:
+    """The five averages by listing all paths, in blocks."""
+    q, law = problem.denoiser, problem.paths()
+    tables = q.tempered(1.0)
+    entropies, contexts = _entropies(q, tables), law.contexts
+    log_pi = finite(log_output(problem, tables))
+    step = max(1, CHUNK // problem.target.size)
+    sums = np.zeros((5, problem.target.size))
+    for start in range(0, law.weights.size, step):
+        rows = slice(start, start + step)
+        log_q = gather(tables, law.rounds[rows], contexts[rows])
+        eta = gather(entropies, law.rounds[rows], contexts[rows])
+        w, sigma = np.exp(log_q - log_pi), -finite(log_q)
+        nu = law.weights[rows]
+        sums += np.stack([nu @ part for part in (w, w * sigma, w * eta, sigma, eta)])
+    return sums
+
+
+def subset_moments(problem: LawProblem) -> Array:
+    """The same averages by the recursion over visible sets, for any number of rounds.
+
+    Besides the weight W(A) of every visible set it carries W sigma and W eta; the unweighted
+    averages are linear in the tables and need only the law of the contexts.
+    """
+    q = problem.denoiser
+    tables = q.tempered(1.0)
+    surprisals, entropies = -finite(tables), _entropies(q, tables)
+    pi, pi_sigma, pi_eta = carried(problem, tables, (surprisals, entropies))
+    safe = np.where(pi > 0, pi, 1.0)
+    plain = [_plain_average(problem, table) for table in (surprisals, entropies)]
+    return np.stack([pi / safe, pi_sigma / safe, pi_eta / safe, *plain])
+
+
+def carried(problem: LawProblem, tables: NDArray, extras: tuple[NDArray, ...]) -> Array:
+    """pi(x), and sum_S nu(S) Q^S(x) f(x, S) for every f that adds up table entries along S."""
+    small, large = nested_pairs(problem.target.L)
+    step = max(1, CHUNK // small.size)
+    parts = []
+    for start in range(0, problem.target.size, step):
+        at = slice(start, start + step)
+        some = tuple(extra[..., at] for extra in extras)
+        parts.append(_carry(tables[..., at], some, problem.masses, small, large))
+    return np.concatenate(parts, axis=-1)
+
+
+def _carry(
+    tables: NDArray, extras: tuple[NDArray, ...], masses: Array, small: NDArray, large: NDArray
+) -> Array:
+    """The recursion over visible sets with W and W f for every f as its state."""
+    subsets = tables.shape[-2]
+    state = np.zeros((1 + len(extras), subsets, tables.shape[-1]))
+    state[0, 0] = 1.0
+    for k, mass in enumerate(masses):
+        keep = reachable(small, large, k, masses.size, subsets)
+        low, high, r = small[keep], large[keep], k if len(tables) > 1 else 0
+        chance = np.exp(transitions(tables[r], low, high, float(np.log(mass))))
+        moved = state[:, low]
+        for n, extra in enumerate(extras):
+            moved[n + 1] += moved[0] * transitions(extra[r], low, high, 0.0)
+        ends, starts = np.unique(high, return_index=True)
+        state = np.zeros_like(state)
+        state[:, ends] = np.add.reduceat(moved * chance, starts, axis=1)
+    return state[:, -1]
+
+
+def _plain_average(problem: LawProblem, table: NDArray) -> Array:
+    """E_nu of a sum over coordinates of table entries (round K_i, i, A_i)."""
+    length = problem.target.L
+    chance = context_weights(problem.grid[:-1], length) * problem.masses[:, None]
+    masks = np.arange(1 << length)
+    total = np.zeros(problem.target.size)
+    for i in range(length):
+        A = masks[masks >> i & 1 == 0]
+        weights = chance[:, A] if len(table) > 1 else chance[:, A].sum(axis=0, keepdims=True)
+        total += np.einsum("ka,kax->x", weights, table[:, i, A])
+    return total
+
+
+def best_temperature(problem: LawProblem) -> Best:
     """lambda* on a logarithmic grid, refined by bounded search and the root of the exact slope.
 
     If the error does not depend on lambda at all, 1 is as good as any; if it has not stopped
     falling at an end of the range, that end is the answer and `at_limit` says so.
     """
     # A large target takes a coarser scan: every point costs a whole enumeration.
-    points = points if problem.entries <= 2**22 else (points + 2) // 3
-    lams = np.append(np.geomspace(*limits, points), 1.0)
-    lams.sort()
+    points = 121 if problem.entries <= 2**22 else 41
+    lams = np.sort(np.append(np.geomspace(*LAMBDA_RANGE, points), 1.0))
     errors = output_errors(problem, lams)
     least = float(errors.min())
     tolerance = FLAT * (1 + abs(least))
@@ -269,11 +347,6 @@ def _riemann(values: Array, problem: LawProblem) -> float:
     rounds = [values[min(k, len(values) - 1)] for k in range(problem.N)]
     at = [float(loss_profile(v, length)(a)) for v, a in zip(rounds, levels, strict=True)]
     return float(problem.masses @ np.array(at))
-
-
-def _finite(log_pi: Array) -> Array:
-    """Outputs that no path produces have no posterior over paths; avoid -inf minus -inf."""
-    return np.where(np.isneginf(log_pi), 0.0, log_pi)
 
 
 def kl_at(problem: LawProblem, lam: float) -> float:

@@ -8,6 +8,12 @@ Rows of prompt and response: how they are made, and what noise means in them.
 A row is the prompt's tokens, then the response's with end-of-texts after it up to a fixed number,
 which count like any other token, as LLaDA counts them: a model learns from them where to end. What
 is left of the row's length is filling, and nothing looks at it.
+
+Rows of text, without prompts. `wrapped` is the public code's way: the documents of a group of 1,000
+are joined, each with end-of-text after it, cut into pieces of length - 2, the remainder dropped,
+and every piece put between two end-of-texts. `packed` joins everything end to end and cuts.
+`sentences` starts every row where a sentence starts: the next row begins at the last start that the
+previous one reached, so that an unfinished sentence is read again, whole.
 """
 
 from __future__ import annotations
@@ -24,11 +30,56 @@ from torch import Tensor
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.rng import derive_seed
+from strop.training.documents import sentences
 from strop.training.objective import NOISES, Noise, placed
-from strop.training.rows import GROUP
 from strop.training.shards import ShardRows
 
 Ids = NDArray[np.int64]
+
+GROUP = 1_000
+"""Documents that the public code joins at a time."""
+
+
+def make_rows(
+    documents: Iterable[str], how: str, codec: TextCodec, end_of_text: int, length: int
+) -> Iterator[Ids]:
+    """Blocks of rows [n, length]."""
+    carry = np.zeros(0, np.int64)
+    documents = iter(documents)
+    while group := list(islice(documents, GROUP)):
+        if how == "sentences":
+            for text in group:
+                yield _from_sentences(sentences(text), codec, end_of_text, length)
+            continue
+        ids = [[*one, end_of_text] for one in codec.encode_all(group)]
+        stream = np.concatenate([np.asarray(one, np.int64) for one in ids])
+        if how == "wrapped":
+            yield _wrapped(stream, end_of_text, length)
+        else:
+            stream = np.concatenate([carry, stream])
+            whole = len(stream) // length * length
+            yield stream[:whole].reshape(-1, length)
+            carry = stream[whole:]
+
+
+def _wrapped(stream: Ids, end_of_text: int, length: int) -> Ids:
+    inner = length - 2
+    pieces = stream[: len(stream) // inner * inner].reshape(-1, inner)
+    edge = np.full((len(pieces), 1), end_of_text)
+    return np.concatenate([edge, pieces, edge], axis=1)
+
+
+def _from_sentences(pieces: list[str], codec: TextCodec, end_of_text: int, length: int) -> Ids:
+    encoded = [np.asarray(one, np.int64) for one in codec.encode_all(pieces)]
+    starts = np.cumsum([0] + [len(one) for one in encoded])
+    stream = np.concatenate([*encoded, np.array([end_of_text])])
+    rows, begin = [], 0
+    while begin + length <= len(stream):
+        rows.append(stream[begin : begin + length])
+        reached = int(starts[np.searchsorted(starts, begin + length, side="right") - 1])
+        # A sentence longer than a row is cut: nothing in it is a start.
+        begin = reached if reached > begin else begin + length
+    return np.stack(rows) if rows else np.zeros((0, length), np.int64)
 
 
 def make_pairs(
@@ -67,7 +118,7 @@ def row_noise(
     if rows.response is None:
         return None if form == "causal" else NOISES[form](count, rows.length, generator)
     if form == "causal":
-        noise = Noise(torch.ones(count, rows.response, dtype=torch.bool), torch.ones(count), None)
+        noise = Noise(torch.ones(count, rows.response, dtype=torch.bool), torch.ones(count))
     else:
         noise = NOISES[form](count, rows.response, generator)
     return placed(noise, torch.from_numpy(rows.prompts(numbers())), rows.length)
@@ -78,16 +129,10 @@ def _pair(text: str) -> tuple[str, str]:
         row = json.loads(text)
     except json.JSONDecodeError:
         row = None
-    if not isinstance(row, dict):
-        raise _no_pair(text)
-    found = row.get("prompt"), row.get("response")
-    if not all(isinstance(one, str) for one in found):
-        raise _no_pair(text)
-    return found  # pyright: ignore[reportReturnType]
-
-
-def _no_pair(text: str) -> UserError:
-    return UserError(
+    match row:
+        case {"prompt": str(prompt), "response": str(response)}:
+            return prompt, response
+    raise UserError(
         "A document is no pair of a prompt and a response.",
         where="data.rows: pairs",
         got=text.strip()[:80],
@@ -111,9 +156,9 @@ class Batches:
 
     def __init__(self, rows: ShardRows, *, batch: int, seed: int, objective: str) -> None:
         self.rows, self.batch, self.seed, self.objective = rows, batch, seed, objective
-        self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._order: tuple[int, Ids] | None = None
 
-    def numbers(self, step: int) -> NDArray[np.int64]:
+    def numbers(self, step: int) -> Ids:
         """Which rows make the global batch of a step (counted from 0)."""
         place = np.arange(step * self.batch, (step + 1) * self.batch)
         epoch, within = np.divmod(place, len(self.rows))
@@ -122,7 +167,7 @@ class Batches:
             out[epoch == one] = self._epoch(int(one))[within[epoch == one]]
         return out
 
-    def ids(self, numbers: NDArray[np.int64]) -> Tensor:
+    def ids(self, numbers: Ids) -> Tensor:
         """The tokens of some rows, [n, length]."""
         return torch.from_numpy(self.rows[numbers])
 
@@ -133,7 +178,7 @@ class Batches:
             self.rows, lambda: self.numbers(step), self.batch, self.objective, generator
         )
 
-    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+    def _epoch(self, epoch: int) -> Ids:
         if self._order is None or self._order[0] != epoch:
             seed = derive_seed(self.seed, "epoch", epoch)
             self._order = (epoch, np.random.default_rng(seed).permutation(len(self.rows)))

@@ -18,9 +18,8 @@ from strop.checkpoints.files import sha256_of
 from strop.denoisers.tokenizer import TextCodec
 from strop.disk import disk, locked, write
 from strop.errors import UserError
-from strop.training.batches import make_pairs
+from strop.training.batches import make_pairs, make_rows
 from strop.training.documents import CLEANERS, Census, check_source, read_source
-from strop.training.rows import make_rows
 from strop.training.shards import (
     MANIFEST,
     SPLITS,
@@ -90,7 +89,7 @@ def _make(spec: DataSpec, directory: Path, root: Path, say: Say) -> None:
     for source in spec.sources:
         check_source(source, root)
     codec = _tokenizer(spec, directory, root, say)
-    end = _end_of_text(codec, spec.tokenizer)
+    end = end_of_text(codec, spec.tokenizer)
     writers = {
         split: ShardWriter(directory, split, spec.length, codec.vocab_size) for split in SPLITS
     }
@@ -199,7 +198,8 @@ def _train_bpe(spec: DataSpec, root: Path) -> str:
     return tokenizer.to_str(pretty=True)
 
 
-def _end_of_text(codec: TextCodec, name: str) -> int:
+def end_of_text(codec: TextCodec, name: str) -> int:
+    """Its id; a tokenizer without one cannot join documents."""
     ids = codec.encode(END_OF_TEXT)
     if len(ids) != 1:
         raise UserError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,10 +34,6 @@ class HeldOutLoss:
     perplexity: Interval
     """exp of it: an upper bound for the diffusion forms."""
     nats_per_character: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its numbers by name."""
-        return dict(vars(self))
 
 
 @torch.no_grad()

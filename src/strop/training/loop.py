@@ -30,13 +30,7 @@ from strop.rng import derive_seed
 from strop.training.batches import Batches
 from strop.training.data import prepare
 from strop.training.evaluate import HeldOutLoss, held_out_losses, summary
-from strop.training.model import (
-    Trainable,
-    attend_plainly,
-    build,
-    check_compiler,
-    compile_blocks,
-)
+from strop.training.model import Trainable, attend_plainly, build, check_compiler, compile_blocks
 from strop.training.objective import Noise
 from strop.training.optimizers import (
     averaged,
@@ -48,10 +42,9 @@ from strop.training.optimizers import (
 )
 from strop.training.parallel import Parts, make_fabric, network_dtype
 from strop.training.run import PLOT, TrainingRun, plot_losses, stopping
-from strop.training.save import save_network
+from strop.training.save import begin_with, save_network
 from strop.training.shards import Shards
 from strop.training.spec import TrainSpec, read_spec
-from strop.training.start import begin_with
 
 POLL_SECONDS = 0.5
 """How often a process looks whether the first one has prepared what it needs."""
@@ -65,21 +58,13 @@ class TrainingProgress(Protocol):
 
     def say(self, text: str) -> None:
         """One sentence now and then."""
-        ...
 
     def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
         """After every step: share of the run done, loss, tokens per second, seconds left."""
-        ...
 
 
-class SilentTraining:
+class SilentTraining(TrainingProgress):
     """Nobody."""
-
-    def say(self, text: str) -> None:
-        """Nothing."""
-
-    def advance(self, step: int, share: float, loss: float, speed: float, left: float) -> None:
-        """Nothing."""
 
 
 @dataclass
@@ -115,12 +100,13 @@ def train(
     begin, `shards` where the prepared corpus lies (default: inside the run).
     """
     spec = read_spec(config, changes)
-    progress = SilentTraining() if progress is None else progress
     fabric = make_fabric(device, strategy)
-    if fabric.global_rank != 0:
+    if progress is None or fabric.global_rank != 0:
         progress = SilentTraining()
     dtype = network_dtype(spec, fabric.device)
-    _check_early(spec, fabric)
+    _share_of_batch(spec, fabric)  # what would otherwise be told after hours of tokenising
+    if spec.compile:
+        check_compiler(fabric.device)
     with _alone(fabric, out, spec) as run:
         if spec.start is not None and not run.begun:  # later it is not needed, and may be gone
             refuse_mistyped(spec.start)
@@ -130,13 +116,6 @@ def train(
             return done or {"shards": str(corpus.directory), "manifest": corpus.manifest}
         session = TrainingProcess(fabric, spec, run, corpus, dtype, progress)
         return session.finish()
-
-
-def _check_early(spec: TrainSpec, fabric: Any) -> None:
-    """What would otherwise be told after hours of tokenising."""
-    _share_of_batch(spec, fabric)
-    if spec.compile:
-        check_compiler(fabric.device)
 
 
 @contextmanager
@@ -251,9 +230,8 @@ class TrainingProcess:
         self.parts = Parts(self.module, self.optimizers)
         self.mean_parts = Parts(self.average.module)
         self.network: Trainable = module
-        self.form = "causal" if spec.objective == "causal" else "any-order"
-        if spec.model.time_conditioning:
-            self.form = "public"
+        plain = "causal" if spec.objective == "causal" else "any-order"
+        self.form = "public" if spec.model.time_conditioning else plain
         self._resume(resume)
 
     @property
@@ -382,7 +360,7 @@ class TrainingProcess:
             losses = whole.cpu().numpy()
         told = summary(losses, self.corpus.held_out, self.form, self.codec)
         if self.first:
-            self.run.measure({"kind": "held_out", "step": self.state.step, **told.as_dict()})
+            self.run.measure({"kind": "held_out", "step": self.state.step, **vars(told)})
         loss = told.nats_per_token
         self.progress.say(
             f"step {self.state.step}: held out {loss.value:.4f} nats per token "
@@ -397,7 +375,11 @@ class TrainingProcess:
         optimizer = self.parts.optimizer_state()
         if self.first:
             with run.new_checkpoint(state.step) as directory:
-                self._write_checkpoint(directory, mean, kept)
+                tensors = {key.removeprefix("network."): value for key, value in mean.items()}
+                tokenizer, end = self.corpus.tokenizer_json, self.corpus.end_of_text
+                save_network(directory, self.network, tensors, tokenizer, end)
+                if kept:
+                    (directory / "kept").touch()
             run.save_resume(
                 {
                     "step": state.step,
@@ -415,13 +397,6 @@ class TrainingProcess:
                 if step != state.step and not (path / "kept").exists():
                     run.remove_checkpoint(step)
         self.fabric.barrier()
-
-    def _write_checkpoint(self, directory: Path, mean: dict[str, Any], kept: bool) -> None:
-        tensors = {key.removeprefix("network."): value for key, value in mean.items()}
-        tokenizer = self.corpus.tokenizer_json
-        save_network(directory, self.network, tensors, tokenizer, self.corpus.end_of_text)
-        if kept:
-            (directory / "kept").touch()
 
     def _resume(self, state: dict[str, Any] | None) -> None:
         if state is None:
@@ -473,7 +448,7 @@ class TrainingProcess:
             "session_seconds": round(seconds, 3),
             "start_sha256": self.state.start,
             "parameters": sum(p.numel() for p in self.network.parameters()),
-            "held_out": measured.as_dict(),
+            "held_out": vars(measured),
             "checkpoint": str(checkpoints[max(checkpoints)]) if checkpoints else None,
             "checkpoints": {str(step): str(path) for step, path in checkpoints.items()},
             "device": str(self.fabric.device),

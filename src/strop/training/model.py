@@ -130,27 +130,26 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return _Attention.apply(query, key, value)  # pyright: ignore[reportReturnType]
 
 
-class Diffusion(nn.Module):
-    """A masked diffusion network with its loss."""
+class _WithLoss(nn.Module):
+    """A network, called with ids and the tensors of a `Noise`."""
 
-    def __init__(self, network: DiT, dtype: torch.dtype) -> None:
+    def __init__(self, network: Any, dtype: torch.dtype) -> None:
         super().__init__()
         self.network = network
         self.dtype = dtype
 
-    def forward(
-        self,
-        ids: Tensor,
-        hidden: Tensor,
-        weight: Tensor,
-        sigma: Tensor | None = None,
-        text: Tensor | None = None,
-        cells: Tensor | None = None,
-    ) -> Tensor:
+    def autocast(self, ids: Tensor) -> torch.autocast:
+        """Products in the network's dtype."""
+        return torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+
+class Diffusion(_WithLoss):
+    """A masked diffusion network (`DiT`) with its loss."""
+
+    def forward(self, ids: Tensor, *parts: Any) -> Tensor:
         """Loss per token of every sequence, [B], under the noise given by its parts."""
-        assert text is None  # the spec refuses responses for this family
-        noise = Noise(hidden, weight, sigma, cells=cells)
-        shape = self.network.shape
+        noise, shape = Noise(*parts), self.network.shape
+        assert noise.text is None  # the spec refuses responses for this family
         surprise = hidden_surprise(
             self.network,
             ids,
@@ -162,13 +161,8 @@ class Diffusion(nn.Module):
         return loss_of(surprise, noise)
 
 
-class Causal(nn.Module):
+class Causal(_WithLoss):
     """A causal language model of transformers' own classes with its loss."""
-
-    def __init__(self, network: Any, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.network = network
-        self.dtype = dtype
 
     def forward(
         self,
@@ -181,7 +175,7 @@ class Causal(nn.Module):
 
         What fills a row after its response comes too late for a causal model to see.
         """
-        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        with self.autocast(ids):
             logits = self.network(input_ids=ids, use_cache=False).logits
         surprise = causal_surprise(logits, ids)
         if predicted is None or weight is None:
@@ -189,30 +183,21 @@ class Causal(nn.Module):
         return (surprise * predicted[:, 1:]).sum(-1) * weight / ids.shape[1]
 
 
-class BothWays(nn.Module):
+class BothWays(_WithLoss):
     """A Llama that looks both ways, LLaDA's network, with the loss of masked diffusion."""
 
     def __init__(self, network: Any, mask_id: int, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.network = network
+        super().__init__(network, dtype)
         self.mask_id = mask_id
-        self.dtype = dtype
 
-    def forward(
-        self,
-        ids: Tensor,
-        hidden: Tensor,
-        weight: Tensor,
-        sigma: Tensor | None = None,
-        text: Tensor | None = None,
-        cells: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, ids: Tensor, *parts: Any) -> Tensor:
         """Loss per token of every sequence, [B]; what lies outside `text` is not looked at."""
-        width, noise = ids.shape[1], Noise(hidden, weight, sigma, cells=cells)
+        noise = Noise(*parts)
+        width, text = ids.shape[1], noise.text
         if text is not None:
             width, text = text.shape[1], text.long()
-        noisy, where = torch.where(hidden, self.mask_id, ids)[:, :width], noise.where()
-        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+        noisy, where = torch.where(noise.hidden, self.mask_id, ids)[:, :width], noise.where()
+        with self.autocast(ids):
             states = self.network.model(
                 input_ids=noisy, attention_mask=text, use_cache=False
             ).last_hidden_state
@@ -238,9 +223,12 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(spec.seed, "init"))
         if spec.model.family == "ar":
-            return Causal(_causal(spec, vocabulary, end_of_text), dtype)
+            ends = {"bos_token_id": end_of_text, "eos_token_id": end_of_text}
+            return Causal(_llama(spec, vocabulary, tie_word_embeddings=True, **ends), dtype)
         if spec.model.family == "llada":
-            return BothWays(_both_ways(spec, vocabulary + 1), vocabulary, dtype)
+            ways = {"is_causal": False, "bos_token_id": None, "eos_token_id": None}
+            network = _llama(spec, vocabulary + 1, tie_word_embeddings=False, **ways)
+            return BothWays(network, vocabulary, dtype)
         network = DiT(shape_of(spec, vocabulary))
         if spec.model.init == "local":
             local_init(network, frequencies())
@@ -251,7 +239,6 @@ def attend_plainly(module: Trainable) -> None:
     """Let the blocks of a diffusion network attend by plain products; transformers' own stay."""
     if isinstance(module, Diffusion):
         for block in module.network.blocks:
-            assert isinstance(block, Block)
             block.mix = plain_attention
 
 
@@ -295,32 +282,12 @@ def shape_of(spec: TrainSpec, vocabulary: int) -> DiTShape:
     )
 
 
-def _causal(spec: TrainSpec, vocabulary: int, end_of_text: int) -> Any:
-    return _llama(
-        spec,
-        vocab_size=vocabulary,
-        bos_token_id=end_of_text,
-        eos_token_id=end_of_text,
-        tie_word_embeddings=True,
-    )
-
-
-def _both_ways(spec: TrainSpec, classes: int) -> Any:
-    return _llama(
-        spec,
-        vocab_size=classes,
-        bos_token_id=None,
-        eos_token_id=None,
-        is_causal=False,
-        tie_word_embeddings=False,
-    )
-
-
-def _llama(spec: TrainSpec, **more: Any) -> Any:
+def _llama(spec: TrainSpec, classes: int, **more: Any) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     model = spec.model
     config = LlamaConfig(
+        vocab_size=classes,
         hidden_size=model.hidden_dim,
         # Three matrices of this width cost what two of four times the width do.
         intermediate_size=-(-8 * model.hidden_dim // 3 // 32) * 32,

@@ -16,7 +16,7 @@ In rows of prompt and response, each form is drawn over the response alone and p
 (`placed`): nothing of a prompt is ever masked, and the loss is per token of the response.
 
 Visible tokens cost nothing, so the head is asked at masked positions only; the numbers are those
-of the dense formula (`loss_per_token`).
+of the dense formula.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from strop.denoisers.base import NEG_INFINITY, Denoiser, all_log_probs
+from strop.denoisers.base import NEG_INFINITY
 from strop.denoisers.device import upload
 from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
 
@@ -52,7 +52,7 @@ class Noise:
     """[B, L], true where masked."""
     weight: Tensor
     """[B]: the factor of a masked token's surprise in the loss per token."""
-    sigma: Tensor | None
+    sigma: Tensor | None = None
     """[B], the noise level; forms without one have none."""
     text: Tensor | None = None
     """[B, up to L], true up to the response's end, in rows of prompt and response: the rest is
@@ -112,13 +112,13 @@ def any_order_noise(batch: int, length: int, generator: torch.Generator | None =
     u = (torch.arange(batch, dtype=torch.float64) / batch + offset) % 1
     count = 1 + (u * length).long().clamp(max=length - 1)
     order = torch.rand(batch, length, generator=generator).argsort(1).argsort(1)
-    return Noise(order < count[:, None], length / count.float(), None)
+    return Noise(order < count[:, None], length / count.float())
 
 
 def llada_noise(batch: int, length: int, generator: torch.Generator | None = None) -> Noise:
     """LLaDA's form: stratified times, masked with probability t, weight 1/t."""
     t = stratified_times(batch, generator)
-    return Noise(torch.rand(batch, length, generator=generator) < t[:, None], 1 / t, None)
+    return Noise(torch.rand(batch, length, generator=generator) < t[:, None], 1 / t)
 
 
 def placed(noise: Noise, prompts: Tensor, length: int) -> Noise:
@@ -191,21 +191,3 @@ def causal_surprise(logits: Tensor, ids: Tensor) -> Tensor:
     """-log p(token | tokens before it), [B, L - 1]; the first token has no prediction."""
     flat = logits[:, :-1].float().flatten(0, 1)
     return F.cross_entropy(flat, ids[:, 1:].flatten(), reduction="none").view(len(ids), -1)
-
-
-def loss_per_token(
-    denoiser: Denoiser,
-    ids: Tensor,
-    generator: torch.Generator | None = None,
-    noise: Noise | None = None,
-) -> Tensor:
-    """One draw of the loss by the dense formula, [B, L]: zero at visible tokens.
-
-    Without `noise` it is the public form, drawn as the public code draws it.
-    """
-    drawn = public_noise(ids.shape[0], ids.shape[1], generator) if noise is None else noise
-    drawn = drawn.to(ids.device)
-    noisy = torch.where(drawn.hidden, denoiser.mask_id, ids)
-    log_probs = all_log_probs(denoiser, noisy, drawn.sigma)
-    surprise = -log_probs.gather(-1, ids[..., None])[..., 0]
-    return surprise * drawn.weight[:, None]

@@ -1,21 +1,25 @@
-"""Loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for causal models."""
+"""Loadable checkpoints: the hub layout for MDLM, LLaDA's own, transformers' for causal models.
+
+Also the other way: beginning a run with the weights of one instead of new ones.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from strop.checkpoints.config import DiTShape
+from strop.checkpoints.layout import Layout, flat_names, write_checkpoint
 from strop.checkpoints.transformer import TransformerShape
+from strop.denoisers.dit import DiT
 from strop.denoisers.llada import config_of, stored_name
-from strop.disk import write
+from strop.denoisers.load import load_model
+from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError
 from strop.training.model import BothWays, Diffusion, Trainable
 
 
@@ -29,41 +33,38 @@ def save_network(
     dtype: torch.dtype = torch.float32,
 ) -> None:
     """The weights `tensors` of a module's network in the layout of its family."""
+    prefix, texts = "", {"tokenizer.json": tokenizer.decode()}
     if isinstance(module, Diffusion):
-        save_diffusion(directory, module.network.shape, tensors, tokenizer, dtype=dtype)
+        config, prefix = flat_names(module.network.shape), "backbone."
     elif isinstance(module, BothWays):
-        shape = _shape(module)
-        save_llada(directory, shape, tensors, tokenizer, end_of_text, dtype=dtype)
+        config = config_of(_shape(module), end_of_text)
+        tensors = {stored_name(key): value for key, value in tensors.items()}
     else:
-        save_causal(directory, module.network.config, tensors, tokenizer, dtype=dtype)
+        config = _causal_config(module.network.config)
+        tensors = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # it is the embedding
+        end = "<|endoftext|>"
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": module.network.config.max_position_embeddings,
+            "bos_token": end,
+            "eos_token": end,
+            "clean_up_tokenization_spaces": False,
+        }
+        texts["tokenizer_config.json"] = json.dumps(settings, indent=2) + "\n"
+    stored = {key: value.detach().to("cpu", dtype) for key, value in tensors.items()}
+    write_checkpoint(directory, Layout(config, {}, prefix, texts=texts), stored)
 
 
-def save_diffusion(
-    directory: Path,
-    shape: DiTShape,
-    tensors: Mapping[str, Tensor],
-    tokenizer: bytes,
-    *,
-    dtype: torch.dtype = torch.float32,
-) -> None:
-    """config.json, model.safetensors with the hub's keys, tokenizer.json."""
-    config = {("model_length" if k == "length" else k): v for k, v in asdict(shape).items()}
-    stored = {f"backbone.{key}": value for key, value in tensors.items()}
-    _write_all(directory, config, stored, tokenizer, dtype)
+def _causal_config(config: Any) -> dict[str, Any]:
+    """What `AutoModelForCausalLM` reads.
 
+    It says float32 whatever is stored, so that the library computes in it.
+    """
+    from transformers import LlamaForCausalLM
 
-def save_llada(
-    directory: Path,
-    shape: TransformerShape,
-    tensors: Mapping[str, Tensor],
-    tokenizer: bytes,
-    end_of_text: int,
-    *,
-    dtype: torch.dtype = torch.float32,
-) -> None:
-    """What the LLaDA family reads: its configuration, its names, tokenizer.json."""
-    stored = {stored_name(key): value for key, value in tensors.items()}
-    _write_all(directory, config_of(shape, end_of_text), stored, tokenizer, dtype)
+    whole = {**config.to_dict(), "architectures": [LlamaForCausalLM.__name__], "dtype": "float32"}
+    whole.pop("_name_or_path", None)  # where it was read from is nobody's business
+    return whole
 
 
 def _shape(module: BothWays) -> TransformerShape:
@@ -82,47 +83,63 @@ def _shape(module: BothWays) -> TransformerShape:
     )
 
 
-def save_causal(
-    directory: Path,
-    config: Any,
-    tensors: Mapping[str, Tensor],
-    tokenizer: bytes,
-    *,
-    dtype: torch.dtype = torch.float32,
-) -> None:
-    """What `AutoModelForCausalLM` and `AutoTokenizer` read.
+def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
+    """Fill a new module with the weights of `source`; returns their SHA-256.
 
-    The configuration says float32 whatever is stored, so that the library computes in it.
+    The checkpoint must be of the run's family, shape and tokenizer. Its optimiser is not taken
+    over: checkpoints do not have it, and a run after one whose rate has fallen wants a new one.
     """
-    from transformers import LlamaForCausalLM
-
-    whole = {**config.to_dict(), "architectures": [LlamaForCausalLM.__name__], "dtype": "float32"}
-    whole.pop("_name_or_path", None)  # where it was read from is nobody's business
-    stored = {k: v for k, v in tensors.items() if k != "lm_head.weight"}  # tied to the embedding
-    _write_all(directory, whole, stored, tokenizer, dtype)
-    end = "<|endoftext|>"
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": config.max_position_embeddings,
-        "bos_token": end,
-        "eos_token": end,
-        "clean_up_tokenization_spaces": False,
-    }
-    write(directory / "tokenizer_config.json", _json(settings))
-
-
-def _write_all(
-    directory: Path,
-    config: dict[str, Any],
-    tensors: Mapping[str, Tensor],
-    tokenizer: bytes,
-    dtype: torch.dtype,
-) -> None:
-    stored = {k: v.detach().to("cpu", dtype).contiguous() for k, v in tensors.items()}
-    write(directory / "config.json", _json(config))
-    write(directory / "tokenizer.json", tokenizer)
-    write(directory / "model.safetensors", save(stored, metadata={"format": "pt"}))
+    model = load_model(source, device="cpu", dtype="float32")
+    family = {Diffusion: "mdlm", BothWays: "llada"}.get(type(module), "ar")
+    if model.spec.family != family:
+        raise _unfit("family", source, model.spec.family, family)
+    if model.codec is None or model.codec.to_json() != codec.to_json():
+        raise _unfit(
+            "tokenizer",
+            source,
+            "none" if model.codec is None else f"one of {model.codec.vocab_size:,} tokens",
+            f"the corpus's own, of {codec.vocab_size:,} tokens",
+            fix="set data.tokenizer to the checkpoint's directory, or start another run without it",
+        )
+    network: Any = model.network  # pyright: ignore[reportAttributeAccessIssue]
+    # What sizes of weights do not show: a network with other heads would take them and be wrong.
+    theirs, mine = _unseen(network), _unseen(module.network)
+    if theirs != mine:
+        raise _unfit("shape", source, _told(theirs), _told(mine))
+    weights = network.state_dict()
+    ours = {name: tuple(value.shape) for name, value in module.network.state_dict().items()}
+    for name in sorted({*ours, *weights}):
+        theirs = tuple(weights[name].shape) if name in weights else None
+        if ours.get(name) != theirs:
+            raise _unfit(f"shape ({name})", source, theirs, ours.get(name))
+    module.network.load_state_dict(weights)
+    return model.spec.sha256
 
 
-def _json(document: Any) -> bytes:
-    return (json.dumps(document, indent=2) + "\n").encode()
+def _unseen(network: Any) -> dict[str, Any]:
+    if isinstance(network, DiT):
+        shape = network.shape
+        names = ("n_heads", "time_conditioning", "mask_id")
+        return {name: getattr(shape, name) for name in names}
+    names = ("model_type", "hidden_act", "num_attention_heads", "num_key_value_heads")
+    return {name: getattr(network.config, name, None) for name in names}
+
+
+def _told(facts: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in facts.items())
+
+
+def _unfit(
+    what: str,
+    source: str,
+    got: object,
+    expected: object,
+    fix: str = "make the configuration's model fit the checkpoint, or choose another",
+) -> UserError:
+    return UserError(
+        f"The run cannot begin with this checkpoint: its {what} is not the run's.",
+        where=f"TrainSpec.start: {source}",
+        got="nothing" if got is None else got,
+        expected="nothing" if expected is None else expected,
+        fix=fix,
+    )

@@ -6,9 +6,10 @@
                  pass the guard by their mean)
     per-budget   for each budget, the lowest perplexity among the settings that pass the guard there
 
-A cell passes if it is `above` the guard, or if there is none. A rule only sees the frame it is
-given. Choosing the best of many noisy numbers flatters the choice, so the gain is reported on fresh
-outputs (`strop.tuning.gain`), and the choice is written and hashed before that.
+A cell passes if it is `above` the guard, by entropy and by diversity, or if there is none. A rule
+only sees the frame it is given. Choosing the best of many noisy numbers flatters the choice, so the
+gain is reported on fresh outputs (`strop.tuning.gain`), and the choice is written and hashed before
+that.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError, unknown_name
 from strop.spec import OperatingPoint, SamplerSpec
-from strop.tuning.race import Limit
+from strop.tuning.race import Limit, guard_limits
 
 if TYPE_CHECKING:
     from strop.measure.frame import Measured
@@ -110,10 +111,7 @@ def choose(frame: Sequence[Measured], rule: str) -> Selection:
         )
         for row in frame
     ]
-    guard = frame[0].guard if frame else None
-    if guard is None or guard.threshold is None:
-        return select(candidates, rule)
-    return select(candidates, rule, (Limit("entropy", ">=", guard.threshold, guard.rule),))
+    return select(candidates, rule, guard_limits(frame[0].guard if frame else None))
 
 
 def select(table: Sequence[Candidate], rule: str, limits: tuple[Limit, ...] = ()) -> Selection:
@@ -170,7 +168,7 @@ def _frozen(
     allowed = [s for s in settings if 2 * passing(s) > len(budgets)]
     if not allowed:
         raise UserError(
-            "No setting is above the entropy guard at most budgets.",
+            "No setting is above the guard at most budgets.",
             got=", ".join(f"{s}: {passing(s)} of {len(budgets)}" for s in settings[:6]),
             fix="draw more outputs, add higher temperatures, or look at the table: the guard may "
             "not fit this model",
@@ -182,7 +180,7 @@ def _best(cells: Cells, steps: int, settings: list[OperatingPoint]) -> Operating
     allowed = [s for s in settings if cells[steps, s].passes]
     if not allowed:
         raise UserError(
-            "No setting is above the entropy guard at this budget.",
+            "No setting is above the guard at this budget.",
             where=f"{steps} steps",
             fix="draw more outputs, add higher temperatures, or use another rule",
         )

@@ -138,6 +138,8 @@ def gain(
     """
     limits = []
     for limit in choice.limits:
+        if fresh.outputs < limit.least:
+            continue
         value = _value(fresh, Number.of(limit.name), None, resampled, log=False)
         limits.append(Held(str(limit), value, limit.side_of(value)))
     found = None

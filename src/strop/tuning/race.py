@@ -24,11 +24,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+from strop.measure.across import DECIDES, MARGIN
+from strop.measure.metric import DIVERSITY, ENTROPY
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife, student
 from strop.stats.resample import Statistic
+
+if TYPE_CHECKING:
+    from strop.measure.guard import Guard
 
 C = TypeVar("C")
 State = Literal["leads", "in doubt", "worse", "too near the limit", "over the limit"]
@@ -41,8 +46,10 @@ class Limit:
     name: str
     side: Literal[">=", "<="]
     value: float
-    by: Literal["interval", "mean"] = "interval"
-    """What must be inside: the whole interval, or its middle alone."""
+    by: Literal["interval", "mean", "unbroken"] = "interval"
+    """What must be inside: the whole interval, its middle alone, or any part of it."""
+    least: int = 0
+    """Outputs below which nobody is held to it."""
 
     def excess(self, found: float) -> float:
         """How far a value is on the wrong side; negative inside."""
@@ -50,15 +57,27 @@ class Limit:
 
     def side_of(self, found: Interval) -> bool | None:
         """Whether a value is inside: for sure, surely not, or None."""
+        if found.n is not None and found.n < self.least:
+            return True
         if self.by == "mean":
             return self.excess(found.value) <= 0
         inside, outside = found.ends if self.side == ">=" else reversed(found.ends)
-        if self.excess(inside) <= 0:
-            return True
-        return False if self.excess(outside) > 0 else None
+        if self.excess(outside) > 0:
+            return False
+        return True if self.by == "unbroken" or self.excess(inside) <= 0 else None
 
     def __str__(self) -> str:
         return f"{self.name}{self.side}{self.value:.4g}"
+
+
+def guard_limits(guard: Guard | None, outputs: int = DECIDES) -> tuple[Limit, ...]:
+    """What a guard asks of so many outputs: entropy, and of enough of them diversity too."""
+    if guard is None or guard.threshold is None:
+        return ()
+    entropy = Limit(ENTROPY.name, ">=", guard.threshold, guard.rule)
+    if guard.pairs is None or guard.rule == "mean" or outputs < DECIDES:
+        return (entropy,)
+    return entropy, Limit(DIVERSITY.name, ">=", MARGIN, least=DECIDES)
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
-from strop.measure.metric import ENTROPY
 from strop.measure.number import Number
 from strop.records import SAMPLERS, default_sampler
 from strop.spec import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
-from strop.tuning.race import Arm, Drawn, Limit, Race, Rules
+from strop.tuning.race import Arm, Drawn, Limit, Race, Rules, guard_limits
 from strop.tuning.space import Axis, Space
 from strop.verbs.points import fitting
 
@@ -57,7 +56,7 @@ class Search:
     """None: as the metric has it."""
     constraints: tuple[str, ...] = ()
     guard: bool = True
-    """Whether the entropy guard, where there is one, is a constraint."""
+    """Whether the guard, where there is one, is a constraint: entropy, and diversity."""
     budget: int = BUDGET
     """Outputs of all candidates together."""
     first: int = Rules.first
@@ -67,8 +66,10 @@ class Search:
     def rules(self, guard: Guard | None) -> tuple[Rules, tuple[Number, ...]]:
         """For the race: how to compare, and what the limits are read from."""
         pairs = [limit(one) for one in self.constraints]
-        if self.guard and guard is not None and guard.threshold is not None:
-            pairs.append((Number.of(ENTROPY.name), Limit(ENTROPY.name, ">=", guard.threshold)))
+        for one in guard_limits(guard, self.most) if self.guard else ():
+            # Few outputs seldom show that diversity holds: a search drops what surely breaks it.
+            racing = replace(one, by="unbroken") if one.least else one
+            pairs.append((Number.of(one.name), racing))
         number = Number.resampled(self.objective)
         best = self.best or number.best
         sure = min(self.most, 4 * self.first)

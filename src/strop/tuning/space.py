@@ -20,7 +20,7 @@ from typing import Any
 from strop.bounds import MOST_VALUES, bounded
 from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
-from strop.spec import SamplerSpec
+from strop.spec import SamplerSpec, swept
 
 DIGITS = 3
 """Significant digits of a proposed number: settings that people can write down."""
@@ -199,6 +199,8 @@ class Space:
             fields.pop("steps", None)
         if facts.fast is None:
             fields.setdefault("implementation", "dense")
+        if "temperature" in fields:
+            fields["temperature"] = swept(sampler, fields["temperature"])
         return SamplerSpec(name=sampler, **fields)
 
     def settings(self, most: int) -> list[SamplerSpec] | None:

@@ -34,23 +34,4 @@ __all__ = [
     "texts_of",
 ]
 
-__getattr__ = loader(
-    __name__,
-    {
-        "Ask": "strop.verbs.verb",
-        "Column": "strop.table",
-        "Parameter": "strop.verbs.verb",
-        "Result": "strop.verbs.result",
-        "Sources": "strop.verbs.study",
-        "Study": "strop.verbs.study",
-        "Table": "strop.table",
-        "cell_table": "strop.verbs.points",
-        "find": "strop.verbs.study",
-        "guard_notes": "strop.verbs.points",
-        "judge_texts": "strop.verbs.points",
-        "measure_cells": "strop.verbs.points",
-        "run": "strop.verbs.study",
-        "studies": "strop.verbs.study",
-        "texts_of": "strop.verbs.points",
-    },
-)
+__getattr__ = loader(__name__)

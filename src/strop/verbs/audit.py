@@ -3,7 +3,7 @@
 1. Draw and score every cell of the table: budgets by operating points, one seed.
 2. Choose by the rules of `select`; write the choices and their hash.
 3. Draw the standard sampler and the choices anew, under another seed, and report the gain there:
-   fresh outputs know nothing of the search. Their entropy is held against the guard again. A second
+   fresh outputs know nothing of the search. They are held against the guard again. A second
    evaluator may score them too.
 4. Write the chosen samplers as YAML that `strop sample --spec` reads.
 
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from strop.measure.frame import Frame, Measured
 
 STEPS = (4, 16, 64, 256, 1024)
+SWEEP = (*BUDGETS, 2048)
+"""The twelve budgets over which the paper says it chose; its printed grids end at 1,024."""
 RATES = (1.0, 0.9, 0.85)
 """The temperatures of the four corners, and one that is sharper still."""
 
@@ -61,7 +63,7 @@ DECIDING = ("per-budget", "frozen", "sharpest")
 """The rules in the order in which they are asked which sampler to use."""
 
 SIDES = {True: "above", False: "below", None: "undecided"}
-"""Of the entropy guard, by whether fresh outputs hold it."""
+"""Of the guard, by whether fresh outputs hold it."""
 
 
 GAIN_COLUMNS = (
@@ -79,7 +81,8 @@ GAIN_COLUMNS = (
     Column("calls", digits=3, help="Network calls per output."),
     Column("seconds", digits=2, help="Per output, on this machine with these batches."),
     Column("entropy", digits=3, bare=True, help="Mean entropy of the fresh outputs."),
-    Column("verdict", "guard", help="A gain is a recommendation only above the entropy guard."),
+    Column("diversity", digits=3, bare=True, help="Theirs, as a share of held-out texts'."),
+    Column("verdict", "guard", help="A gain is a recommendation only above the guard."),
     Column("evaluator", help="The language model that read the fresh outputs."),
     Column("mind", help="What speaks against it, and where a wider grid might choose otherwise."),
 )
@@ -215,12 +218,15 @@ class Audit:
         row = next(
             one for one in self.fresh if (one.steps, one.point) == (choice.steps, choice.point)
         )
-        verdict = SIDES[found.limits[0].holds] if found.limits else "no guard"
+        sides = [one.holds for one in found.limits]
+        least = False if False in sides else None if None in sides else True
+        verdict = SIDES[least] if sides else "no guard"
         return {
             "rule": rule,
             "evaluator": found.evaluator,
             **found.row(),
             "entropy": row.entropy,
+            "diversity": row.diversity,
             "verdict": verdict,
             "mark": MARKS.get(verdict, ""),
         }
@@ -303,7 +309,7 @@ def _run(ask: Ask) -> Result:
 
 def _counts(ask: Ask) -> dict[int, tuple[int, int]]:
     """Outputs and fresh outputs by budget."""
-    steps = ask["steps"] or (BUDGETS if ask["grid"] else STEPS)
+    steps = ask["steps"] or (SWEEP if ask["grid"] else STEPS)
     each = []
     for name in ("n", "fresh_n"):
         found = ask[name] if ask[name] is not None else ask["n"]
@@ -417,11 +423,36 @@ def _beside(name: str) -> Any:
 
     def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         role = roles.get(ask.sources[0], "public")
+        if name == "sweep":
+            return _sweep(result)
         where = {"checkpoint": role} if "checkpoint" in paper.table(name).columns else {}
         shown = RowByRow(f"perplexity; paper: {role}", POINT_COLUMNS, name, where)
         return shown(result, ask, roles)
 
     return table
+
+
+def _sweep(result: Result) -> Table:
+    """The public checkpoint's cells; the paper prints 52 of its 168."""
+    names = [column.name for column in POINT_COLUMNS]
+    tables = [
+        (paper.table("headline"), {}),
+        (paper.table("headline-full"), {"checkpoint": "public"}),
+    ]
+    printed = {k: row for one, where in tables for k, row in one.by(*names, **where).items()}
+    rows = []
+    for row in result.table.rows:
+        said = printed.get(tuple(row[k] for k in names), {})
+        rows.append(
+            {
+                **{k: row[k] for k in names},
+                **{shown: said.get(column) for shown, column in paper.LEVELS.items()},
+                **{shown: row[column] for shown, column in paper.MEASURED_LEVELS.items()},
+            }
+        )
+    outputs = tables[0][0].settings["outputs"]
+    title = "perplexity; paper: public, where it prints a cell"
+    return paper.beside(title, POINT_COLUMNS, rows, outputs=outputs, log=True)
 
 
 _PAPER = {"fresh": False, "evaluator": "gpt2", "guard_rule": "mean"}
@@ -438,7 +469,7 @@ def _grid(name: str, told: str, config: str, smoke: str, n: int) -> PaperItem:
         _beside(f"grid-{name}"),
         {name.rpartition("-")[2]: None},
         {name.rpartition("-")[2]: smoke},
-        values={"grid": True, "n": (n,), **_PAPER},
+        values={"grid": True, "steps": BUDGETS, "n": (n,), **_PAPER},
         smoke_values={**_SMALL, "steps": (4, 16, 64), "n": (16,)},
     )
 
@@ -457,7 +488,7 @@ STUDY = Study(
             smoke=(4, 16),
             least=1,
             most=2**20 + 1,
-            shown="4,16,64,256,1024; with --grid 1,2,4,...,1024",
+            shown="4,16,64,256,1024; with --grid 1,2,4,...,2048",
         ),
         Parameter(
             "n",
@@ -531,6 +562,17 @@ STUDY = Study(
             roles=("public", "early", "late"),
             values={**_CORNERS, "steps": (1, 2, 8, 32, 128, 512, 1024, 2048)},
             smoke_values={**_SMALL, "steps": (1, 2, 8, 32)},
+        ),
+        PaperItem(
+            "sweep",
+            ("headline", "headline-full"),
+            "the sweep from which the setting was chosen: 7 temperatures, 2 precisions, 12 budgets",
+            f"{PUBLIC}, gpt2, a GPU",
+            _beside("sweep"),
+            {"public": PUBLIC},
+            {"public": CHECKPOINT},
+            values={"grid": True, "n": (128,), **_PAPER},
+            smoke_values={**_SMALL, "steps": (4, 16), "n": (8,)},
         ),
         _grid("small-late", "MDLM-Small after 914,672 steps", "mdlm-small", CHECKPOINT, 128),
         _grid(

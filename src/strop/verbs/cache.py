@@ -92,14 +92,15 @@ class CacheCell(Spec):
         return left_out(dump(self), "task")  # ids are older than this field
 
 
-def random_llada(directory: Path, *, seed: int = 0) -> Path:
-    """Write a LLaDA of four layers that nobody trained, with the embedded model's tokenizer."""
+def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Path:
+    """Write a LLaDA, or another model with a tokenizer of its own, of four layers that nobody
+    trained, with the embedded model's tokenizer."""
     from strop.checkpoints.config import SHAPES
     from strop.checkpoints.layout import write_random
     from strop.records import FAMILIES
     from strop.registry import resolve
 
-    layout = FAMILIES["llada"].layout
+    layout = FAMILIES[family].layout
     assert layout is not None
     size = {"hidden_dim": WIDTH, "n_blocks": LAYERS, "n_heads": 4, "length": ROOM}
     vocabulary = {"vocab_size": 4110, "mask_id": 4109}  # the tokenizer's, with special tokens
@@ -147,7 +148,7 @@ def _prompts(
 ) -> tuple[tuple[int, ...], ...]:
     """Token ids: of the task or the file, of held-out text for the random model, else none."""
     if grader is not None:
-        from strop.tasks.asking import canvases_of_task
+        from strop.tasks.running import canvases_of_task
 
         problems = canvases_of_task(model, grader.entrant, grader.task, length).prompts
         return tuple(tuple(t for t in one.given if t is not None) for one in problems)

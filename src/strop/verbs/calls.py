@@ -21,7 +21,78 @@ def _call(reference: str, arguments: Sequence[Any], given: Mapping[str, Any]) ->
     return resolve(reference)(*arguments, **given)
 
 
-class SampleArguments(TypedDict, total=False):
+class CommonSettingsArguments(TypedDict, total=False):
+    """Of several verbs."""
+
+    settings: Mapping[str, Any] | None
+    """What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."""
+    implementation: str
+    """fast, or dense: the public code step by step."""
+    batch_size: int | Literal["auto"] | None
+    """Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."""
+    dtype: str
+    """Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of the
+    family's public code."""
+    revision: str | None
+    """Of a hub id."""
+    load: Mapping[str, Any] | None
+    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR,
+    or of a known language, e.g. leak=0.05; may be repeated."""
+
+
+class CommonPromptsArguments(TypedDict, total=False):
+    """Of several verbs."""
+
+    prompts: Any | None
+    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
+    chat: bool
+    """Put prompts into the tokenizer's chat template."""
+
+
+class CommonEngineArguments(TypedDict, total=False):
+    """Of several verbs."""
+
+    engine: str | None
+    """Where work runs: local (the default), devices (a process per device), ray (an actor per
+    device)."""
+    devices: str | None
+    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
+    ray_address: str | None
+    """A Ray cluster to join, or auto; else one is started here."""
+    shard: str | None
+    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
+    wait: bool
+    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
+    command would."""
+
+
+class CommonEvaluatorArguments(TypedDict, total=False):
+    """Of several verbs."""
+
+    evaluator: str
+    """The language model that scores."""
+    span: Literal["first-document", "full-stream", "public-code"]
+    """Which tokens of an output count."""
+    held_out: Place | None
+    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
+    dtype: str
+    """Of the generator's network: float32, bfloat16, float16, public."""
+    force: bool
+    """Draw and measure everything anew."""
+
+
+class CommonLengthArguments(TypedDict, total=False):
+    """Of several verbs."""
+
+    length: int | None
+    """Tokens per output."""
+    seed: int
+    """Root seed."""
+
+
+class SampleArguments(
+    CommonSettingsArguments, CommonPromptsArguments, CommonEngineArguments, total=False
+):
     """What `sample` may be told."""
 
     out: Place | None
@@ -41,7 +112,8 @@ class SampleArguments(TypedDict, total=False):
     analytic, ancestral-duo, analytic-duo, sedd-analytic, sedd-euler, sedd-analytic-duo,
     duo-ancestral, duo-held, didi-guided, didi-ancestral, didi-guided-literal,
     didi-ancestral-literal, ancestral-remdm, remdm-cap, remdm-rescale, remdm-conf,
-    remdm-loop, autoregressive, llada, fast-dllm, dream, fast-dllm-dream, blockwise."""
+    remdm-loop, autoregressive, llada, fast-dllm, dream, fast-dllm-dream, blockwise, sdar,
+    llada2, llada2-edit, llada2-pipeline, fast-dllm-v2."""
     top_p: float
     """Nucleus of the clean-token distribution."""
     grid: str | Sequence[float] | None
@@ -50,57 +122,27 @@ class SampleArguments(TypedDict, total=False):
     """Last mass: greedy, draw or none; by default the public one."""
     spec: Any | None
     """A YAML file of samplers, e.g. from `strop audit`; no other settings."""
-    settings: Mapping[str, Any] | None
-    """What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."""
-    implementation: str
-    """fast, or dense: the public code step by step."""
     noise: str
     """Of dense, drawn on: cpu (the same everywhere), or device."""
     length: int | None
     """Tokens per output, after a prompt if there is one; else the model's."""
-    prompts: Any | None
-    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
     per_prompt: int | None
     """Outputs for each prompt; may grow later."""
-    chat: bool
-    """Put prompts into the tokenizer's chat template."""
     shots: Any | None
     """A .jsonl of worked examples, put before every prompt."""
     bos: Literal["tokenizer", "always", "never"]
     """What opens a prompt; tokenizer is its own rule."""
-    batch_size: int | Literal["auto"] | None
-    """Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."""
     device: str
     """auto, cpu, cuda or cuda:i."""
-    dtype: str
-    """Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of the
-    family's public code."""
-    revision: str | None
-    """Of a hub id."""
     weights: Literal["ema", "raw"] | None
     """Of a training file; ema by default."""
     family: str | None
     """mdlm, sedd, duo, didi, llada, dream, language or a plug-in's: where the files do not
     say."""
-    load: Mapping[str, Any] | None
-    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR,
-    or of a known language, e.g. leak=0.05; may be repeated."""
     force: bool
     """Start the run directory anew."""
     dry_run: bool
     """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
 
 
 def sample(checkpoint: Any | None = None, **given: Unpack[SampleArguments]) -> Result:
@@ -111,7 +153,7 @@ def sample(checkpoint: Any | None = None, **given: Unpack[SampleArguments]) -> R
     )
 
 
-class ScoreArguments(TypedDict, total=False):
+class ScoreArguments(CommonEngineArguments, total=False):
     """What `score` may be told."""
 
     evaluator: str | Sequence[str] | None
@@ -133,18 +175,6 @@ class ScoreArguments(TypedDict, total=False):
     """auto, cpu, cuda or cuda:i."""
     dtype: str
     """Of the evaluator: auto (float32), bfloat16, float16."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
 
 
 def score(run: Place, **given: Unpack[ScoreArguments]) -> Result:
@@ -164,7 +194,13 @@ def merge(*runs: Place, **given: Unpack[MergeArguments]) -> Result:
     return _call("strop.verbs.merge:VERB", (*runs,), given)
 
 
-class AuditArguments(TypedDict, total=False):
+class AuditArguments(
+    CommonPromptsArguments,
+    CommonEngineArguments,
+    CommonEvaluatorArguments,
+    CommonLengthArguments,
+    total=False,
+):
     """What `audit` may be told."""
 
     out: Required[Place]
@@ -175,8 +211,6 @@ class AuditArguments(TypedDict, total=False):
     """Outputs per cell: one number, or one per budget."""
     grid: bool
     """Seven temperatures .80 to 1.10 instead of three."""
-    evaluator: str
-    """The language model that scores."""
     guard_rule: Literal["interval", "mean"]
     """What of a cell must lie above the entropy guard: its interval, or its mean (the
     paper's)."""
@@ -195,38 +229,10 @@ class AuditArguments(TypedDict, total=False):
     """By default that of the checkpoint's family."""
     axis: Mapping[str, Sequence[Any]] | None
     """A field of the sampler and the values to try, e.g. top_p=1,0.9; may be repeated."""
-    length: int | None
-    """Tokens per output."""
-    prompts: Any | None
-    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
-    chat: bool
-    """Put prompts into the tokenizer's chat template."""
-    span: Literal["first-document", "full-stream", "public-code"]
-    """Which tokens of an output count."""
-    held_out: Place | None
-    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
-    seed: int
-    """Root seed."""
     device: str
     """auto, cpu, cuda or cuda:i."""
-    dtype: str
-    """Of the generator's network: float32, bfloat16, float16, public."""
-    force: bool
-    """Draw and measure everything anew."""
     dry_run: bool
     """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -238,7 +244,9 @@ def audit(checkpoint: Place | None = None, /, **given: Unpack[AuditArguments]) -
     )
 
 
-class CompareArguments(TypedDict, total=False):
+class CompareArguments(
+    CommonEngineArguments, CommonEvaluatorArguments, CommonLengthArguments, total=False
+):
     """What `compare` may be told."""
 
     out: Required[Place]
@@ -271,36 +279,10 @@ class CompareArguments(TypedDict, total=False):
     """Embeddings for diversity."""
     judge: Literal["offline"] | None
     """Who judges both at one entropy, by GEQ and GED."""
-    evaluator: str
-    """The language model that scores."""
-    length: int | None
-    """Tokens per output."""
-    span: Literal["first-document", "full-stream", "public-code"]
-    """Which tokens of an output count."""
-    held_out: Place | None
-    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
-    seed: int
-    """Root seed."""
     device: str
     """auto, cpu, cuda or cuda:i."""
-    dtype: str
-    """Of the generator's network: float32, bfloat16, float16, public."""
-    force: bool
-    """Draw and measure everything anew."""
     dry_run: bool
     """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -323,7 +305,13 @@ def compare(
     )
 
 
-class TuneArguments(TypedDict, total=False):
+class TuneArguments(
+    CommonPromptsArguments,
+    CommonEngineArguments,
+    CommonEvaluatorArguments,
+    CommonLengthArguments,
+    total=False,
+):
     """What `tune` may be told."""
 
     out: Required[Place]
@@ -357,42 +345,12 @@ class TuneArguments(TypedDict, total=False):
     """A share that is not worth more outputs."""
     fresh_n: int
     """Fresh outputs of the choice."""
-    evaluator: str
-    """The language model that scores."""
     sampler: str | None
     """By default that of the checkpoint's family."""
-    length: int | None
-    """Tokens per output."""
-    prompts: Any | None
-    """A .jsonl of prompts, or of texts with gaps such as [[12]]."""
-    chat: bool
-    """Put prompts into the tokenizer's chat template."""
-    span: Literal["first-document", "full-stream", "public-code"]
-    """Which tokens of an output count."""
-    held_out: Place | None
-    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
-    seed: int
-    """Root seed."""
     device: str
     """auto, cpu, cuda or cuda:i."""
-    dtype: str
-    """Of the generator's network: float32, bfloat16, float16, public."""
-    force: bool
-    """Draw and measure everything anew."""
     dry_run: bool
     """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -402,7 +360,9 @@ def tune(checkpoint: Place | None = None, /, **given: Unpack[TuneArguments]) -> 
     return _call("strop.verbs.tune:STUDY", [one for one in (checkpoint,) if one is not None], given)
 
 
-class PowerArguments(TypedDict, total=False):
+class PowerArguments(
+    CommonEngineArguments, CommonEvaluatorArguments, CommonLengthArguments, total=False
+):
     """What `power` may be told."""
 
     out: Required[Place]
@@ -427,38 +387,12 @@ class PowerArguments(TypedDict, total=False):
     """Outputs of the pilot per temperature."""
     temperature: float | Sequence[float]
     """Of the pilot."""
-    evaluator: str
-    """The language model that scores."""
     sampler: str | None
     """By default that of the checkpoint's family."""
-    length: int | None
-    """Tokens per output."""
-    span: Literal["first-document", "full-stream", "public-code"]
-    """Which tokens of an output count."""
-    held_out: Place | None
-    """Texts for the entropy guard, instead of ours: JSON lines or a .txt."""
-    seed: int
-    """Root seed."""
     device: str
     """auto, cpu, cuda or cuda:i."""
-    dtype: str
-    """Of the generator's network: float32, bfloat16, float16, public."""
-    force: bool
-    """Draw and measure everything anew."""
     dry_run: bool
     """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
     smoke: bool
     """On the embedded models, within minutes."""
 
@@ -500,7 +434,7 @@ def export(folder: Place, **given: Unpack[ExportArguments]) -> Result:
     return _call("strop.verbs.export:VERB", (folder,), given)
 
 
-class ReproduceArguments(TypedDict, total=False):
+class ReproduceArguments(CommonEngineArguments, total=False):
     """What `reproduce` may be told."""
 
     out: Place | None
@@ -526,18 +460,6 @@ class ReproduceArguments(TypedDict, total=False):
     """auto, cpu, cuda or cuda:i."""
     dtype: str | None
     """Of the generator's network: float32, bfloat16, float16, public."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
 
 
 def reproduce(id: str | None = None, **given: Unpack[ReproduceArguments]) -> Result:
@@ -580,7 +502,7 @@ def ls(root: Place | None = None) -> Result:
     return _call("strop.verbs.ls:VERB", [one for one in (root,) if one is not None], {})
 
 
-class PrecisionArguments(TypedDict, total=False):
+class PrecisionArguments(CommonLengthArguments, total=False):
     """What `precision` may be told."""
 
     steps: int | Sequence[int]
@@ -595,10 +517,6 @@ class PrecisionArguments(TypedDict, total=False):
     """Masked positions per level."""
     reveals: int
     """Reveals to count per level in draws from the exact law."""
-    seed: int
-    """Root seed."""
-    length: int | None
-    """Tokens per output."""
     device: str
     """auto, cpu, cuda or cuda:i."""
     dtype: str
@@ -685,7 +603,7 @@ def doctor(**given: Unpack[DoctorArguments]) -> Result:
     return _call("strop.verbs.doctor:VERB", (), given)
 
 
-class TaskArguments(TypedDict, total=False):
+class TaskArguments(CommonSettingsArguments, CommonEngineArguments, total=False):
     """What `task` may be told."""
 
     out: Required[Place]
@@ -702,10 +620,6 @@ class TaskArguments(TypedDict, total=False):
     """Updates M of diffusion models, e.g. 8,24; by default one per token."""
     precision: str | None
     """Of the draw: float64 or float32; by default each family's public code."""
-    settings: Mapping[str, Any] | None
-    """What only this sampler has, e.g. eta=0.008 (see docs/samplers.md)."""
-    implementation: str
-    """fast, or dense: the public code step by step."""
     length: int | None
     """Tokens of a response; the task's."""
     chat: bool | None
@@ -714,18 +628,8 @@ class TaskArguments(TypedDict, total=False):
     bos: Literal["tokenizer", "always", "never"] | None
     """What opens a plain text; tokenizer is its own rule. By default always for Dream, else
     tokenizer."""
-    batch_size: int | Literal["auto"] | None
-    """Sequences at a time, or auto: as many as fit; changes nothing but speed if fast."""
     device: str
     """auto, cpu, cuda or cuda:i."""
-    dtype: str
-    """Of the network: auto (float32), float32, bfloat16, float16, or public: the casts of the
-    family's public code."""
-    revision: str | None
-    """Of a hub id."""
-    load: Mapping[str, Any] | None
-    """An option for transformers (LLaDA, Dream), e.g. attn_implementation=eager, adapter=DIR,
-    or of a known language, e.g. leak=0.05; may be repeated."""
     unsafe_run: bool
     """Run programs without a sandbox, as yourself."""
     against: int | None
@@ -735,18 +639,6 @@ class TaskArguments(TypedDict, total=False):
     """Start the directory anew."""
     dry_run: bool
     """Say how many cells, outputs and network calls it would be, and how long; draw nothing."""
-    engine: str | None
-    """Where work runs: local (the default), devices (a process per device), ray (an actor per
-    device)."""
-    devices: str | None
-    """For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."""
-    ray_address: str | None
-    """A Ray cluster to join, or auto; else one is started here."""
-    shard: str | None
-    """Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."""
-    wait: bool
-    """With --shard: then do what no other shard has begun, wait for the rest, and end as one
-    command would."""
 
 
 def task(task: str, *checkpoints: Place, **given: Unpack[TaskArguments]) -> Result:

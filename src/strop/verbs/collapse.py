@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec import OperatingPoint, SamplerSpec, swept
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters
@@ -56,7 +56,9 @@ def _run(ask: Ask) -> Result:
     model = load(ask, ask.sources[0])
     name = ask["sampler"] or default_sampler(model.spec.family)
     point = OperatingPoint.of(
-        SamplerSpec(name=name, temperature=ask["temperature"], precision=ask["precision"])
+        SamplerSpec(
+            name=name, temperature=swept(name, ask["temperature"]), precision=ask["precision"]
+        )
     )
     cells = [(ask["steps"], point)]
     [honest] = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from strop.assets import CHECKPOINT
 from strop.comparing import Comparison, Level, SideVerdict, common_length, compare
 from strop.comparing.compare import MARGIN
-from strop.comparing.diversity import Diversity
+from strop.comparing.diversity import Diversity, held_out_diversity
 from strop.comparing.figure import draw
 from strop.comparing.frontier import FEWEST
 from strop.comparing.outputs import SPACE, Named, SideOutputs, is_causal, named, told_at
@@ -63,7 +63,7 @@ def _check(ask: Ask) -> None:
     _named(ask)
     _check_names(ask["a_name"] or "A", ask["b_name"] or "B")
     for tau in ask["temperature"]:
-        SamplerSpec(temperature=tau)
+        SamplerSpec(temperature=float(tau))
     if len(set(ask["temperature"])) < FEWEST:
         raise UserError(
             "A frontier needs three temperatures: left out, the middle one shows how far straight "
@@ -263,6 +263,8 @@ def _compared(
     diverse: Sequence[Diversity] = (),
 ) -> Comparison:
     """By the rules."""
+    less = held_out_diversity([one.published.diversity(tokens, guard) for one in both], guard)
+    diverse = [*diverse, *([] if less is None else [less])]
     found = compare(
         both[0].side(tokens),
         both[1].side(tokens),
@@ -361,6 +363,9 @@ STUDY = Study(
     later=lambda ask: (
         f"this is the first draw; each side draws at most {ask['budget']:,} outputs in its search "
         f"and {ask['n']:,} at every temperature of its frontier, at each budget of steps"
+    ),
+    most=lambda ask: (
+        2 * len(ask["steps"]) * (ask["budget"] + ask["n"] * (1 + len(set(ask["temperature"]))))
     ),
     runs=RUNS,
     next=lambda ask: report_command(ask.out),

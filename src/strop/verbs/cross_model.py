@@ -7,6 +7,7 @@ convention, which the result names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strop.records import FAMILIES, SAMPLERS
@@ -28,6 +29,7 @@ from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, quoted
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from strop.measure.frame import Measured
@@ -119,30 +121,39 @@ def _looks() -> dict[str, dict[str, Any]]:
     return looks
 
 
-def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, errors, log_y, panels, steps_axis, tidy
+def lines_on(
+    rows: Sequence[Mapping[str, Any]], perplexity: Axes, entropy: Axes | None = None
+) -> None:
+    """Perplexity, and entropy if there is a place for it, against steps: a line per model."""
+    from strop.figures import errors
 
-    rows = list(result.table.rows)
     looks = _looks()
-    figure, axes = panels(2, 4.6)
     for name, point in dict.fromkeys((r["model"], r["point"]) for r in rows):
         mine = [r for r in rows if (r["model"], r["point"]) == (name, point)]
         sharp = mine[0]["temperature"] != 1
         look: dict[str, Any] = {**looks[name], "ls": "--" if sharp else "-", "lw": 1.1}
         label = name + (", sharpened" if sharp else "")
         if mine[0]["steps"] is None:
-            for one, column in zip(axes, ("perplexity", "entropy"), strict=True):
+            for one, column in ((perplexity, "perplexity"), (entropy, "entropy")):
                 level = value_of(mine[0][column])
-                if level is not None:
-                    one.axhline(level, **{**look, "ls": ":", "label": label})
+                if one is not None and level is not None:
+                    one.axhline(level, **{**look, "ls": ":", "label": label.partition(",")[0]})
             continue
         x = [p["steps"] for p in mine]
         look |= {"marker": "o", "ms": 3}
         levels = [p["perplexity"] for p in mine]
         y = [one.value for one in levels]
-        axes[0].errorbar(x, y, errors(levels), capsize=2, label=label, **look)
-        if all(p["entropy"] is not None for p in mine):
-            axes[1].plot(x, [p["entropy"] for p in mine], **look)
+        perplexity.errorbar(x, y, errors(levels), capsize=2, label=label, **look)
+        if entropy is not None and all(p["entropy"] is not None for p in mine):
+            entropy.plot(x, [p["entropy"] for p in mine], **look)
+
+
+def _draw(result: Result) -> Figure:
+    from strop.figures import GREY, log_y, panels, steps_axis, tidy
+
+    rows = list(result.table.rows)
+    figure, axes = panels(2, 4.6)
+    lines_on(rows, *axes)
     axes[0].set(ylabel="perplexity")
     log_y(axes[0])
     axes[1].set(ylabel="entropy (nats)", xlabel="configured updates M")
@@ -190,7 +201,7 @@ STUDY = Study(
             (NAME, "cross-model-entropy"),
             "MDLM, sharpened and not, among its successors, and GPT-2",
             "six public checkpoints, gpt2-large, a GPU",
-            RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish"))),
+            RowByRow("perplexity", (Column("model"), *POINT_COLUMNS, Column("finish")), outputs=40),
             {name: one.source for name, one in MODELS.items()},
             named=True,
         ),

@@ -114,7 +114,7 @@ STUDY = Study(
             ("grid-didi-guided", "grid-didi-ancestral"),
             "DiDi-Instruct with and without its reward: seven temperatures, two precisions",
             "DiDi-Instruct's files, gpt2-large, a GPU",
-            RowByRow("perplexity", (Column("sampler"), *POINT_COLUMNS)),
+            RowByRow("perplexity", (Column("sampler"), *POINT_COLUMNS), outputs=40),
             {"DiDi-Instruct": SOURCE},
         ),
     ),

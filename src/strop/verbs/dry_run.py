@@ -55,10 +55,8 @@ def dry_run(ask: Ask) -> Result:
     """Cells, outputs, network calls and time of what was asked for."""
     from strop.engine.blocks import PlannedBlocks
 
-    if ask.values.get("out") is not None and ask.out.is_file():
-        raise UserError(
-            "The output path is a file; it must be a directory.", where="`out`", got=str(ask.out)
-        )
+    if ask.values.get("out", ask.out) is not None:  # a study's is no parameter
+        _refuse_strangers(ask)
     planned = _planned(ask)
     blocks = [one for one in planned if isinstance(one, PlannedBlocks)]
     if blocks:
@@ -82,10 +80,20 @@ def dry_run(ask: Ask) -> Result:
     }
     device = planned[0].denoiser.device
     answer = (
-        f"Drawing takes about {duration(facts['seconds'])} on {device}: {facts['cells']:,} cells, "
+        f"Drawing takes about {duration(facts['seconds'])} on {device}: {facts['cells']:,} "
+        f"{'cell' if facts['cells'] == 1 else 'cells'}, "
         f"{facts['outputs']:,} outputs, about {number(facts['calls'], 3)} network calls. Nothing "
         "was drawn yet."
     )
+    if ask.verb.most is not None:
+        most = max(ask.verb.most(ask), facts["outputs"])
+        total = duration(most * facts["seconds"] / facts["outputs"])
+        answer = (
+            f"All of it is at most {most:,} outputs, about {total} on {device}; what comes first, "
+            f"{facts['outputs']:,} outputs, takes about {duration(facts['seconds'])}. Nothing was "
+            "drawn yet."
+        )
+        facts["most"] = most
     counted = {draw.denoiser.source for draw in planned}
     rest = [source for source in ask.sources if source not in counted]
     notes = (
@@ -97,6 +105,20 @@ def dry_run(ask: Ask) -> Result:
     columns = [one for one in COLUMNS if mixed or one.name != "implementation"]
     table = Table("What would be drawn", tuple(columns), rows)
     return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
+
+
+def _refuse_strangers(ask: Ask) -> None:
+    """Say now what the verb would say of its directory, before the time is spent."""
+    from strop.store import Folder
+
+    if ask.out.is_file():
+        raise UserError(
+            "The output path is a file; it must be a directory.", where="`out`", got=str(ask.out)
+        )
+    kind = getattr(ask.verb, "kind", "run" if ask.verb.name == "sample" else "task")
+    inside = getattr(ask.verb, "runs", ())
+    force = bool(ask.values.get("force"))
+    Folder(ask.out, kind, ask.verb.name, inside=inside).refuse_strangers(force=force)
 
 
 def _in_blocks(ask: Ask, planned: list[PlannedBlocks]) -> Result:

@@ -53,6 +53,10 @@ EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
 AGGREGATES = ("pooled", "macro", "bits_per_byte")
+MACRO = (
+    "macro is exp of the mean over outputs of their mean loss per token; the paper does not define "
+    "its macro average"
+)
 """Token-pooled, mean over outputs, per byte; the first is the primary one."""
 PAPER_COLUMNS = {"gpt2-large": "gpt2_large_ratio", "Qwen/Qwen3-8B-Base": "qwen_ratio"}
 JUDGED = "groupeval"
@@ -156,7 +160,7 @@ def _run(ask: Ask) -> Result:
         raise UserError("The comparison is of two generators.", got=f"{len(names)} generators")
     scored = _scored(ask, pools, evaluators)
     texts = {str(place): texts_of(pools[place]) for place in sorted(pools)}
-    series = judge_texts(texts, ask.out / JUDGED, seed=ask["seed"])
+    series = judge_texts(texts, ask.out / JUDGED, seed=ask["seed"], partition=ask["partition"])
     judged = {name: one for name, one in series.items() if len(one.cells) == len(pools)}
     quality = {
         judge: {name: cell.geq() for name, cell in one.cells.items()}
@@ -178,7 +182,12 @@ def _run(ask: Ask) -> Result:
     }
     outputs = {str(place): len(texts[str(place)]) for place in pools}
     said = ask.said(names=names, evaluators=evaluators, outputs=outputs)
-    notes = [RUBRIC, *((SMOKE_NOTE,) if ask.smoke else ())]
+    notes = [
+        RUBRIC,
+        parameters.grouping(ask["partition"]),
+        MACRO,
+        *((SMOKE_NOTE,) if ask.smoke else ()),
+    ]
     if unfinished:
         notes.insert(0, "Left out, because cells are not judged yet: " + ", ".join(unfinished))
     return Result(said, _table(facts, names, evaluators), _more(facts, names), facts, tuple(notes))
@@ -529,6 +538,7 @@ STUDY = Study(
             "many",
             smoke=("embedded:tales-ar", "smollm2-135m"),
         ),
+        parameters.PARTITION,
         parameters.SEED,
         parameters.DEVICE,
         parameters.FORCE,

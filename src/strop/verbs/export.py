@@ -7,6 +7,7 @@ from pathlib import Path
 from strop.errors import UserError
 from strop.stats.interval import Interval
 from strop.table import Table
+from strop.verbs.judged import kept_scores
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result, grid, result_of
 from strop.verbs.study import STUDIES
@@ -19,17 +20,21 @@ LONGEST = 100
 
 
 def _run(ask: Ask) -> Result:
-    from strop.disk import disk, write
+    from strop.store import read_mark
     from strop.store.documents import RESULT, damaged
     from strop.store.study import study_result
 
-    folder, kind = Path(ask["folder"]), ask["format"]
+    folder = Path(ask["folder"])
+    mark = read_mark(folder)
+    if mark is not None and mark.kind == "groupeval":
+        return _written(ask, folder, kept_scores(folder))
     document = study_result(folder)
     if document is None:
         raise UserError(
             "There is no finished result in this directory.",
             where=folder,
-            expected="what audit, tune, compare, power, a study or a task run leaves",
+            expected="what audit, tune, compare, power, groupeval score, a study or a task run "
+            "leaves",
             fix="strop ls DIRECTORY lists results; of a plain run strop score RUN --json prints "
             "the numbers",
         )
@@ -37,6 +42,14 @@ def _run(ask: Ask) -> Result:
     for name in result.more:
         if name != Path(name).name or "\0" in name or len(name) > LONGEST:
             raise damaged(folder / RESULT, f"a table has no name for a file: {name[:LONGEST]!r}")
+    return _written(ask, folder, result, str(document["study"]))
+
+
+def _written(ask: Ask, folder: Path, result: Result, study: str = "") -> Result:
+    """Every table of a result that has rows, and its figure."""
+    from strop.disk import disk, write
+
+    kind = ask["format"]
     if ask["out"] == "":
         raise UserError("The output path is empty.", where="`out`", fix="leave it out")
     target = folder / FOLDER if ask["out"] is None else Path(ask["out"])
@@ -48,7 +61,7 @@ def _run(ask: Ask) -> Result:
         if table.rows:
             files.append(target / f"{name}.{kind}")
             write(files[-1], exported(table, kind))
-    files += _figure(result, str(document["study"]), target)
+    files += _figure(result, study, target)
     return Result(
         parts=(grid(["file", "what"], [[str(one), _title(one, tables)] for one in files]),),
         json={"files": [str(one) for one in files]},
@@ -106,7 +119,9 @@ VERB = Verb(
     "as PDF.\n\nLaTeX tables use booktabs. The numbers are those of the result; nothing is "
     "measured anew.",
     parameters=(
-        argument("folder", "FOLDER", "What an audit, a search, a comparison or a study left."),
+        argument(
+            "folder", "FOLDER", "What an audit, a search, a comparison, a study or GroupEval left."
+        ),
         Parameter("format", "The kind of files.", "csv", choices=FORMATS),
         Parameter("out", "Where the files go.", flags=("-o", "--out"), shown=f"FOLDER/{FOLDER}"),
     ),

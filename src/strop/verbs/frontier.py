@@ -9,6 +9,7 @@ from strop.verbs import parameters
 from strop.verbs.paper import PUBLIC, PaperItem, RowByRow
 from strop.verbs.points import (
     POINT_COLUMNS,
+    SHARPENED,
     TEMPERATURES,
     budgets,
     cell_table,
@@ -18,6 +19,7 @@ from strop.verbs.points import (
     points,
 )
 from strop.verbs.result import Result
+from strop.verbs.sharpened import points_by_guard
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
 
@@ -53,7 +55,9 @@ def _run(ask: Ask) -> Result:
     title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = cell_table(title, [one.row() for one in scored], down="temperature")
     facts = {"guard": {"threshold": guard.threshold, "source": guard.source}}
-    notes = (*found.left_out, *guard_notes(scored))
+    drawn = ", ".join(dict.fromkeys(point.sampler.precision for point in ordered))
+    told = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
+    notes = (told, *found.left_out, *guard_notes(scored))
     return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
 
 
@@ -61,6 +65,7 @@ def _draw(result: Result) -> Figure:
     from strop.figures import GREY, LINES, PALETTE, log_y, panels, tidy
 
     rows = list(result.table.rows)
+    threshold = result.facts["guard"]["threshold"]
     figure, axes = panels(2, 4.0)
     budgets = sorted({row["steps"] for row in rows})
     for colour, m in zip(PALETTE * len(budgets), budgets, strict=False):
@@ -70,11 +75,13 @@ def _draw(result: Result) -> Figure:
                 continue
             mine.sort(key=lambda row: row["temperature"])
             x = [p["temperature"] for p in mine]
-            look: dict[str, Any] = {"color": colour, "lw": 1.0, "marker": "o", "ms": 3, "ls": line}
-            label = f"M={m:,}, {precision}"
-            axes[0].plot(x, [p["perplexity"].value for p in mine], label=label, **look)
-            axes[1].plot(x, [p["entropy"] for p in mine], **look)
-    threshold = result.facts["guard"]["threshold"]
+            look = {"color": colour, "lw": 1.0, "ls": line, "threshold": threshold}
+            levels = [p["perplexity"].value for p in mine]
+            points_by_guard(axes[0], x, levels, mine, label=f"M={m:,}, {precision}", **look)
+            points_by_guard(axes[1], x, [p["entropy"] for p in mine], mine, **look)
+    for one in axes:  # standard and sharpened
+        for tau, style in ((1.0, ":"), (SHARPENED["temperature"], "--")):
+            one.axvline(tau, color=GREY, lw=0.6, ls=style, zorder=0)
     if threshold is not None:
         axes[1].axhline(threshold, color=GREY, lw=0.8)
         place = (max(r["temperature"] for r in rows), threshold)
@@ -85,6 +92,7 @@ def _draw(result: Result) -> Figure:
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
     )
+    axes[0].set_title("open: below the entropy guard", loc="right", fontsize=6.5)
     for one in axes:
         tidy(one)
     return figure

@@ -37,8 +37,8 @@ def grader_of(ask: Ask, model: Denoiser) -> Grader | None:
     if ask["task"] is None:
         return None
     from strop.tasks import TASKS, ready
-    from strop.tasks.asking import decided, entrant_of
     from strop.tasks.cell_grades import Grader
+    from strop.tasks.running import decided, entrant_of
 
     task, entrant = TASKS[ask["task"]], entrant_of(model, ask.sources[0], None, None)
     ask.note(decided(entrant))

@@ -20,14 +20,17 @@ from strop.errors import unknown_name
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
+from strop.verbs.judged import FACTOR_COLUMNS
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import (
+    GROUP,
     SHARPENED,
     check_groups,
     draw,
     judge_texts,
     load,
     named_points,
+    score,
     texts_of,
 )
 from strop.verbs.result import Result
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from strop.groupeval.judgments import Judgments
+    from strop.measure.frame import Measured
 
 PRIMARY = 16
 """The least number of steps of the primary budgets; below it lies the floor case."""
@@ -51,12 +55,29 @@ RUBRIC = (
 COLUMNS = (
     Column("judge"),
     Column("steps", "M"),
+    Column("perplexity_standard", "perplexity standard", bare=True),
+    Column("perplexity_sharpened", "sharpened", bare=True),
+    Column("entropy_standard", "H standard", digits=3, bare=True),
+    Column("entropy_sharpened", "sharpened", digits=3, bare=True),
     Column("geq_standard", "GEQ standard", digits=3),
     Column("geq_sharpened", "GEQ sharpened", digits=3),
     Column("difference", "GEQ difference", digits=3, signed=True),
     Column("ged_standard", "GED standard", digits=3),
     Column("ged_sharpened", "GED sharpened", digits=3),
 )
+
+DIAGNOSTICS = {
+    one.name: one
+    for one in (
+        *FACTOR_COLUMNS,
+        Column("invalid_rate", "invalid", digits=3, percent=True),
+        Column("effective_modes", "modes", digits=3),
+        Column("dominant_share", "largest", digits=3, percent=True),
+        Column("singleton_rate", "all single", digits=3, percent=True),
+        Column("ceiling_rate", "ceiling", digits=3, percent=True),
+    )
+}
+"""What the protocol demands beside GED."""
 
 Contrast = Mapping[str, Any]
 """One row: judge, steps, GEQ and GED of both samplers, difference with interval."""
@@ -71,9 +92,16 @@ def paper_contrasts(name: str) -> list[dict[str, Any]]:
 
 
 def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, Any]:
-    """GEQ and GED of two cells of one series, and the difference of GEQ with its interval."""
+    """GEQ and GED of two cells of one series, the difference of GEQ, and what stands beside GED."""
     from strop.groupeval.comparison import compare
+    from strop.groupeval.scores import diagnose
 
+    beside_ged = {
+        f"{key}_{setting}": value
+        for setting, name in (("standard", standard), ("sharpened", sharpened))
+        for key, value in diagnose(judgments.cells[name], modes=judgments.modes).items()
+        if key in DIAGNOSTICS
+    }
     pair = compare(judgments.only(standard), judgments.only(sharpened))["pairs"]
     [row] = pair
     return {
@@ -83,6 +111,7 @@ def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, A
         "excludes_zero": row["geq_interval_excludes_zero"],
         "ged_standard": row["ged_a"],
         "ged_sharpened": row["ged_b"],
+        **beside_ged,
     }
 
 
@@ -95,11 +124,13 @@ def _run(ask: Ask) -> Result:
         f"{name} {m}": texts_of(cell, ask["n"])
         for (m, name), cell in zip(names, drawn, strict=True)
     }
-    series = judge_texts(texts, ask.out / RUNS[1], seed=ask["seed"])
+    levels = _levels(ask["steps"], score(ask, model, drawn))
+    series = judge_texts(texts, ask.out / RUNS[1], seed=ask["seed"], partition=ask["partition"])
     rows = [
         {
             "judge": judge,
             "steps": m,
+            **levels[m],
             **contrast(judgments, f"standard {m}", f"sharpened {m}"),
         }
         for judge, judgments in series.items()
@@ -107,9 +138,55 @@ def _run(ask: Ask) -> Result:
     ]
     facts = {"generator": ask.sources[0], "outputs_per_cell": ask["n"], **summary(rows)}
     title = f"{ask.sources[0]}: standard against sharpened, by judge"
-    notes = (*told, RUBRIC, *((SMOKE_NOTE,) if ask.smoke else ()))
-    return Result(
-        ask.said(checkpoint=ask.sources[0]), Table(title, COLUMNS, rows), facts=facts, notes=notes
+    notes = (
+        *told,
+        RUBRIC,
+        parameters.grouping(ask["partition"]),
+        _saturates(),
+        *((SMOKE_NOTE,) if ask.smoke else ()),
+    )
+    more = {"diagnostics": _diagnostics(rows)}
+    said = ask.said(checkpoint=ask.sources[0])
+    return Result(said, Table(title, COLUMNS, rows), more, facts, notes)
+
+
+def _levels(steps: Sequence[int], scored: Sequence[Measured]) -> dict[int, dict[str, Any]]:
+    """Perplexity and entropy of both pools by budget; cells come standard first."""
+    return {
+        m: {
+            f"{name}_{setting}": value
+            for setting, one in zip(SETTINGS, scored[2 * i : 2 * i + 2], strict=True)
+            for name, value in (("perplexity", one.perplexity()), ("entropy", one.entropy))
+        }
+        for i, m in enumerate(steps)
+    }
+
+
+def _diagnostics(rows: Sequence[Contrast]) -> Table:
+    """What a GED must not be read without, a line per judge, budget and sampler."""
+    lines = [
+        {
+            "judge": row["judge"],
+            "steps": row["steps"],
+            "sampler": setting,
+            "ged": row[f"ged_{setting}"],
+            **{name: row[f"{name}_{setting}"] for name in DIAGNOSTICS},
+        }
+        for row in rows
+        for setting in SETTINGS
+    ]
+    columns = (Column("judge"), Column("steps", "M"), Column("sampler"))
+    columns += (Column("ged", "GED", digits=3), *DIAGNOSTICS.values())
+    return Table("Beside GED", columns, lines)
+
+
+def _saturates() -> str:
+    from strop.groupeval.scores import saturation
+
+    chance, _ = saturation(GROUP, 100)
+    return (
+        f"A group of {GROUP} from 100 equal modes has GED 10 in {chance:.0%} of cases: where many "
+        "groups are at the ceiling, GED does not tell more modes from fewer."
     )
 
 
@@ -282,7 +359,7 @@ def _beside(name: str) -> Any:
     def table(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
         del roles
         rows = [
-            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"].value}
+            {**_named(row, f"{row['judge']} (paper)"), "paper": row["difference"]}
             for row in paper_contrasts(name)
         ]
         for row in result.table.rows:
@@ -295,10 +372,51 @@ def _beside(name: str) -> Any:
     return table
 
 
+def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
+    """Table 2A: four numbers of two samplers at every budget, and what the text prints beside GED.
+
+    Judged numbers of the paper's judge and of ours are no one scale; both are shown as they are.
+    """
+    del roles
+    printed = paper.table("groupeval-main").by("steps")
+    beside_ged = paper.table("groupeval-diagnostics").by(
+        "what", "sampler", "steps", generator="MDLM-Small", judge="GPT-OSS"
+    )
+    rows = []
+    for row in result.table.rows:
+        said = printed.get((row["steps"],), {})
+        for name, label in MAIN.items():
+            for setting in SETTINGS:
+                at = (name, setting, row["steps"])
+                known = said.get(f"{name}_{setting}")
+                known = beside_ged.get(at, {}).get("low") if known is None else known
+                measured = row[f"{name}_{setting}"]
+                if known is None and name in DIAGNOSTICS:
+                    continue
+                keys = {"judge": row["judge"], "steps": row["steps"], "number": label}
+                row_ = {**keys, "sampler": setting, "paper": known, "measured": measured}
+                if name in JUDGED:  # another judge and another rubric: no noise to compare by
+                    row_["within"] = None
+                rows.append(row_)
+    keys = (Column("judge"), Column("steps", "M"), Column("number"), Column("sampler"))
+    title = "the same pools; the paper's judge is gpt-oss-120b"
+    return beside(title, keys, rows, outputs=128, log=True)
+
+
+MAIN = {"perplexity": "perplexity", "entropy": "H", "geq": "GEQ", "ged": "GED"}
+MAIN |= {"invalid_rate": "invalid share", "effective_modes": "effective modes"}
+"""The numbers of table 2A and of the sentences below it."""
+JUDGED = ("geq", "ged", *DIAGNOSTICS)
+
+
 def _named(row: Contrast, judge: str) -> dict[str, Any]:
-    ged = COLUMNS[-1]
-    told = f"{ged.text(row['ged_standard'])} to {ged.text(row['ged_sharpened'])}"
-    return {"judge": judge, "steps": row["steps"], "ged": told}
+    """A judge's row with its levels in words; judges are never compared, so no noise is told."""
+    shown = next(one for one in COLUMNS if one.name == "ged_sharpened")
+    told = {}
+    for name in ("geq", "ged"):
+        pair = (row[f"{name}_standard"], row[f"{name}_sharpened"])
+        told[name] = " to ".join(shown.text(one) for one in pair)
+    return {"judge": judge, "steps": row["steps"], **told, "within": None}
 
 
 STUDY = Study(
@@ -310,11 +428,11 @@ STUDY = Study(
     parameters=(
         parameters.steps(4, 16, 64, 256, 1024, smoke=(4, 16, 64)),
         parameters.outputs(128, smoke=32, words="Outputs per cell; a multiple of 8."),
+        parameters.evaluator(),
+        parameters.PARTITION,
         parameters.SAMPLER,
         parameters.LENGTH,
-        *parameters.DRAWN,
-        parameters.DRY_RUN,
-        *parameters.ENGINE,
+        *parameters.SCORED,
     ),
     run=_run,
     check=check_groups,
@@ -326,6 +444,22 @@ STUDY = Study(
     examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
     items=(
         PaperItem(
+            "groupeval-main",
+            ("groupeval-main", "groupeval-diagnostics"),
+            "perplexity, entropy, judged quality and diversity of the same pools (table 2A)",
+            f"{PUBLIC}, gpt2, a judge's endpoint (afterwards: strop groupeval judge "
+            "OUT/groupeval), a GPU",
+            _beside_main,
+            {"public": PUBLIC},
+            {"public": CHECKPOINT},
+            values={
+                "steps": (16, 64, 256, 1024),
+                "evaluator": "gpt2",
+                "partition": parameters.PAPERS_GROUPS,
+            },
+            smoke_values={"steps": (16, 64), "evaluator": None},
+        ),
+        PaperItem(
             "groupeval-mdlm",
             ("groupeval-mdlm",),
             "judged quality and diversity, standard against sharpened",
@@ -334,6 +468,8 @@ STUDY = Study(
             _beside("groupeval-mdlm"),
             {"public": PUBLIC},
             {"public": CHECKPOINT},
+            values={"evaluator": "gpt2", "partition": parameters.PAPERS_GROUPS},
+            smoke_values={"evaluator": None},
         ),
         PaperItem(
             "groupeval-didi",
@@ -343,8 +479,8 @@ STUDY = Study(
             _beside("groupeval-didi"),
             {"DiDi-Instruct": MODELS["DiDi-Instruct"].source},
             {"DiDi-Instruct": EMBEDDED + "tales-early"},
-            values={"n": 40},
-            smoke_values={"steps": (4, 16)},
+            values={"n": 40, "evaluator": "gpt2-large", "partition": parameters.PAPERS_GROUPS},
+            smoke_values={"steps": (4, 16), "evaluator": None},
         ),
     ),
 )

@@ -310,6 +310,8 @@ def _estimate(ask: Ask, series: Series, told: dict[str, Any]) -> Result:
         f"{told['completion_tokens']:,} out ({told['basis']}); {probe}"
         + ("no price is known: --prices FILE" if cost is None else f"about {cost:.4f}")
     )
+    if not told["calls"]:
+        words = "no calls to a server, so it costs nothing"
     who = {"run": str(ask["run"]), "series": series.id, "judge": series.judge.document()}
     return Result(
         parts=(words,), json={**who, **told}, next="the same without --dry-run", value=told

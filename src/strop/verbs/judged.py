@@ -15,6 +15,7 @@ from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
+    from strop.groupeval.series import Series
     from strop.stats.interval import Interval
 
 JUDGED = "A run directory (RUN@SERIES for one of its judges), or a .jsonl of judgments."
@@ -41,7 +42,7 @@ def _score(ask: Ask) -> Result:
     names = _judges(ask)
     judged = [load_judgments(name) for name in names]
     scores = [_scored(ask, one) for one in judged]
-    remarks: list[str] = []
+    remarks = _copies(names)
     for name, one, told in zip(names, judged, scores, strict=True):
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
@@ -62,6 +63,74 @@ def _score(ask: Ask) -> Result:
         next=f"strop groupeval compare {both}",
         value=scores[0] if len(scores) == 1 else scores,
     )
+
+
+def _copies(names: list[str]) -> list[str]:
+    """A warning per generator of a run whose texts are copies of each other."""
+    from strop.groupeval.judgments import open_series, where_is
+    from strop.verbs.judging import copied_texts, copy_warnings
+
+    if not Path(where_is(names[0])).is_dir():
+        return []  # a file of judgments has no texts
+    series = open_series(names[0])
+    if series.profile.kind != "unconditional":
+        return []  # copies among the answers to a prompt stand in one group
+    found = {name: copied_texts(series.texts(name)) for name in series.plan.cells}
+    return [f"warning: {one}" for one in copy_warnings(found, series.plan)]
+
+
+def kept_scores(folder: Path) -> Result:
+    """Every table of what `strop groupeval score` found in a directory, judge by judge."""
+    from strop.groupeval.judgments import load_judgments
+    from strop.groupeval.series import list_series
+
+    tables: dict[str, Table] = {}
+    every = list_series(folder)
+    for series in every:
+        judgments = load_judgments(f"{folder}@{series.id}")
+        found = current_scores(series, judgments)
+        if found is not None:
+            some = {"scores": _table(judgments, found), "differences": differences(found)}
+            some |= _conditional(found["conditional"]) if "conditional" in found else {}
+            whose = f"-{series.id}" if len(every) > 1 else ""
+            tables |= {f"{name}{whose}": one for name, one in some.items()}
+    if not tables:
+        raise UserError(
+            "No judge of this directory has been scored, or not since it was judged.",
+            where=folder,
+            fix=f"strop groupeval score {quoted(str(folder))}",
+        )
+    return Result(more=tables)
+
+
+def current_scores(series: Series, judgments: Judgments) -> dict[str, Any] | None:
+    """What was scored of a judge and kept; None where there is none, or more was judged since."""
+    found = series.read_result()
+    judged = 0 if found is None else sum(one["n_groups"] for one in found["cells"].values())
+    return found if judged == len(judgments.verdicts) else None
+
+
+DIFFERENCES = (
+    Column("pair", "B minus A"),
+    Column("geq_difference", "GEQ", digits=3, signed=True, help="Quality; 95% interval."),
+    Column("ged_difference", "GED", digits=3, signed=True, help="Diversity."),
+    Column("decision", "what follows"),
+)
+
+
+def differences(scores: dict[str, Any]) -> Table:
+    """Every other generator minus the first one, from what was kept with the scores."""
+    rows = [
+        {
+            **row,
+            "pair": f"{row['cell_b']} minus {row['cell_a']}",
+            "ged_difference": row.get("ged_difference_interval") or row["ged_difference"],
+            "decision": _decision(row, scores),
+        }
+        for row in scores.get("differences", ())
+    ]
+    names = {name for row in rows for name, value in row.items() if value is not None}
+    return Table("B minus A", tuple(one for one in DIFFERENCES if one.name in names), rows)
 
 
 def _judges(ask: Ask) -> list[str]:
@@ -86,11 +155,13 @@ def _judges(ask: Ask) -> list[str]:
 
 def _scored(ask: Ask, judgments: Judgments) -> dict[str, Any]:
     from strop.groupeval.bootstrap import score
+    from strop.groupeval.comparison import against_first
 
     settings = ask.some("replicates", "seed")
     total = settings["replicates"] * len(judgments.cells)
     with ask.bars.share(f"scoring {judgments.source}", total) as told:
         scores = score(judgments, **settings, told=told)
+    scores["differences"] = against_first(judgments)
     if ask["labels"] is not None:
         from strop.groupeval.labelled import conditional, label, read_labels
 
@@ -207,16 +278,25 @@ def _conditional(told: dict[str, Any]) -> dict[str, Table]:
     }
 
 
+FACTOR_COLUMNS = (
+    Column("valid_share", "valid", digits=3, percent=True, help="texts that do not fail."),
+    Column("mode_entropy", digits=3, help="of the kinds of the valid texts of a group, in nats."),
+    Column(
+        "different_pairs",
+        "pairs apart",
+        digits=3,
+        percent=True,
+        help="pairs of valid texts of a group that are of different kinds.",
+    ),
+)
+"""What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
 COLUMNS = (
     Column("generator"),
     Column("judged", help="groups with a verdict, of those planned."),
     Column("geq", "GEQ", digits=3, help="quality, 0 to 10, and its 95% interval."),
     Column("ged", "GED", digits=3, help="diversity, 0 to 10."),
     Column("ged_interval", "GED", digits=3, help="diversity of a prompt's answers, 0 to 10."),
-    Column("valid_share", "valid", digits=3, percent=True, help="answers that do not fail."),
-    Column("mode_entropy", digits=3, help="of the kinds of answer to a prompt, in nats."),
-    Column("invalid_rate", "invalid", digits=2, percent=True, help="texts that fail altogether."),
-    Column("effective_modes", "modes", digits=3, help="kinds of content in a group."),
+    *FACTOR_COLUMNS,
     Column(
         "dominant_share", "largest", digits=2, percent=True, help="share of the commonest kind."
     ),
@@ -239,7 +319,7 @@ COLUMNS = (
 
 
 HIDDEN = (
-    *("ged", "invalid_rate", "effective_modes", "dominant_share", "ceiling_rate"),
+    *("ged", "dominant_share", "ceiling_rate"),
     "non_high_confidence_rate",
 )
 """Of answers to prompts: what other columns say with an interval, or what is in JSON alone."""
@@ -289,10 +369,12 @@ def _compare(ask: Ask) -> Result:
             f"{row['geq_difference']:+.2f}",
             f"{_number(row['ged_a'])} → {_number(row['ged_b'])}",
             _ged_difference(row),
+            *(_moved(row, one) for one in FACTOR_COLUMNS),
         ]
         for row in compared["pairs"]
     ]
     titles = ["A → B", "groups judged", "GEQ", "B minus A [95%]", "GED", "B minus A"]
+    titles += [one.heading for one in FACTOR_COLUMNS]
     notes = [note for row in compared["pairs"] for note in _minded(row)]
     if any(one.judge is not None and one.judge.kind == "offline" for one in sides):
         notes.append(OFFLINE)
@@ -355,6 +437,12 @@ def _told_apart(
     if between.excludes(0):
         return f"{b} is {words[0 if between.value > 0 else 1]} than {a} ({told})"
     return f"{b} and {a} are not told apart in {words[2]} ({told})"
+
+
+def _moved(row: dict[str, Any], one: Column) -> str:
+    """One of the factors of GED on both sides."""
+    sides = [one.text(row.get(f"{one.name}_{side}")) for side in "ab"]
+    return " → ".join(side or "-" for side in sides)
 
 
 def _ged_difference(row: dict[str, Any]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.verbs.judge import JUDGE
 from strop.verbs.judged import AGREE, COMPARE, RELIABILITY, SCORE
-from strop.verbs.parameters import argument, out
+from strop.verbs.parameters import PARTITION, argument, out
 from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted
 
@@ -37,20 +37,27 @@ def _plan(ask: Ask) -> Result:
     sources, left_out = fitted(sources, rules, mixed_sizes=ask["mixed_sizes"])
     plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
     new = write_plan(ask.out, plan, rules, texts)
-    copies = {one.name: exact_copies(one, rules) for one in sources}
-    notes = [*left_out, *_better_profile(sources, rules), *_unseen_copies(copies, plan, rules)]
+    prompted = rules.kind == "answers"
+    copies = {
+        one.name: copied_texts(one.texts, one.prompts if prompted else None) for one in sources
+    }
+    warned = copy_warnings(copies, plan) if rules.kind == "unconditional" else []
+    notes = [*left_out, *_better_profile(sources, rules), *warned]
     rows = [
         [
             name,
             str(n),
             str(sum(group.cell == name for group in plan.groups)),
-            f"{copies[name]} ({copies[name] / n:.1%})" if copies[name] else "none",
+            *(f"{some} ({some / n:.1%})" if some else "none" for some in copies[name]),
         ]
         for name, n in plan.cells.items()
     ]
     again = "--base-url URL --model NAME --dry-run  (or --offline)"
     return Result(
-        parts=(grid(["generator", "outputs", "groups", "exact copies"], rows), _planned(plan, new)),
+        parts=(
+            grid(["generator", "outputs", "groups", "exact copies", "near copies"], rows),
+            _planned(plan, new),
+        ),
         json={
             "run": str(ask.out),
             "new": new,
@@ -58,7 +65,8 @@ def _plan(ask: Ask) -> Result:
             "profile_sha256": plan.profile_sha256,
             "plan_sha256": plan.hash,
             "cells": plan.cells,
-            "copies": copies,
+            "copies": {name: exact for name, (exact, _) in copies.items()},
+            "near_copies": {name: near for name, (_, near) in copies.items()},
             "sheets": len(plan.sheets),
             "groups": len(plan.groups),
             "controls": len(plan.controls),
@@ -83,22 +91,40 @@ def _better_profile(sources: list[Source], rules: Profile) -> list[str]:
     ]
 
 
-def exact_copies(source: Source, rules: Profile) -> int:
-    """Outputs whose very text another output of the generator has too (to the same prompt)."""
-    prompts = source.prompts if rules.kind == "answers" else None
-    counts = Counter(zip(prompts or repeat(None), source.texts, strict=False))
-    return sum(count for count in counts.values() if count > 1)
+def copied_texts(
+    texts: Sequence[str], prompts: Sequence[str | None] | None = None
+) -> tuple[int, int]:
+    """Texts whose very words another text of the pool has, and those with a near copy besides.
+
+    Near: of the shorter one's runs of four words, the other has at least half. With `prompts` only
+    answers to the same one are compared.
+    """
+    import numpy as np
+
+    from strop.comparing.diversity import with_copy
+
+    keys = [None] * len(texts) if prompts is None else list(prompts)
+    counts = Counter(zip(keys, texts, strict=True))
+    exact = np.array([counts[key, text] > 1 for key, text in zip(keys, texts, strict=True)], bool)
+    near = np.zeros(len(texts), bool)
+    words: dict[str, int] = {}
+    rows = [[words.setdefault(word, len(words)) for word in text.split()] for text in texts]
+    for key in dict.fromkeys(keys):
+        mine = [i for i, one in enumerate(keys) if one == key]
+        ids = np.full((len(mine), max(len(rows[i]) for i in mine) or 1), -1)
+        for row, i in zip(ids, mine, strict=True):
+            row[: len(rows[i])] = rows[i]
+        near[mine] = with_copy(ids)
+    return int(exact.sum()), int((near & ~exact).sum())
 
 
-def _unseen_copies(copies: dict[str, int], plan: Plan, rules: Profile) -> list[str]:
+def copy_warnings(copies: Mapping[str, tuple[int, int]], plan: Plan) -> list[str]:
     """Two copies of many texts seldom meet in a group, so the judge does not see them."""
-    if rules.kind != "unconditional":
-        return []
     return [
-        f"{name}: {some} of {plan.cells[name]} texts are exact copies of others; few of them meet "
-        f"in a group of {plan.group_size}, so GED hardly shows it"
-        for name, some in copies.items()
-        if some
+        f"{name}: of {plan.cells[name]} texts {exact} are exact and {near} near copies of others; "
+        f"few of them meet in a group of {plan.group_size}, so GED hardly shows it"
+        for name, (exact, near) in copies.items()
+        if exact or near
     ]
 
 
@@ -262,11 +288,7 @@ PLAN = Verb(
             "webtext-v1",
         ),
         Parameter("seed", "Of partitions and orders.", 0, "int", most=2**63),
-        Parameter(
-            "partition",
-            "Second partition: minimum (reuse of pairs), or best-of-2000.",
-            "minimum",
-        ),
+        PARTITION,
         Parameter("field", "Of a file: the field or column that holds the text.", "text"),
         Parameter("prompt_field", "The one that holds what the text answers, if any.", "prompt"),
         Parameter("first", "Use only the first outputs of every generator.", kind="int", least=1),

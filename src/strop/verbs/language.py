@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from strop.errors import CheckFailed
@@ -94,6 +94,41 @@ def _explain(ask: Ask) -> Result:
     return Result(parts=parts, json=asdict(found), next=following, value=found)
 
 
+def _bound(ask: Ask) -> Result:
+    from strop.language import Language, path_bounds
+
+    language = Language.load(ask["language"])
+    found = [
+        one
+        for steps in ask["steps"]
+        for temperature in ask["temperature"]
+        for one in path_bounds(
+            language,
+            steps,
+            temperature=temperature,
+            paths=ask["paths"],
+            texts=ask["n"],
+            seed=ask["seed"],
+        )
+    ]
+    rows = [
+        [str(one.steps), f"{one.temperature:g}", str(one.paths), f"{one.bound:.2f}"]
+        for one in found
+    ]
+    title = "KL(language || sampler) is at most, in nats per text"
+    table = grid(["M", "tau", "paths", "bound [95%]"], rows)
+    return Result(
+        parts=(replace(table, title=title),),
+        json={
+            "language": ask["language"],
+            "texts": ask["n"],
+            "rows": plain([vars(r) for r in found]),
+        },
+        next="strop sample embedded:perfect --steps 4,64 -n 16 -o runs/perfect",
+        value=found,
+    )
+
+
 def _check(ask: Ask) -> Result:
     from strop.language import check
 
@@ -157,9 +192,24 @@ CHECK = Verb(
     run=_check,
     examples=("strop language check even",),
 )
+BOUND = Verb(
+    name="bound",
+    help="Bound how far a sampler's law is from the language's, with a perfect denoiser.\n\n"
+    "The ancestral sampler on an equal grid: the mean over m paths of what a path gives a text.",
+    parameters=(
+        LANGUAGE,
+        Parameter("steps", "Rounds M.", (4,), "ints", least=1, most=2**20),
+        Parameter("temperature", "Temperatures.", (1.0,), "floats"),
+        Parameter("paths", "Paths per text.", (1, 16, 64), "ints", least=1, most=4096),
+        Parameter("n", "Exact texts.", 96, "int", least=2, most=OUTPUT_LIMIT),
+        Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),
+    ),
+    run=_bound,
+    examples=("strop language bound --steps 4,16 --temperature 1,0.9",),
+)
 GROUP = VerbGroup(
     name="language",
     help="A language whose law is known: texts, exact probabilities, what is wrong in a text.",
-    verbs=(DRAW, SCORE, EXPLAIN, CHECK),
+    verbs=(DRAW, SCORE, EXPLAIN, CHECK, BOUND),
     examples=("strop language draw -n 2", "strop language check even"),
 )

@@ -7,12 +7,14 @@ sharper samplers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT, EMBEDDED
+from strop.errors import UserError
 from strop.table import Column, Pivot, Table
-from strop.verbs import parameters
-from strop.verbs.paper import BUDGETS, OWN, PaperItem, RowByRow
+from strop.verbs import paper, parameters
+from strop.verbs.paper import BUDGETS, OWN, PaperItem, RowByRow, beside
 from strop.verbs.points import (
     SHARPENED,
     budgets,
@@ -29,14 +31,17 @@ from strop.verbs.verb import Ask, Parameter
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from strop.measure.frame import Measured
+
 EARLY, TINY = EMBEDDED + "tales-early", EMBEDDED + "tales-tiny"
 SAMPLERS: dict[str, dict[str, Any]] = {
     "standard": {},
     "sharpened": SHARPENED,
     "stronger": {"temperature": 0.8, "precision": "float32"},
 }
-RUNS = ("more", "less")
+RUNS = ("more", "less", "less-2")
 COLUMNS = (
+    Column("against"),
     Column("sampler"),
     Column("point", "setting"),
     Column("steps", "M"),
@@ -48,69 +53,109 @@ COLUMNS = (
 
 
 def _run(ask: Ask) -> Result:
-    from strop.measure.frame import perplexity_ratio
-
-    more, less = (load(ask, source) for source in ask.sources)
+    more = load(ask, ask.sources[0])
     chosen, told = named_points(more.spec.family, ask["sampler"], SAMPLERS)
     if ask["axis"]:
         found = points(more.spec.family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
         chosen, told = {str(point): point for point in found.points}, found.left_out
-    counts = budgets(more, ask["steps"])
-    cells = [(m, point) for point in chosen.values() for m in counts]
-    fewer = ask["n_less"] or ask["n"]
-    above, below = (
-        measure_cells(ask, source, cells, ask.out / name, n=n, model=model)
-        for source, name, n, model in zip(
-            ask.sources, RUNS, (ask["n"], fewer), (more, less), strict=True
-        )
-    )
-    labels = [name for name in chosen for _ in counts]
-    rows = []
-    for name, one, other in zip(labels, above, below, strict=True):
-        ratio = perplexity_ratio(one, other)
-        rows.append(
-            {
-                "sampler": name,
-                **{k: one.row()[k] for k in ("temperature", "precision", "point", "steps")},
-                "ratio": ratio,
-                "more": one.perplexity().value,
-                "less": other.perplexity().value,
-                "inverted": ratio.above(1),
-            }
-        )
-    inverted = [f"{row['sampler']} at {row['steps']}" for row in rows if row["inverted"]]
+    cells = [(m, point) for point in chosen.values() for m in budgets(more, ask["steps"])]
+    above = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
+    rows, every = [], list(above)
+    for source, folder, n in zip(ask.sources[1:], RUNS[1:], _fewer(ask), strict=False):
+        below = measure_cells(ask, source, cells, ask.out / folder, n=n)
+        labels = [name for name in chosen for _ in range(len(cells) // len(chosen))]
+        rows += [_row(source, *one) for one in zip(labels, above, below, strict=True)]
+        every += below
+    inverted = [
+        f"{row['sampler']} at {row['steps']} against {row['against']}"
+        for row in rows
+        if row["inverted"]
+    ]
     verdict = (
         "Less is more (the interval lies above 1): " + ", ".join(inverted)
         if inverted
         else "No interval lies above 1: here more training or more weights never hurt."
     )
-    title = f"Perplexity of {ask.sources[0]} over that of {ask.sources[1]}, 95% intervals"
-    table = Table(title, COLUMNS, rows, Pivot(("steps",), ("sampler",), "ratio"))
-    notes = (verdict, *told, *guard_notes([*above, *below])[1:])
-    return Result(ask.said(more=ask.sources[0], less=ask.sources[1]), table, notes=notes)
+    first, *fewer = ask.sources
+    others = " and ".join(fewer)
+    title = f"Perplexity of {first} over that of {others}, 95% intervals"
+    across = ("against", "sampler") if len(ask.sources) > 2 else ("sampler",)
+    table = Table(title, COLUMNS, rows, Pivot(("steps",), across, "ratio"))
+    notes = (verdict, *told, *guard_notes(every)[1:])
+    return Result(ask.said(more=first, less=others), table, notes=notes)
+
+
+def _check(ask: Ask) -> None:
+    if not 2 <= len(ask.sources) < len(RUNS) + 1:
+        raise UserError(
+            "One checkpoint is compared with one or two others.",
+            where="`checkpoint`",
+            got=", ".join(ask.sources),
+            expected="MORE LESS, or MORE LESS LESS",
+        )
+    given = ask["n_less"]
+    if given is not None and len(given) not in (1, len(ask.sources) - 1):
+        raise UserError(
+            "`n_less` has another number of entries than there are LESS.",
+            where="`n_less`",
+            got=", ".join(map(str, given)),
+            expected=f"one number, or {len(ask.sources) - 1}",
+        )
+
+
+def _fewer(ask: Ask) -> tuple[int, ...]:
+    """Outputs of every LESS."""
+    given = ask["n_less"] or (ask["n"],)
+    return tuple(given) * (len(ask.sources) - 1) if len(given) == 1 else tuple(given)
+
+
+def _row(source: str, sampler: str, one: Measured, other: Measured) -> dict[str, Any]:
+    from strop.measure.frame import perplexity_ratio
+
+    ratio = perplexity_ratio(one, other)
+    return {
+        "against": source,
+        "sampler": sampler,
+        **{k: one.row()[k] for k in ("temperature", "precision", "point", "steps")},
+        "ratio": ratio,
+        "more": one.perplexity().value,
+        "less": other.perplexity().value,
+        "inverted": ratio.above(1),
+    }
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, PALETTE, errors, log_ticks, panels, steps_axis, tidy
+    """A panel for every LESS, side by side; where less is more is shaded."""
+    from matplotlib.figure import Figure
+
+    from strop.figures import COLUMN, PALETTE, errors, log_ticks, steps_axis, tidy
 
     rows = list(result.table.rows)
-    figure, [axes] = panels(1, 2.6)
-    axes.axhline(1, color=GREY, lw=0.8)
+    others = list(dict.fromkeys(row["against"] for row in rows))
+    figure = Figure(figsize=(COLUMN * (1 if len(others) == 1 else 2), 2.6), layout="constrained")
+    every = figure.subplots(1, len(others), sharey=True, squeeze=False)[0]
     names = list(dict.fromkeys(row["sampler"] for row in rows))
-    for colour, name in zip(PALETTE * len(names), names, strict=False):
-        mine = [row for row in rows if row["sampler"] == name]
-        ratios = [p["ratio"] for p in mine]
-        x, y = [p["steps"] for p in mine], [one.value for one in ratios]
-        look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2, "lw": 1.2}
-        axes.errorbar(x, y, errors(ratios), label=name, **look)
-    axes.set(xlabel="configured updates M", ylabel="perplexity, more over less", yscale="log")
-    steps_axis(axes, [row["steps"] for row in rows])
     lows, highs = zip(*(row["ratio"].ends for row in rows), strict=True)
-    ticks = log_ticks(0.9 * min(lows), 1.1 * max(highs))
-    axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
-    axes.minorticks_off()
-    figure.legend(loc="outside lower center", ncol=3)
-    tidy(axes)
+    low, high = 0.9 * min(*lows, 1), 1.1 * max(*highs, 1)
+    for letter, axes, other in zip("abc", every, others, strict=False):
+        axes.axhspan(1, high, color=PALETTE[1], alpha=0.1, lw=0)
+        axes.axhline(1, color="black", lw=0.7)
+        for colour, name in zip(PALETTE * len(names), names, strict=False):
+            mine = [r for r in rows if (r["sampler"], r["against"]) == (name, other)]
+            ratios = [p["ratio"] for p in mine]
+            x, y = [p["steps"] for p in mine], [one.value for one in ratios]
+            look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2}
+            axes.errorbar(x, y, errors(ratios), lw=1.2, label=name, **look)
+        axes.set(xlabel="configured updates M", yscale="log", ylim=(low, high))
+        if len(others) > 1:
+            axes.set_title(f"({letter}) against {other.rpartition('/')[2]}", loc="left")
+        steps_axis(axes, [row["steps"] for row in rows])
+        ticks = log_ticks(low, high)
+        axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+        axes.minorticks_off()
+        tidy(axes)
+    every[0].set_ylabel("perplexity, more over less\n(shaded: less is more)")
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncol=3)
     return figure
 
 
@@ -122,7 +167,23 @@ def _beside(comparison: str) -> RowByRow:
         {"comparison": comparison},
         paper={"paper": "ratio"},
         measured={"measured": "ratio"},
+        outputs=128,
     )
+
+
+def _beside_both(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+    """Each row beside the panel that its LESS stands for."""
+    del ask
+    panel = {"early": "training", "tiny": "size"}
+    printed = paper.table("less-is-more").by("comparison", "sampler", "steps")
+    keys = (Column("comparison"), Column("sampler"), Column("steps", "M"))
+    rows = []
+    for row in result.table.rows:
+        key = (panel[roles[row["against"]]], row["sampler"], row["steps"])
+        said = {one.name: value for one, value in zip(keys, key, strict=True)}
+        ratio = printed.get(key, {}).get("ratio")
+        rows.append({**said, "paper": ratio, "measured": row["ratio"]})
+    return beside("perplexity, more over less", keys, rows, outputs=128, log=True)
 
 
 STUDY = Study(
@@ -130,23 +191,41 @@ STUDY = Study(
     title="Do more training and more weights help few-step generation?",
     about="Compare MORE with LESS at equal steps, under a standard and two sharper samplers.",
     sources=Sources(
-        ("MORE", "LESS"),
-        "The longer trained, or larger, checkpoint, and the other one.",
+        ("MORE LESS...",),
+        "The longer trained, or larger, checkpoint, then the other one, or two.",
         (CHECKPOINT, EARLY),
     ),
     parameters=(
         parameters.steps(2, 4, 8, 16, 64, smoke=(2, 4)),
         parameters.outputs(128, smoke=16),
-        Parameter("n_less", "Outputs of LESS, where they are other than -n.", kind="int", least=1),
+        Parameter(
+            "n_less",
+            "Outputs of LESS, where they are other than -n: one number, or one for each.",
+            kind="counts",
+            least=1,
+        ),
         parameters.evaluator(),
         *parameters.POINTED,
         *parameters.SCORED,
     ),
     run=_run,
+    check=_check,
     draw=_draw,
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
     items=(
+        PaperItem(
+            "less-is-more",
+            ("less-is-more",),
+            "both panels: longer training and more weights against few-step generation",
+            f"a late and an early MDLM-Small and an MDLM-Tiny ({OWN.format('mdlm-small')}), gpt2, "
+            "a GPU",
+            _beside_both,
+            {"late": None, "early": None, "tiny": None},
+            {"late": CHECKPOINT, "early": EARLY, "tiny": TINY},
+            values={"steps": BUDGETS, "n": 128, "n_less": (128, 256), "evaluator": "gpt2"},
+            smoke_values={"steps": (2, 4), "n": 16, "n_less": None, "evaluator": None},
+        ),
         PaperItem(
             "less-is-more-training",
             ("less-is-more",),
@@ -166,7 +245,7 @@ STUDY = Study(
             _beside("size"),
             {"small": None, "tiny": None},
             {"small": CHECKPOINT, "tiny": TINY},
-            values={"steps": BUDGETS, "n": 128, "n_less": 256, "evaluator": "gpt2"},
+            values={"steps": BUDGETS, "n": 128, "n_less": (256,), "evaluator": "gpt2"},
             smoke_values={"steps": (2, 4, 8), "n": 32, "n_less": None, "evaluator": None},
         ),
     ),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from strop.bounds import MOST_WEIGHTS, bounded
 from strop.disk import disk
 from strop.errors import UserError
 from strop.records import FAMILIES, default_sampler
-from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument
+from strop.spec import OUTPUT_LIMIT
+from strop.verbs.certify import STUDY as CERTIFY
+from strop.verbs.parameters import DEVICE, FAMILY, REVISION, SEED, WEIGHTS, argument, out
 from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup, quoted, visible
 
@@ -17,7 +21,7 @@ HEADER = ["name", "short", "family", "hub id", "parameters", "licence", "sampler
 
 
 def _list(_: Ask) -> Result:
-    from strop.assets.known import known_models
+    from strop.assets import known_models
 
     known = known_models()
     documents, rows = [], []
@@ -119,6 +123,78 @@ def _random(ask: Ask) -> Result:
     )
 
 
+def _rows(ask: Ask) -> Result:
+    """Documents, joined and cut as the training code does, as the file that `posterior` reads."""
+    import json
+
+    import numpy as np
+
+    from strop.denoisers import load_model
+    from strop.disk import write
+    from strop.measure.heldout import HeldOutRows
+    from strop.training.batches import make_rows
+    from strop.training.data import end_of_text
+
+    model = load_model(ask["source"])
+    codec: Any = model.codec
+    if codec is None:
+        raise UserError("The checkpoint has no tokenizer.", where=ask["source"])
+    length, out = ask["length"] or model.length, Path(ask["out"])
+    if length < 3:
+        raise UserError(
+            "A row has an end-of-text on both sides.",
+            where="`length`",
+            got=length,
+            expected="at least 3",
+        )
+    end, found, count = end_of_text(codec, ask["source"]), [], 0
+    for block in make_rows(_documents(ask), ask["how"], codec, end, length):
+        found.append(block[: ask["n"] - count])
+        count += len(found[-1])
+        if count == ask["n"]:
+            break
+    if not count:
+        raise UserError(
+            "The texts do not fill one row.",
+            where=ask["texts"] or ask["dataset"],
+            expected=f"{length} tokens or more",
+            fix="give more text, or a smaller `length`",
+        )
+    rows = HeldOutRows(np.concatenate(found), 0, 0)
+    lines = [{"text": codec.decode(one.tolist()), "ids": one.tolist()} for one in rows.ids]
+    content = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in lines)
+    with disk(out):
+        write(out, content.encode())
+    told = {"rows": count, "length": length, "how": ask["how"], "sha256": rows.sha256}
+    return Result(
+        parts=(f"wrote {out}: {count} {ask['how']} rows of {length} tokens", rows.sha256),
+        json={"file": str(out), **told},
+        next=f"strop study posterior {quoted(ask['source'])} --held-out {quoted(out)} -o runs/loss",
+        value=rows,
+    )
+
+
+def _documents(ask: Ask) -> Iterator[str]:
+    """Of a file of JSON lines or text, a directory, or a dataset of the hub; perhaps the last."""
+    from strop.measure.heldout import plain_texts
+    from strop.training.documents import read_source
+    from strop.training.spec import HeldOut, SourceSpec
+
+    texts, dataset, last = ask["texts"], ask["dataset"], ask["last"]
+    if (texts is None) == (dataset is None):
+        raise UserError("Rows come from texts or from a dataset.", where="`texts`, `dataset`")
+    if texts is not None and Path(texts).suffix == ".jsonl":
+        every = plain_texts(Path(texts))
+        yield from every[-last:] if last else every
+        return
+    path = None if texts is None else str(texts)
+    source = SourceSpec(name="texts", licence="not asked", path=path, dataset=dataset)
+    if last is None:
+        yield from (text for _, text in read_source(source, HeldOut(every=1), Path()))
+        return
+    yield from (text for held, text in read_source(source, HeldOut(last=last), Path()) if held)
+
+
 LIST = Verb(
     name="models",
     help="List the public checkpoints that strop knows, and what was verified about each.",
@@ -167,10 +243,35 @@ RANDOM = Verb(
     run=_random,
     examples=("strop models random runs/random --family llada --width 64 --blocks 2 --heads 4",),
 )
+ROWS = Verb(
+    name="rows",
+    help="Write held-out rows for SOURCE: texts joined and cut as the training code does.\n\n"
+    "What `strop study posterior --held-out` reads. The public MDLM holds out the last 100,000 "
+    "documents of OpenWebText: --dataset Skylion007/openwebtext --last 100000 -n 512.",
+    parameters=(
+        argument("source", "SOURCE", "Whose tokenizer and length; as for `strop sample`."),
+        Parameter(
+            "texts", "A .jsonl with `text`, a text file, or a directory of such.", kind="path"
+        ),
+        Parameter("dataset", "A dataset of the hub, instead."),
+        Parameter("last", "Only the last so many documents.", kind="int", least=1),
+        Parameter(
+            "how",
+            "wrapped: pieces between two end-of-texts, as in the public code; packed: end to end.",
+            "wrapped",
+            choices=("wrapped", "packed"),
+        ),
+        Parameter("n", "Rows, at most.", 512, "int", least=1, most=OUTPUT_LIMIT),
+        Parameter("length", "Tokens of a row.", kind="int", least=1, shown="the model's own"),
+        out("The .jsonl to write."),
+    ),
+    run=_rows,
+    examples=("strop models rows embedded:tales --texts notes.txt -n 64 -o runs/rows.jsonl",),
+)
 GROUP = VerbGroup(
     name="models",
     help="Known checkpoints, and a look at any.",
-    verbs=(CHECK, RANDOM),
+    verbs=(CHECK, CERTIFY, ROWS, RANDOM),
     examples=("strop models", "strop models check embedded:tales"),
     own=LIST,
 )

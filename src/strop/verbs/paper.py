@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
 from strop.stats.interval import Interval
+from strop.stats.jackknife import student
+from strop.stats.published import gap
 from strop.table import Column, Table
 from strop.verbs import paper
 
@@ -40,24 +42,56 @@ MEASURED_LEVELS = {
     "mark": "mark",
 }
 """Where a study's rows of cells have it."""
+FREEDOM = 10_000
+"""Behind a printed interval, whose ends are those of a bootstrap: normal quantiles."""
 EXTRA = {
     "paper_entropy": "paper H",
     "measured_entropy": "measured H",
     "paper_peak": "paper GiB",
     "peak": "measured GiB",
+    "geq": "GEQ",
     "ged": "GED",
+    "paper_best": "paper's best tau",
+    "best": "best tau",
+    "within": "within the noise of both",
 }
 """What rows may have besides, and its heading."""
 
 
-def beside(unit: str, keys: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A table with `paper` and `measured`; rows may have more, which is kept."""
+def beside(
+    unit: str,
+    keys: Sequence[Column],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    outputs: int | None = None,
+    log: bool = False,
+) -> Table:
+    """A table with `paper` and `measured`; rows may have more, which is kept.
+
+    Where the paper says of how many outputs its number is, or prints an interval, every row says
+    whether the two lie within the noise of both; with `log` they are ratios or perplexities.
+    """
+    rows = [{**row, "within": _within(row, outputs, log)} for row in rows]
     columns = [*keys, Column("paper", digits=None)]
     columns.append(Column("measured", digits=4, mark="mark"))
     for name, label in EXTRA.items():
         if any(row.get(name) is not None for row in rows):
             columns.append(Column(name, label, digits=3))
     return Table(unit, tuple(columns), rows)
+
+
+def _within(row: Mapping[str, Any], outputs: int | None, log: bool) -> str | None:
+    said, measured = row.get("paper"), row.get("measured")
+    if "within" in row:
+        return row["within"]
+    if said is None or not isinstance(measured, Interval):
+        return None
+    error = None
+    if isinstance(said, Interval):
+        error = said.half / student(said.level, FREEDOM) if said.bounded else None
+        said = said.value
+    found = gap(measured, said, outputs, error=error, log=log)
+    return None if found is None else "yes" if found.within() else "no"
 
 
 @dataclass(frozen=True)
@@ -75,14 +109,17 @@ class RowByRow:
     """What is shown, and its column in the paper's table."""
     measured: Mapping[str, str] = field(default_factory=lambda: MEASURED_LEVELS)
     """What is shown, and its column in the result."""
+    outputs: int | None = None
+    """Behind the paper's numbers, where its table does not say."""
 
     def __call__(self, result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         """As `Item.beside` is called."""
         del ask, roles
         names = [column.name for column in self.keys]
-        printed = None
+        printed, outputs = None, self.outputs
         if self.table is not None:
             printed = paper.table(self.table).by(*names, **self.where)
+            outputs = outputs or paper.table(self.table).settings.get("outputs")
         rows = []
         for row in result.table.rows:
             keys = {name: row[name] for name in names}
@@ -93,7 +130,7 @@ class RowByRow:
                 said = {shown: found.get(column) for shown, column in self.paper.items()}
             measured = {shown: row[column] for shown, column in self.measured.items()}
             rows.append({**keys, **said, **measured})
-        return beside(self.unit, self.keys, rows)
+        return beside(self.unit, self.keys, rows, outputs=outputs, log=True)
 
 
 FOLDER = ROOT / "paper"
@@ -101,6 +138,7 @@ PUBLIC = "kuleshov-group/mdlm-owt"
 """The only MDLM of the paper that was released."""
 OWN = "train it: strop train {0} -o runs/{0}"
 BUDGETS = tuple(2**k for k in range(11))
+"""Of the printed grids; the sweep of the public checkpoint has 2,048 too."""
 
 Value = bool | int | float | str | None | tuple[float, ...]
 
@@ -190,12 +228,28 @@ def table(id: str) -> PaperTable:
     path = FOLDER / f"{id}.yaml"
     if id not in ids():
         raise unknown_name("table of the paper", id, ids())
+    return read_table(path)
+
+
+def read_table(path: Path) -> PaperTable:
+    """A file of printed numbers; its id is the file's name."""
     # The loader in C, where there is one: the grids are long.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found = PaperTable(**yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
-    if found.id != id:
+    try:
+        found = PaperTable(**yaml.load(path.read_text(encoding="utf-8"), Loader=loader))
+    except (OSError, UnicodeDecodeError, TypeError, ValueError, yaml.YAMLError) as error:
         raise UserError(
-            "A table of the paper is damaged.", where=path, got=found.id, expected=f"the id {id}"
+            "This is no table of printed numbers.",
+            where=path,
+            got=str(error).splitlines()[0],
+            expected="a file such as those of strop/assets/published",
+        ) from None
+    if found.id != path.stem:
+        raise UserError(
+            "A table of the paper is damaged.",
+            where=path,
+            got=found.id,
+            expected=f"the id {path.stem}",
         )
     return found
 
@@ -252,13 +306,6 @@ class Reproduction:
     notes: tuple[str, ...]
 
 
-ELSEWHERE: dict[str, str] = {
-    "overview": "its panels are cross-model, groupeval-mdlm and posterior",
-    "tiny": "two columns of grid-tiny-late",
-}
-"""The paper's other tables and figures, and where their numbers come from."""
-
-
 def items() -> dict[str, tuple[Study, PaperItem]]:
     """Everything that can be reproduced, by id."""
     from strop.verbs.study import STUDIES
@@ -283,8 +330,6 @@ def reproduce(
     """
     from strop.verbs.study import carry_out
 
-    if id in ELSEWHERE:
-        raise UserError(f"{id} has no study of its own here: {ELSEWHERE[id]}.", where=id)
     known = items()
     if id not in known:
         raise unknown_name("table or figure", id, known)

@@ -112,6 +112,25 @@ AXES = Parameter(
     kind="axes",
 )
 
+MINIMUM, PAPERS_GROUPS = "minimum", "best-of-2000"
+PARTITION = Parameter(
+    "partition",
+    "Second partition: minimum (reuse of pairs), or best-of-2000.",
+    MINIMUM,
+    choices=(MINIMUM, PAPERS_GROUPS),
+)
+
+
+def grouping(method: str) -> str:
+    """How outputs were grouped, and whether that is the paper's way."""
+    if method == PAPERS_GROUPS:
+        return "groups: the second partition is the best of 2,000 draws, as in the paper"
+    return (
+        "groups: the second partition reuses the fewest pairs; the paper takes the best of 2,000 "
+        f"draws (partition={PAPERS_GROUPS})"
+    )
+
+
 PROMPTS = Parameter(
     "prompts", "A .jsonl of prompts, or of texts with gaps such as [[12]].", kind="path"
 )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
-from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, check_family
+from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, check_family, swept
 from strop.table import Column, Pivot, Table
+from strop.verbs.parameters import MINIMUM
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ MEASURED_COLUMNS = (
     Column("outputs", "n"),
     Column("perplexity", mark="mark"),
     Column("entropy", unit="nats", digits=3),
-    Column("guard", help="On which side of the entropy guard it lies."),
+    Column("diversity", digits=2, help="Across outputs, as a share of held-out texts'."),
+    Column("guard", help="On which side of the guard it lies, by entropy and diversity."),
 )
 
 
@@ -61,7 +63,12 @@ def cell_table(
     fields += [one.name for one in extra if one.name not in fields]
     shown = {one.name: one for one in (*POINT_COLUMNS, *extra)}
     columns = [shown["steps"], *(shown.get(name, Column(name, digits=None)) for name in fields)]
-    columns += [one for one in MEASURED_COLUMNS if one.name not in fields]
+    seen = {name for row in rows for name, value in row.items() if value is not None}
+    columns += [
+        one
+        for one in MEASURED_COLUMNS
+        if one.name not in fields and (one.name != "diversity" or one.name in seen)
+    ]
     pivot = None
     if down is not None:
         across = tuple(name for name in ("steps", *fields) if name != down)
@@ -120,6 +127,8 @@ def points(
             told[f"{key} left out for {name}, which has no such setting"] = None
             mine.pop(key)
         fixed = {} if facts.fast else {"implementation": "dense"}
+        if "temperature" in mine:
+            mine["temperature"] = tuple(swept(name, tau) for tau in mine["temperature"])
         for values in product(*mine.values()):
             spec = SamplerSpec(**{"name": name, **fixed, **dict(zip(mine, values, strict=True))})
             found[OperatingPoint.of(spec)] = None
@@ -137,7 +146,8 @@ def named_points(
     for label, fields in named.items():
         [precision] = _precisions(name, (fields.get("precision", "float64"),), told)
         fixed = {} if _facts(name).fast else {"implementation": "dense"}
-        spec = SamplerSpec(**{"name": name, **fixed, **fields, "precision": precision})
+        heat = {k: swept(name, v) for k, v in fields.items() if k == "temperature"}
+        spec = SamplerSpec(**{"name": name, **fixed, **fields, **heat, "precision": precision})
         found[label] = OperatingPoint.of(spec)
     return found, tuple(told)
 
@@ -401,6 +411,7 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     found = list(found)
     told = dict.fromkeys(str(one.guard) for one in found)
     told |= dict.fromkeys(cut_notes(found))
+    told |= dict.fromkeys(_few(found))
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
         told[
@@ -408,6 +419,21 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
             "too short, about 91% instead of 95% at 8"
         ] = None
     return tuple(told)
+
+
+def _few(found: Iterable[Measured]) -> Iterable[str]:
+    """Where diversity across outputs does not decide, though there is something to compare with."""
+    from strop.measure.across import DECIDES
+
+    held = [one for one in found if one.guard.pairs is not None]
+    if any(one.guard.rule == "mean" for one in held):
+        yield "diversity is told and does not decide: cells pass by their mean entropy"
+    elif any(one.outputs < DECIDES for one in held):
+        least = min(one.outputs for one in held)
+        yield (
+            f"diversity across outputs decides from {DECIDES} outputs on (here {least}): below "
+            "that the guard does not see a collapse"
+        )
 
 
 # ---------------------------------------------------------------- judging
@@ -439,6 +465,7 @@ def judge_texts(
     seed: int,
     profile: str = PROFILE,
     prompts: Sequence[str] | None = None,
+    partition: str = MINIMUM,
 ) -> dict[str, Judgments]:
     """Plan some generators' texts in `out` and judge them offline; the verdicts by series.
 
@@ -454,7 +481,7 @@ def judge_texts(
     asked = None if prompts is None else tuple(prompts)
     sources = [Source(name, tuple(some), asked, name) for name, some in texts.items()]
     sources, _ = fitted(sources, known)
-    plan, frozen = make_plan(sources, known, seed=seed)
+    plan, frozen = make_plan(sources, known, seed=seed, method=partition)
     write_plan(out, plan, known, frozen)
     judge_run(out)
     return {one.name: load_judgments(f"{out}@{one.id}") for one in list_series(out)}

@@ -58,7 +58,7 @@ class Cells:
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
-    from strop.instruments.posterior_cells import loss_cell, measured_losses
+    from strop.instruments.posterior import loss_cell, measured_losses
     from strop.measure.heldout import read_rows
 
     file = Path(ask["held_out"] or HELD_OUT)
@@ -176,7 +176,9 @@ def _conclude(
                 columns |= {
                     (name, count, estimator, tau): grid[:, k] for k, tau in enumerate(temperatures)
                 }
-                columns[name, count, estimator, "slope"] = getattr(losses, f"{estimator}_slope")
+                for one_of in ("slope", "curvature"):
+                    found = getattr(losses, f"{estimator}_{one_of}")
+                    columns[name, count, estimator, one_of] = found
     drawn = Resampled(columns, seed=seed)
     budgets = list(measured[0].losses)
     return {
@@ -243,6 +245,7 @@ def _losses(
         "optimum": optimum,
         "optimum_at_edge": optimum in (min(temperatures), max(temperatures)),
         "slope": drawn.interval((*here, "slope")),
+        "curvature": drawn.interval((*here, "curvature")),
         "variance_ratio": _ratio(columns, cell, 1.0, None),
         "contrast_variance_ratio": _ratio(columns, cell, sharpened, 1.0),
     }
@@ -321,6 +324,7 @@ def _flat(facts: Mapping[str, Any]) -> Table:
             "minus_one": at["minus_one"],
             "optimum_share": at["optimum_share"],
             "slope_at_one": row["slope"],
+            "curvature_at_one": row["curvature"],
         }
         for row in facts["losses"]
         for at in row["temperatures"]
@@ -368,6 +372,7 @@ def _contrast_columns(tau: float) -> tuple[Column, ...]:
             "optimum", "best tau", digits=None, help="The lowest mean on the grid.", mark="edge"
         ),
         Column("slope", "slope at 1", digits=3, signed=True),
+        Column("curvature", "J'' at 1", digits=3, help="Second derivative of the loss by 1/tau."),
         Column("variance_ratio", "variance ratio", digits=2),
     )
 
@@ -388,6 +393,7 @@ def _contrasts(facts: Mapping[str, Any], tau: float) -> list[dict[str, Any]]:
                 "edge": " (edge of the grid)" if one["optimum_at_edge"] else "",
                 "variance_ratio": one["variance_ratio"],
                 "slope": one["slope"],
+                "curvature": one["curvature"],
             },
         )
         row[one["estimator"]] = at[tau]["minus_one"]
@@ -472,7 +478,7 @@ def _levels(axes: Axes, profile: Mapping[str, Any], name: str, colour: str) -> N
 # ---------------------------------------------------------------- beside others
 
 
-def _beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figure | None]:
+def beside_cells(result: Result, cells: Sequence[Measured]) -> tuple[Table, Figure | None]:
     """Worse predictor, better generator: the loss, and the perplexity of cells that match it."""
     from strop.measure.frame import perplexity_ratio
 
@@ -511,9 +517,22 @@ def _point(tau: float) -> OperatingPoint:
 
 
 def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    from strop.figures import GREY, PALETTE, errors, panels, tidy
+    from strop.figures import panels
 
     figure, [axes] = panels(1, 2.6)
+    if scatter_on(axes, rows) > 1:
+        figure.legend(loc="outside upper left", ncol=1)
+    return figure
+
+
+NAMED_POINTS = 6
+"""More cells in one plot would write their budgets over each other."""
+
+
+def scatter_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Loss against perplexity ratio, a colour per checkpoint; how many there are."""
+    from strop.figures import GREY, PALETTE, errors, tidy
+
     names = list(dict.fromkeys(row["checkpoint"] for row in rows))
     for colour, name in zip(PALETTE * len(names), names, strict=False):
         mine = [row for row in rows if row["checkpoint"] == name]
@@ -528,7 +547,7 @@ def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
             color=colour,
             label=name,
         )
-        for row in mine:
+        for row in mine if len(rows) <= NAMED_POINTS else ():
             place = (row["masked"].ends[0], row["ratio"].value)
             look: dict[str, Any] = {"ha": "right", "va": "center", "fontsize": 6.5, "color": colour}
             text = f"M {row['steps']:,}"
@@ -539,10 +558,8 @@ def _scatter(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set(
         xlabel="worse predictor →   nats per token", ylabel="better samples →\nperplexity ratio"
     )
-    if len(names) > 1:
-        figure.legend(loc="outside upper left", ncol=1)
     tidy(axes)
-    return figure
+    return len(names)
 
 
 def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
@@ -556,8 +573,9 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
             "checkpoint": row["checkpoint"],
             "steps": row["steps"],
             "estimator": words,
-            "paper": printed.get((role[row["checkpoint"]], row["steps"]), {}).get("difference"),
+            **_printed(printed.get((role[row["checkpoint"]], row["steps"]))),
             "measured": row[name],
+            "best": f"{row['optimum']:g}",
         }
         for row in result.more["contrasts"].rows
         for name, words in ESTIMATORS.items()
@@ -575,6 +593,14 @@ def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     return beside("nats per token", keys, rows)
 
 
+def _printed(said: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The paper's difference with its interval, and the temperatures that it found best."""
+    if said is None:
+        return {"paper": None, "paper_best": None}
+    best = " or ".join(f"{tau:g}" for tau in paper.table("posterior").settings["best"])
+    return {"paper": paper.with_interval(said)["difference"], "paper_best": best}
+
+
 def _difference(
     row: Mapping[str, Any], estimator: str, said: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -583,7 +609,7 @@ def _difference(
         "checkpoint": f"{row['later']} minus {row['earlier']}",
         "steps": row["steps"],
         "estimator": estimator,
-        "paper": said[0]["difference"] if said else None,
+        "paper": _printed(said[0] if said else None)["paper"],
         "measured": row["difference"],
     }
 
@@ -599,7 +625,12 @@ STUDY = Study(
     ),
     parameters=(
         parameters.steps(2, 8, 32, 128, 1024, smoke=(2, 8, 32)),
-        Parameter("temperature", "The grid; 1 must be on it.", TEMPERATURES, "floats"),
+        Parameter(
+            "temperature",
+            "The grid; 1 must be on it. The paper does not print its own for this loss.",
+            TEMPERATURES,
+            "floats",
+        ),
         Parameter("sharpened", "Which one the table compares with 1.", 0.9, "float"),
         parameters.outputs(512, smoke=64, words="Held-out sequences, at most.", least=2),
         Parameter("draws", "Hidden sets per sequence and budget.", 1, "int", least=1, most=2**20),
@@ -621,7 +652,7 @@ STUDY = Study(
     draw=_draw,
     next=lambda ask: f"strop study cost {ask.sources[-1]} -o {quoted(ask.out)}-cost",
     examples=("strop study posterior --steps 2,8 -n 64 -o runs/posterior",),
-    beside_cells=_beside_cells,
+    beside_cells=beside_cells,
     items=(
         PaperItem(
             "posterior",

@@ -17,7 +17,7 @@ from strop.assets import CHECKPOINT
 from strop.comparing.compare import MARGIN
 from strop.comparing.levels import Level
 from strop.errors import UserError
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec import OperatingPoint, SamplerSpec, swept
 from strop.stats.power import GOAL, Power, alike, apart, curve, level_errors, needed, spread
 from strop.table import Column, Table
 from strop.verbs import parameters
@@ -193,7 +193,7 @@ def _check(ask: Ask) -> None:
                 expected="a number above 0" + ("" if name == "gap" else f" and below {most}"),
             )
     for tau in ask["temperature"]:
-        SamplerSpec(temperature=tau)
+        SamplerSpec(temperature=float(tau))
 
 
 def _run(ask: Ask) -> Result:
@@ -234,7 +234,8 @@ def _pilot(ask: Ask) -> list[Cell]:
     name = ask["sampler"] or default_sampler(model.spec.family)
     [steps] = budgets(model, (ask["steps"],))
     points = [
-        OperatingPoint.of(SamplerSpec(name=name, temperature=tau)) for tau in ask["temperature"]
+        OperatingPoint.of(SamplerSpec(name=name, temperature=swept(name, tau)))
+        for tau in ask["temperature"]
     ]
     return draw(ask, model, [(steps, point) for point in points], ask.out / RUN)
 

@@ -65,8 +65,6 @@ def _list() -> Result:
                 ["id", "what", "a full run needs", "command"],
                 [[item.id, item.what, item.needs, item.command] for item in items],
             ),
-            "\nNot run from here",
-            grid(["id", "why"], list(paper.ELSEWHERE.items())),
         ),
         json={item.id: {name: getattr(item, name) for name in names} for item in items},
         next="strop reproduce headline --smoke -o runs/headline",

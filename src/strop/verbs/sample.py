@@ -184,11 +184,12 @@ def _specs(ask: Ask, name: str, *, own: bool) -> list[SamplerSpec]:
     budgets: list[dict[str, Any]] = [{"steps": m} for m in ask["steps"] or ()] or [{}]
     if ask["grid"] not in (None, "uniform"):
         budgets = [{**one, "grid": ask["grid"]} for one in budgets]  # with steps, both must agree
+    heat: list[dict[str, Any]] = [{"temperature": tau} for tau in ask["temperature"]]
+    if not ask.given("temperature"):
+        heat = [{}]  # the sampler's own
     return [
-        SamplerSpec(**{**common, **budget, "temperature": tau, "precision": precision})
-        for budget, tau, precision in itertools.product(
-            budgets, ask["temperature"], ask["precision"]
-        )
+        SamplerSpec(**{**common, **budget, **tau, "precision": precision})
+        for budget, tau, precision in itertools.product(budgets, heat, ask["precision"])
     ]
 
 
@@ -235,12 +236,17 @@ def _canvases(ask: Ask, model: Model) -> Canvases | None:
 
 def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequence[Pool]) -> Result:
     header = ["cell", "setting", "outputs", "calls per output", "seconds per output"]
+    counts = list(dict.fromkeys(name for pool in pools for name in pool.counts))
+    header += ["tokens per call", *counts] if counts else []
     documents, rows = [_document(pool) for pool in pools], []
     plain = [plain_baseline(pool.spec.generator.sampler) for pool in pools]
     for pool, one, baseline in zip(pools, documents, plain, strict=True):
         speed = f"{one['seconds'] / one['n']:.3g}"
         setting = label(pool.spec.generator.sampler)
         row = [one["cell"], setting, str(one["n"]), f"{one['nfe_mean']:.1f}", speed]
+        if counts:  # of a sampler that works in blocks or canvases
+            row.append(f"{one['tokens_per_call']:.2f}")
+            row += [f"{one[name]:.2f}" if name in one else "" for name in counts]
         rows.append([*row, *(["" if baseline is None else label(baseline)] if any(plain) else [])])
     return Result(
         parts=(grid([*header, *(["plain baseline"] if any(plain) else [])], rows),),
@@ -263,9 +269,19 @@ def _document(pool: Pool) -> dict[str, Any]:
         "nfe_mean": float(pool.nfe.mean()),
         "seconds": float(pool.seconds.sum()),
         "leftover_masks": int(pool.leftover_masks.sum()),
+        **_counted(pool),
         **({} if prompts is None else {"prompts": prompts.model_dump(mode="json")}),
         "plain_baseline": None if baseline is None else baseline.model_dump(mode="json"),
     }
+
+
+def _counted(pool: Pool) -> dict[str, float]:
+    """Means per output of what the sampler counts, and tokens per call beside them."""
+    if not pool.counts:
+        return {}
+    tokens = pool.lengths if len(pool.lengths) else pool.ids.shape[1]
+    said = {name: float(found.mean()) for name, found in pool.counts.items()}
+    return {"tokens_per_call": float((tokens / pool.nfe).mean()), **said}
 
 
 def _baseline(ask: Ask, model: Model, specs: Sequence[SamplerSpec]) -> tuple[str, ...]:

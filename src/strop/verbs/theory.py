@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def _account(ask: Ask) -> Result:
     from strop.theory.accounting import account
 
     problem = _problem(ask)
-    values = account(problem).as_dict()
+    values = asdict(account(problem))
     if problem.target.size > 4096:
         del values["pi"]  # too long to print; the library has it
     title = "Theorem 1: training integrates, sampling sums"
@@ -88,11 +89,11 @@ def _pair(ask: Ask) -> Result:
 
 
 def _collisions(ask: Ask) -> Result:
-    from strop.theory.shared_rounds import cleanup_tv, clipped_masses, collisions, equal_masses
+    from strop.theory.reveal import cleanup_tv, clipped_masses, collisions, equal_masses
 
     length, rounds = ask["length"], ask["rounds"]
     masses = clipped_masses(rounds) if ask["clipped"] else equal_masses(rounds)
-    values = collisions(length, masses).as_dict()
+    values = asdict(collisions(length, masses))
     if ask["clipped"]:
         values["cleanup_tv"] = cleanup_tv(length)
     again = f"strop theory collisions --length {length} --rounds {rounds} --clipped"

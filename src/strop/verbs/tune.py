@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,10 @@ from strop.spec import OperatingPoint, SamplerSpec
 from strop.store import Folder
 from strop.tasks import TASKS
 from strop.tuning.choice import Choice, write_selection
-from strop.tuning.figure import draw as draw_figure
 from strop.tuning.gain import family_level, gain, spec_file
-from strop.tuning.race import Rules
+from strop.tuning.race import Limit, Rules, guard_limits
 from strop.tuning.result import BudgetResult, as_result, selected
+from strop.tuning.result import draw as draw_figure
 from strop.tuning.scorers import check_judge, judge_scorer, task_side
 from strop.tuning.search import (
     BUDGET,
@@ -305,19 +305,21 @@ def _found(
     goal, found = Number.of(_objective(ask)), []
     level = family_level(sum(plain != one.sampler for plain, one in chosen.values()))
     for budget, (plain, one) in chosen.items():
-        names = dict.fromkeys([goal.name, *(limit.name for limit in one.limits), CALLS.name])
+        choice = _choice(budget, one, guard_limits(guard, ask["fresh_n"]) if ask["guard"] else ())
+        names = dict.fromkeys([goal.name, *(limit.name for limit in choice.limits), CALLS.name])
         pair = [cells[plain], cells[one.sampler]]
         standard_row, row = measure(pair, list(names), by, guard=guard, outputs=span)
-        choice = _choice(budget, one)
         gained = gain(choice, row, standard_row, goal, level=level, best=ask["best"])
         found.append(BudgetResult(one, gained, tuple(cut_notes([row]))))
     return found
 
 
-def _choice(budget: str, one: Tuned) -> Choice:
-    """What a search chose."""
+def _choice(budget: str, one: Tuned, guard: Sequence[Limit]) -> Choice:
+    """What a search chose, and what its fresh outputs must hold: diversity for sure, too."""
     point = OperatingPoint.of(one.sampler)
-    return Choice(budget, one.sampler.steps, point, one.holds, one.holds, one.edges, one.limits)
+    raced = [limit for limit in one.limits if not limit.least]
+    limits = (*raced, *(limit for limit in guard if limit.least))
+    return Choice(budget, one.sampler.steps, point, one.holds, one.holds, one.edges, limits)
 
 
 # ---------------------------------------------------------------- writing it
@@ -407,6 +409,7 @@ STUDY = Study(
     draw=draw_figure,
     check=_check,
     later=_later,
+    most=lambda ask: len(ask["steps"]) * (ask["budget"] + 2 * ask["fresh_n"]),
     needs_evaluator=lambda ask: _asks_for(ask, PERPLEXITY.name),
     kind="search",
     stamp=_command,

@@ -371,5 +371,11 @@ STUDY = Study(
     draw=_draw,
     runs=(SEARCH, FRESH),
     check=_check,
+    later=lambda _: "this is the first round of the first search",
+    most=lambda ask: (
+        len(ask["steps"])
+        * len(ask["methods"])
+        * (ask["budget"] + ask["fresh_n"] * (2 + len(set(ask["temperature"]))))
+    ),
     examples=("strop study tuned-against-tuned --smoke -o runs/tuned-against-tuned",),
 )

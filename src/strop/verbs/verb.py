@@ -20,6 +20,7 @@ from strop.engine import Engine
 from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
+from strop.stats.interval import plain
 from strop.verbs.result import Result
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ class Ask:
         """For the mark: what was asked, as far as it is known without loading anything."""
         values = {k: v for k, v in self.values.items() if k not in ASIDE and v is not None}
         asked = {"checkpoints": self.sources, **values, "smoke": self.smoke}
-        return json.loads(json.dumps(asked, default=str))
+        return json.loads(json.dumps(plain(asked), default=str))
 
     def said(self, **more: Any) -> dict[str, Any]:
         """For the result: what the numbers depend on."""
@@ -293,6 +294,8 @@ class Verb:
     """Whether it takes `--json`."""
     later: Callable[[Ask], str] | None = None
     """What a dry run says of draws that depend on the results of those that it counts."""
+    most: Callable[[Ask], int] | None = None
+    """How many outputs it draws at most in all, where a dry run sees only the first of them."""
     own_dry_run: bool = False
     """Whether `run` answers `--dry-run` itself, because it counts something else than outputs."""
 

@@ -44,8 +44,12 @@ class DenseRun:
     """What the outputs answer; None: nothing is given."""
     calls: int = field(default=0, init=False)
     """Calls of the network that predicts."""
+    counts: dict[str, Numbers] = field(default_factory=dict, init=False)
+    """Per output, what else the sampler counts, as its record says."""
     judge_calls: int = field(default=0, init=False)
     """Calls of a network that judges what was predicted, one for each state it looks at."""
+    row_calls: Numbers | None = field(default=None, init=False)
+    """Calls per sequence, where they do not share them."""
     round: int = field(default=0, init=False)
     """Updates made so far."""
     changed: bool = field(default=False, init=False)

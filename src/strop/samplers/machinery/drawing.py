@@ -26,6 +26,7 @@ from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite
 from strop.denoisers.device import upload, upload_rows
+from strop.records import Nucleus
 from strop.rng import Stream
 from strop.samplers.machinery.addressed import Address, ExactDraw, Weights, addressed
 from strop.samplers.machinery.categorical import clean_log_probs
@@ -141,6 +142,7 @@ class AddressedDraws:
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = 0,
+        nucleus: Nucleus = "reaching",
         precision: Precision = "float64",
         forbid: Sequence[int] = (),
         hush: Sequence[int] = (),
@@ -149,6 +151,7 @@ class AddressedDraws:
         self.places = places
         """[B, L], the address of each column: its number among the open ones."""
         self.temperature, self.top_p, self.top_k = temperature, top_p, top_k
+        self.nucleus: Nucleus = nucleus
         self.forbid = list(forbid)
         """Tokens that are never drawn."""
         self.hush = list(hush)
@@ -231,7 +234,7 @@ class AddressedDraws:
     def _law(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities of the clean tokens: tempered, then cut."""
         law = clean_log_probs(
-            logits.clone(), self.mask_id, temperature, self.top_p, confirm=self.confirm
+            logits.clone(), self.mask_id, temperature, self.top_p, self.nucleus, self.confirm
         )
         if self.top_k and temperature:
             kept = law >= law.topk(min(self.top_k, law.shape[-1]), dim=-1).values[:, -1:]

@@ -49,6 +49,8 @@ class LockstepRun:
     canvases: Canvases | None = None
     calls: Numbers = field(init=False)
     """Per output, the network calls it took part in."""
+    counts: dict[str, Numbers] = field(default_factory=dict, init=False)
+    """Per output, what else the sampler counts, as its record says."""
 
     def __post_init__(self) -> None:
         self.calls = np.zeros(len(self.outputs), np.int64)
@@ -160,6 +162,7 @@ def lockstep(sampler: LockstepSampler) -> FastSampler:
                 seconds=np.full(len(numbers), seconds),
                 mask=draw.model.mask_id,
                 sampler=draw.spec.name,
+                counts=batch.counts,
             )
 
     return run

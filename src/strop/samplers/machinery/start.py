@@ -92,6 +92,7 @@ class Start:
         seconds: NDArray[np.float64],
         mask: int | None,
         sampler: str,
+        counts: dict[str, Numbers] | None = None,
     ) -> Iterator[Output]:
         """Outputs that are done: of every whole sequence [S, L] the response, one after another.
 
@@ -110,7 +111,11 @@ class Start:
         ids = rows[opened].reshape(len(rows), -1)  # a batch has as many open in every sequence
         left = np.zeros(len(rows), int) if mask is None else (ids == mask).sum(1)
         columns = numbers, ids, nfe, seconds, left, changed[:, : ids.shape[1]]
-        yield from map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
+        done = map(Output, *(one if one.ndim > 1 else one.tolist() for one in columns))
+        for i, output in enumerate(done):
+            if counts:
+                output.counts = {name: int(found[i]) for name, found in counts.items()}
+            yield output
 
 
 def by_shape(

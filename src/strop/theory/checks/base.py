@@ -6,16 +6,18 @@ case is a problem (P, grid, lam, denoiser), `strop theory account` reads the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document
 from strop.theory.sampler import LawProblem
-from strop.theory.target import Array, Target
+from strop.theory.target import CONCENTRATIONS, Array, Target, closed
 
 TOLERANCE = 4e-11
 
@@ -65,14 +67,24 @@ def holds(statement: str, truth: bool) -> Assertion:
 def random_grid(rounds: int, rng: np.random.Generator) -> Array:
     """Sorted uniform points, kept apart enough for every mass to matter."""
     masses = rng.dirichlet(np.ones(rounds)) * 0.9 + 0.1 / rounds
-    return np.concatenate([[0.0], np.cumsum(masses)[:-1], [1.0]])
+    return closed(np.cumsum(masses)[:-1])
+
+
+def bayes_case(target: Target, grid: ArrayLike, lam: float = 1.0, **more: Any) -> Case:
+    """A problem with the exact denoiser, and what else its check wants to know."""
+    return {**problem_document(LawProblem.bayes(target, grid, lam)), **more}
+
+
+def random_target(k: int, shapes: Sequence[tuple[int, ...]], rng: np.random.Generator) -> Target:
+    """The k-th of a series: shapes and concentrations take turns."""
+    return Target.dirichlet(shapes[k % len(shapes)], CONCENTRATIONS[k % 3], rng)
 
 
 SHAPES = ((2, 2), (3, 2), (2, 2, 2), (4, 4), (2, 3, 2), (3, 3, 3), (2, 2, 2, 2), (1, 3, 2), (3,))
 
 
 def problem_cases(
-    count: int, *, bayes_only: bool = False, lam_one: bool = False, zeros: bool = True
+    count: int, *, bayes_only: bool = False, zeros: bool = True
 ) -> Callable[[np.random.Generator], Iterator[Case]]:
     """Random problems over all shapes, denoisers, temperatures and special targets."""
 
@@ -82,13 +94,12 @@ def problem_cases(
             target = _target(shape, k, rng, zeros)
             rounds = 1 + k % 4 if len(shape) < 4 else 1 + k % 3
             grid = random_grid(rounds, rng)
-            q, lam = Conditionals.bayes(target), np.ones(1)
+            q = Conditionals.bayes(target)
             if not bayes_only and k % 3 == 1:
                 q = Conditionals.random(shape, rng)
             elif not bayes_only and k % 3 == 2:
                 q = Conditionals.random(shape, rng, rounds)
-            if not lam_one:
-                lam = rng.uniform(0.3, 3.0, rounds if k % 2 else 1)
+            lam = rng.uniform(0.3, 3.0, rounds if k % 2 else 1)
             yield problem_document(LawProblem(target, grid, q, lam))
 
     return cases
@@ -96,7 +107,7 @@ def problem_cases(
 
 def _target(shape: tuple[int, ...], k: int, rng: np.random.Generator, zeros: bool) -> Target:
     """Dirichlet laws, and now and then one with zeros, a product law or a point mass."""
-    law = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng).P
+    law = Target.dirichlet(shape, CONCENTRATIONS[k % 3], rng).P
     if zeros and k % 5 == 1:
         law = np.where(rng.random(shape) < 0.4, 0.0, law)
         law.flat[0] += 0.1
@@ -104,9 +115,5 @@ def _target(shape: tuple[int, ...], k: int, rng: np.random.Generator, zeros: boo
         law = np.zeros(shape)
         law.flat[int(rng.integers(law.size))] = 1.0
     elif zeros and k % 7 == 2:
-        law = np.ones(shape)
-        for axis, values in enumerate(shape):
-            sides = [1] * len(shape)
-            sides[axis] = values
-            law = law * rng.dirichlet(np.ones(values)).reshape(sides)
+        law = reduce(np.multiply.outer, [rng.dirichlet(np.ones(values)) for values in shape])
     return Target(law / law.sum())

@@ -6,12 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from strop.theory import bounds, mpath, schedules, temperature
+from strop.theory import accounting, mpath, schedules, temperature
 from strop.theory.accounting import account
-from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
-from strop.theory.document import deflation_target, problem_document, to_problem
+from strop.theory.checks.base import (
+    Assertion,
+    Case,
+    Check,
+    at_most,
+    bayes_case,
+    equal,
+    holds,
+    random_grid,
+)
+from strop.theory.document import deflation_target, to_problem
 from strop.theory.sampler import LawProblem
-from strop.theory.target import Target
+from strop.theory.target import CONCENTRATIONS, Target
 
 
 def path_bound(case: Case) -> Iterator[Assertion]:
@@ -33,19 +42,15 @@ def price_grid(case: Case) -> Iterator[Assertion]:
     problem = to_problem(case)
     target, rounds = problem.target, problem.N
     best = schedules.price_optimal_grid(target, rounds)
-    price = bounds.parallel_price(target, best)
+    price = accounting.parallel_price(target, best)
     yield holds("a grid", bool((np.diff(best) > 0).all() and best[0] == 0 and best[-1] == 1))
-    yield at_most(
-        "at most the equal grid",
-        price,
-        bounds.parallel_price(target, np.linspace(0, 1, rounds + 1)),
-    )
+    even = np.linspace(0, 1, rounds + 1)
+    yield at_most("at most the equal grid", price, accounting.parallel_price(target, even))
     rng = np.random.default_rng(case["seed"])
-    others = [bounds.parallel_price(target, random_grid(rounds, rng)) for _ in range(20)]
+    others = [accounting.parallel_price(target, random_grid(rounds, rng)) for _ in range(20)]
     yield at_most("at most any random grid", price, min(others))
     if target.L == 2:
-        equal_grid = np.linspace(0, 1, rounds + 1)
-        yield holds("two coordinates: equal rounds", bool(np.abs(best - equal_grid).max() < 1e-5))
+        yield holds("two coordinates: equal rounds", bool(np.abs(best - even).max() < 1e-5))
 
 
 def deflation(case: Case) -> Iterator[Assertion]:
@@ -71,17 +76,17 @@ def smoothing(case: Case) -> Iterator[Assertion]:
 def _bound_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(24):
         shape, rounds = ((2, 2), (2, 3), (2, 2, 2))[k % 3], 2 + (k % 2 if k % 3 < 2 else 0)
-        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k // 3 % 3], rng)
+        target = Target.dirichlet(shape, CONCENTRATIONS[k // 3 % 3], rng)
         lam = float(rng.uniform(0.5, 2.5))
-        yield problem_document(LawProblem.bayes(target, random_grid(rounds, rng), lam))
+        yield bayes_case(target, random_grid(rounds, rng), lam)
 
 
 def _price_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(18):
         shape = ((2, 2), (2, 2, 2), (2, 2, 2, 2))[k % 3]
         target = Target.dirichlet(shape, 1.0, rng)
-        document = problem_document(LawProblem.bayes(target, random_grid(2 + k % 3, rng)))
-        yield {**document, "seed": int(rng.integers(2**31))}
+        grid = random_grid(2 + k % 3, rng)
+        yield bayes_case(target, grid, seed=int(rng.integers(2**31)))
 
 
 def _deflation_cases(_rng: np.random.Generator) -> Iterator[Case]:
@@ -93,8 +98,7 @@ def _deflation_cases(_rng: np.random.Generator) -> Iterator[Case]:
 
 def _smoothing_cases(_rng: np.random.Generator) -> Iterator[Case]:
     for length, first in ((3, 0.2), (6, 0.2), (6, 0.5)):
-        target = Target.one_hot(length, smoothing=1e-3)
-        yield problem_document(LawProblem.bayes(target, [0.0, first, 1.0]))
+        yield bayes_case(Target.one_hot(length, smoothing=1e-3), [0.0, first, 1.0])
 
 
 CHECKS = (

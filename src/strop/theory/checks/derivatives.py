@@ -13,10 +13,10 @@ from strop.theory import schedules, temperature
 from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, problem_cases
 from strop.theory.denoiser import temper_slope
 from strop.theory.document import problem_document, to_problem
-from strop.theory.moments import path_moments, subset_moments
 from strop.theory.random_targets import random_problems
 from strop.theory.reveal import context_weights
 from strop.theory.sampler import LawProblem, output_by_paths
+from strop.theory.target import contexts
 
 STEP = 1e-30
 
@@ -25,8 +25,11 @@ def loss_derivatives(case: Case) -> Iterator[Assertion]:
     """J_N' and J_N'' by complex steps; convexity; the Bayes optimum at 1."""
     problem = to_problem(case)
     first, second = temperature.loss_slopes(problem)
-    yield equal("J_N'", first, _loss(problem, 1j * STEP).imag / STEP)
-    yield equal("J_N''", second, _loss_slope(problem, 1j * STEP).imag / STEP)
+    q = problem.denoiser
+    tables = q.tempered(problem.lam + 1j * STEP)
+    slopes = temper_slope(q.log_q, q.shape, tables)
+    yield equal("J_N'", first, _context_sum(problem, -tables).imag / STEP)
+    yield equal("J_N''", second, _context_sum(problem, -slopes).imag / STEP)
     yield at_most("J_N is convex", -second, 0.0)
     at_1 = LawProblem(problem.target, problem.grid, problem.denoiser, np.ones(1))
     if case["denoiser"] == "bayes":
@@ -45,7 +48,8 @@ def direction_forms(case: Case) -> Iterator[Assertion]:
     yield equal("g = Cov(w, sigma - eta) + J_N'(1)", d.g, d.covariance + d.loss_slope)
     yield at_most("the first term never smooths", d.sharpening_term, 0.0)
     live = problem.target.p > 0
-    listed, carried = path_moments(problem)[:, live], subset_moments(problem)[:, live]
+    listed = temperature.path_moments(problem)[:, live]
+    carried = temperature.subset_moments(problem)[:, live]
     yield equal("moments by paths and by subsets", listed, carried)
     if case["denoiser"] == "bayes":
         yield equal("E[sigma - eta] = 0 for Bayes", d.loss_slope, 0.0)
@@ -90,28 +94,16 @@ def best_is_stationary(case: Case) -> Iterator[Assertion]:
         yield equal("the slope vanishes at lambda*", slope, 0.0)
 
 
-def _loss(problem: LawProblem, shift: complex) -> complex:
-    """J_N with every inverse temperature moved by `shift`: sums over contexts, no path."""
-    tables = problem.denoiser.tempered(problem.lam + shift)
-    return _context_sum(problem, -tables)
-
-
-def _loss_slope(problem: LawProblem, shift: complex) -> complex:
-    q = problem.denoiser
-    tables = q.tempered(problem.lam + shift)
-    return _context_sum(problem, -temper_slope(q.log_q, q.shape, tables))
-
-
 def _context_sum(problem: LawProblem, tables: np.ndarray) -> complex:
+    """J_N of such tables: sums over contexts, no path."""
     target = problem.target
     chance = context_weights(problem.grid[:-1], target.L)
     live = target.p > 0
     total = 0j
     for k, mass in enumerate(problem.masses):
         per_token = tables[k if len(tables) > 1 else 0][..., live] @ target.p[live]
-        for i in range(target.L):
-            A = np.array([m for m in range(target.subsets) if not m >> i & 1])
-            total += mass * complex(chance[k, A] @ per_token[i, A])
+        for i, A in contexts(target.L):
+            total += mass * complex(chance[k, A] * per_token[i, A])
     return total
 
 

@@ -13,70 +13,62 @@ from fractions import Fraction
 from math import comb
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strop.theory.checks.base import Assertion, Case, Check, holds
+from strop.theory.target import contexts, subset_sizes
 
-Poly = tuple[int, ...]
-"""Integer coefficients of 1, a, a^2, ..."""
+Polys = NDArray[np.int64]
+"""By subset, the integer coefficients of 1, a, a^2, ..."""
 
 
-def chance(size: int, among: int) -> Poly:
+def chance(size: int, among: int) -> list[int]:
     """a^size (1 - a)^(among - size) as an integer polynomial."""
-    out = [0] * (among + 1)
-    for j in range(among - size + 1):
-        out[size + j] = (-1) ** j * comb(among - size, j)
-    return tuple(out)
+    rest = among - size
+    return [0] * size + [(-1) ** j * comb(rest, j) for j in range(rest + 1)]
 
 
-def profile_coefficients(length: int) -> dict[int, Poly]:
+def profile_coefficients(length: int) -> Polys:
     """h(a) = sum_i E_A [f(A + i) - f(A)]: the polynomial in front of every f(A)."""
-    out: dict[int, Poly] = dict.fromkeys(range(1 << length), (0,) * length)
-    for i in range(length):
-        for A in (m for m in range(1 << length) if not m >> i & 1):
-            term = chance(A.bit_count(), length - 1)
-            out[A | 1 << i] = _plus(out[A | 1 << i], term, 1)
-            out[A] = _plus(out[A], term, -1)
+    out = np.zeros((1 << length, length), np.int64)
+    for i, A in contexts(length):
+        term = chance(A.bit_count(), length - 1)
+        out[A | 1 << i] += term
+        out[A] -= term
     return out
 
 
-def area_coefficients(length: int) -> dict[int, Fraction]:
+def area_coefficients(length: int) -> list[Fraction]:
     """The integral of h over [0, 1]: the fraction in front of every f(A)."""
-    return {
-        A: sum((Fraction(c, k + 1) for k, c in enumerate(poly)), Fraction(0))
-        for A, poly in profile_coefficients(length).items()
-    }
+    return [
+        sum((Fraction(int(c), k + 1) for k, c in enumerate(poly)), Fraction(0))
+        for poly in profile_coefficients(length)
+    ]
 
 
-def dependence_coefficients(length: int) -> dict[int, Poly]:
+def dependence_coefficients(length: int) -> Polys:
     """D(a) = sum_{i != j} E_A [f(A+i) + f(A+j) - f(A+i+j) - f(A)], by ordered pairs."""
-    width = max(length - 1, 1)
-    out: dict[int, Poly] = dict.fromkeys(range(1 << length), (0,) * width)
-    for i in range(length):
-        for j in (k for k in range(length) if k != i):
-            bi, bj = 1 << i, 1 << j
-            for A in (m for m in range(1 << length) if not m & (bi | bj)):
-                term = chance(A.bit_count(), length - 2)
-                for mask, sign in ((A | bi, 1), (A | bj, 1), (A | bi | bj, -1), (A, -1)):
-                    out[mask] = _plus(out[mask], term, sign)
+    out = np.zeros((1 << length, length - 1), np.int64)
+    for i, A in contexts(length):
+        for bj in (1 << j for j in range(length) if j != i and not A >> j & 1):
+            term, bi = np.array(chance(A.bit_count(), length - 2)), 1 << i
+            for mask, sign in ((A | bi, 1), (A | bj, 1), (A | bi | bj, -1), (A, -1)):
+                out[mask] += sign * term
     return out
 
 
-def slope_of(poly: Poly) -> Poly:
-    """The derivative."""
-    return tuple(k * c for k, c in enumerate(poly))[1:] or (0,)
-
-
-def _plus(poly: Poly, term: Poly, sign: int) -> Poly:
-    return tuple(c + sign * t for c, t in zip(poly, term, strict=True))
+def slopes(polys: Polys) -> Polys:
+    """The derivatives."""
+    return polys[:, 1:] * np.arange(1, polys.shape[1])
 
 
 def area(case: Case) -> Iterator[Assertion]:
     """The area of h is f(all) - f(none), coefficient by coefficient."""
     L = case["length"]
-    found = area_coefficients(L)
+    found, sizes = area_coefficients(L), subset_sizes(L)
     for size in range(L + 1):
-        wanted = Fraction({L: 1, 0: -1}.get(size, 0))
-        sets = [A for A in found if A.bit_count() == size]
+        wanted = {L: 1, 0: -1}.get(size, 0)
+        sets = np.flatnonzero(sizes == size)
         exact = all(found[A] == wanted for A in sets)
         yield holds(f"area: {len(sets)} sets of size {size}", exact)
 
@@ -84,43 +76,24 @@ def area(case: Case) -> Iterator[Assertion]:
 def information(case: Case) -> Iterator[Assertion]:
     """-h' is the sum of conditional mutual informations, as integer polynomials."""
     L = case["length"]
-    h, D = profile_coefficients(L), dependence_coefficients(L)
+    same = (-slopes(profile_coefficients(L)) == dependence_coefficients(L)).all(axis=1)
     for size in range(L + 1):
-        sets = [A for A in h if A.bit_count() == size]
-        exact = all(_same(tuple(-c for c in slope_of(h[A])), D[A]) for A in sets)
-        yield holds(f"-h' = D: {len(sets)} sets of size {size}", exact)
+        sets = subset_sizes(L) == size
+        yield holds(f"-h' = D: {sets.sum()} sets of size {size}", bool(same[sets].all()))
 
 
 def integer_values(case: Case) -> Iterator[Assertion]:
     """Both identities on a random integer set function, evaluated in fractions."""
     L, f = case["length"], case["f"]
-    area_value = sum((c * f[A] for A, c in area_coefficients(L).items()), Fraction(0))
+    area_value = sum((c * v for c, v in zip(area_coefficients(L), f, strict=True)), Fraction(0))
     yield holds("area = f(all) - f(none)", area_value == f[-1] - f[0])
     at = Fraction(*case["a"])
-    slope = _evaluate({A: slope_of(p) for A, p in profile_coefficients(L).items()}, f, at)
+    slope = _evaluate(slopes(profile_coefficients(L)), f, at)
     yield holds("-h'(a) = D(a)", -slope == _evaluate(dependence_coefficients(L), f, at))
 
 
-def _evaluate(coefficients: dict[int, Poly], f: list[int], at: Fraction) -> Fraction:
-    total = Fraction(0)
-    for A, poly in coefficients.items():
-        total += f[A] * sum((c * at**k for k, c in enumerate(poly)), Fraction(0))
-    return total
-
-
-def _same(left: Poly, right: Poly) -> bool:
-    width = max(len(left), len(right))
-    return (*left, *[0] * (width - len(left))) == (*right, *[0] * (width - len(right)))
-
-
-def _lengths(_rng: np.random.Generator) -> Iterator[Case]:
-    for length in range(1, 9):
-        yield {"length": length}
-
-
-def _pairs(_rng: np.random.Generator) -> Iterator[Case]:
-    for length in range(2, 9):
-        yield {"length": length}
+def _evaluate(polys: Polys, f: list[int], at: Fraction) -> Fraction:
+    return sum((int(c) * at**k for k, c in enumerate(np.array(f) @ polys)), Fraction(0))
 
 
 def _functions(rng: np.random.Generator) -> Iterator[Case]:
@@ -131,7 +104,7 @@ def _functions(rng: np.random.Generator) -> Iterator[Case]:
 
 
 CHECKS = (
-    Check("entropy-area", _lengths, area),
-    Check("mutual-information", _pairs, information),
+    Check("entropy-area", lambda _: [{"length": length} for length in range(1, 9)], area),
+    Check("mutual-information", lambda _: [{"length": n} for n in range(2, 9)], information),
     Check("integer-set-functions", _functions, integer_values),
 )

@@ -7,19 +7,21 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 
-from strop.theory import accounting, bounds, profile, sampler
+from strop.theory import accounting, profile, sampler
 from strop.theory.checks.base import (
     Assertion,
     Case,
     Check,
     at_most,
+    bayes_case,
     equal,
     problem_cases,
     random_grid,
+    random_target,
 )
-from strop.theory.document import problem_document, to_problem
+from strop.theory.document import to_problem
 from strop.theory.sampler import LawProblem
-from strop.theory.target import Array, Target, expect, log_of, subset_sizes
+from strop.theory.target import Array, Target, contexts, expect, log_of, subset_sizes
 
 
 def accounting_identity(case: Case) -> Iterator[Assertion]:
@@ -31,16 +33,10 @@ def accounting_identity(case: Case) -> Iterator[Assertion]:
     yield equal("KL(P x nu || Q) = J_N - H(X)", a.KL_aug, a.J_N - a.H_X)
     yield equal("KL(P x nu || Q) = B_N + C_N", a.KL_aug, a.B_N + a.C_N)
     yield equal("KL(P || pi) = B_N + C_N - R_N", a.KL_out, a.B_N + a.C_N - a.R_N)
-    yield equal(
-        "B_N is the expected conditional total correlation",
-        a.B_N,
-        accounting.expected_conditional_tc(target, problem.masses),
-    )
-    yield equal(
-        "B_N is the integral of (a_k - u) D(u)",
-        a.B_N,
-        bounds.price_as_integral(target, problem.grid),
-    )
+    conditional = accounting.expected_conditional_tc(target, problem.masses)
+    yield equal("B_N is the expected conditional total correlation", a.B_N, conditional)
+    integral = accounting.price_as_integral(target, problem.grid)
+    yield equal("B_N is the integral of (a_k - u) D(u)", a.B_N, integral)
     yield equal("C_N is the expected posterior KL over contexts", a.C_N, _posterior_kl(problem))
     yield at_most("terms are nonnegative", 0.0, np.array([a.B_N, a.C_N, a.R_N, a.KL_out]))
     yield equal("pi is a law", np.exp(log_pi).sum(), 1.0)
@@ -70,11 +66,11 @@ def profiles(case: Case) -> Iterator[Assertion]:
     yield at_most("h <= c_lambda", h(levels), c(levels))
     yield equal("the objective is the area of c_lambda", c.area, _objective(losses[0], target))
     for rounds in (1, 2, 3, 5):
-        left, right = bounds.uniform_remainder_sides(target, rounds)
+        left, right = accounting.uniform_remainder_sides(target, rounds)
         # Equality holds for quadratic h, so the slack is that of rounding.
         yield at_most("uniform-grid remainder", left, right + 1e-12)
     if len(losses) == 1:
-        left, right = bounds.lipschitz_sides(problem)
+        left, right = accounting.lipschitz_sides(problem)
         yield at_most("Lipschitz bound on C_N", left, right)
 
 
@@ -82,11 +78,11 @@ def refinement(case: Case) -> Iterator[Assertion]:
     """A new grid point lowers B_N by (d - c)[h(b) - h(c)]."""
     problem = to_problem(case)
     target, grid = problem.target, problem.grid
-    h, before = profile.entropy_profile(target), bounds.parallel_price(target, grid)
+    h, before = profile.entropy_profile(target), accounting.parallel_price(target, grid)
     for k in range(problem.N):
         low, high = grid[k], grid[k + 1]
         new = low + 0.37 * (high - low)
-        after = bounds.parallel_price(target, np.insert(grid, k + 1, new))
+        after = accounting.parallel_price(target, np.insert(grid, k + 1, new))
         drop = float((high - new) * (h(low) - h(new)))
         yield equal("refinement lowers B_N by (d - c)[h(b) - h(c)]", before - after, drop)
         yield at_most("nested refinement never raises B_N", after, before)
@@ -95,7 +91,7 @@ def refinement(case: Case) -> Iterator[Assertion]:
 def pair_entropy(case: Case) -> Iterator[Assertion]:
     """Two coordinates: an exact model is too random by at least c I(X_1; X_2)."""
     problem = to_problem(case)
-    entropy, least = bounds.pair_entropy_sides(problem)
+    entropy, least = accounting.pair_entropy_sides(problem)
     yield at_most("H(pi_1) >= H(P) + c I(X_1; X_2)", least, entropy)
     P, c = problem.target.P, float((problem.masses**2).sum())
     mixture = c * np.outer(P.sum(axis=1), P.sum(axis=0)) + (1 - c) * P
@@ -109,13 +105,12 @@ def _posterior_kl(problem: LawProblem) -> float:
     joint, sizes, total = target.marginals, subset_sizes(target.L), 0.0
     for k, (level, mass) in enumerate(zip(problem.grid[:-1], problem.masses, strict=True)):
         table = tables[k if len(tables) > 1 else 0]
-        for i in range(target.L):
-            for A in (m for m in range(target.subsets) if not m >> i & 1):
-                with np.errstate(invalid="ignore"):
-                    truth = log_of(joint[A | 1 << i]) - log_of(joint[A])
-                    gap = float(expect(target.p, truth - table[i, A]))
-                chance = level ** sizes[A] * (1 - level) ** (target.L - 1 - sizes[A])
-                total += mass * chance * gap
+        for i, A in contexts(target.L):
+            with np.errstate(invalid="ignore"):
+                truth = log_of(joint[A | 1 << i]) - log_of(joint[A])
+                gap = float(expect(target.p, truth - table[i, A]))
+            chance = level ** sizes[A] * (1 - level) ** (target.L - 1 - sizes[A])
+            total += mass * chance * gap
     return total
 
 
@@ -142,9 +137,8 @@ def _objective(losses: Array, target: Target) -> float:
 
 def _two_tokens(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(60):
-        shape = ((2, 2), (3, 3), (2, 4), (5, 3))[k % 4]
-        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
-        yield problem_document(LawProblem.bayes(target, random_grid(1 + k % 4, rng)))
+        target = random_target(k, ((2, 2), (3, 3), (2, 4), (5, 3)), rng)
+        yield bayes_case(target, random_grid(1 + k % 4, rng))
 
 
 CHECKS = (

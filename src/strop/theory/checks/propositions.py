@@ -9,7 +9,17 @@ import numpy as np
 
 from strop.theory import accounting, reveal, sampler, temperature, two_bits
 from strop.theory.accounting import account, kl
-from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, random_grid
+from strop.theory.checks.base import (
+    Assertion,
+    Case,
+    Check,
+    at_most,
+    bayes_case,
+    equal,
+    holds,
+    random_grid,
+    random_target,
+)
 from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
 from strop.theory.sampler import LawProblem
@@ -68,23 +78,19 @@ def repair(case: Case) -> Iterator[Assertion]:
     problem = LawProblem.bayes(Target.pair(s), grid, lam)
     c = float((problem.masses**2).sum())
     closed, a = two_bits.pair(s, c, lam), account(problem)
-    yield equal("KL_out", closed.KL_out, a.KL_out)
-    yield equal("C_N", closed.C_N, a.C_N)
-    yield equal("B_N", closed.B_N, a.B_N)
-    yield equal("R_N", closed.R_N, a.R_N)
+    for term in ("KL_out", "C_N", "B_N", "R_N"):
+        yield equal(term, getattr(closed, term), getattr(a, term))
     yield equal("pi = P_t", np.array(a.pi), Target.pair(closed.t).P)
     if closed.lambda_star is not None and closed.u_star is not None:
         at_star = account(LawProblem.bayes(Target.pair(s), grid, closed.lambda_star))
         yield equal("lambda* makes the sampler exact", at_star.KL_out, 0.0)
-        yield holds(
-            "lambda* > 1 and costs posterior loss", closed.lambda_star > 1 and at_star.C_N > 0
-        )
+        costs = closed.lambda_star > 1 and at_star.C_N > 0
+        yield holds("lambda* > 1 and costs posterior loss", costs)
         yield from _inverted(problem, s, closed.u_star)
     else:
         errors = temperature.output_errors(problem, np.array([0.5, 1.0, 2.0, 4.0, 8.0]))
-        yield holds(
-            "the error falls with every increase of lambda", bool((np.diff(errors) < 0).all())
-        )
+        falls = bool((np.diff(errors) < 0).all())
+        yield holds("the error falls with every increase of lambda", falls)
         # The limit is approached from above.
         yield at_most("the limit error is a lower bound", closed.limit_error, errors)
         late = two_bits.pair(s, c, 80.0 / float(np.log(s / (1 - s))))
@@ -140,27 +146,20 @@ def agreement_tables(u: float) -> dict[tuple[int, int], Array]:
 
 def _order_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(30):
-        shape = ((2, 2), (2, 3, 2), (2, 2, 2, 2), (3, 3, 3))[k % 4]
-        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
-        document = problem_document(LawProblem.bayes(target, [0.0, 1.0]))
-        weights = rng.dirichlet(np.ones(factorial(len(shape))))
-        yield {**document, "order_weights": weights.tolist()}
+        target = random_target(k, ((2, 2), (2, 3, 2), (2, 2, 2, 2), (3, 3, 3)), rng)
+        weights = rng.dirichlet(np.ones(factorial(target.L)))
+        yield bayes_case(target, [0.0, 1.0], order_weights=weights.tolist())
 
 
 def _path_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(24):
-        shape = ((2, 2), (2, 3, 2), (2, 2, 2))[k % 3]
-        target = Target.dirichlet(shape, (0.3, 1.0, 3.0)[k % 3], rng)
-        q = Conditionals.bayes(target) if k % 2 else Conditionals.random(shape, rng)
+        target = random_target(k, ((2, 2), (2, 3, 2), (2, 2, 2)), rng)
+        q = Conditionals.bayes(target) if k % 2 else Conditionals.random(target.shape, rng)
         lam = np.array([rng.uniform(0.5, 2.0)])
         problem = LawProblem(target, random_grid(2, rng), q, lam)
-        rounds = rng.integers(0, 4, (7, len(shape)))
-        weights = rng.dirichlet(np.ones(7))
-        yield {
-            **problem_document(problem),
-            "rounds": rounds.tolist(),
-            "weights": weights.tolist(),
-        }
+        rounds = rng.integers(0, 4, (7, target.L))
+        more = {"rounds": rounds.tolist(), "weights": rng.dirichlet(np.ones(7)).tolist()}
+        yield {**problem_document(problem), **more}
 
 
 def _witness_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -174,11 +173,8 @@ def _witness_cases(rng: np.random.Generator) -> Iterator[Case]:
 def _repair_cases(rng: np.random.Generator) -> Iterator[Case]:
     for _ in range(40):
         grid = random_grid(int(rng.integers(2, 5)), rng).tolist()
-        yield {
-            "s": float(rng.uniform(0.52, 0.97)),
-            "grid": grid,
-            "lam": float(rng.uniform(0.3, 4.0)),
-        }
+        s, lam = float(rng.uniform(0.52, 0.97)), float(rng.uniform(0.3, 4.0))
+        yield {"s": s, "grid": grid, "lam": lam}
     # The boundary c = 2(1 - s): c = .6 needs masses (x, 1 - x) with x^2 + (1 - x)^2 = .6.
     x = (1 + np.sqrt(0.2)) / 2
     yield {"s": 0.7, "grid": [0.0, float(x), 1.0], "lam": 1.7}
@@ -198,8 +194,7 @@ def _stability_cases(rng: np.random.Generator) -> Iterator[Case]:
         law = Target.pair(s).P + noise - noise.mean()
         grid = [0.0, first + float(rng.normal(0, 2e-3)), 1.0]
         if star is not None and star < 20:
-            document = problem_document(LawProblem.bayes(Target(law / law.sum()), grid))
-            yield {**document, "lam": star}
+            yield bayes_case(Target(law / law.sum()), grid) | {"lam": star}
 
 
 def _collapse_cases(rng: np.random.Generator) -> Iterator[Case]:

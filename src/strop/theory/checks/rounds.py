@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from strop.theory import bounds, reveal, sampler, shared_rounds
+from strop.theory import accounting, reveal, sampler
 from strop.theory.checks.base import (
     Assertion,
     Case,
@@ -28,7 +28,6 @@ from strop.theory.checks.base import (
 )
 from strop.theory.denoiser import Conditionals
 from strop.theory.document import problem_document, to_problem
-from strop.theory.reveal import hazards
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target
 
@@ -40,7 +39,7 @@ def simulate(problem: LawProblem, draws: int, rng: np.random.Generator) -> NDArr
     tables = problem.tables()
     index = np.zeros(draws, dtype=np.int64)
     visible = np.zeros(draws, dtype=np.int64)
-    for k, rho in enumerate(hazards(problem.grid)):
+    for k, rho in enumerate(reveal.hazards(problem.grid)):
         table = tables[k if len(tables) > 1 else 0]
         gain, shown = np.zeros_like(index), np.zeros_like(visible)
         for i, values in enumerate(shape):
@@ -83,7 +82,7 @@ def occupancy(case: Case) -> Iterator[Assertion]:
     grid, length = np.array(case["grid"]), case["length"]
     law = reveal.grid_paths(grid, length)
     counts = (law.rounds[:, :, None] == np.arange(law.N)).sum(axis=1)
-    nu, found = law.weights, shared_rounds.collisions(length, np.diff(grid))
+    nu, found = law.weights, reveal.collisions(length, np.diff(grid))
     yield equal("empty rounds", found.empty, nu @ (counts == 0).sum(axis=1))
     yield equal("singleton rounds", found.singleton, nu @ (counts == 1).sum(axis=1))
     shared = (counts * (counts > 1)).sum(axis=1) / length
@@ -95,7 +94,7 @@ def occupancy(case: Case) -> Iterator[Assertion]:
 def equal_rounds(case: Case) -> Iterator[Assertion]:
     """Equal masses in exact rational arithmetic; numbers relative to their size."""
     L, N = case["length"], case["rounds"]
-    found = shared_rounds.collisions(L, shared_rounds.equal_masses(N))
+    found = reveal.collisions(L, reveal.equal_masses(N))
     alone = Fraction(N - 1, N) ** (L - 1)
     yield equal("empty", found.empty / N, float(Fraction(N - 1, N) ** L))
     yield equal("singleton", found.singleton / L, float(alone))
@@ -106,15 +105,14 @@ def equal_rounds(case: Case) -> Iterator[Assertion]:
 def clipped(case: Case) -> Iterator[Assertion]:
     """The clipped schedule: M equal masses and the cleanup mass eps."""
     M, eps = case["updates"], case["terminal"]
-    masses = shared_rounds.clipped_masses(M, eps)
+    masses = reveal.clipped_masses(M, eps)
     yield equal("M + 1 rounds", masses.size, M + 1)
     yield equal("ordinary masses (1 - eps) / M", masses[:-1], (1 - eps) / M)
     yield equal("terminal mass eps", masses[-1], eps)
     closed = 1 - (1 - eps) ** case["length"]
-    yield equal("cleanup coupling", shared_rounds.cleanup_tv(case["length"], eps), closed)
-    yield at_most(
-        "union bound", shared_rounds.cleanup_tv(case["length"], eps), case["length"] * eps
-    )
+    tv = reveal.cleanup_tv(case["length"], eps)
+    yield equal("cleanup coupling", tv, closed)
+    yield at_most("union bound", tv, case["length"] * eps)
 
 
 def cleanup(case: Case) -> Iterator[Assertion]:
@@ -124,7 +122,7 @@ def cleanup(case: Case) -> Iterator[Assertion]:
     other[-1] = Conditionals.from_tables(shape, [{}]).log_q[0]  # the last round draws uniformly
     changed = LawProblem(problem.target, problem.grid, Conditionals(shape, other), problem.lam)
     gap = np.exp(sampler.log_output(problem)) - np.exp(sampler.log_output(changed))
-    bound = shared_rounds.cleanup_tv(problem.target.L, float(problem.masses[-1]))
+    bound = reveal.cleanup_tv(problem.target.L, float(problem.masses[-1]))
     yield at_most("TV <= 1 - (1 - eps)^L", 0.5 * np.abs(gap).sum(), bound)
 
 
@@ -132,8 +130,8 @@ def kernels(case: Case) -> Iterator[Assertion]:
     """Step errors xi_k move the output by at most 1 - prod(1 - xi_k), at most their sum."""
     problem = to_problem(case)
     other = LawProblem(problem.target, problem.grid, problem.denoiser, problem.lam * case["factor"])
-    xi = bounds.round_errors(problem, other)
-    product, total = bounds.kernel_tv_bound(xi)
+    xi = accounting.round_errors(problem, other)
+    product, total = accounting.kernel_tv_bound(xi)
     gap = np.exp(sampler.log_output(problem)) - np.exp(sampler.log_output(other))
     yield at_most("TV <= 1 - prod(1 - xi_k)", 0.5 * np.abs(gap).sum(), product)
     yield at_most("1 - prod(1 - xi_k) <= sum xi_k", product, total)
@@ -180,10 +178,8 @@ def _cleanup_cases(rng: np.random.Generator) -> Iterator[Case]:
     for k in range(20):
         shape, rounds = ((2, 2), (2, 2, 2), (3, 2, 2))[k % 3], 2 + k % 2
         target = Target.dirichlet(shape, 1.0, rng)
-        grid = random_grid(rounds, rng)
-        yield problem_document(
-            LawProblem(target, grid, Conditionals.random(shape, rng, rounds), np.ones(1))
-        )
+        grid, q = random_grid(rounds, rng), Conditionals.random(shape, rng, rounds)
+        yield problem_document(LawProblem(target, grid, q, np.ones(1)))
 
 
 def _kernel_cases(rng: np.random.Generator) -> Iterator[Case]:

@@ -1,0 +1,314 @@
+"""The decoders of block models that users choose by name, in two forms.
+
+`dense` is a public code to the bit (`public_blocks`), one row after another from one generator; the
+pipeline takes the batch together, as it does. `fast` has the same law for one sequence, never
+draws the mask and gives each output the same tokens whatever its batch. Two laws differ: where a
+block holds fewer masks than SDAR's quota, the public code writes over the prompt and this keeps it;
+and a prompt of exactly one block, which Fast-dLLM v2's code never sees, is seen here.
+
+Behind the first end of a text both forms repeat it, where the public codes cut.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from strop.denoisers.base import Denoiser
+from strop.denoisers.block import BlockDenoiser
+from strop.denoisers.device import upload
+from strop.errors import UserError
+from strop.samplers import public_blocks
+from strop.samplers.decoders import telling
+from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
+from strop.samplers.machinery.blocks import BlockState
+from strop.samplers.machinery.dense import DenseRun
+from strop.samplers.machinery.drawing import AddressedDraws
+from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.public_blocks import PublicText, beyond_positions
+from strop.spec import SamplerSpec
+
+DEFAULT_BLOCK = 32
+"""For a model that was not trained in blocks."""
+ONE_END = ("llada2", "llada2-edit", "llada2-pipeline", "fast-dllm-v2")
+"""Whose public codes know one end of text; SDAR's takes a list."""
+
+
+@lockstep
+def fast(run: LockstepRun) -> Tensor:
+    """The form for users, as a sampler."""
+    spec, denoiser, block = run.spec, run.denoiser, _block(run)
+    ids = run.begin.ids(_mask(denoiser))
+    length = ids.shape[1]
+    if isinstance(denoiser, BlockDenoiser):  # the last block is decoded whole, then cut
+        ids = pad(ids, (0, -length % block), value=denoiser.mask_id)
+        if ids.shape[1] > denoiser.length:
+            raise beyond_positions(denoiser, ids.shape[1])
+    open_ = ids.numpy() == denoiser.mask_id
+    canvas = BlockState(
+        upload(ids.numpy(), denoiser.device), np.where(open_, 0, -1), denoiser.mask_id, telling(run)
+    )
+    draws = AddressedDraws(
+        seed=run.seed,
+        name=spec.name,
+        outputs=run.outputs,
+        places=np.maximum(open_.cumsum(1) - 1, 0),
+        mask_id=denoiser.mask_id,
+        temperature=_temperature(spec),
+        # Where the best token is taken its probability is the model's own.
+        top_p=spec.top_p if _temperature(spec) else 1.0,
+        precision=spec.precision,
+    )
+    fill_blocks(denoiser, canvas, _rules(spec, block), draws, _stops(run))
+    run.calls[:] = canvas.calls
+    return canvas.ids[:, :length]
+
+
+def _rules(spec: SamplerSpec, block: int) -> BlockRules:
+    """The rules of a sampler's name and settings."""
+    said: dict[str, Any] = dict(spec.settings)
+    common = {
+        "block": block,
+        "steps": spec.steps,
+        "stop": said["stop"],
+        "top_k": said.get("top_k", 0) if _temperature(spec) else 0,
+    }
+    if spec.name == "sdar":
+        way = said["remasking"]
+        order = {"sequential": "left", "random": "random"}.get(way, "confidence")
+        level = said["threshold"] if way == "low_confidence_dynamic" else np.inf
+        return BlockRules(**common, order=order, threshold=level)
+    if spec.name == "llada2":
+        return BlockRules(**common, order=said["order"], threshold=said["threshold"])
+    if spec.name == "llada2-edit":
+        return BlockRules(
+            **common,
+            quota=said["num_to_transfer"],
+            threshold=said["threshold"],
+            editing=said["editing_threshold"],
+            post_steps=said["max_post_steps"],
+        )
+    return BlockRules(
+        **common,
+        quota=1,
+        threshold=said["threshold"],
+        sub=min(said["small_block"], block),
+        first=said["first"],
+    )
+
+
+def dense(run: DenseRun) -> Tensor:
+    """A public code to the bit, as a sampler; its arithmetic is its own."""
+    denoiser, block = run.denoiser, _block(run)
+    if not isinstance(denoiser, BlockDenoiser):
+        raise UserError(
+            f"The public code of {run.spec.name!r} needs a model that reads in blocks.",
+            where=denoiser.source,
+            got=f"a checkpoint of the family {denoiser.spec.family!r}",
+            fix="use `implementation=fast`",
+        )
+    ids = run.start()
+    together = run.spec.name == "llada2-pipeline"
+    run.row_calls = np.zeros(run.batch, np.int64)
+    parts = [slice(0, run.batch)] if together else [slice(i, i + 1) for i in range(run.batch)]
+    for part in parts:
+        text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
+        text.told = _noting(run, part)
+        found = LITERAL[run.spec.name](text, run, block, ids.shape[1] - text.size)
+        ids[part] = _laid(ids[part], found, text.size, _stops(run))
+        run.row_calls[part] = text.calls
+    return ids
+
+
+def _laid(ids: Tensor, found: Tensor, prompt: int, stops: Sequence[int]) -> Tensor:
+    """A public answer (prompt included) on the canvas; behind its first end, that end."""
+    columns = min(ids.shape[1], found.shape[1])
+    ids = torch.cat([found[:, :columns], ids[:, columns:]], 1)
+    for row in ids:
+        ends = torch.isin(row[prompt:], torch.tensor(list(stops), device=row.device)).nonzero()
+        if len(ends):
+            row[prompt + ends[0] + 1 :] = row[prompt + ends[0]].clone()
+    return ids
+
+
+def _prompt(run: DenseRun, part: slice) -> int:
+    """The length of the prompt, which is all that the public codes know to be given."""
+    given = ~run.begin.open[part]
+    size = int(given[0].sum())
+    if not given[:, :size].all():
+        raise UserError(
+            f"The public code of {run.spec.name!r} takes prompts, not gaps.",
+            got="given tokens behind an open position",
+            fix="use `implementation=fast`",
+        )
+    return size
+
+
+def _noting(run: DenseRun, part: slice) -> Callable[[Tensor], None]:
+    """Tell the trace what a call changed."""
+    length = run.begin.open.shape[1]
+    before = run.begin.ids(run.denoiser.mask_id)[part].numpy().copy()
+    calls = 0
+
+    def told(x: Tensor) -> None:
+        nonlocal calls
+        now = x[:, :length].cpu().numpy()  # waits
+        old = before[:, : now.shape[1]]
+        row, column = np.nonzero((now != old) & run.begin.open[part, : now.shape[1]])
+        slot = row + part.start
+        place, many = run.begin.place[slot, column], np.full(len(row), calls)
+        run.trace.note(run.numbers[slot], slot, many, place, now[row, column])
+        old[:], calls = now, calls + 1
+
+    return told
+
+
+def _block(run: DenseRun | LockstepRun) -> int:
+    """The block that is asked for; another than trained is allowed, and said."""
+    asked = int(run.spec.settings["block_length"])
+    known = getattr(run.denoiser, "block_length", None)
+    if known is not None and asked not in (0, known):
+        warnings.warn(
+            f"{run.denoiser.source} was trained in blocks of {known} and is asked for blocks of "
+            f"{asked}: its predictions there are no part of its training.",
+            stacklevel=2,
+        )
+    return asked or known or min(DEFAULT_BLOCK, run.length)
+
+
+def _mask(denoiser: Denoiser) -> int:
+    if denoiser.mask_id >= denoiser.vocab_size:
+        raise UserError(
+            "A block decoder fills masks, and this model has none.",
+            where=denoiser.source,
+            got=f"a checkpoint of the family {denoiser.spec.family!r}",
+        )
+    return denoiser.mask_id
+
+
+def _temperature(spec: SamplerSpec) -> float:
+    drawn = spec.temperature == 0 and spec.settings.get("zero") == "draw"
+    return 1.0 if drawn else spec.temperature
+
+
+def _stops(run: DenseRun | LockstepRun) -> tuple[int, ...]:
+    stops = tuple(getattr(run.denoiser, "stop_ids", ()))
+    return stops[:1] if run.spec.name in ONE_END else stops
+
+
+def _common(run: DenseRun, block: int, length: int) -> dict[str, Any]:
+    return {
+        "gen_length": length,
+        "block_length": block,
+        "temperature": _temperature(run.spec),
+        "top_k": int(run.spec.settings["top_k"]),
+        "top_p": run.spec.top_p,
+    }
+
+
+def _literal_sdar(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+    said = run.spec.settings
+    if said["remasking"] == "random":
+        raise UserError(
+            "The public code of SDAR has no random order.",
+            where="SamplerSpec.settings.remasking",
+            got="random",
+            fix="use `implementation=fast`",
+        )
+    return public_blocks.sdar(
+        text,
+        **_common(run, block, length),
+        denoising_steps=run.spec.steps,
+        remasking_strategy=str(said["remasking"]),
+        confidence_threshold=float(said["threshold"]),
+        stopping_criteria_idx=_stops(run) if said["stop"] == "block" else None,
+    )
+
+
+def _literal_llada2(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+    said = run.spec.settings
+    if said["order"] != "confidence":
+        raise UserError(
+            "The public code of LLaDA 2 commits the likeliest draws first.",
+            where="SamplerSpec.settings.order",
+            got=str(said["order"]),
+            fix="use `implementation=fast`",
+        )
+    answer = public_blocks.llada2(
+        text,
+        **_common(run, block, length),
+        steps=run.spec.steps,
+        threshold=float(said["threshold"]),
+        eos_early_stop=said["stop"] == "early",
+        eos_id=next(iter(_stops(run)), -1),
+    )
+    return torch.cat([text.prompt, answer], 1)
+
+
+def _literal_edit(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+    said = run.spec.settings
+    answer = public_blocks.llada2_edit(
+        text,
+        **_common(run, block, length),
+        threshold=float(said["threshold"]),
+        editing_threshold=float(said["editing_threshold"]),
+        max_post_steps=int(said["max_post_steps"]),
+        num_to_transfer=int(said["num_to_transfer"]),
+        eos_early_stop=said["stop"] == "block",
+        eos_id=next(iter(_stops(run)), -1),
+    )
+    return torch.cat([text.prompt, answer], 1)
+
+
+def _literal_pipeline(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+    said = run.spec.settings
+    level = float(said["editing_threshold"])
+    answer = public_blocks.llada2_pipeline(
+        text,
+        **_common(run, block, length),
+        num_inference_steps=run.spec.steps,
+        sampling_method=str(said["sampling_method"]),
+        threshold=float(said["threshold"]),
+        editing_threshold=level if level < 1 else None,
+        max_post_steps=int(said["max_post_steps"]),
+        eos_early_stop=said["stop"] == "early",
+        eos_token_id=next(iter(_stops(run)), -1),
+    )
+    return torch.cat([text.prompt, answer], 1)
+
+
+def _literal_fast_dllm_v2(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+    said = run.spec.settings
+    if said["first"] != "argmax":
+        raise UserError(
+            "The public code of Fast-dLLM v2 takes the best first token of a block.",
+            where="SamplerSpec.settings.first",
+            got=str(said["first"]),
+            fix="use `implementation=fast`",
+        )
+    return public_blocks.fast_dllm_v2(
+        text,
+        max_new_tokens=length,
+        block_size=block,
+        small_block_size=min(int(said["small_block"]), block),
+        temperature=run.spec.temperature,
+        top_p=run.spec.top_p,
+        threshold=float(said["threshold"]),
+        stop_token=next(iter(_stops(run)), -1) if said["stop"] == "early" else -1,
+    )
+
+
+LITERAL: dict[str, Callable[[PublicText, DenseRun, int, int], Tensor]] = {
+    "sdar": _literal_sdar,
+    "llada2": _literal_llada2,
+    "llada2-edit": _literal_edit,
+    "llada2-pipeline": _literal_pipeline,
+    "fast-dllm-v2": _literal_fast_dllm_v2,
+}
+"""By the name of the sampler; what comes back includes the prompt."""

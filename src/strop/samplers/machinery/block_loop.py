@@ -1,0 +1,367 @@
+"""The one loop behind the decoders of block models: finished blocks on the left, one open block.
+
+A block model reads from left to right by blocks, so that what is finished never changes and is read
+once (`BlockReader`). `fill_blocks` is the loop for users: a sequence takes part in a call while its
+block has masks, or while its last look still edited; neither its tokens nor its number of calls
+depend on its neighbours, and given tokens stay. The call that opens a block also reads what was
+finished before it, so that nothing is called for storing alone. The public codes' loops are in
+`public_blocks`; they use the same reader, and store as they do.
+
+Blocks count from the first column of the text, prompt included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from strop.denoisers.base import Denoiser
+from strop.denoisers.block import BlockDenoiser
+from strop.denoisers.device import head_rows, upload, upload_rows
+from strop.samplers.machinery.blocks import BlockState
+from strop.samplers.machinery.committing import Turn, best
+from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence, rule_out
+from strop.samplers.machinery.reading import NetworkReader, Numbers, Truths, View
+
+Stop = Literal["never", "block", "early"]
+"""What an end of text does: nothing; end the sequence after its block; or as soon as everything
+before it is known."""
+DRAWN = Confidence("confidence", tempered=True)
+BLIND = ("left", "random")
+
+
+class BlockReader:
+    """A network over a batch of texts of which the first `kept` columns are remembered."""
+
+    def __init__(self, denoiser: BlockDenoiser, block: int, seen: Tensor | None = None) -> None:
+        self.denoiser, self.block = denoiser, block
+        self.seen = seen
+        """[B, L], the keys that may be seen; None: all."""
+        self.calls = 0
+        self._memory: Any = None
+
+    @property
+    def kept(self) -> int:
+        """Columns remembered."""
+        return 0 if self._memory is None else self._memory.columns
+
+    def read(self, ids: Tensor, end: int, *, keep: int, block: int | None = None) -> Tensor:
+        """One call: states of the columns from `kept` to `end`; then `keep` are remembered."""
+        states, memory = self._call(ids, end, self._memory, keep, block)
+        if keep != self.kept:
+            self._memory = memory
+        return states
+
+    def some(self, ids: Tensor, rows: Tensor, end: int) -> Tensor:
+        """The same for some of the sequences, of which nothing more is remembered."""
+        memory = None if self._memory is None else self._memory.of(rows)
+        return self._call(ids, end, memory, self.kept, None)[0]
+
+    def narrow(self, rows: Tensor) -> None:
+        """Forget all sequences but some."""
+        if self._memory is not None:
+            self._memory = self._memory.of(rows)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Float32 scores [B, n, V] of all columns of a call."""
+        rows = np.divmod(np.arange(states.shape[0] * states.shape[1]), states.shape[1])
+        found = self.denoiser.logits(states, *upload_rows(states.device, *rows))
+        return found.unflatten(0, (states.shape[0], states.shape[1]))
+
+    def _call(
+        self, ids: Tensor, end: int, memory: Any, keep: int, block: int | None
+    ) -> tuple[Tensor, Any]:
+        self.calls += 1
+        first = 0 if memory is None else memory.columns
+        seen = None if self.seen is None else self.seen[:, :end]
+        return self.denoiser.advance(
+            ids[:, first:end], memory, block=block or self.block, keep=keep, seen=seen
+        )
+
+
+@dataclass(frozen=True)
+class BlockRules:
+    """One block decoder, for users."""
+
+    block: int
+    steps: int = 1
+    """Calls over which a block's quota is spread."""
+    quota: int | None = None
+    """Positions that a call commits at least; None: the block's length over `steps`."""
+    threshold: float = np.inf
+    """All positions with a higher score are committed, if they are no fewer than the quota."""
+    order: str = "confidence"
+    """Who comes first: the likeliest draws, or, chosen before anything is drawn, left or random."""
+    sub: int = 0
+    """Positions of a block that may be committed at a time, from left to right; 0: all."""
+    editing: float = np.inf
+    """Committed tokens become the drawn one if it differs and has a higher probability."""
+    post_steps: int = 0
+    """Calls after a block is full, as long as they edit; none without editing."""
+    first: str = "argmax"
+    """Of a shifted network: how the first token of a block is made of the text before it."""
+    top_k: int = 0
+    stop: Stop = "never"
+
+    @property
+    def edits(self) -> bool:
+        """Whether tokens are taken back."""
+        return self.editing < 1
+
+    def due(self, call: Numbers) -> Numbers:
+        """What a block's call owes, by its number from 0."""
+        if self.quota is not None:
+            return np.full_like(call, self.quota)
+        return self.block // self.steps + (call < self.block % self.steps)
+
+
+def block_quota(block: int, steps: int) -> list[int]:
+    """A block's positions over the calls, the earlier ones first: the public codes' schedule."""
+    return [block // steps + (call < block % steps) for call in range(steps)]
+
+
+class _Views:
+    """The network as `fill_blocks` asks it: some rows, one block."""
+
+    def __init__(self, denoiser: Denoiser, canvas: BlockState, rules: BlockRules) -> None:
+        self.denoiser, self.canvas, self.rules = denoiser, canvas, rules
+        self.alive = np.arange(len(canvas.ids))
+        self._held = self.alive
+        """The sequences that the reader remembers."""
+        self._open = -1
+        """The column of the block that was opened last."""
+        self._at_once = head_rows(denoiser.vocab_size, denoiser.device)
+        self._blocks: BlockReader | None = None
+        self._plain: NetworkReader | None = None
+        if isinstance(denoiser, BlockDenoiser):
+            self._blocks = BlockReader(denoiser, rules.block)
+        else:
+            self._plain = NetworkReader(denoiser, ~canvas.masked)
+
+    def look(self, rows: Numbers, start: int, end: int, where: Truths) -> View:
+        """One call; scores at the cells of `where` [B, L] in the columns of the open block."""
+        canvas = self.canvas
+        canvas.total += 1
+        canvas.calls[rows] += 1
+        if self._blocks is None:
+            if self._plain is None:
+                raise RuntimeError("a reader is always there")
+            canvas.positions[rows] += canvas.ids.shape[1]
+            return self._plain.read(canvas, rows, where, where, Turn(rows, 1, where.sum(1)))
+        mine = slice(start, end)
+        first = self._blocks.kept
+        canvas.positions[rows] += end - first
+        return View(
+            rows,
+            start,
+            where[rows, mine],
+            canvas.masked[rows, mine],
+            where[rows, mine],
+            False,
+            canvas.rounds[rows],
+            self._scores(self._blocks, rows, start, end),
+            self.denoiser.vocab_size,
+            self.denoiser.device,
+            self._at_once,
+        )
+
+    def _scores(self, reader: BlockReader, rows: Numbers, start: int, end: int):
+        """The call that opens a block is made for all who may need it later."""
+        ids, first = self.canvas.ids, reader.kept
+        if self._open != start:
+            self._open = start
+            if len(self._held) > len(self.alive):
+                reader.narrow(self._on_device(np.searchsorted(self._held, self.alive)))
+                self._held = self.alive
+            asked = self._held
+        else:
+            asked = rows
+        mine = ids[self._on_device(asked)]
+        if len(asked) == len(self._held):
+            states = reader.read(mine, end, keep=start)
+        else:
+            states = reader.some(mine, self._on_device(np.searchsorted(self._held, rows)), end)
+        return partial(self._at, states, np.searchsorted(asked, rows), start - first)
+
+    def _at(
+        self, states: Tensor, place: Numbers, skipped: int, sequence: Numbers, column: Numbers
+    ) -> Tensor:
+        rows = upload_rows(self.denoiser.device, place[sequence], column + skipped)
+        return self.denoiser.logits(states, *rows)
+
+    def _on_device(self, rows: Numbers) -> Tensor:
+        return upload(rows, self.canvas.ids.device)
+
+
+@dataclass
+class _Filling:
+    """The loop under way."""
+
+    views: _Views
+    canvas: BlockState
+    rules: BlockRules
+    draws: AddressedDraws
+    opened: Truths
+    """[B, L], what was not given."""
+    stops: Sequence[int]
+    edited: Numbers
+    """[B], tokens taken back."""
+
+    def block(self, start: int, end: int) -> None:
+        """All rounds of a block."""
+        rules, canvas = self.rules, self.canvas
+        if getattr(self.views.denoiser, "shifted", False):
+            self._first(start, end)
+        for first in range(start, end, rules.sub or rules.block):
+            inside = np.zeros_like(self.opened)
+            inside[:, first : min(first + (rules.sub or rules.block), end)] = True
+            call, post = np.zeros((2, len(canvas.ids)), np.int64)
+            looking = np.zeros(len(canvas.ids), bool)
+            while len(rows := self._needy(inside, looking)):
+                full = np.asarray(~(canvas.masked & inside).any(1))
+                edited = self._round(rows, start, end, inside, rules.due(call))
+                post[rows] += full[rows]
+                call[rows] += 1
+                if rules.edits:
+                    settled = full[rows] & ~edited
+                    looking[rows] = ~settled & (post[rows] < rules.post_steps)
+                if rules.stop == "early":
+                    self._stop(end)
+        if rules.stop == "block":
+            self._stop(end)
+
+    def _needy(self, inside: Truths, looking: Truths) -> Numbers:
+        alive = self.views.alive
+        return alive[((self.canvas.masked & inside).any(1) | looking)[alive]]
+
+    def _first(self, start: int, end: int) -> None:
+        """A shifted network scores a block's first position from what is before the block."""
+        canvas, rules = self.canvas, self.rules
+        rows = self.views.alive[canvas.masked[self.views.alive, start]]
+        if not len(rows):
+            return
+        where = np.zeros_like(self.opened)
+        where[:, start] = True
+        view = self._cut(self.views.look(rows, start, end, where))
+        if rules.first == "argmax":
+            logits = view.logits(view.open)
+            rule_out(logits, [canvas.mask_id])
+            tokens = torch.zeros(view.open.shape, dtype=torch.long, device=view.device)
+            tokens[:, 0] = logits.argmax(-1)
+        else:
+            tokens = self.draws.tokens(view, view.open)
+        self._put(view, view.opened, tokens)
+        if rules.stop == "early":
+            self._stop(end)
+
+    def _round(
+        self, rows: Numbers, start: int, end: int, inside: Truths, due: Numbers
+    ) -> NDArray[np.bool_]:
+        """One call for `rows`; who of them edited a token."""
+        canvas, rules = self.canvas, self.rules
+        masks = canvas.masked & inside
+        mine = self.opened & inside & ~masks if rules.edits else np.zeros_like(masks)
+        view = self._cut(self.views.look(rows, start, end, masks | mine))
+        columns = slice(view.start, view.start + view.open.shape[1])
+        open_ = upload(masks[rows, columns], view.device)
+        quota = np.minimum(due[rows], masks[rows].sum(1))
+        if rules.order in BLIND:
+            moved = best(self._blind(view, open_), quota, "leftmost") & open_
+            wanted = moved.cpu().numpy() | mine[rows, columns]  # waits
+            tokens = self.draws.tokens(view, wanted & view.open)
+        else:
+            tokens, value = self.draws.propose(view, DRAWN)
+            value_here = torch.where(open_, value, NOT_OPEN)
+            high = value_here > rules.threshold
+            enough = high.sum(1) >= upload(quota, view.device)
+            top = best(value_here, quota, "leftmost") & open_
+            moved = torch.where(enough[:, None], high, top)
+            if rules.edits:
+                now = upload(canvas.tokens[rows, columns], view.device)
+                taken = upload(mine[rows, columns], view.device) & (value > rules.editing)
+                taken &= tokens != now
+                self._put(view, moved | taken, tokens)
+                many = taken.sum(1).cpu().numpy()  # waits
+                self.edited[rows] += many
+                return many > 0
+        self._put(view, moved, tokens)
+        return np.zeros(len(rows), bool)
+
+    def _blind(self, view: View, open_: Tensor) -> Tensor:
+        if self.rules.order == "left":
+            position = torch.arange(open_.shape[1], device=view.device)
+            return torch.where(open_, -position.double(), NOT_OPEN)
+        return torch.where(open_, self.draws.numbers(view), NOT_OPEN)
+
+    def _cut(self, view: View) -> View:
+        """The public codes keep the best k tokens before they cut by mass."""
+        scores, k, mask_id = view.scores, self.rules.top_k, self.canvas.mask_id
+        if scores is None or not k:
+            return view
+
+        def kept(sequence: Numbers, column: Numbers) -> Tensor:
+            logits = scores(sequence, column)
+            rule_out(logits, [mask_id])
+            least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
+            return logits.masked_fill(logits < least, -torch.inf)
+
+        view.scores = kept
+        return view
+
+    def _put(self, view: View, moved: Tensor, tokens: Tensor) -> None:
+        self.canvas.put(view, moved, tokens)
+        self.canvas.rounds[view.rows] += 1
+
+    def _stop(self, end: int) -> None:
+        """Leave the sequences that have ended."""
+        if len(self.stops):
+            self.views.alive = self.views.alive[~self._ended(end)[self.views.alive]]
+
+    def _ended(self, end: int) -> Truths:
+        found = np.isin(self.canvas.tokens, self.stops) & self.opened
+        found[:, end:] = False
+        masks = self.canvas.masked & self.opened
+        before = masks.cumsum(1) == 0
+        return np.asarray((found & before).any(1))
+
+
+def fill_blocks(
+    denoiser: Denoiser,
+    canvas: BlockState,
+    rules: BlockRules,
+    draws: AddressedDraws,
+    stops: Sequence[int] = (),
+) -> Numbers:
+    """Fill every mask of the canvas, block by block; how many tokens each sequence took back [B].
+
+    Behind the first end of a sequence everything that was not given becomes that token, whether it
+    was decoded or not: a public code cuts there.
+    """
+    opened = canvas.masked
+    edited = np.zeros(len(canvas.ids), np.int64)
+    views = _Views(denoiser, canvas, rules)
+    filling = _Filling(views, canvas, rules, draws, opened, stops, edited)
+    for start in range(0, canvas.ids.shape[1], rules.block):
+        filling.block(start, min(start + rules.block, canvas.ids.shape[1]))
+    end_rows(canvas, opened, stops)
+    draws.refuse_infinite()
+    return edited
+
+
+def end_rows(canvas: BlockState, opened: Truths, stops: Sequence[int]) -> None:
+    """Repeat the first end of every sequence to its last open column."""
+    ends = np.logical_and(np.isin(canvas.tokens, stops), opened)
+    first = ends.argmax(1)
+    behind = (
+        ends.any(axis=1, keepdims=True) & (np.arange(opened.shape[1]) > first[:, None]) & opened
+    )
+    token = canvas.tokens[np.arange(len(first)), first]
+    canvas.tokens = np.where(behind, token[:, None], canvas.tokens)
+    canvas.ids = upload(canvas.tokens, canvas.ids.device)

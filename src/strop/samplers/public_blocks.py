@@ -1,0 +1,476 @@
+"""The block decoders as published, under their own option names.
+
+SDAR's, LLaDA 2.0's and 2.1's, that of diffusers' pipeline for LLaDA 2, and Fast-dLLM v2's. Each
+takes a prompt and a generator that was seeded as a user of the public code would seed torch; ids,
+network calls and the numbers drawn are those of the public code, with masks that it leaves and
+prompt tokens that SDAR's writes over. What comes back is what the public code returns. The forms
+for users are in `block_decoders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from strop.denoisers.block import BlockDenoiser
+from strop.errors import UserError
+from strop.samplers.machinery.block_loop import BlockReader, block_quota
+
+ROUNDS = 10_000
+"""Calls in a block after which it will never be full."""
+
+
+@dataclass
+class PublicText:
+    """What every decoder is given."""
+
+    denoiser: BlockDenoiser
+    prompt: Tensor
+    """[B, P]; all but the pipeline take one row."""
+    generator: torch.Generator
+    seen: Tensor | None = None
+    """[B, P], zero at padding; the pipeline's alone."""
+    told: Callable[[Tensor], None] | None = None
+    """Hears of the text after every call that drew."""
+    reader: BlockReader | None = None
+
+    @property
+    def calls(self) -> int:
+        """Network calls made."""
+        return 0 if self.reader is None else self.reader.calls
+
+    def reading(self, block: int, seen: Tensor | None = None) -> BlockReader:
+        """The network, remembering what is finished."""
+        self.reader = BlockReader(self.denoiser, block, seen)
+        return self.reader
+
+    @property
+    def size(self) -> int:
+        """Tokens of the prompt."""
+        return self.prompt.shape[1]
+
+    def laid(self, columns: int) -> Tensor:
+        """The prompt, and masks up to `columns`."""
+        if columns > self.denoiser.length:
+            raise beyond_positions(self.denoiser, columns)
+        return pad(self.prompt, (0, columns - self.size), value=self.denoiser.mask_id)
+
+    def tell(self, x: Tensor) -> None:
+        """After a call that drew."""
+        if self.told is not None:
+            self.told(x)
+
+    def race(self, probs: Tensor) -> Tensor:
+        """torch's own draw, [n, V] to [n]."""
+        source = self.generator
+        drawn = torch.multinomial(probs.to(source.device), 1, generator=source)
+        return drawn[:, 0].to(probs.device)
+
+    def draw(
+        self, logits: Tensor, temperature: float, top_k: int | None, top_p: float | None
+    ) -> tuple[Tensor, Tensor]:
+        """At every position of [B, b, V] a token, and its probability in the law it came from."""
+        rows = logits.flatten(0, 1)
+        if temperature == 0:
+            probs = rows.softmax(-1)
+            token = rows.argmax(-1)
+        else:
+            probs = _cut(rows / temperature if temperature != 1 else rows, top_k, top_p).softmax(-1)
+            token = self.race(probs)
+        chance = probs.gather(-1, token[:, None])[:, 0]
+        return token.view(logits.shape[:2]), chance.view(logits.shape[:2])
+
+
+def beyond_positions(denoiser: BlockDenoiser, columns: int) -> UserError:
+    """That whole blocks do not fit."""
+    return UserError(
+        "The blocks reach beyond the positions that the network knows.",
+        where=denoiser.source,
+        got=f"{columns} columns, in whole blocks",
+        expected=f"at most {denoiser.length}",
+        fix="use a smaller `length` or a smaller `block_length`",
+    )
+
+
+def _cut(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
+    """First the best k, then the ranks whose predecessors have not exceeded the mass."""
+    if top_k:
+        least = torch.topk(logits, min(top_k, logits.shape[-1])).values[..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p is None or top_p >= 1:
+        return logits
+    ordered, order = torch.sort(logits, descending=True)
+    gone = _beyond(ordered.softmax(-1), order, top_p)
+    return logits.masked_fill(gone, -torch.inf)
+
+
+def _beyond(ordered: Tensor, order: Tensor, top_p: float) -> Tensor:
+    """Which tokens a nucleus drops, from sorted probabilities and their order."""
+    over = (ordered.cumsum(-1) > top_p).roll(1, -1)
+    over[..., 0] = False
+    return torch.zeros_like(over).scatter(-1, order, over)
+
+
+def _best(confidence: Tensor, count: int) -> Tensor:
+    """The `count` best of one row, as torch's own `topk` breaks ties."""
+    chosen = torch.zeros_like(confidence, dtype=torch.bool)
+    chosen[torch.topk(confidence, count).indices] = True
+    return chosen
+
+
+def _filled(confidence: Tensor, masked: Tensor, quota: int, threshold: float) -> Tensor:
+    """LLaDA 2's rule for one row: all above the threshold, if no fewer than the quota."""
+    open_ = torch.where(masked, confidence, -torch.inf)
+    high = open_ > threshold
+    if int(high.sum()) >= quota:  # waits
+        return high
+    return _best(open_, min(quota, int(masked.sum())))  # waits
+
+
+def _whole(value: int, block: int) -> int:
+    """The blocks that hold so many columns."""
+    return -(-value // block)
+
+
+def sdar(
+    text: PublicText,
+    *,
+    gen_length: int = 128,
+    block_length: int = 8,
+    denoising_steps: int = 8,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    remasking_strategy: str = "low_confidence_dynamic",
+    confidence_threshold: float = 0.85,
+    stopping_criteria_idx: Sequence[int] | None = None,
+) -> Tensor:
+    """SDAR's `block_diffusion_generate`: the whole text, masks behind a stop included."""
+    if temperature == 0:
+        raise UserError(
+            "The public code of SDAR divides by the temperature.",
+            got="temperature=0",
+            fix="use `top_k=1`, or `implementation=fast`",
+        )
+    b, mask_id = block_length, text.denoiser.mask_id
+    x = text.laid(_whole(text.size + gen_length, b) * b)
+    reader = text.reading(b)
+    if text.size >= b:
+        reader.read(x, text.size // b * b, keep=text.size // b * b)
+    quota = block_quota(b, denoising_steps)
+    for start in range(text.size // b * b, x.shape[1], b):
+        mine = x[:, start : start + b]
+        for step in range(denoising_steps + 1):
+            masked = mine[0] == mask_id
+            if not masked.any():  # waits
+                reader.read(x, start + b, keep=start + b)
+                break
+            if step == denoising_steps:
+                raise _endless("it has drawn the mask and has no step left")
+            logits = reader.logits(reader.read(x, start + b, keep=start))
+            token, chance = text.draw(logits, temperature, top_k, top_p)
+            moved = _sdar_moved(
+                remasking_strategy, chance[0], masked, quota[step], confidence_threshold
+            )
+            mine[0, moved] = token[0, moved]
+            text.tell(x)
+        response = x[:, text.size :]
+        if any(bool((response == stop).any()) for stop in stopping_criteria_idx or ()):  # waits
+            break
+    return x
+
+
+def _sdar_moved(
+    strategy: str, chance: Tensor, masked: Tensor, quota: int, threshold: float
+) -> Tensor:
+    """Where SDAR writes: the quota may reach beyond the masks, into known tokens."""
+    if strategy == "sequential":
+        first = int(masked.long().argmax())  # waits
+        moved = torch.zeros_like(masked)
+        moved[first : first + quota] = True
+        return moved
+    confidence = torch.where(masked, chance, -torch.inf)
+    high = confidence > threshold
+    if strategy == "low_confidence_dynamic" and int(high.sum()) >= quota:  # waits
+        return high
+    return _best(confidence, quota)
+
+
+def _endless(why: str) -> UserError:
+    return UserError(
+        f"The public code cannot finish a block: {why}.",
+        fix="use `implementation=fast`, which never draws the mask",
+    )
+
+
+def _prompted(text: PublicText, start: int, block: int) -> Tensor:
+    """Which columns of a block the prompt gives."""
+    return torch.arange(start, start + block, device=text.prompt.device) < text.size
+
+
+def _answer(text: PublicText, x: Tensor, gen_length: int, eos_id: int | None) -> Tensor:
+    """The response up to its first end."""
+    found = x[:, text.size : text.size + gen_length]
+    ends = (found[0] == eos_id).nonzero() if eos_id is not None else found[0, :0]
+    return found[:, : int(ends[0]) + 1] if len(ends) else found  # waits
+
+
+def llada2(
+    text: PublicText,
+    *,
+    gen_length: int = 2048,
+    block_length: int = 32,
+    steps: int = 32,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    threshold: float = 0.95,
+    minimal_topk: int = 1,
+    eos_early_stop: bool = False,
+    eos_id: int | None = None,
+) -> Tensor:
+    """LLaDA 2.0's `generate`: the response up to its first end."""
+    b, mask_id = block_length, text.denoiser.mask_id
+    quota = block_quota(b, _steps(steps, gen_length, minimal_topk))
+    x = text.laid(_whole(text.size + gen_length, b) * b)
+    reader = text.reading(b)
+    for start in range(text.size // b * b, x.shape[1], b):
+        mine = x[:, start : start + b]
+        for due in quota:
+            masked = mine[0] == mask_id
+            if not masked.any():  # waits
+                break
+            logits = reader.logits(reader.read(x, start + b, keep=start))[:, -b:]
+            token, chance = text.draw(logits, temperature, top_k, top_p)
+            moved = _filled(chance[0], masked, due, threshold)
+            mine[0, moved] = token[0, moved]
+            text.tell(x)
+            if eos_early_stop and bool((token[0, moved] == eos_id).any()):  # waits
+                first = int((x[0] == eos_id).nonzero()[0])  # waits; it may be the prompt's
+                if not (x[0, text.size : first] == mask_id).any():  # waits
+                    return x[:, text.size : max(first + 1, text.size)]
+        if eos_id is not None and bool((x[:, text.size :] == eos_id).any()):  # waits
+            break
+    return _answer(text, x, gen_length, eos_id)
+
+
+def _steps(steps: int, gen_length: int, minimal_topk: int) -> int:
+    found = min(steps, gen_length // minimal_topk)
+    if found < 1:
+        raise UserError(
+            "No step is left: a step commits more tokens than there are.",
+            got=f"minimal_topk={minimal_topk}, {gen_length} tokens",
+            fix="use a smaller `minimal_topk`",
+        )
+    return found
+
+
+def llada2_edit(
+    text: PublicText,
+    *,
+    gen_length: int = 2048,
+    block_length: int = 32,
+    steps: int = 32,  # noqa: ARG001 - the public code computes with it and never uses it
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    threshold: float = 0.95,
+    editing_threshold: float = 0.9,
+    max_post_steps: int = 16,
+    num_to_transfer: int = 1,
+    minimal_topk: int = 1,  # noqa: ARG001 - as `steps`
+    eos_early_stop: bool = False,
+    eos_id: int | None = None,
+) -> Tensor:
+    """LLaDA 2.1's `generate`: the response up to its first end."""
+    b, mask_id = block_length, text.denoiser.mask_id
+    x = text.laid(_whole(text.size + gen_length, b) * b)
+    reader = text.reading(b)
+    for start in range(text.size // b * b, x.shape[1], b):
+        mine, given, post = x[:, start : start + b], _prompted(text, start, b), 0
+        for call in range(ROUNDS + 1):
+            if call == ROUNDS:
+                raise _endless("it commits masks")
+            masked = mine[0] == mask_id
+            full = not masked.any()  # waits
+            post += full
+            if post > max_post_steps:
+                break
+            logits = reader.logits(reader.read(x, start + b, keep=start))[:, -b:]
+            token, chance = text.draw(logits, temperature, top_k, top_p)
+            moved = torch.zeros_like(masked)
+            if not full:
+                moved = _filled(chance[0], masked, num_to_transfer, threshold)
+            edits = ~masked & ~given & (chance[0] > editing_threshold) & (token[0] != mine[0])
+            mine[0] = torch.where(moved | edits, token[0], mine[0])
+            text.tell(x)
+            if full and not edits.any():  # waits
+                break
+        response = x[0, text.size : start + b]
+        known = not (response == mask_id).any()  # waits
+        if eos_early_stop and known and bool((response == eos_id).any()):  # waits
+            break
+    return _answer(text, x, gen_length, eos_id)
+
+
+def llada2_pipeline(
+    text: PublicText,
+    *,
+    gen_length: int = 2048,
+    block_length: int = 32,
+    num_inference_steps: int = 32,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    sampling_method: str = "multinomial",
+    threshold: float = 0.7,
+    editing_threshold: float | None = 0.5,
+    max_post_steps: int = 16,
+    minimal_topk: int = 1,
+    eos_early_stop: bool = True,
+    eos_token_id: int | None = None,
+) -> Tensor:
+    """diffusers' `LLaDA2Pipeline`: all `gen_length` positions, whatever ends in them."""
+    b, mask_id, size = block_length, text.denoiser.mask_id, text.size
+    quota = block_quota(b, _steps(num_inference_steps, gen_length, minimal_topk))
+    x = text.laid(_whole(size + gen_length, b) * b)
+    reader = text.reading(b, _seen(text, gen_length, x))
+    cut = (None, None) if sampling_method == "greedy" else (top_k, top_p)
+    warm = 0.0 if sampling_method == "greedy" else temperature
+    done = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    editing = editing_threshold if editing_threshold and editing_threshold > 0 else torch.inf
+    for start in range(size // b * b, x.shape[1], b):
+        given, step, post, goes_on = _prompted(text, start, b), 0, 0, True
+        while goes_on:
+            mine = x[:, start : start + b]
+            masked = mine == mask_id
+            full = not masked.any()  # waits
+            post += full
+            logits = reader.logits(reader.read(x, start + b, keep=start))[:, -b:]
+            token, chance = text.draw(logits, warm, *cut)
+            moved = torch.zeros_like(masked)
+            for row in range(0 if full else len(x)):
+                due = quota[min(step, len(quota) - 1)]
+                moved[row] = _filled(chance[row], masked[row], due, threshold)
+            edits = ~masked & ~given & (chance > editing) & (token != mine)
+            final = (moved | edits) & ~(done[:, None] & eos_early_stop)
+            x[:, start : start + b] = torch.where(final, token, mine)
+            text.tell(x)
+            if eos_early_stop and eos_token_id is not None:
+                _finish(done, x[:, : start + b], token, final, eos_token_id, mask_id, size)
+            step += not full
+            goes_on = not done.all() and (  # waits
+                step < len(quota)
+                if not full
+                else editing < torch.inf and bool(edits.any()) and post <= max_post_steps  # waits
+            )
+        if eos_early_stop and done.all():  # waits
+            break
+    return x[:, size : size + gen_length]
+
+
+def _seen(text: PublicText, gen_length: int, x: Tensor) -> Tensor:
+    """The pipeline's mask on keys: padding and the tail behind the response are not seen."""
+    seen = torch.zeros_like(x, dtype=torch.bool)
+    seen[:, : text.size + gen_length] = True
+    if text.seen is not None:
+        seen[:, : text.size] = text.seen.bool()
+    return seen
+
+
+def _finish(
+    done: Tensor, x: Tensor, token: Tensor, final: Tensor, eos_id: int, mask_id: int, size: int
+) -> None:
+    """Rows whose first end, just committed, has no mask before it; in place."""
+    for row in range(len(x)):
+        if done[row] or not (token[row][final[row]] == eos_id).any():  # waits
+            continue
+        first = int((x[row] == eos_id).nonzero()[0])  # waits
+        done[row] = first >= size and not (x[row, size:first] == mask_id).any()
+
+
+def fast_dllm_v2(
+    text: PublicText,
+    *,
+    max_new_tokens: int,
+    block_size: int = 32,
+    small_block_size: int = 8,
+    temperature: float = 0.0,
+    top_p: float = 0.95,
+    threshold: float = 1.0,
+    stop_token: int = -1,
+) -> Tensor:
+    """Fast-dLLM v2's `generate` without its sub-block cache: the text, cut after its first stop."""
+    b, mask_id, denoiser = block_size, text.denoiser.mask_id, text.denoiser
+    if b % small_block_size:
+        raise _endless(f"sub-blocks of {small_block_size} do not fill a block of {b}")
+    reader, x = text.reading(b), text.prompt
+    if text.size > b:
+        states = reader.read(x, text.size // b * b, keep=text.size // b * b)
+        if text.size % b == 0:
+            x = torch.cat([x, _next(denoiser, states)], 1)
+    unseen = b if text.size == b else 0  # a prompt of one block is neither stored nor open
+    for _ in range(max_new_tokens // b):
+        if bool((x[:, text.size :] == stop_token).any()):  # waits
+            break
+        before = x.shape[1]
+        x = PublicText(denoiser, x, text.generator).laid((before // b + 1) * b)
+        start, end = x.shape[1] - b - unseen, x.shape[1] - unseen
+        ours = x[:, unseen:]
+        for first in range(0, b, small_block_size):
+            mine = ours[:, start + first : start + first + small_block_size]
+            while bool((mine == mask_id).any()) and not _stopped(x, before, stop_token, mask_id):
+                # The public call forgets its block length here and masks in blocks as trained.
+                states = reader.read(ours, end, keep=start, block=denoiser.block_length)
+                logits = reader.logits(states)[:, first : first + small_block_size]
+                _commit_small(text, mine, logits, temperature, top_p, threshold)
+                text.tell(x)
+        if _stopped(x, before, stop_token, mask_id):
+            continue
+        states = reader.read(ours, end, keep=end)
+        x = torch.cat([x, _next(denoiser, states)], 1)
+        text.tell(x)
+    ends = (x[0, text.size :] == stop_token).nonzero()
+    return x[:, : text.size + int(ends[0]) + 1] if len(ends) else x  # waits
+
+
+def _next(denoiser: BlockDenoiser, states: Tensor) -> Tensor:
+    """The best token behind what was read, [1, 1]: whatever the temperature."""
+    row = torch.zeros(1, dtype=torch.long, device=states.device)
+    return denoiser.logits(states, row, row + states.shape[1]).argmax(-1)[None]
+
+
+def _stopped(x: Tensor, before: int, stop: int, mask_id: int) -> bool:
+    """Whether a stop stands behind column `before`, with everything between known."""
+    ends = (x[0, before:] == stop).nonzero()
+    return len(ends) > 0 and not (x[0, before : before + int(ends[0])] == mask_id).any()  # waits
+
+
+def _commit_small(
+    text: PublicText,
+    mine: Tensor,
+    logits: Tensor,
+    temperature: float,
+    top_p: float,
+    threshold: float,
+) -> None:
+    """Masks above the threshold, and the best one; in place."""
+    masked = mine[0] == text.denoiser.mask_id
+    if temperature > 0:
+        probs = (logits[0] / temperature).softmax(-1)
+        ordered, order = torch.sort(probs, descending=True)
+        probs = probs.masked_fill(_beyond(ordered, order, top_p), 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+        token = text.race(probs)
+    else:
+        probs = logits[0].softmax(-1)
+        token = probs.argmax(-1)
+    chance = torch.where(masked, probs.gather(-1, token[:, None])[:, 0], -torch.inf)
+    moved = chance > threshold
+    moved[chance.argmax()] = True
+    moved &= masked
+    mine[0, moved] = token[moved]

@@ -1,0 +1,122 @@
+"""A measured number against a published one: both are estimates, and both have noise.
+
+The published side prints a value and a number of outputs, seldom an interval. Its outputs vary as
+much as ours do if it is the same generator, which is what is asked; so its noise is ours, scaled by
+the numbers of outputs. Perplexities are compared as logarithms, so that every gap is in nats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from strop.stats.interval import LEVEL, Interval
+from strop.stats.jackknife import student
+
+POWER = 0.8
+"""How often a difference as large as the detectable one is found."""
+
+Verdict = Literal["agrees", "differs", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Measured minus published, in nats."""
+
+    value: float
+    own: float
+    """Standard error of what was measured."""
+    theirs: float
+    """Standard error of what was published."""
+    outputs: int
+    """Behind what was measured."""
+
+    @property
+    def error(self) -> float:
+        """The noise of both."""
+        return math.hypot(self.own, self.theirs)
+
+    @property
+    def chance(self) -> float:
+        """How often noise alone makes a gap at least as large."""
+        from scipy.special import stdtr
+
+        if not self.error:
+            return float(self.value == 0)
+        return float(2 * stdtr(self.outputs - 1, -abs(self.value) / self.error))
+
+    def within(self, level: float = LEVEL) -> bool:
+        """Whether it lies within the noise of both."""
+        return abs(self.value) <= student(level, self.outputs - 1) * self.error
+
+    def detectable(self, alpha: float) -> float:
+        """The difference that a test of this level finds four times out of five."""
+        return _reach(alpha, self.outputs - 1) * self.error
+
+    def needed(self, size: float, alpha: float) -> int | None:
+        """Outputs from which on `size` is detectable; None: never, the published noise is more."""
+        left = (size / _reach(alpha, max(self.outputs - 1, 30))) ** 2 - self.theirs**2
+        return None if left <= 0 else math.ceil(self.own**2 * self.outputs / left)
+
+
+def gap(
+    measured: Interval,
+    published: float,
+    outputs: int | None,
+    *,
+    error: float | None = None,
+    rounding: float = 0.0,
+    log: bool = False,
+) -> Gap | None:
+    """From an interval and a printed value of so many outputs; None where one has no noise to tell.
+
+    `error` is the published standard error, in nats, where there is one; `rounding` half a unit of
+    its last digit. With `log` values and intervals are perplexities.
+    """
+    if measured.low is None or measured.high is None or not measured.n or measured.n < 2:
+        return None
+    scale = math.log if log else float
+    if (error is None and not outputs) or (log and min(published, measured.low) <= 0):
+        return None
+    half = (scale(measured.high) - scale(measured.low)) / 2
+    own = half / student(measured.level, measured.n - 1)
+    theirs = own * math.sqrt(measured.n / outputs) if error is None and outputs else error or 0.0
+    rounded = (rounding / published if log else rounding) / math.sqrt(3)
+    value = scale(measured.value) - scale(published)
+    return Gap(value, own, math.hypot(theirs, rounded), measured.n)
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """Adjusted so that all that fall below a level hold together (Holm's step-down)."""
+    order = sorted(range(len(chances)), key=chances.__getitem__)
+    found, least = [1.0] * len(chances), 0.0
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, (len(chances) - rank) * chances[place]))
+        found[place] = least
+    return found
+
+
+def verdicts(gaps: Sequence[Gap | None], size: float, alpha: float = 1 - LEVEL) -> list[Verdict]:
+    """Of every number, all of them at one level together.
+
+    No difference where one of `size` would not have been found is no agreement.
+    """
+    tested = [one for one in gaps if one is not None]
+    adjusted = iter(holm([one.chance for one in tested]))
+    found: list[Verdict] = []
+    for one in gaps:
+        if one is None:
+            found.append("cannot tell")
+        elif next(adjusted) < alpha:
+            found.append("differs")
+        else:
+            told = one.detectable(alpha / len(tested)) <= size
+            found.append("agrees" if told else "cannot tell")
+    return found
+
+
+def _reach(alpha: float, freedom: int) -> float:
+    """Standard errors between nothing and the detectable difference."""
+    return student(1 - alpha, freedom) + student(2 * POWER - 1, freedom)

@@ -1,0 +1,129 @@
+"""One DiffusionGemma checkpoint through the laws of four public codes, as settings of one decoder.
+
+transformers is followed to the bit, by runs of it. diffusers was tried on tiny weights by others:
+where a canvas has not converged it commits noise. That vLLM draws with float32 Gumbel noise and
+without a seed, and that SGLang's generator begins anew with every canvas, was read, not run.
+Outputs of one number share random numbers, so that what differs is the law; vLLM's are others, as
+under a second seed, which shows what the numbers alone do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from strop.errors import UserError
+from strop.spec import OperatingPoint, SamplerSpec
+from strop.table import Column, Table
+from strop.verbs import parameters
+from strop.verbs.points import draw, load
+from strop.verbs.result import Result
+from strop.verbs.study import Sources, Study
+from strop.verbs.verb import Ask, Parameter
+
+if TYPE_CHECKING:
+    from strop.pool import Pool
+
+FAMILY = "diffusion-gemma"
+CODES: dict[str, tuple[dict[str, Any], str]] = {
+    "transformers 5.22.2": ({}, "run, to the bit"),
+    "diffusers 0.42.1": ({"emit": "canvas"}, "tried on tiny weights"),
+    "vLLM": ({"precision": "float32"}, "read"),
+    "SGLang": ({"numbers": "same"}, "read"),
+    "plain": ({"temperature": "linear/1/1", "emit": "drawn"}, "ours, for comparison"),
+}
+"""What each is here, and how it is known."""
+AGAIN = "transformers, another seed"
+RUNS = ("run", "again")
+COLUMNS = (
+    Column("code"),
+    Column("known", "how it is known"),
+    Column("settings"),
+    Column("outputs", "n"),
+    Column("changed", "tokens changed", digits=3, help="Share, against transformers' outputs."),
+    Column("entropy", unit="nats", digits=3, help="Mean unigram entropy of an output."),
+    Column("calls", digits=2, help="Network calls per output."),
+    Column("canvases", digits=2, help="Canvases until the end of a text."),
+)
+
+
+def _run(ask: Ask) -> Result:
+    source = ask.sources[0] if ask.sources else str(_random(ask))
+    model = load(ask, source)
+    if model.spec.family != FAMILY:
+        raise UserError(
+            "The implementations are DiffusionGemma's.",
+            where=source,
+            got=f"a checkpoint of the family {model.spec.family!r}",
+            expected=f"one of the family {FAMILY!r}",
+        )
+    points = {
+        code: OperatingPoint.of(SamplerSpec(name=FAMILY, **fields))
+        for code, (fields, _) in CODES.items()
+    }
+    steps, n = ask["steps"], ask["n"]
+    cells = draw(ask, model, [(steps, point) for point in points.values()], ask.out / RUNS[0])
+    by_sampler = {cell.spec.generator.sampler: cell.pool(n) for cell in cells}
+    pools = {code: by_sampler[point.at(steps)] for code, point in points.items()}
+    first = next(iter(points))
+    [other] = draw(ask, model, [(steps, points[first])], ask.out / RUNS[1], seed=ask["seed"] + 1)
+    pools[AGAIN] = other.pool(n)
+    rows = [_row(code, pool, pools[first]) for code, pool in pools.items()]
+    note = "Intervals resample outputs. " + " ".join(
+        (__doc__ or "").partition("\n\n")[2].split("Outputs of")[0].split()
+    )
+    return Result(ask.said(), Table("Four implementations", COLUMNS, rows), notes=(note,))
+
+
+def _row(code: str, pool: Pool, reference: Pool) -> dict[str, Any]:
+    from strop.measure.entropy import entropy
+    from strop.stats.resample import bootstrap, mean
+
+    width = min(pool.ids.shape[1], reference.ids.shape[1])
+    changed = (pool.ids[:, :width] != reference.ids[:, :width]).mean(1)
+    values = {
+        "changed": changed,
+        "entropy": entropy(pool.ids),
+        "calls": pool.nfe,
+        "canvases": pool.counts["canvases"],
+    }
+    fields, known = CODES.get(code, ({}, "run, to the bit"))
+    said = {
+        "code": code,
+        "known": known,
+        "settings": ", ".join(f"{k}={v}" for k, v in fields.items()) or "public",
+        "outputs": len(pool),
+    }
+    return said | {k: bootstrap(mean(np.asarray(v, float))) for k, v in values.items()}
+
+
+def _random(ask: Ask) -> Any:
+    from strop.verbs.cache import random_llada
+
+    directory = ask.out / "random-diffusion-gemma"
+    return directory if directory.is_dir() else random_llada(directory, family=FAMILY)
+
+
+STUDY = Study(
+    name="implementations",
+    title="How far apart are the public codes of one model?",
+    about="Draw from CHECKPOINT (DiffusionGemma) under the laws of four public codes, with the "
+    "same random numbers. Without CHECKPOINT: a random one.",
+    sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
+    parameters=(
+        Parameter("steps", "Decoder calls per canvas at most.", 48, "int", smoke=6, least=1),
+        parameters.outputs(64, smoke=4),
+        *parameters.ANSWERING,
+        Parameter("length", "Generated tokens per output.", kind="int", smoke=16, least=1),
+        *parameters.DRAWN,
+        parameters.DRY_RUN,
+        *parameters.ENGINE,
+    ),
+    run=_run,
+    runs=RUNS,
+    examples=(
+        "strop study implementations --smoke -o runs/implementations",
+        "strop study implementations CHECKPOINT --prompts FILE -o runs/implementations",
+    ),
+)

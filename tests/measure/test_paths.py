@@ -1,0 +1,64 @@
+"""The m-path bound of a denoiser on data, against the exact bound of the same small problem."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strop import TabularDenoiser
+from strop.cli.main import run
+from strop.errors import UserError
+from strop.groupeval.scores import saturation
+from strop.instruments.paths import path_scores
+from strop.theory.mpath import bound_from_scores, exact_bound
+from strop.theory.sampler import LawProblem
+from strop.theory.target import Target
+from strop.verbs.study import run as run_study
+
+LAMS = np.array([0.8, 1.0, 1.5])
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_it_is_the_exact_bound_in_the_mean(m: int) -> None:
+    """400 texts: four standard errors, which one honest run in 16,000 misses."""
+    rng = np.random.default_rng(3)
+    target = Target.dirichlet((3, 3, 3), 0.5, rng)
+    problem = LawProblem.bayes(target, [0.0, 0.3, 1.0])
+    flat = rng.choice(target.size, size=400, p=target.p)
+    ids = np.stack(np.unravel_index(flat, target.P.shape), axis=1).astype(np.int64)
+    model = TabularDenoiser(target.P)
+    scores = path_scores(model, ids, [0.3, 0.7], paths=m, lams=LAMS, seed=1)
+    curve = bound_from_scores(LAMS, scores.log_q, scores.slope)
+    exact = exact_bound(problem, LAMS, m)
+    assert np.abs(curve.value - exact).max() < 4 * curve.stderr.max()
+    assert curve.stderr.max() < 0.06
+
+
+def test_more_paths_lower_the_bound_on_a_trained_model(tmp_path: Path) -> None:
+    out = tmp_path / "likelihood"
+    found = run_study("likelihood", out=out, smoke=True, sources=["embedded:tales-tiny"])
+    rows = {(r["paths"], r["temperature"]): r for r in found.table.rows}
+    assert rows[4, 1.0]["bound"].value < rows[1, 1.0]["bound"].value
+    assert rows[4, 1.0]["credit"] == pytest.approx(
+        rows[4, 1.0]["bound"].value - rows[1, 1.0]["bound"].value
+    )
+    assert 3 < rows[1, 1.0]["bound"].value < 9  # nats per token; a uniform guess has 8.3
+    assert json.loads((out / "result.json").read_text())["heldout"]["sequences"] == 8
+
+
+def test_temperatures_without_1_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="1 among them"):
+        run_study("likelihood", out=tmp_path / "x", temperature=(0.9,))
+    assert run(["study", "likelihood", "--paths", "0", "-o", str(tmp_path / "y")]) != 0
+
+
+def test_saturation_by_counting() -> None:
+    """All ways to draw 3 of 4 modes: 24 of 64 differ."""
+    assert saturation(3, 4) == pytest.approx((24 / 64, 1 - 3 / 4))
+    assert saturation(8, 7) == (0.0, 0.0)
+    for modes in (8, 30, 100, 1000):
+        chance, bound = saturation(8, modes)
+        assert chance >= bound

@@ -1,0 +1,129 @@
+"""Tiny random block models by command: from sample to report, and files that are wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import strop
+from strop.cli.main import run
+
+SIZE = ["--vocab-size", "4200", "--width", "16", "--blocks", "2", "--heads", "4", "--length", "96"]
+FAMILIES = ("sdar", "llada2", "fast-dllm-v2")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("blocks")
+    for family in FAMILIES:
+        assert run(["models", "random", str(place / family), "--family", family, *SIZE]) == 0
+    return place
+
+
+def _prompts(tmp_path: Path) -> str:
+    file = tmp_path / "prompts.jsonl"
+    texts = ["Once upon a time there was", "The king said,"]
+    file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    return str(file)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_goes_from_sample_to_report(root: Path, tmp_path: Path, family: str, capsys):
+    model, out = str(root / family), tmp_path / "run"
+    words = ["sample", model, "--steps", "4", "--temperature", "0.7,1", "--length", "12"]
+    chat = ["--prompts", _prompts(tmp_path), "--chat", "-o", str(out)]
+    assert run([*words, *chat]) == 0, capsys.readouterr().err
+    cells = strop.Run.open(out).cells()
+    assert len(cells) == 2
+    pools = [cell.pool() for cell in cells]
+    assert all(pool.ids.shape == (2, 12) and pool.nfe.min() >= 3 for pool in pools)
+    tries = [
+        "--evaluator",
+        "embedded:tales-ar",
+        "-n",
+        "4",
+        "--axis",
+        "temperature=0.5,1",
+        "--length",
+        "8",
+        "--quiet",
+    ]
+    assert run(["audit", model, "--steps", "2,4", *tries, "-o", str(tmp_path / "audit")]) == 0
+    graded = ["task", "run", "sums", model, "--limit", "1", "--length", "8", "--quiet"]
+    assert run([*graded, "-o", str(tmp_path / "task")]) == 0, capsys.readouterr().err
+    assert run(["report", str(out), "-o", str(tmp_path / "report.html")]) == 0
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def _changed(source: Path, place: Path, **fields) -> Path:
+    shutil.copytree(source, place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, **fields}))
+    return place
+
+
+def test_a_missing_shard_is_named(root: Path, tmp_path: Path):
+    place = _changed(root / "sdar", tmp_path / "sdar")
+    (place / "model.safetensors").unlink()
+    index = {"weight_map": {"lm_head.weight": "model-00002-of-00002.safetensors"}}
+    (place / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(strop.UserError, match=r"part of the weights is missing"):
+        strop.load_denoiser(place, device="cpu")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_head_that_is_absent_and_not_tied_is_named(root: Path, tmp_path: Path, family: str):
+    place = _changed(root / family, tmp_path / family)
+    tensors = load_file(place / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, place / "model.safetensors")
+    with pytest.raises(strop.UserError, match=r"missing: lm_head\.weight"):
+        strop.load_denoiser(place, device="cpu")
+    tied = _changed(place, tmp_path / f"{family}-tied", tie_word_embeddings=True)
+    model = strop.load_denoiser(tied, device="cpu")
+    network = model.network  # type: ignore[union-attr]
+    assert network.lm_head.weight is network.get_input_embeddings().weight
+
+
+def test_a_missing_chat_template_is_said(root: Path, tmp_path: Path, capsys):
+    place = _changed(root / "llada2", tmp_path / "llada2")
+    said = json.loads((place / "tokenizer_config.json").read_text())
+    del said["chat_template"]
+    (place / "tokenizer_config.json").write_text(json.dumps(said))
+    words = ["sample", str(place), "--prompts", _prompts(tmp_path), "--chat", "--length", "4"]
+    assert run([*words, "-o", str(tmp_path / "run")]) != 0
+    assert "template" in capsys.readouterr().err
+
+
+def test_llada_2_2_is_refused_by_name(root: Path, tmp_path: Path):
+    place = _changed(root / "llada2", tmp_path / "LLaDA2.2-flash")
+    with pytest.raises(strop.UserError, match="inserting and deleting"):
+        strop.load_denoiser(place, device="cpu")
+
+
+def test_sdars_mixture_of_experts_is_transformers_own(root: Path, tmp_path: Path):
+    """Written by transformers, read by us: the same scores under a causal mask of blocks of 1."""
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    sizes = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "head_dim": 8}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+    torch.manual_seed(0)
+    network = Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes, **layers, **experts)).eval()
+    network.save_pretrained(tmp_path / "moe")
+    file = tmp_path / "moe" / "config.json"
+    said = json.loads(file.read_text())
+    theta = said.pop("rope_parameters")["rope_theta"]
+    ours = {"architectures": ["SDARMoeForCausalLM"], "model_type": "sdar_moe", "rope_theta": theta}
+    file.write_text(json.dumps({**said, **ours, "mask_token_id": 39}))
+    model = strop.load_denoiser(tmp_path / "moe", device="cpu")
+    ids = torch.randint(0, 39, (1, 9))
+    states, _ = model.advance(ids, None, block=1, keep=0)  # type: ignore[union-attr]
+    with torch.no_grad():
+        wanted = network(ids).logits[0]
+        assert (network.lm_head(states)[0] - wanted).abs().max() < 1e-5
