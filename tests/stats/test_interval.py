@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from strop.spec import Cooling
 from strop.stats.interval import Interval, plain, revived, value_of
 from strop.table import Column, Pivot, Table
 
@@ -87,6 +88,18 @@ def test_only_the_keys_of_an_interval_make_one() -> None:
         "c": [USUAL, None],
         "d": "value",
     }
+
+
+def test_what_is_no_interval_is_not_read_as_one() -> None:
+    for wrong in ({"value": "2"}, {"low": "1"}, {"high": [3]}):
+        with pytest.raises(TypeError, match="an interval of"):
+            Interval.read({"value": 2.0, "low": 1.0, "high": 3.0} | wrong)
+
+
+def test_a_schedule_of_temperature_goes_through_json() -> None:
+    cooling = Cooling.of("linear/1.2/0.6")
+    assert plain([cooling]) == [str(cooling)]
+    assert revived({"t": str(cooling), "u": "linear"}) == {"t": cooling, "u": "linear"}
 
 
 ROWS = [
