@@ -608,8 +608,7 @@ def test_one_setting_misses_equality_as_seldom_as_it_says(n: int) -> None:
     rng = np.random.default_rng(n)
     missed = np.zeros(2)
     for _ in range(600):
-        nll, entropy = rng.standard_normal((2, 2, n))
-        pools = [Sample(8 * (4 + a), np.full(n, 8.0), 3 + b) for a, b in zip(nll, entropy)]
+        pools = [Sample(8 * (4 + a), np.full(n, 8.0), 3 + b) for a, b in rng.normal(size=(2, 2, n))]
         found = _layer(*pools, Level(), 300, 0)
         missed += found.gap.excludes(0), found.sharper.excludes(0)
     expected = 600 * np.array([1 - LEVEL.same, 1 - LEVEL.different])

@@ -250,5 +250,5 @@ def test_a_mean_says_what_it_is() -> None:
 
 def test_a_mean_is_resampled_by_outputs_unless_it_says_otherwise() -> None:
     found = mean(THREE)
-    assert not (found.exact or found.counted or found.left_out)
+    assert [found.exact, found.counted, found.left_out] == [False] * 3
     assert found.outputs == 3
