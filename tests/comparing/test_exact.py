@@ -326,6 +326,7 @@ def test_a_temperature_is_wanted_where_lines_are_surely_off() -> None:
     where = grid(mine, other, None)
     assert where is not None
     assert thin(mine, where, 0.01, LEVEL) == (2, 0)  # by place, between 3.3 and 4
+    assert thin(parabola(4.0, 3.0, 3.7), where, 0.01, LEVEL) == (1, 2)  # below the inner point
     assert thin(mine, where, 1.0, LEVEL) is None
     assert thin(other, where, 0.01, LEVEL) is None
     assert thin(parabola(3.0, 4.0), where, 0.01, LEVEL) is None  # refused, not mended
