@@ -401,7 +401,7 @@ def table(modules: dict[str, Any], page: str = "") -> str:
             total = [a + b for a, b in zip(total, numbers, strict=True)]
             rows.append(_row(f"`{name}`", numbers))
     later = [f"`{name}`" for name, numbers in known.items() if not numbers[1]]
-    rest = f"\nNot run yet: {', '.join(later)}.\n" if later else ""
+    rest = f"\nNot run, or not since they changed: {', '.join(later)}.\n" if later else ""
     return "\n".join([*rows, _row("all", total)]) + "\n" + rest
 
 
