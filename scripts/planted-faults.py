@@ -375,8 +375,8 @@ FAULTS = (
     Fault(
         "answers to one prompt count as independent",
         "measure/frame.py",
-        "return {} if self.by_prompt else found",
-        "return found",
+        "by_prompt = 1 < len(np.unique(answered)) < len(index)",
+        "by_prompt = False",
         ("tests/measure/test_by_prompt.py",),
     ),
     Fault(
