@@ -29,6 +29,7 @@ from strop.samplers.machinery.committing import (
 )
 from strop.samplers.machinery.drawing import Confidence
 from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_llada, llada
+from strop.spec import SamplerSpec
 
 N, ALARM, DISTANCE = 40_000, 1e-4, 2e-3
 VOCAB, START = 3, (3, 3, 1, 3)
@@ -41,9 +42,10 @@ def denoiser() -> TabularDenoiser:
     return TabularDenoiser(rng.dirichlet(np.full(81, 0.4)).reshape((3,) * 4) * 0.97 + 0.03 / 81)
 
 
-def outputs(denoiser, recipe: DecoderRecipe, *, steps: int, seed: int = 1, **options) -> np.ndarray:
+def outputs(denoiser, recipe: DecoderRecipe, *, steps: int, seed: int = 1, **draw) -> np.ndarray:
     ids = torch.tensor(START).repeat(N, 1)
-    canvas = fill(denoiser, recipe, ids, seed=seed, outputs=np.arange(N), steps=steps, **options)
+    spec = SamplerSpec(name="blockwise", steps=steps, **draw)
+    canvas = fill(denoiser, recipe, ids, spec, seed=seed, outputs=np.arange(N))
     assert (canvas.ids[:, 2] == 1).all()
     assert not (canvas.ids == VOCAB).any()
     return counts(canvas.ids.numpy(), VOCAB)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strop.errors import CheckFailed, UserError, unknown_name
-from strop.theory.checks import beyond, derivatives, formal, identities, propositions, rounds
+from strop.theory.checks import derivatives, identities, propositions, rounds
 from strop.theory.checks.base import TOLERANCE, Assertion, Case, Check
 from strop.theory.document import read_document
 
@@ -21,8 +21,8 @@ CHECKS: tuple[Check, ...] = (
     *derivatives.CHECKS,
     *propositions.CHECKS,
     *rounds.CHECKS,
-    *formal.CHECKS,
-    *beyond.CHECKS,
+    *identities.FORMAL,
+    *propositions.BEYOND,
 )
 
 
