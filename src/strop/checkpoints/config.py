@@ -25,8 +25,6 @@ from strop.errors import UserError
 from strop.records import FAMILIES
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from strop.checkpoints.checkpoint import Checkpoint
 
 

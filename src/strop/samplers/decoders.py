@@ -245,13 +245,6 @@ def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
 def _blockwise(settings: Settings) -> DecoderRecipe:
     """Ours: the parts by name."""
     score = Confidence(str(settings["score"]), tempered=settings["score_law"] == "drawn")
-    if settings["commit"] == "entropy-bound" and score.kind != "entropy":
-        raise UserError(
-            "A bound on entropy needs positions scored by entropy.",
-            where="SamplerSpec.settings.score",
-            got=score.kind,
-            expected="entropy",
-        )
     return DecoderRecipe(
         Decoder(score, _commit(settings)),
         block_length=_whole(settings, "block_length"),

@@ -29,7 +29,6 @@ from strop.tuning.choice import Choice
 
 if TYPE_CHECKING:
     from strop.measure.frame import Measured
-    from strop.spec import MetricSpec
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 
 from strop.theory import accounting, sampler
-from strop.theory.checks.base import (
+from strop.theory.checks import (
     Assertion,
     Case,
     Check,

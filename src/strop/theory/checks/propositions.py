@@ -12,7 +12,7 @@ import numpy as np
 
 from strop.theory import accounting, mpath, reveal, sampler, schedules, temperature, two_bits
 from strop.theory.accounting import account, kl
-from strop.theory.checks.base import (
+from strop.theory.checks import (
     Assertion,
     Case,
     Check,
