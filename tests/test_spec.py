@@ -319,8 +319,9 @@ def test_only_revising_samplers_have_a_baseline() -> None:
     assert plain_baseline(SamplerSpec()) is None
     for name, facts in SAMPLERS.items():
         if facts.baseline is not None:
-            rounds = {"grid": [0.5, 0.5]} if facts.grid else {"steps": 2}
-            spec = SamplerSpec(name=name, top_p=0.9, temperature=0.8, **rounds)
+            own: dict[str, Any] = {"grid": [0.5, 0.5]} if facts.grid else {"steps": 2}
+            own["implementation"] = "dense" if facts.fast is None else "fast"
+            spec = SamplerSpec(name=name, top_p=0.9, temperature=0.8, **own)
             plain = plain_baseline(spec)
             assert plain is not None
             assert (plain.top_p, plain.temperature) == (0.9, 0.8)

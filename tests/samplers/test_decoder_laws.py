@@ -256,9 +256,10 @@ def test_an_output_does_not_depend_on_its_neighbours(denoiser):
         (Confidence("confidence"), Carried(0.5)),
     ):
         recipe = DecoderRecipe(Decoder(score, commit), block_length=2)
-        together = fill(denoiser, recipe, mixed, seed=4, outputs=[7, 8, 9, 3], steps=4)
+        spec = SamplerSpec(name="blockwise", steps=4)
+        together = fill(denoiser, recipe, mixed, spec, seed=4, outputs=[7, 8, 9, 3])
         for b, output in enumerate((7, 8, 9, 3)):
-            alone = fill(denoiser, recipe, mixed[b : b + 1], seed=4, outputs=[output], steps=4)
+            alone = fill(denoiser, recipe, mixed[b : b + 1], spec, seed=4, outputs=[output])
             assert torch.equal(alone.ids[0], together.ids[b])
             assert np.array_equal(alone.order[0], together.order[b])
             assert alone.calls[0] == together.calls[b]
@@ -344,12 +345,7 @@ def test_a_public_loop_that_commits_masks_is_ended(denoiser):
     task = PublicRun(own, torch.tensor([START]), 0, torch.Generator())
     with pytest.raises(UserError, match="for ever"):
         fast_dllm_llada(task, steps=1, block_length=4, threshold=0.9)
-    filled = fill(
-        own,
-        DecoderRecipe(Decoder(Confidence("top"), Quota())),
-        task.ids,
-        seed=0,
-        outputs=[0],
-        steps=2,
-    )
+    greedy = DecoderRecipe(Decoder(Confidence("top"), Quota()))
+    spec = SamplerSpec(name="blockwise", steps=2)
+    filled = fill(own, greedy, task.ids, spec, seed=0, outputs=[0])
     assert not (filled.ids == VOCAB).any()
