@@ -96,12 +96,6 @@ def test_what_is_no_interval_is_not_read_as_one() -> None:
             Interval.read({"value": 2.0, "low": 1.0, "high": 3.0} | wrong)
 
 
-def test_a_schedule_of_temperature_goes_through_json() -> None:
-    cooling = Cooling.of("linear/1.2/0.6")
-    assert plain([cooling]) == [str(cooling)]
-    assert revived({"t": str(cooling), "u": "linear"}) == {"t": cooling, "u": "linear"}
-
-
 ROWS = [
     {"m": 4, "x": WHOLE, "alone": BARE, "pair": [1.0, 2.0], "note": "=1"},
     {"m": 8, "x": None, "alone": 7.0, "pair": None, "note": "b"},
@@ -161,3 +155,10 @@ def test_what_is_not_said_is_as_usual() -> None:
         assert not half.bounded
         assert half.span(".1f") == ""
     assert Interval(1e4).exp().value == math.exp(700)
+
+
+def test_a_schedule_is_kept_in_documents_as_its_text() -> None:
+    schedule = Cooling.of("linear/0.8/0.4")
+    document = plain({"rows": [{"temperature": schedule}]})
+    assert document == {"rows": [{"temperature": "linear/0.8/0.4"}]}
+    assert revived(document) == {"rows": [{"temperature": schedule}]}
