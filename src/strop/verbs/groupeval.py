@@ -20,7 +20,7 @@ from strop.errors import unknown_name
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
-from strop.verbs.judged import FACTOR_COLUMNS
+from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import (
     GROUP,
@@ -66,18 +66,8 @@ COLUMNS = (
     Column("ged_sharpened", "GED sharpened", digits=3),
 )
 
-DIAGNOSTICS = {
-    one.name: one
-    for one in (
-        *FACTOR_COLUMNS,
-        Column("invalid_rate", "invalid", digits=3, percent=True),
-        Column("effective_modes", "modes", digits=3),
-        Column("dominant_share", "largest", digits=3, percent=True),
-        Column("singleton_rate", "all single", digits=3, percent=True),
-        Column("ceiling_rate", "ceiling", digits=3, percent=True),
-    )
-}
-"""What the protocol demands beside GED."""
+INVALID = Column("invalid_rate", "invalid", digits=3, percent=True, help="texts that fail.")
+BESIDE_GED = {one.name: one for one in (*FACTOR_COLUMNS, INVALID, *DIAGNOSTICS)}
 
 Contrast = Mapping[str, Any]
 """One row: judge, steps, GEQ and GED of both samplers, difference with interval."""
@@ -100,7 +90,7 @@ def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, A
         f"{key}_{setting}": value
         for setting, name in (("standard", standard), ("sharpened", sharpened))
         for key, value in diagnose(judgments.cells[name], modes=judgments.modes).items()
-        if key in DIAGNOSTICS
+        if key in BESIDE_GED
     }
     pair = compare(judgments.only(standard), judgments.only(sharpened))["pairs"]
     [row] = pair
@@ -170,13 +160,13 @@ def _diagnostics(rows: Sequence[Contrast]) -> Table:
             "steps": row["steps"],
             "sampler": setting,
             "ged": row[f"ged_{setting}"],
-            **{name: row[f"{name}_{setting}"] for name in DIAGNOSTICS},
+            **{name: row[f"{name}_{setting}"] for name in BESIDE_GED},
         }
         for row in rows
         for setting in SETTINGS
     ]
     columns = (Column("judge"), Column("steps", "M"), Column("sampler"))
-    columns += (Column("ged", "GED", digits=3), *DIAGNOSTICS.values())
+    columns += (Column("ged", "GED", digits=3), *BESIDE_GED.values())
     return Table("Beside GED", columns, lines)
 
 
@@ -391,7 +381,7 @@ def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
                 known = said.get(f"{name}_{setting}")
                 known = beside_ged.get(at, {}).get("low") if known is None else known
                 measured = row[f"{name}_{setting}"]
-                if known is None and name in DIAGNOSTICS:
+                if known is None and name in BESIDE_GED:
                     continue
                 keys = {"judge": row["judge"], "steps": row["steps"], "number": label}
                 row_ = {**keys, "sampler": setting, "paper": known, "measured": measured}
@@ -406,7 +396,7 @@ def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
 MAIN = {"perplexity": "perplexity", "entropy": "H", "geq": "GEQ", "ged": "GED"}
 MAIN |= {"invalid_rate": "invalid share", "effective_modes": "effective modes"}
 """The numbers of table 2A and of the sentences below it."""
-JUDGED = ("geq", "ged", *DIAGNOSTICS)
+JUDGED = ("geq", "ged", *BESIDE_GED)
 
 
 def _named(row: Contrast, judge: str) -> dict[str, Any]:

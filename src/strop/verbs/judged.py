@@ -290,6 +290,29 @@ FACTOR_COLUMNS = (
     ),
 )
 """What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
+LARGEST = Column(
+    "dominant_share", "largest", digits=2, percent=True, help="share of the commonest kind."
+)
+CEILING = Column(
+    "ceiling_rate",
+    "ceiling",
+    digits=2,
+    percent=True,
+    help="groups with GED 10: all valid, all of different kinds.",
+)
+DIAGNOSTICS = (
+    Column("effective_modes", "modes", digits=3, help="kinds of a group, by their entropy."),
+    LARGEST,
+    Column(
+        "singleton_rate",
+        "all single",
+        digits=3,
+        percent=True,
+        help="groups whose valid texts, two or more, are all of different kinds.",
+    ),
+    CEILING,
+)
+"""What the protocol demands beside GED and the share of valid texts."""
 COLUMNS = (
     Column("generator"),
     Column("judged", help="groups with a verdict, of those planned."),
@@ -297,16 +320,8 @@ COLUMNS = (
     Column("ged", "GED", digits=3, help="diversity, 0 to 10."),
     Column("ged_interval", "GED", digits=3, help="diversity of a prompt's answers, 0 to 10."),
     *FACTOR_COLUMNS,
-    Column(
-        "dominant_share", "largest", digits=2, percent=True, help="share of the commonest kind."
-    ),
-    Column(
-        "ceiling_rate",
-        "ceiling",
-        digits=2,
-        percent=True,
-        help="groups with GED 10: all valid, all of different kinds.",
-    ),
+    LARGEST,
+    CEILING,
     Column(
         "non_high_confidence_rate",
         "unsure",

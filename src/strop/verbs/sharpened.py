@@ -119,7 +119,7 @@ STUDY = Study(
             ("tiny", "grid-tiny-late"),
             "standard against sharpened MDLM-Tiny, against steps (figure)",
             f"an MDLM-Tiny of your own ({OWN.format('mdlm-tiny')}), gpt2, a GPU",
-            RowByRow("perplexity; paper: late", POINT_COLUMNS, "grid-tiny-late"),
+            RowByRow("perplexity; paper: late", POINT_COLUMNS, ("grid-tiny-late",)),
             {"late": None},
             {"late": EMBEDDED + "tales-tiny"},
             values={"n": 256, "evaluator": "gpt2", "guard_rule": "mean"},
