@@ -332,7 +332,7 @@ def test_the_list_of_what_can_be_reproduced(
     assert run(["reproduce"]) == 0
     out = capsys.readouterr().out
     assert "large-models-control" in out
-    assert "two columns of grid-tiny-late" in out  # what has no run of its own is listed too
+    assert "MDLM-Tiny" in out
 
 
 @pytest.mark.parametrize(
