@@ -20,7 +20,7 @@ from strop.errors import unknown_name
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
-from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS
+from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import (
     GROUP,
@@ -67,7 +67,7 @@ COLUMNS = (
     Column("ged_sharpened", "GED sharpened", digits=3),
 )
 
-INVALID = Column("invalid_rate", "invalid", digits=3, percent=True, help="texts that fail.")
+INVALID = share("invalid_rate", "invalid", "texts that fail.", 3)
 BESIDE_GED = {one.name: one for one in (*FACTOR_COLUMNS, INVALID, *DIAGNOSTICS)}
 
 Contrast = Mapping[str, Any]

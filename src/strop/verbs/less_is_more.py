@@ -67,16 +67,11 @@ def _run(ask: Ask) -> Result:
         labels = [name for name in chosen for _ in range(len(cells) // len(chosen))]
         rows += [_row(source, *one) for one in zip(labels, above, below, strict=True)]
         every += below
-    inverted = [
-        f"{row['sampler']} at {row['steps']} against {row['against']}"
-        for row in rows
-        if row["inverted"]
-    ]
-    verdict = (
-        "Less is more (the interval lies above 1): " + ", ".join(inverted)
-        if inverted
-        else "No interval lies above 1: here more training or more weights never hurt."
-    )
+    words = "{sampler} at {steps} against {against}"
+    inverted = [words.format(**row) for row in rows if row["inverted"]]
+    verdict = "No interval lies above 1: here more training or more weights never hurt."
+    if inverted:
+        verdict = "Less is more (the interval lies above 1): " + ", ".join(inverted)
     first, *fewer = ask.sources
     others = " and ".join(fewer)
     title = f"Perplexity of {first} over that of {others}, 95% intervals"
@@ -141,10 +136,10 @@ def _draw(result: Result) -> Figure:
     for letter, axes, other in zip("abc", every, others, strict=False):
         axes.axhspan(1, high, color=PALETTE[1], alpha=0.1, lw=0)
         axes.axhline(1, color="black", lw=0.7)
-        for colour, name in zip(PALETTE * len(names), names, strict=False):
+        for i, (colour, name) in enumerate(zip(PALETTE * len(names), names, strict=False)):
             mine = [r for r in rows if (r["sampler"], r["against"]) == (name, other)]
-            ratios = [p["ratio"] for p in mine]
-            x, y = [p["steps"] for p in mine], [one.value for one in ratios]
+            ratios, apart = [p["ratio"] for p in mine], 1.03 ** (i - (len(names) - 1) / 2)
+            x, y = [p["steps"] * apart for p in mine], [one.value for one in ratios]
             look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2}
             axes.errorbar(x, y, errors(ratios), lw=1.2, label=name, **look)
         axes.set(xlabel="configured updates M", yscale="log", ylim=(low, high))
