@@ -319,7 +319,8 @@ class Levels:
         shares: dict[str, float | None] = {}
         for policy in POLICIES:
             cells = [self.scored[p, self.evaluators[0], policy]["kept"] for p in self.places]
-            kept, source = (float(one) for one in sum(cell.columns.sum(0) for cell in cells))
+            sums = zip(*(cell.columns.sum(0) for cell in cells), strict=True)
+            kept, source = (float(sum(column)) for column in sums)
             shares[policy] = kept / source if source else None  # outputs without a single byte
         return shares
 
