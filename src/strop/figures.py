@@ -32,7 +32,6 @@ STYLE: Any = {
     "ytick.labelsize": 7.5,
     "legend.fontsize": 7.5,
     "legend.frameon": False,
-    "legend.handlelength": 2.8,
     "axes.linewidth": 0.7,
     "lines.linewidth": 1.4,
     "savefig.dpi": 300,

@@ -164,7 +164,11 @@ def _draw(result: Result) -> Figure:
             steps_axis(one, budgets)
         tidy(one)
     figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncol=2,
+        fontsize=6,
+        handlelength=3,
     )
     return figure
 

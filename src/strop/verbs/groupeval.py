@@ -275,9 +275,11 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
     judges = _judges(rows)
     budgets = sorted({row["steps"] for row in rows})
     colours = dict(zip(budgets, shades(len(budgets)), strict=True))
-    lines = math.ceil(len(judges) / ACROSS)
-    figure = Figure(figsize=(2 * COLUMN, 0.9 + 2.0 * lines), layout="constrained")
-    grid = figure.subplots(lines, ACROSS, sharex=True, sharey=True, squeeze=False).reshape(-1)
+    across = min(ACROSS, len(judges))
+    lines = math.ceil(len(judges) / across)
+    size = (max(COLUMN, 2 * COLUMN * across / ACROSS), 0.9 + 2.0 * lines)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(lines, across, sharex=True, sharey=True, squeeze=False).reshape(-1)
     for axes, judge in zip(grid, judges, strict=False):
         for row in (one for one in rows if one["judge"] == judge):
             if row["ged_standard"] is None or row["ged_sharpened"] is None:
@@ -289,15 +291,20 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
             axes.plot(ged[0], geq[0], "o", ms=4, mfc="white", mec=colour, mew=1.1, zorder=3)
             axes.plot(ged[1], geq[1], "o", ms=4, color=colour, zorder=3)
         axes.set_title(judge, loc="left")
-        axes.set(xlim=(-0.6, 10.6), ylim=(-0.4, 8.4), xticks=range(0, 11, 5), yticks=range(0, 9, 2))
+        axes.set(
+            xlim=(-0.6, 10.6), ylim=(-0.6, 10.6), xticks=range(0, 11, 5), yticks=range(0, 11, 2)
+        )
         tidy(axes)
     for axes in grid[len(judges) :]:
         axes.set_axis_off()
     for place, axes in enumerate(grid[: len(judges)]):
         # The lowest plot of each column carries the axis.
-        axes.tick_params(labelbottom=place + ACROSS >= len(judges))
+        axes.tick_params(labelbottom=place + across >= len(judges))
     figure.legend(
-        *_legend(colours), loc="outside lower center", ncols=min(7, 2 + len(colours)), frameon=False
+        *_legend(colours),
+        loc="outside upper center",
+        handlelength=1,
+        ncols=min(1 + 2 * across, 2 + len(colours)),
     )
     figure.supxlabel("GED: do the outputs differ?", fontsize=8)
     figure.supylabel("GEQ: is each output good?", fontsize=8)

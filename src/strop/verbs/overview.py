@@ -81,7 +81,11 @@ def three_panels(
     posterior.scatter_on(axes[2], losses)
     axes[2].set_title("(c) worse loss, better samples")
     figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=4, fontsize=6
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncol=4,
+        fontsize=6,
+        handlelength=3,
     )
     return figure
 
