@@ -295,9 +295,9 @@ CEILING = share("ceiling_rate", "ceiling", "groups with GED 10: all valid, all o
 SINGLE = "groups whose valid texts, two or more, are all of different kinds."
 DIAGNOSTICS = (
     Column("effective_modes", "modes", digits=3, help="kinds of a group, by their entropy."),
-    LARGEST,
-    share("singleton_rate", "all single", SINGLE),
-    CEILING,
+    replace(LARGEST, digits=3),
+    share("singleton_rate", "all single", SINGLE, 3),
+    replace(CEILING, digits=3),
 )
 """What the protocol demands beside GED and the share of valid texts."""
 UNSURE = "groups that the judge sorted without being sure."
