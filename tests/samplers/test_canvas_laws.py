@@ -111,7 +111,7 @@ def test_redraws_condition_on_the_tail_and_are_counted(target, monkeypatch):
 def test_a_text_that_is_always_refused_ends_with_a_message(monkeypatch, target):
     monkeypatch.setattr(bd3lm, "TAIL", 1)
     monkeypatch.setattr(bd3lm, "LEAST_ENTROPY", 9.0)
-    with pytest.raises(UserError, match="11 tries"):
+    with pytest.raises(UserError, match="of 10 tries"):
         draw(TabularDenoiser(target), SamplerSpec(name="bd3lm", block_length=2), 5, n=2)
 
 

@@ -39,7 +39,7 @@ TAIL = 256
 LEAST_ENTROPY = 4.0
 """In nats, of how often each token stands there: below it a try is thrown away."""
 MOST_TRIES = 10
-"""Redraws after which the public code gives up."""
+"""The public code makes another, and raises whatever comes of it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Try:
             self.text = torch.cat([self.text, self.ids[:, end - size : end]], 1)
             self._fill()
             if self.text.shape[1] > TAIL and self._stops():
-                self.given_up = not self.options.var_length
+                # With blocks of one the public code gives up here even where it should only stop.
+                self.given_up = not self.options.var_length or size == 1
                 break
         return None if self.given_up else self.text
 
@@ -215,17 +216,18 @@ def dense(run: DenseRun) -> Tensor:
     # One position a call is for one sequence at a time; a grid's sequences go together.
     together = 1 if options.first_hitting else len(ids)
     run.counts = {"redraws": np.zeros(len(ids), np.int64)}
+    run.row_calls = np.zeros(len(ids), np.int64)
     done = []
     for first in range(0, len(ids), together):
         rows = slice(first, first + together)
         while True:
             one = Try(ids[rows], options, denoiser, run.generator, clock, _refuses(spec))
             text = one.run()
-            run.calls += one.calls
+            run.row_calls[rows] += one.calls
             if text is not None:
                 break
             run.counts["redraws"][rows] += 1
-            if run.counts["redraws"][first] > MOST_TRIES:
+            if run.counts["redraws"][first] == MOST_TRIES:
                 raise gave_up(denoiser.source)
         done.append(text)
     return run.step(ids, torch.cat(done))
@@ -238,7 +240,7 @@ def fast(run: LockstepRun) -> Tensor:
     waiting, tries = np.arange(len(ids)), 0
     redraws = run.counts["redraws"] = np.zeros(len(ids), np.int64)
     while len(waiting):
-        if tries > MOST_TRIES:
+        if tries == MOST_TRIES:
             raise gave_up(run.denoiser.source)
         canvas = _filled(run, ids, waiting, tries)
         run.calls[waiting] += canvas.calls
@@ -380,7 +382,7 @@ def _refused(run: LockstepRun, tokens: Numbers) -> Truths:
 def gave_up(source: str) -> UserError:
     """What to raise where the public code raises."""
     return UserError(
-        f"Every one of {MOST_TRIES + 1} tries was thrown away: the last {TAIL} tokens had an "
+        f"Every one of {MOST_TRIES} tries was thrown away: the last {TAIL} tokens had an "
         f"entropy below {LEAST_ENTROPY:g} nats.",
         where=source,
         fix="use `redraw=never`, or a higher temperature",

@@ -144,9 +144,9 @@ def block_noise(
 ) -> Noise:
     """A form drawn for every block of `batch` rows by itself, the row's first token given.
 
-    The first token is where every text begins; nothing predicts it. A block that is cut short, there
-    or at the row's end, keeps the form's law: a part of a uniform order is uniform. The loss is one
-    per predicted token.
+    The first token is where every text begins; nothing predicts it. A block that is cut short,
+    there or at the row's end, keeps the form's law: a part of a uniform order is uniform. The loss
+    is one per predicted token.
     """
     blocks = -(-length // block)
     noise = NOISES[form](batch * blocks, block, generator)

@@ -174,9 +174,9 @@ class ModelSpec(Spec):
     """The network; its vocabulary is the tokenizer's, plus the mask for diffusion."""
 
     family: Literal["mdlm", "bd3lm", "llada", "ar"] = "mdlm"
-    """`mdlm`: masked diffusion. `bd3lm`: the same network, block by block. `llada`: masked diffusion
-    with a Llama that looks both ways, in LLaDA's layout. `ar`: a causal language model that
-    transformers loads."""
+    """`mdlm`: masked diffusion. `bd3lm`: the same network, block by block. `llada`: masked
+    diffusion with a Llama that looks both ways, in LLaDA's layout. `ar`: a causal language model
+    that transformers loads."""
     hidden_dim: int = 768
     n_blocks: int = 12
     n_heads: int = 12

@@ -119,12 +119,17 @@ class BlockRules:
         """What a block's call owes, by its number from 0."""
         if self.quota is not None:
             return np.full_like(call, self.quota)
-        return self.block // self.steps + (call < self.block % self.steps)
+        return quota_at(self.block, self.steps, call)
+
+
+def quota_at(block: int, steps: int, call: Numbers) -> Numbers:
+    """A block's positions over the calls, the earlier ones first: the public codes' schedule."""
+    return block // steps + (call < block % steps)
 
 
 def block_quota(block: int, steps: int) -> list[int]:
-    """A block's positions over the calls, the earlier ones first: the public codes' schedule."""
-    return [block // steps + (call < block % steps) for call in range(steps)]
+    """All of it."""
+    return quota_at(block, steps, np.arange(steps)).tolist()
 
 
 class _Views:
