@@ -15,12 +15,15 @@ from strop.cli.main import run
 
 SIZE = ["--vocab-size", "4200", "--width", "16", "--blocks", "2", "--heads", "4", "--length", "96"]
 FAMILIES = ("sdar", "llada2", "fast-dllm-v2")
+CANVASES = ("bd3lm", "diffusion-gemma")
+COUNTED = {"bd3lm": "redraws", "diffusion-gemma": "canvases"}
+"""What a sampler counts beside calls; the others count blocks."""
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("blocks")
-    for family in FAMILIES:
+    for family in (*FAMILIES, *CANVASES):
         assert run(["models", "random", str(place / family), "--family", family, *SIZE]) == 0
     return place
 
@@ -32,32 +35,43 @@ def _prompts(tmp_path: Path) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [*FAMILIES, *CANVASES])
 def test_a_family_goes_from_sample_to_report(root: Path, tmp_path: Path, family: str, capsys):
+    """BD3-LM has no chat template and no prompts of its own; everyone else answers."""
     model, out = str(root / family), tmp_path / "run"
-    words = ["sample", model, "--steps", "4", "--temperature", "0.7,1", "--length", "12"]
-    chat = ["--prompts", _prompts(tmp_path), "--chat", "-o", str(out)]
-    assert run([*words, *chat]) == 0, capsys.readouterr().err
+    warmth = "linear/0.8/0.4,linear/1/1" if family == "diffusion-gemma" else "0.7,1"
+    words = ["sample", model, "--steps", "4", "--temperature", warmth, "--length", "12"]
+    asked = ["-n", "2"] if family == "bd3lm" else ["--prompts", _prompts(tmp_path), "--chat"]
+    assert run([*words, *asked, "-o", str(out)]) == 0, capsys.readouterr().err
+    said = capsys.readouterr().out
+    assert "tokens per call" in said
+    assert COUNTED.get(family, "blocks") in said
     cells = strop.Run.open(out).cells()
     assert len(cells) == 2
     pools = [cell.pool() for cell in cells]
     assert all(pool.ids.shape == (2, 12) and pool.nfe.min() >= 3 for pool in pools)
-    tries = [
-        "--evaluator",
-        "embedded:tales-ar",
-        "-n",
-        "4",
-        "--axis",
-        "temperature=0.5,1",
-        "--length",
-        "8",
-        "--quiet",
-    ]
-    assert run(["audit", model, "--steps", "2,4", *tries, "-o", str(tmp_path / "audit")]) == 0
+    few = ["--evaluator", "embedded:tales-ar", "-n", "4", "--length", "8", "--quiet"]
+    axis = warmth.replace("0.7", "0.5")
+    audit = ["audit", model, "--steps", "2,4", "--axis", f"temperature={axis}", *few]
+    assert run([*audit, "-o", str(tmp_path / "audit")]) == 0, capsys.readouterr().err
+    pair = ["compare", model, model, "--b", f"temperature={axis.split(',')[0]}", "--steps", "2"]
+    assert run([*pair, *few, "-o", str(tmp_path / "pair")]) == 0, capsys.readouterr().err
     graded = ["task", "run", "sums", model, "--limit", "1", "--length", "8", "--quiet"]
     assert run([*graded, "-o", str(tmp_path / "task")]) == 0, capsys.readouterr().err
     assert run(["report", str(out), "-o", str(tmp_path / "report.html")]) == 0
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+def test_four_implementations_of_diffusion_gemma_are_settings_of_one_decoder(
+    root: Path, tmp_path: Path, capsys
+):
+    words = ["study", "implementations", str(root / "diffusion-gemma"), "--smoke", "--quiet"]
+    assert run([*words, "-o", str(tmp_path / "study")]) == 0, capsys.readouterr().err
+    result = json.loads((tmp_path / "study" / "result.json").read_text())
+    table = json.dumps(result)
+    for code in ("transformers 5.22.2", "diffusers 0.42.1", "vLLM", "SGLang", "another seed"):
+        assert code in table
 
 
 def _changed(source: Path, place: Path, **fields) -> Path:

@@ -24,6 +24,7 @@ from strop.denoisers.base import Denoiser
 from strop.denoisers.block import BlockDenoiser
 from strop.denoisers.device import upload
 from strop.errors import UserError
+from strop.records import SAMPLERS
 from strop.samplers import public_blocks
 from strop.samplers.decoders import telling
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
@@ -65,7 +66,8 @@ def fast(run: LockstepRun) -> Tensor:
         top_p=spec.top_p if _temperature(spec) else 1.0,
         precision=spec.precision,
     )
-    fill_blocks(denoiser, canvas, _rules(spec, block), draws, _stops(run))
+    found = fill_blocks(denoiser, canvas, _rules(spec, block), draws, _stops(run))
+    run.counts = {name: found[name] for name in SAMPLERS[spec.name].counts}
     run.calls[:] = canvas.calls
     return canvas.ids[:, :length]
 
@@ -123,7 +125,9 @@ def dense(run: DenseRun) -> Tensor:
     }
     ids = run.start()
     together = run.spec.name == "llada2-pipeline"
-    run.row_calls = np.zeros(run.batch, np.int64)
+    run.row_calls, blocks, edits = np.zeros((3, run.batch), np.int64)
+    counted = {"blocks": blocks, "edits": edits}
+    run.counts = {name: counted[name] for name in SAMPLERS[run.spec.name].counts}
     parts = [slice(0, run.batch)] if together else [slice(i, i + 1) for i in range(run.batch)]
     for part in parts:
         text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
@@ -132,7 +136,8 @@ def dense(run: DenseRun) -> Tensor:
         if run.spec.name.startswith("llada2"):  # they return the response alone
             found = torch.cat([text.prompt, found], 1)
         ids[part] = _laid(ids[part], found, text.size, _stops(run))
-        run.row_calls[part] = text.calls
+        run.row_calls[part], blocks[part] = text.calls, len(text.opened)
+        edits[part] = torch.as_tensor(text.edits).cpu().numpy()  # waits
     return ids
 
 

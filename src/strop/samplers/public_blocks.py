@@ -10,7 +10,7 @@ for users are in `block_decoders`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class PublicText:
     told: Callable[[Tensor], None] | None = None
     """Hears of the text after every call that drew."""
     reader: BlockReader | None = None
+    opened: set[int] = field(default_factory=set)
+    """First columns of the blocks in which something was drawn."""
+    edits: Tensor | int = 0
+    """[B], tokens taken back."""
 
     @property
     def calls(self) -> int:
@@ -83,6 +87,7 @@ class PublicText:
     ) -> tuple[Tensor, Tensor]:
         """One call; at every position of the block at `start` a token [B, b], and its probability
         in the law it came from."""
+        self.opened.add(start)
         states = reader.read(x, start + asked.block_length, keep=start)
         logits = reader.logits(states)[:, -asked.block_length :]
         rows, temperature = logits.flatten(0, 1), asked.temperature
@@ -306,6 +311,7 @@ def llada2_edit(text: PublicText, asked: LLaDA2EditOptions) -> Tensor:
             sure = chance[0] > asked.editing_threshold
             edits = ~masked & ~given & sure & (token[0] != mine[0])
             mine[0] = torch.where(moved | edits, token[0], mine[0])
+            text.edits = text.edits + edits[None].sum(1)
             text.tell(x)
             if full and not edits.any():  # waits
                 break
@@ -361,6 +367,7 @@ def llada2_pipeline(text: PublicText, asked: PipelineOptions) -> Tensor:
             edits = ~masked & ~given & (chance > editing) & (token != mine)
             final = (moved | edits) & ~done[:, None]
             x[:, start : start + b] = torch.where(final, token, mine)
+            text.edits = text.edits + (edits & final).sum(1)
             text.tell(x)
             if asked.eos_early_stop and asked.eos_token_id is not None:
                 ended = torch.where(final, token, mask_id) == asked.eos_token_id
@@ -426,6 +433,7 @@ def fast_dllm_v2(text: PublicText, asked: FastV2Options) -> Tensor:
         x = text.masked(x, (before // b + 1) * b)
         start, end = x.shape[1] - b - unseen, x.shape[1] - unseen
         ours = x[:, unseen:]
+        text.opened.add(start)
         for first in range(0, b, small):
             mine = ours[:, start + first : start + first + small]
             while bool((mine == mask_id).any()) and not _stopped(x, before, stop, mask_id):

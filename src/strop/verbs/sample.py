@@ -238,6 +238,8 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
     header = ["cell", "setting", "outputs", "calls per output", "seconds per output"]
     counts = list(dict.fromkeys(name for pool in pools for name in pool.counts))
     header += ["tokens per call", *counts] if counts else []
+    left = any(pool.leftover_masks.any() for pool in pools)
+    header += ["masks left"] if left else []
     documents, rows = [_document(pool) for pool in pools], []
     plain = [plain_baseline(pool.spec.generator.sampler) for pool in pools]
     for pool, one, baseline in zip(pools, documents, plain, strict=True):
@@ -245,8 +247,9 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
         setting = label(pool.spec.generator.sampler)
         row = [one["cell"], setting, str(one["n"]), f"{one['nfe_mean']:.1f}", speed]
         if counts:  # of a sampler that works in blocks or canvases
-            row.append(f"{one['tokens_per_call']:.2f}")
+            row.append(f"{one['tokens_per_call']:.2f}" if "tokens_per_call" in one else "")
             row += [f"{one[name]:.2f}" if name in one else "" for name in counts]
+        row += [f"{one['leftover_masks'] / one['n']:.2f}"] if left else []
         rows.append([*row, *(["" if baseline is None else label(baseline)] if any(plain) else [])])
     return Result(
         parts=(grid([*header, *(["plain baseline"] if any(plain) else [])], rows),),

@@ -216,12 +216,14 @@ class _Filling:
     opened: Truths
     """[B, L], what was not given."""
     stops: Sequence[int]
-    edited: Numbers
-    """[B], tokens taken back."""
+    counts: dict[str, Numbers]
+    """[B] each: `blocks` that were opened, and `edits`, tokens taken back."""
 
     def block(self, start: int, end: int) -> None:
         """All rounds of a block."""
         rules, canvas = self.rules, self.canvas
+        alive = self.views.alive
+        self.counts["blocks"][alive] += canvas.masked[alive, start:end].any(1)
         if getattr(self.views.denoiser, "shifted", False):
             self._first(start, end)
         for first in range(start, end, rules.sub or rules.block):
@@ -294,7 +296,7 @@ class _Filling:
                 taken &= tokens != now
                 self._put(view, moved | taken, tokens)
                 many = taken.sum(1).cpu().numpy()  # waits
-                self.edited[rows] += many
+                self.counts["edits"][rows] += many
                 return many > 0
         self._put(view, moved, tokens)
         return np.zeros(len(rows), bool)
@@ -343,21 +345,21 @@ def fill_blocks(
     rules: BlockRules,
     draws: AddressedDraws,
     stops: Sequence[int] = (),
-) -> Numbers:
-    """Fill every mask of the canvas, block by block; how many tokens each sequence took back [B].
+) -> dict[str, Numbers]:
+    """Fill every mask of the canvas, block by block; what was counted (`_Filling.counts`).
 
     Behind the first end of a sequence everything that was not given becomes that token, whether it
     was decoded or not: a public code cuts there.
     """
     opened = canvas.masked
-    edited = np.zeros(len(canvas.ids), np.int64)
+    counts = {name: np.zeros(len(canvas.ids), np.int64) for name in ("blocks", "edits")}
     views = _Views(denoiser, canvas, rules)
-    filling = _Filling(views, canvas, rules, draws, opened, stops, edited)
+    filling = _Filling(views, canvas, rules, draws, opened, stops, counts)
     for start in range(0, canvas.ids.shape[1], rules.block):
         filling.block(start, min(start + rules.block, canvas.ids.shape[1]))
     end_rows(canvas, opened, stops)
     draws.refuse_infinite()
-    return edited
+    return counts
 
 
 def end_rows(canvas: BlockState, opened: Truths, stops: Sequence[int]) -> None:
