@@ -76,7 +76,8 @@ def test_transformers_own_generate_agrees_at_settings_that_no_vector_has(options
 
     folder = Folder(VECTORS / "diffusion_gemma")
     most = 256 if "max_length" in options else 12
-    options = {"max_new_tokens": most, "max_denoising_steps": 5, **options}
+    ends = {"eos_token_id": 3, "pad_token_id": 0}  # else theirs come from the configuration
+    options = {"max_new_tokens": most, "max_denoising_steps": 5, **ends, **options}
     run = {"options": options, "seed": options.pop("seed", 3), "prompt": "rows"}
     generator = torch.Generator().manual_seed(1)
     vocabulary = folder.denoiser.vocab_size

@@ -23,6 +23,7 @@ from strop.spec import (
     OUTPUT_LIMIT,
     SAMPLERS,
     SEED_LIMIT,
+    Cooling,
     SamplerSpec,
     label,
     plain_baseline,
@@ -175,7 +176,7 @@ def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
 
 
 def _specs(ask: Ask, name: str, *, own: bool) -> list[SamplerSpec]:
-    """Every combination; `own`: with the settings that only one sampler has."""
+    """Every combination; `own`: with settings and schedules, which only some samplers have."""
     common = {
         "name": ask["sampler"] or name,
         "settings": (ask["settings"] or {}) if own else {},
@@ -184,7 +185,10 @@ def _specs(ask: Ask, name: str, *, own: bool) -> list[SamplerSpec]:
     budgets: list[dict[str, Any]] = [{"steps": m} for m in ask["steps"] or ()] or [{}]
     if ask["grid"] not in (None, "uniform"):
         budgets = [{**one, "grid": ask["grid"]} for one in budgets]  # with steps, both must agree
-    heat: list[dict[str, Any]] = [{"temperature": tau} for tau in ask["temperature"]]
+    heat: list[dict[str, Any]] = [
+        {"temperature": tau} if own or not isinstance(tau, Cooling) else {}
+        for tau in ask["temperature"]
+    ]
     if not ask.given("temperature"):
         heat = [{}]  # the sampler's own
     return [
