@@ -172,7 +172,7 @@ class OpenBlockReader(NetworkReader):
 
 
 def reader_of(denoiser: Denoiser, given: Truths, block: int) -> NetworkReader:
-    """Block by block where the network reads so; else the canvas, in which later blocks are masks."""
+    """Block by block where the network reads so; else all of the canvas, masks behind included."""
     if isinstance(denoiser, BlockDenoiser):
         return OpenBlockReader(denoiser, given, block)
     return NetworkReader(denoiser, given)
