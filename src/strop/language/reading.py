@@ -148,6 +148,8 @@ def encoded(texts: Sequence[str], language: Language) -> NDArray[np.int64]:
     """Ids of texts, [texts, tokens]; whoever is no text of the language is named."""
     rows = np.full((len(texts), language.length), language.mask_id, np.int64)
     for k, text in enumerate(texts):
+        # Of a network's rows the text is what stands between ends.
+        text = next((one for one in text.split(END) if one.strip()), "") if END in text else text
         try:
             ids = language.encode(text)
         except UserError as error:

@@ -307,6 +307,10 @@ def _baseline(ask: Ask, model: Model, specs: Sequence[SamplerSpec]) -> tuple[str
         "--temperature": _each(repr(one.temperature) for one in plain),
         "--precision": _each(one.precision for one in plain),
     }
+    usual = SAMPLERS[first.name].settings
+    own = {name: value for name, value in first.settings.items() if value != usual[name].default}
+    if own:
+        flags["--settings"] = ",".join(f"{name}={value}" for name, value in own.items())
     if first.grid == "uniform":
         flags["--steps"] = _each(str(one.steps) for one in plain)
     else:
