@@ -39,17 +39,16 @@ def main() -> None:
     print("| block | tau | calls | violations | without | modes | entropy | perplexity | no word |")
     print("|---|---|---|---|---|---|---|---|---|")
     for source in options.checkpoints:
-        model = strop.load_denoiser(source, device="cpu")
+        model: Any = strop.load_denoiser(source, device="cpu")
         for block, tau, calls in product(*(getattr(options, one).split(",") for one in AXES)):
             block = int(block) or model.block_length
             blocks = -(-model.length // block)
-            update = {"update": "grid", "steps": max(1, int(calls) // blocks)}
+            grid = {"update": "grid"} if int(calls) else {}
             spec = strop.SamplerSpec(
                 name="bd3lm",
+                steps=max(1, int(calls) // blocks),
                 temperature=float(tau),
-                redraw="never",
-                block_length=block,
-                **(update if int(calls) else {"steps": 1}),
+                settings={"redraw": "never", "block_length": block, **grid},
             )
             print(_line(model, spec, language, known, options), flush=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -203,10 +204,7 @@ def test_edits_are_counted_by_both_forms():
     text.told = lambda x: seen.append(x.clone())
     asked = {"block_length": 8, "temperature": 1.2, "threshold": 0.05, "editing_threshold": 0.1}
     llada2_edit(text, LLaDA2EditOptions(gen_length=24, **asked))
-    changed = sum(
-        int(((old != new) & (old != model.mask_id)).sum())
-        for old, new in zip(seen, seen[1:], strict=False)
-    )
+    changed = sum(int(((old != new) & (old != model.mask_id)).sum()) for old, new in pairwise(seen))
     assert int(text.edits) == changed > 0
     assert len(text.opened) == 3
     asked.pop("temperature")
