@@ -90,6 +90,12 @@ def test_only_the_keys_of_an_interval_make_one() -> None:
     }
 
 
+def test_what_is_no_interval_is_not_read_as_one() -> None:
+    for wrong in ({"value": "2"}, {"low": "1"}, {"high": [3]}):
+        with pytest.raises(TypeError, match="an interval of"):
+            Interval.read({"value": 2.0, "low": 1.0, "high": 3.0} | wrong)
+
+
 ROWS = [
     {"m": 4, "x": WHOLE, "alone": BARE, "pair": [1.0, 2.0], "note": "=1"},
     {"m": 8, "x": None, "alone": 7.0, "pair": None, "note": "b"},
