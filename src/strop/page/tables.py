@@ -20,7 +20,7 @@ from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
 from strop.spec import MetricSpec
 from strop.table import Column, Pivot, Table
-from strop.verbs.judged import FACTOR_COLUMNS, current_scores, differences
+from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
@@ -31,6 +31,7 @@ COLUMNS = (
     Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),
     Column("ged", "GED", digits=3, help="Diversity, 0 to 10."),
     *FACTOR_COLUMNS,
+    *DIAGNOSTICS,
     Column("judged", help="Judgments accepted of those asked for; what is missing is no score."),
 )
 ANSWERS = (

@@ -102,6 +102,14 @@ _SUMMARIES = {
     "llada2-pipeline": "LLaDA 2 as diffusers' pipeline decodes it, a batch together",
     "fast-dllm-v2": "Fast-dLLM v2's own decoder: a threshold in sub-blocks, one best token a block",
 }
+_PLAIN: dict[str, dict[str, Any]] = {
+    "sdar": {"remasking": "random"},
+    "llada2": {"order": "random"},
+    "llada2-edit": {"editing_threshold": 1.0},
+    "llada2-pipeline": {"editing_threshold": 1.0},
+    "fast-dllm-v2": {"threshold": 1.0, "first": "draw"},
+}
+"""Positions chosen without their tokens; nothing taken back; no colder token."""
 _ALIASES = {
     "block_size": "block_length",
     "confidence_threshold": "threshold",
@@ -139,7 +147,8 @@ BLOCK_DECODERS = tuple(
         finishes=("draw",),
         grid=False,
         padding=False,
-        baseline="llada2" if name in ("llada2-edit", "llada2-pipeline") else None,
+        plain=_PLAIN[name],
+        counts=("blocks", "edits") if "editing_threshold" in settings else ("blocks",),
         public_names=_translated(name),
     )
     for name, settings in SETTINGS.items()

@@ -16,7 +16,7 @@ from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting
 from strop.verbs.parameters import MINIMUM
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -403,6 +403,11 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     return tuple(told)
 
 
+def guard_facts(one: Measured) -> dict[str, Any]:
+    """The guard of a result's cells, for its figure."""
+    return {"guard": {"threshold": one.guard.threshold, "source": one.guard.source}}
+
+
 def _few(found: Iterable[Measured]) -> Iterable[str]:
     """Where diversity across outputs does not decide, though there is something to compare with."""
     from strop.measure.across import DECIDES
@@ -430,6 +435,11 @@ def check_groups(ask: Ask) -> None:
             got=ask["n"],
             expected="a multiple of 8",
         )
+
+
+def judge_command(ask: Ask) -> str:
+    """What comes next where texts were planned in OUT/groupeval: a judge that reads them."""
+    return f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
 
 
 def texts_of(cell: Cell, n: int | None = None) -> list[str]:
