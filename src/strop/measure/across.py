@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MARGIN = 0.9
 """The share of the held-out texts' diversity that outputs must have."""
 DECIDES = 64
-"""Outputs below which diversity is printed and decides nothing: no interval would be on a side."""
+"""Outputs below which diversity is told and decides nothing: its interval is too rough."""
 TEXTS = 512
 """Held-out texts that outputs are compared with."""
 UNLIKE = 0.25
