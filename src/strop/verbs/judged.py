@@ -42,7 +42,7 @@ def _score(ask: Ask) -> Result:
     names = _judges(ask)
     judged = [load_judgments(name) for name in names]
     scores = [_scored(ask, one) for one in judged]
-    remarks = _copies(names)
+    remarks = _copies(names[0], scores)
     for name, one, told in zip(names, judged, scores, strict=True):
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
@@ -65,17 +65,23 @@ def _score(ask: Ask) -> Result:
     )
 
 
-def _copies(names: list[str]) -> list[str]:
-    """A warning per generator of a run whose texts are copies of each other."""
+def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
+    """Count a run's texts that are copies of others beside every judge's scores, and warn."""
     from strop.groupeval.judgments import open_series, where_is
     from strop.verbs.judging import copied_texts, copy_warnings
 
-    if not Path(where_is(names[0])).is_dir():
+    if not Path(where_is(name)).is_dir():
         return []  # a file of judgments has no texts
-    series = open_series(names[0])
+    series = open_series(name)
     if series.profile.kind != "unconditional":
         return []  # copies among the answers to a prompt stand in one group
-    found = {name: copied_texts(series.texts(name)) for name in series.plan.cells}
+    cells = [one for one in series.plan.cells if one in scores[0]["cells"]]
+    found = {one: copied_texts(series.texts(one)) for one in cells}
+    for one, (exact, near) in found.items():
+        share = (exact + near) / series.plan.cells[one]
+        for told in scores:
+            counts = {"n_exact_copies": exact, "n_near_copies": near, "copied_share": share}
+            told["cells"].get(one, {}).update(counts)
     return [f"warning: {one}" for one in copy_warnings(found, series.plan)]
 
 
@@ -290,6 +296,13 @@ FACTOR_COLUMNS = (
     ),
 )
 """What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
+COPIED = Column(
+    "copied_share",
+    "copied",
+    digits=2,
+    percent=True,
+    help="texts with an exact or near copy in the whole pool, which groups seldom show.",
+)
 COLUMNS = (
     Column("generator"),
     Column("judged", help="groups with a verdict, of those planned."),
@@ -297,6 +310,7 @@ COLUMNS = (
     Column("ged", "GED", digits=3, help="diversity, 0 to 10."),
     Column("ged_interval", "GED", digits=3, help="diversity of a prompt's answers, 0 to 10."),
     *FACTOR_COLUMNS,
+    COPIED,
     Column(
         "dominant_share", "largest", digits=2, percent=True, help="share of the commonest kind."
     ),
