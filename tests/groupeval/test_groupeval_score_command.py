@@ -203,8 +203,11 @@ def test_compare_says_which_factor_moved(
     assert row["mode_entropy_b"] == pytest.approx(math.log(2))
     code, out, _ = call(capsys, "compare", first, second)
     assert code == 0
-    assert "50.0% → 100.0%" in out
-    assert "100.0% → 57.1%" in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["valid", "50.0%", "100.0%", "+50.0%"] in lines
+    assert ["pairs", "apart", "100.0%", "57.1%", "-42.9%"] in lines
+    assert ["GED", "3.33", "3.33", "+0.00"] in lines
+    assert ["groups", "judged", "2", "of", "2", "2", "of", "2"] in lines
 
 
 def test_the_offline_judge_is_no_evidence(

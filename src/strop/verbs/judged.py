@@ -372,23 +372,14 @@ def _compare(ask: Ask) -> Result:
     compared = compare(*sides)
     unchecked = " and ".join(compared["unchecked"])
     remark = f"note: a file of judgments does not name its {unchecked}; check that they match"
+    several = len(compared["pairs"]) > 1
     rows = [
-        [
-            row["cell_a"]
-            if row["cell_a"] == row["cell_b"]
-            else f"{row['cell_a']} → {row['cell_b']}",
-            f"{row['n_groups_a']} of {row['n_groups_asked_a']}, "
-            f"{row['n_groups_b']} of {row['n_groups_asked_b']}",
-            f"{_number(row['geq_a'])} → {_number(row['geq_b'])}",
-            f"{row['geq_difference']:+.2f}",
-            f"{_number(row['ged_a'])} → {_number(row['ged_b'])}",
-            _ged_difference(row),
-            *(_moved(row, one) for one in FACTOR_COLUMNS),
-        ]
+        [*([_pair(row)] if several else []), *line]
         for row in compared["pairs"]
+        for line in _numbers(row)
     ]
-    titles = ["A → B", "groups judged", "GEQ", "B minus A [95%]", "GED", "B minus A"]
-    titles += [one.heading for one in FACTOR_COLUMNS]
+    heads = ["A", "B"] if several else list(_named(compared["pairs"][0], compared))
+    titles = [*(["A → B"] if several else []), "", *heads, "B minus A [95%]"]
     notes = [note for row in compared["pairs"] for note in _minded(row)]
     if any(one.judge is not None and one.judge.kind == "offline" for one in sides):
         notes.append(OFFLINE)
@@ -420,9 +411,7 @@ def _minded(row: dict[str, Any]) -> list[str]:
 
 def _decision(row: dict[str, Any], compared: dict[str, Any]) -> str:
     """What the judge says about one pair: quality, then diversity, each with its level."""
-    names = row["cell_a"], row["cell_b"]
-    if names[0] == names[1]:
-        names = compared["a"], compared["b"]
+    names = _named(row, compared)
     geq, ged = row["geq_difference"], row.get("ged_difference_interval")
     clauses = [
         _told_apart(names, "GEQ", geq, ("better", "worse", "quality"))
@@ -453,10 +442,36 @@ def _told_apart(
     return f"{b} and {a} are not told apart in {words[2]} ({told})"
 
 
-def _moved(row: dict[str, Any], one: Column) -> str:
-    """One of the factors of GED on both sides."""
-    sides = [one.text(row.get(f"{one.name}_{side}")) for side in "ab"]
-    return " → ".join(side or "-" for side in sides)
+def _pair(row: dict[str, Any]) -> str:
+    names = dict.fromkeys([row["cell_a"], row["cell_b"]])
+    return " → ".join(names)
+
+
+def _named(row: dict[str, Any], compared: dict[str, Any]) -> tuple[str, str]:
+    """What the two sides are called."""
+    names = row["cell_a"], row["cell_b"]
+    return names if names[0] != names[1] else (compared["a"], compared["b"])
+
+
+def _numbers(row: dict[str, Any]) -> list[list[str]]:
+    """One pair's scores, what moves GED, and what they rest on: A, B, and B minus A."""
+    lines = [
+        ["GEQ", *(_number(row[f"geq_{side}"]) for side in "ab"), f"{row['geq_difference']:+.2f}"]
+    ]
+    if row["ged_difference"] is not None:
+        sides = [_number(row[f"ged_{side}"]) for side in "ab"]
+        lines.append(["GED", *sides, _ged_difference(row)])
+    for one in FACTOR_COLUMNS:
+        sides = [row.get(f"{one.name}_{side}") for side in "ab"]
+        if None in sides:
+            continue
+        between = row.get(f"{one.name}_difference", sides[1] - sides[0])
+        moved = (
+            replace(one, signed=True).entry({one.name: between}).line.replace("\N{MINUS SIGN}", "-")
+        )
+        lines.append([one.heading, *map(one.text, sides), moved])
+    judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
+    return [*lines, ["groups judged", *judged, ""]]
 
 
 def _ged_difference(row: dict[str, Any]) -> str:
