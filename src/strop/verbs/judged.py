@@ -462,14 +462,12 @@ def _numbers(row: dict[str, Any]) -> list[list[str]]:
         sides = [_number(row[f"ged_{side}"]) for side in "ab"]
         lines.append(["GED", *sides, _ged_difference(row)])
     for one in FACTOR_COLUMNS:
-        sides = [row.get(f"{one.name}_{side}") for side in "ab"]
-        if None in sides:
+        a, b = (row.get(f"{one.name}_{side}") for side in "ab")
+        if a is None or b is None:
             continue
-        between = row.get(f"{one.name}_difference", sides[1] - sides[0])
-        moved = (
-            replace(one, signed=True).entry({one.name: between}).line.replace("\N{MINUS SIGN}", "-")
-        )
-        lines.append([one.heading, *map(one.text, sides), moved])
+        between = row.get(f"{one.name}_difference", b - a)
+        moved = replace(one, signed=True).entry({one.name: between}).line
+        lines.append([one.heading, one.text(a), one.text(b), moved.replace("\N{MINUS SIGN}", "-")])
     judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
     return [*lines, ["groups judged", *judged, ""]]
 
