@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from strop.language import Language
-from strop.measure.across import DECIDES, MARGIN, HeldOutPairs, share_of
+from strop.measure.across import DECIDES, MARGIN, HeldOutPairs, _others, _Texts, share_of
 from strop.measure.entropy import entropy
 from strop.measure.guard import Guard, guard
 from strop.stats.interval import Interval
@@ -206,3 +206,14 @@ def test_the_interval_is_the_jackknifes():
     assert found == jackknife(share_of(HELD.shares(outputs)))
     assert found is not None
     assert found.how == "jackknife"
+
+
+def test_sums_without_each_text_are_sums_of_the_others():
+    weight, likeness = np.array([1.0, 0.5, 0.2, 1.0]), np.random.default_rng(0).random((4, 4))
+    likeness = np.triu(likeness, 1) + np.triu(likeness, 1).T
+    texts = _Texts(weight, _others(weight, 1), likeness @ weight)
+    found = texts.without(np.arange(4))
+    for k in range(4):
+        w, some = np.delete(weight, k), np.delete(np.delete(likeness, k, 0), k, 1)
+        expected = w.sum(), w.sum() ** 2 - w @ w, w @ some @ w
+        assert [one[k] for one in found] == pytest.approx(expected)
