@@ -263,6 +263,7 @@ def test_ids_of_built_in_metrics_are_what_they_were() -> None:
         "vendi": "7fda36ede1946cfe",
         "task": "125f1f09e19d8d26",
         "geq": "9fa96d811db8cf0f",
+        "diversity": "5350e1aed707254f",
         "violations": "dfff40cb2570c59b",
         "modes": "982812c03e8f245e",
         "calls": "20002e9a1c95a4a1",

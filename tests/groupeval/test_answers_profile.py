@@ -278,7 +278,8 @@ def test_from_python_to_scores_through_a_server(tmp_path: Path) -> None:
     assert headings[:6] == ["generator", "judged", "GEQ", "GED", "valid", "mode entropy"]
     (shown,) = judged_series([str(tmp_path / "ge")], [])
     factors = ["valid_share", "mode_entropy", "different_pairs"]
-    names = ["name", "geq", "ged_interval", *factors, "judged"]
+    protocol = ["effective_modes", "dominant_share", "singleton_rate", "ceiling_rate"]
+    names = ["name", "geq", "ged_interval", *factors, *protocol, "judged"]
     assert [one.name for one in shown.table.columns] == names
     for row in shown.table.rows:
         assert {name: row[name] for name in names[1:-1]} == {
