@@ -14,6 +14,10 @@ from strop.cli.main import run
 from strop.denoisers.language import LanguageDenoiser
 from strop.draw import sample
 from strop.language import Language
+from strop.language.reading import _seen
+from strop.measure.cells import measure
+from strop.measure.guard import default_guard
+from strop.store import Run
 
 WORDS = ["a", "b", "c", "d"]
 GRAMMAR = {
@@ -144,6 +148,18 @@ def test_texts_of_a_run(folder: Path, small: Language, tmp_path: Path, capsys):
     assert run(["language", "score", out, "--language", str(folder / "small.json"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["rows"][0]
     assert found["violations"]["value"] == small.violations(pool.ids).mean()
+    # the run keeps the grammar: the truth is measured by who never loaded it, and not without it
+    _seen.clear()
+    kept = Run.open(out)
+    assert kept.grammar.read_bytes() == (folder / "small.json").read_bytes()
+    (row,) = measure(kept.cells(), ["violations", "modes"])
+    truth = {name: row.of(name).values for name in ("violations", "modes")}
+    assert truth["violations"]["violations"].value == small.violations(pool.ids).mean()
+    assert truth["modes"]["effective"] >= 1
+    assert "exact texts" in default_guard(kept.cells()[0].spec.generator, kept).source
+    kept.grammar.unlink()
+    _seen.clear()
+    assert default_guard(kept.cells()[0].spec.generator, kept).threshold is None
 
 
 @pytest.mark.parametrize(

@@ -277,7 +277,9 @@ def test_from_python_to_scores_through_a_server(tmp_path: Path) -> None:
     headings = [one.heading for one in result.table.columns]
     assert headings[:6] == ["generator", "judged", "GEQ", "GED", "valid", "mode entropy"]
     (shown,) = judged_series([str(tmp_path / "ge")], [])
-    names = ["name", "geq", "ged_interval", "valid_share", "mode_entropy", "judged"]
+    factors = ["valid_share", "mode_entropy", "different_pairs"]
+    protocol = ["effective_modes", "dominant_share", "singleton_rate", "ceiling_rate"]
+    names = ["name", "geq", "ged_interval", *factors, *protocol, "judged"]
     assert [one.name for one in shown.table.columns] == names
     for row in shown.table.rows:
         assert {name: row[name] for name in names[1:-1]} == {
@@ -335,7 +337,7 @@ def test_exact_copies_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
         counted.append(json.loads(capsys.readouterr().out))
     web, answered = counted
     assert (web["copies"], answered["copies"]) == ({"a": 5}, {"a": 2})
-    told = "a: 5 of 8 texts are exact copies of others"
+    told = "a: of 8 texts 5 are exact and 0 near copies of others"
     assert any(note.startswith(told) for note in web["notes"])
     assert not any("copies" in note for note in answered["notes"])
     assert command(line) == 0

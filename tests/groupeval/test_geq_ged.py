@@ -10,6 +10,7 @@ from made_judgments import group, random_verdicts
 from strop.groupeval.scores import (
     by_cell,
     diagnose,
+    factors,
     ged,
     ged_of_counts,
     group_ged,
@@ -114,6 +115,11 @@ def test_diagnostics_by_hand() -> None:
         group("xxxxxxxx", first=32, number=4),
     ]
     told = diagnose(by_cell(verdicts)["cell"], modes=True)
+    assert told["valid_share"] == 20 / 40
+    one = -(4 / 6) * math.log(4 / 6) - (2 / 6) * math.log(2 / 6)
+    assert told["mode_entropy"] == pytest.approx((one + math.log(8) + math.log(5) + 0) / 4)
+    # ordered pairs of valid outputs of one group: 30, 56, 20, none, none; apart: 16, 56, 20
+    assert told["different_pairs"] == pytest.approx(92 / 106)
     spread = -(4 / 6) * math.log(4 / 6) - (2 / 6) * math.log(2 / 6)
     assert told["effective_modes"] == pytest.approx((math.exp(spread) + 8 + 5 + 1 + 0) / 5)
     assert told["dominant_share"] == pytest.approx((4 / 6 + 1 / 8 + 1 / 5 + 1) / 4)
@@ -133,10 +139,30 @@ def test_no_valid_output_at_all() -> None:
     told = diagnose(cell, modes=True)
     assert (cell.geq(), ged(cell)) == (0, 0)
     assert told["invalid_rate"] == 1
+    assert (told["valid_share"], told["mode_entropy"], told["different_pairs"]) == (0, None, None)
     assert told["effective_modes"] == 0
     assert told["dominant_share"] is None
     assert told["hybrid_rate"] is None
     assert (told["singleton_rate"], told["ceiling_rate"]) == (0, 0)
+
+
+def test_which_factor_of_diversity_moved() -> None:
+    """GED is the same of half as many valid outputs and of half as many modes; factors are not."""
+    fewer, alike = ([group(pattern)] for pattern in ("ABCDxxxx", "AAAABBBB"))
+    assert ged(by_cell(fewer)["cell"]) == pytest.approx(ged(by_cell(alike)["cell"]))
+    assert factors(fewer) == pytest.approx(
+        {"valid_share": 0.5, "mode_entropy": math.log(4), "different_pairs": 1.0}
+    )
+    assert factors(alike) == pytest.approx(
+        {"valid_share": 1.0, "mode_entropy": math.log(2), "different_pairs": 32 / 56}
+    )
+    assert factors(alike, modes=False) == {**dict.fromkeys(factors(alike)), "valid_share": 1.0}
+    # of one law, the share of pairs apart is the same in groups of any size; entropy grows
+    pairs = [factors([group(p, number=k) for k, p in enumerate(some)]) for some in (
+        ("AA", "AB", "BA", "BB"), [f"{a}{b}{c}" for a in "AB" for b in "AB" for c in "AB"]
+    )]  # fmt: skip
+    assert pairs[0]["different_pairs"] == pairs[1]["different_pairs"] == 0.5
+    assert pairs[0]["mode_entropy"] < pairs[1]["mode_entropy"]
 
 
 def test_bottom_quartile_is_the_mean_of_the_lowest_quarter() -> None:

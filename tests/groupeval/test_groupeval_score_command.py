@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made_judgments import group, random_verdicts, write
 from small_runs import INVALID, grades, judged, planned, pools
@@ -13,6 +15,7 @@ from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval.directory import open_plan
 from strop.page.tables import judged_series
+from strop.verbs.judging import copied_texts
 
 KEYS = {
     "geq",
@@ -151,6 +154,60 @@ def test_a_directory_of_judgments_is_exported_with_its_differences(
     assert [one.name.split("-")[0] for one in export(run).value] == ["scores", "differences"]
     answer(capsys, "score", run)
     assert len(export(run, format="tex").value) == 4
+
+
+def test_copies_in_the_whole_pool_are_counted_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """16 texts: a pair of exact copies, a pair of near ones, and 12 that share no four words."""
+    dice = np.random.default_rng(0)
+    texts = [" ".join(f"w{dice.integers(10**6)}" for _ in range(20)) for _ in range(14)]
+    near = texts[1].split()
+    near[8:] = [f"v{k}" for k in range(12)]  # five of its 17 runs of four words are the other's
+    assert copied_texts([texts[1], " ".join(near)]) == (0, 0)
+    near = texts[1].split()
+    near[12:] = [f"v{k}" for k in range(8)]  # nine of them
+    some = [*texts, texts[0], " ".join(near)]
+    assert copied_texts(some) == (2, 2)
+    assert copied_texts(["one two", "one two", "one", "two"]) == (2, 0)  # too short for four words
+    assert copied_texts(["a b c d e", "a b c d e"], ["first?", "second?"]) == (0, 0)
+    path = tmp_path / "pool.jsonl"
+    path.write_text("".join(json.dumps({"text": one}) + "\n" for one in some))
+    code, out, err = call(capsys, "plan", path, "-o", tmp_path / "run")
+    assert code == 0
+    assert "2 (12.5%)" in out
+    words = "pool: of 16 texts 2 are exact and 2 near copies of others"
+    assert words in err
+    run = tmp_path / "run"
+    judged(run, lambda _, i: grades(1, 1, 1, i % 2, mode="ABCDEFGH"[i]), name="one")
+    code, out, err = call(capsys, "score", run)
+    assert f"warning: {words}" in err
+    assert "copied: texts with an exact or near copy" in out
+    cell = answer(capsys, "score", run)["cells"]["pool"]
+    assert (cell["n_exact_copies"], cell["n_near_copies"], cell["copied_share"]) == (2, 2, 0.25)
+    (series,) = judged_series([str(run)], [])
+    assert series.table.rows[0]["copied_share"] == 0.25
+    assert "copied" in [one.heading for one in series.table.columns]
+    assert series.table.rows[0]["different_pairs"] == 1.0
+
+
+def test_compare_says_which_factor_moved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write(tmp_path / "a.jsonl", [group("ABCDxxxx"), group("ABCDxxxx", number=1, first=8)])
+    second = write(tmp_path / "b.jsonl", [group("AAAABBBB"), group("AAAABBBB", number=1, first=8)])
+    [row] = answer(capsys, "compare", first, second)["pairs"]
+    assert row["ged_difference"] == pytest.approx(0)
+    assert (row["valid_share_a"], row["valid_share_b"]) == (0.5, 1.0)
+    assert (row["different_pairs_a"], row["different_pairs_b"]) == (1.0, pytest.approx(32 / 56))
+    assert row["mode_entropy_b"] == pytest.approx(math.log(2))
+    code, out, _ = call(capsys, "compare", first, second)
+    assert code == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["valid", "50.0%", "100.0%", "+50.0%"] in lines
+    assert ["pairs", "apart", "100.0%", "57.1%", "-42.9%"] in lines
+    assert ["GED", "3.33", "3.33", "+0.00"] in lines
+    assert ["groups", "judged", "2", "of", "2", "2", "of", "2"] in lines
 
 
 def test_the_offline_judge_is_no_evidence(

@@ -52,6 +52,64 @@ GRAMMAR = {
     ],
 }
 
+ODD = {
+    "format": "strop-language/1",
+    "length": 7,
+    "noise": 0.04,
+    "vocabulary": ["<a>", "{who.w}", "Über", ".", "it's", "b", "c", "d", "e", ",", "lone"],
+    "classes": {
+        "one": {"words": ["b"], "weights": [0.2]},
+        "twice there": {"words": ["c", "{who.w}", "c", "b"], "weights": [1e-7, 2, 5, 0]},
+    },
+    "latents": {
+        # a chain whose ends stand the wrong way round, zeros, one value alone, one in no sentence
+        "end": {
+            "values": ["e0", "e1", "e2"],
+            "given": "mid",
+            "weights": [[1, 0, 2], [0, 0, 3]],
+            "features": {"W": ["b", "c", "b"]},
+        },
+        "mid": {"values": ["m0", "m1"], "given": "top", "weights": [[1, 1], [0, 4], [5, 1e-6]]},
+        "top": {
+            "values": ["t0", "t1", "t2"],
+            "given": None,
+            "weights": [3, 2, 1],
+            "features": {"w.x": ["d", "e", "d"]},
+        },
+        "single": {"values": ["s"], "weights": [0.1], "features": {"w": ["Über"]}},
+        "unsaid": {"values": ["u0", "u1", "u2"], "given": "end", "weights": [[1, 2, 3]] * 3},
+    },
+    "mode": ["mid", "end"],
+    "segments": [
+        {
+            "length": 1,
+            "scope": ["single"],
+            "variants": [{"weight": 7, "tokens": ["{single.w}"]}],
+        },
+        {
+            "name": "long",
+            "length": 5,
+            "scope": ["top", "end", "mid"],
+            "variants": [
+                {"weight": 0.1, "tokens": ["{end.W}", "<twice there>", "<a>", ",", "{top.w.x}"]},
+                {
+                    "weight": 3,
+                    "when": {"top": ["t0", "t2"], "end": ["e2"]},
+                    "tokens": ["{top.w.x}", "{top.w.x}", "{who.w}", "<one>", "{end.W}"],
+                },
+                {"weight": 2, "when": {"mid": []}, "tokens": ["lone"] * 5},
+                {
+                    "weight": 0,
+                    "when": None,
+                    "tokens": ["e", "it's", "it's", "it's", "it's"],
+                },
+            ],
+        },
+        {"length": 1, "scope": ["mid"], "variants": [{"weight": 1, "tokens": ["<twice there>"]}]},
+    ],
+}
+"""Whatever the format allows and nobody writes."""
+
 
 def write(path: Path, grammar: dict) -> Path:
     path.write_text(json.dumps(grammar))
@@ -67,12 +125,15 @@ class Enumerated:
         self.size = len(self.words)
 
     def law(self, token: str, values: dict[str, int]) -> dict[str, float]:
-        if token[0] == "<":
+        if token[0] == "<" and token[1:-1] in self.grammar["classes"]:
             entry = self.grammar["classes"][token[1:-1]]
             total = sum(entry["weights"])
-            return {w: x / total for w, x in zip(entry["words"], entry["weights"], strict=True)}
-        if token[0] == "{":
-            name, feature = token[1:-1].split(".")
+            found: dict[str, float] = {}
+            for word, weight in zip(entry["words"], entry["weights"], strict=True):
+                found[word] = found.get(word, 0.0) + weight / total
+            return found
+        if token[0] == "{" and token[1:].split(".")[0] in self.grammar["latents"]:
+            name, feature = token[1:-1].split(".", 1)
             return {self.grammar["latents"][name]["features"][feature][values[name]]: 1.0}
         return {token: 1.0}
 
@@ -80,7 +141,7 @@ class Enumerated:
         found = 1.0
         for name, latent in self.grammar["latents"].items():
             weights = latent["weights"]
-            weights = weights[values[latent["given"]]] if "given" in latent else weights
+            weights = weights[values[latent["given"]]] if latent.get("given") else weights
             found *= weights[values[name]] / sum(weights)
         return found
 
@@ -104,7 +165,7 @@ class Enumerated:
         return found
 
     def allowed(self, variant: dict, values: dict[str, int]) -> bool:
-        for name, said in variant.get("when", {}).items():
+        for name, said in (variant.get("when") or {}).items():
             said = [said] if isinstance(said, str) else said
             if self.grammar["latents"][name]["values"][values[name]] not in said:
                 return False
@@ -143,6 +204,7 @@ class Enumerated:
         for share, (_, _, tokens) in zip(joint, self.explanations, strict=True):
             for x, (token, law) in zip(ids, tokens, strict=True):
                 kind = {"<": "class", "{": token[1:-1].split(".")[0]}.get(token[0], "word")
+                kind = "word" if token in self.words else kind
                 if x != self.size:
                     chance = self.noise / self.size / self.emission(x, law)
                     found[kind] += share / sum(joint) * chance

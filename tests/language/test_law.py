@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from small_grammar import GRAMMAR, Enumerated, write
+from small_grammar import GRAMMAR, ODD, Enumerated, write
 
 import make_grammars
 from strop.errors import UserError
@@ -93,6 +93,57 @@ def test_expected_typos_by_kind(small: Language):
         assert list(found) == list(expected)
         got = [column[k] for column in found.values()]
         np.testing.assert_allclose(got, list(expected.values()), **CLOSE)
+
+
+def test_an_odd_grammar_agrees_with_enumeration(tmp_path: Path):
+    odd, sums, dice = (
+        Language.load(write(tmp_path / "odd.json", ODD)),
+        Enumerated(ODD),
+        np.random.default_rng(11),
+    )
+    size = len(ODD["vocabulary"])
+    rows = np.concatenate([odd.draw(12, seed=4), dice.integers(0, size, (12, 7))])
+    rows = np.concatenate([rows, np.where(dice.random(rows.shape) < 0.5, size, rows)])
+    rows = np.concatenate([rows, [[size] * 7]])
+    texts = [tuple(map(int, row)) for row in rows]
+    np.testing.assert_allclose(odd.log_p(rows), np.log([sums.p(x) for x in texts]), **CLOSE)
+    assert odd.violations(rows).tolist() == [sums.violations(x) for x in texts]
+    laws, typos, names = odd.predictive(rows), odd.typos(rows), ("unsaid", "top", "mid")
+    posterior = odd.posterior(rows, names)
+    for k, x in enumerate(texts):
+        for i in np.flatnonzero(rows[k] == size):
+            filled = np.array([sums.p((*x[:i], v, *x[i + 1 :])) for v in range(size)])
+            np.testing.assert_allclose(laws[k, i], filled / sums.p(x), **CLOSE)
+        expected = np.zeros((3, 3, 2))
+        for share, (_, values, _) in zip(sums.joint(x), sums.explanations, strict=True):
+            expected[tuple(values[name] for name in names)] += share
+        np.testing.assert_allclose(posterior[k], expected / expected.sum(), **CLOSE)
+        for kind, value in sums.typos(x).items():
+            np.testing.assert_allclose(typos[kind][k], value, **CLOSE)
+
+
+def test_a_batch_has_room_for_the_largest_tables(tmp_path: Path, monkeypatch):
+    names = "pqrst"
+    latent = {"values": list("abc"), "weights": [1, 2, 3], "features": {"w": list("abc")}}
+    pairs = [(one, two) for one in names for two in names if one < two]
+    segments = [
+        {
+            "length": 2,
+            "scope": both,
+            "variants": [{"weight": 1, "tokens": [f"{{{one}.w}}" for one in both]}],
+        }
+        for both in pairs
+    ]
+    grammar = {"format": "strop-language/1", "length": 20, "noise": 0.1, "vocabulary": list("abcd")}
+    grammar |= {"latents": dict.fromkeys(names, latent), "segments": segments}
+    language = Language.load(write(tmp_path / "dense.json", grammar))
+    # every latent is tied to all others: 3^5 entries, then 3^4, ...; the sentences have 90
+    assert (language.elimination.largest, language.elimination.entries) == (243, 363)
+    ids = language.draw(30, seed=1)
+    whole = language.log_p(ids)
+    monkeypatch.setattr("strop.language.law.AT_ONCE", 4 * 363)
+    assert [len(some) for some in language._batches(ids)] == [4] * 7 + [2]
+    np.testing.assert_allclose(language.log_p(ids), whole, rtol=1e-13)
 
 
 def test_a_sentence_alone(small: Language):

@@ -341,3 +341,12 @@ def test_embeddings_of_the_package() -> None:
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     assert vectors[0] @ vectors[1] > 0.5 > vectors[0] @ vectors[2] + 0.2
     np.testing.assert_allclose(embed(texts[:1])[0], vectors[0], atol=1e-5)
+
+
+def test_a_run_that_is_not_there_is_told_before_its_evaluator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["score", str(tmp_path / "none")]) == 1
+    told = capsys.readouterr().err
+    assert "evaluator" not in told
+    assert str(tmp_path / "none") in told

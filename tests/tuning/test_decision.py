@@ -79,6 +79,22 @@ def test_the_fewest_steps_that_are_surely_near_enough(fresh: dict[Any, Measured]
     assert document["sampler"]["steps"] == 16
 
 
+def test_few_outputs_that_are_surely_less_diverse_are_told(
+    fresh: dict[Any, Measured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(share: float, n: int) -> str:
+        found = Interval(share, share - 0.1, share + 0.1, n=n)
+        with monkeypatch.context() as patch:
+            patch.setattr(Measured, "diversity", found)
+            return decided(fresh, gains(fresh)).sentence.partition("steps.")[2]
+
+    assert told(0.5, 63) == (
+        " Mind that these 63 outputs have 0.50 [0.40, 0.60] of the diversity of held-out texts, "
+        "where 0.9 is the guard: it decides from 64 outputs on."
+    )
+    assert told(0.5, 64) == told(0.95, 63) == ""
+
+
 def test_a_wider_bound_takes_fewer_steps_and_a_narrow_one_more(fresh: dict[Any, Measured]) -> None:
     def steps(within: float) -> int:
         return decided(fresh, gains(fresh), within=within).chosen.row.steps

@@ -30,6 +30,8 @@ from strop.stats.interval import LEVEL, Interval
 from strop.stats.resample import order_statistics
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from strop.measure.guard import Guard
 
 State = Literal["less", "not less", "undecided"]
@@ -119,35 +121,38 @@ def unseen_copies(n: int) -> float:
 
 def copies(ids: NDArray[np.integer], n: int = NGRAM) -> Floats:
     """1 where two outputs are copies of each other, else 0 [N, N]; -1 behind an id is no token."""
-    return np.concatenate([np.zeros((0, len(ids))), *_copied(np.asarray(ids), n)])
+    return np.concatenate([np.zeros((0, len(ids))), *(some.toarray() for some in _copied(ids, n))])
 
 
 def with_copy(ids: NDArray[np.integer], n: int = NGRAM) -> NDArray[np.bool_]:
     """Which outputs have a copy among the others [N]."""
-    return np.concatenate([np.zeros(0, bool), *(some.any(axis=1) for some in _copied(ids, n))])
+    found = (some.sum(axis=1) > 0 for some in _copied(ids, n))
+    return np.concatenate([np.zeros(0, bool), *found])
 
 
-def _copied(ids: NDArray[np.integer], n: int) -> Iterator[Floats]:
-    """The table of copies, some rows at a time."""
-    from scipy.sparse import csr_matrix
+def _copied(ids: NDArray[np.integer], n: int) -> Iterator[csr_array]:
+    """The table of copies, some rows at a time; sparse, for few of many texts are copies."""
+    from scipy.sparse import csr_array
 
     n = max(1, min(n, ids.shape[1]))
     names, whole = ngrams(ids, n), ids[:, n - 1 :] >= 0
     ends = np.append(0, whole.sum(1).cumsum())
     shape = (len(ids), int(names.max(initial=0)) + 1)
-    table = csr_matrix((np.ones(ends[-1]), names[whole], ends), shape=shape)
+    table = csr_array((np.ones(ends[-1]), names[whole], ends), shape=shape)
     table.sum_duplicates()
     table.data[:] = 1.0  # whether an n-gram is in an output, not how often
-    own = np.asarray(table.sum(axis=1)).ravel()
-    short = own == 0
+    own, columns = np.asarray(table.sum(axis=1)).ravel(), csr_array(table.T)
+    # An output that is too short for an n-gram is a copy of what is equal to it.
+    short = np.flatnonzero(own == 0)
+    same = np.unique(ids[short], axis=0, return_inverse=True)[1].ravel()
     for first in range(0, len(ids), ROWS):
-        rows = slice(first, first + ROWS)
-        shared = (table[rows] @ table.T).toarray()
-        least = np.maximum(np.minimum(own[rows, None], own[None, :]), 1)
-        alike = (shared >= HALF * least).astype(float)
-        # An output that is too short for an n-gram is a copy of what is equal to it.
-        here = np.flatnonzero(short[rows])
-        equal = (ids[rows][here][:, None] == ids[short][None]).all(axis=2)
-        alike[np.ix_(here, np.flatnonzero(short))] = equal
-        alike[np.arange(len(alike)), first + np.arange(len(alike))] = 0.0
-        yield alike
+        shared = (table[first : first + ROWS] @ columns).tocoo()
+        alike = shared.data >= HALF * np.minimum(own[first + shared.row], own[shared.col])
+        here = np.flatnonzero((short >= first) & (short < first + ROWS))
+        one, other = np.nonzero(same[here][:, None] == same)
+        row = np.concatenate([shared.row[alike], short[here][one] - first])
+        column = np.concatenate([shared.col[alike], short[other]])
+        others = first + row != column
+        where = row[others], column[others]
+        size = min(ROWS, len(ids) - first), len(ids)
+        yield csr_array((np.ones(len(where[0])), where), shape=size)

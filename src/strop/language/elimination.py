@@ -80,8 +80,16 @@ class Elimination:
     @property
     def largest(self) -> int:
         """Entries of the largest bucket's table."""
-        full = (np.broadcast_shapes(*bucket.shapes) for bucket in self.buckets)
-        return max(prod(shape) for shape in full)
+        return max(self._entries)
+
+    @property
+    def entries(self) -> int:
+        """Of the tables of all buckets."""
+        return sum(self._entries)
+
+    @property
+    def _entries(self) -> list[int]:
+        return [prod(np.broadcast_shapes(*bucket.shapes)) for bucket in self.buckets]
 
     def _joint(self, bucket: Bucket, tables: Sequence[Table]) -> Table:
         """The product (in logarithms the sum) of a bucket's tables."""

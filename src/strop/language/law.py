@@ -285,7 +285,7 @@ class Language:
         return whole, found.ndim == 1
 
     def _batches(self, ids: Ids) -> Iterator[Ids]:
-        step = max(1, AT_ONCE // self._parts.entries)
+        step = max(1, AT_ONCE // max(self._parts.entries, self.elimination.entries))
         for start in range(0, max(len(ids), 1), step):
             yield ids[start : start + step]
 

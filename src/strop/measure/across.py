@@ -12,16 +12,19 @@ lowers S(outputs), and the second factor takes that back: of outputs that are no
 both S(outputs) and the square shrink by (1 - g)^2. And texts weigh less the less they are like
 held-out texts at all, so that good outputs and noise together are as diverse as the good ones.
 
+Held-out texts that are near each other in their file are often pieces of one document, and those
+are alike. So S(held-out) is over texts that are at least a quarter of the file apart.
+
 An output's value is its pseudo-value: the mean over outputs is the diversity, and their spread is
-that of leaving out each output in turn, widened by what leaving out held-out texts adds. Nothing is
-drawn with replacement: copies would be like each other.
+that of leaving out each output in turn, widened by what leaving out runs of held-out texts adds.
+Nothing is drawn with replacement: copies would be like each other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +39,15 @@ if TYPE_CHECKING:
 MARGIN = 0.9
 """The share of the held-out texts' diversity that outputs must have."""
 DECIDES = 64
-"""Outputs below which diversity is printed and decides nothing: no interval would be on a side."""
+"""Outputs below which diversity is told and decides nothing: its interval is too rough."""
 TEXTS = 512
 """Held-out texts that outputs are compared with."""
 UNLIKE = 0.25
 """Of the mean likeness of held-out texts: a text that is less like them than so counts less."""
+APART = 4
+"""Held-out texts are compared if one in so many of all texts, or more, lie between them."""
+RUNS = 20
+"""Runs of held-out texts that are left out in turn; no two texts of one are compared."""
 REACHED = 10
 """One output in so many may be shorter than what is compared."""
 TINY = 1e-9
@@ -82,13 +89,18 @@ class HeldOutPairs:
         return _unit(table, weight), weight
 
     @cached_property
-    def _own(self) -> tuple[float, Floats, Floats]:
-        """S of the texts, the texts' weights, and every text's weighted likeness to the others."""
+    def _own(self) -> tuple[float, _Texts]:
+        """The mean likeness of two texts that are compared, and the texts with their weights."""
         unit, _ = self._whole
-        ones = np.ones(len(self.ids))
-        likeness = _likeness(unit, unit, ones, others=True) / (len(self.ids) - 1)
-        weight = _weights(likeness, float(likeness.mean()))
-        return float(likeness.mean()), weight, _likeness(unit, unit, weight, others=True)
+        h = len(self.ids)
+        near = -(-h // APART)  # how many places apart texts are compared from
+        every = np.ones(h)
+        likeness = _likeness(unit, unit, every, within=near)
+        others = _others(every, near)
+        mean = float(likeness.sum() / others.sum())
+        weight = _weights(likeness / others, mean)
+        found = _likeness(unit, unit, weight, within=near)
+        return mean, _Texts(weight, _others(weight, near), found)
 
     def shares(self, outputs: Ids) -> Floats:
         """The value of every output [n], whose mean is the diversity; nan where it has none.
@@ -105,7 +117,7 @@ class HeldOutPairs:
 
     def _shares(self, outputs: Ids) -> Floats:
         held, known = self._whole
-        mean, text_weight, text_likeness = self._own
+        mean, texts = self._own
         pairs = np.union1d(self.known, _pairs(outputs))
         weight = np.ones(len(pairs))  # of a pair that no held-out text has
         place = np.searchsorted(pairs, self.known)
@@ -114,29 +126,21 @@ class HeldOutPairs:
         shared = unit[:, place]
         n, h = len(outputs), len(self.ids)
         own = _weights(_likeness(shared, held, np.ones(h)) / h, mean)
-        to_texts, to_outputs = (
-            _likeness(shared, held, text_weight),
-            _likeness(held, shared, own),
-        )
-        likeness = _likeness(unit, unit, own, others=True)
+        mine = _Texts(own, _others(own, 1), _likeness(unit, unit, own, within=1))
+        to_texts = own * _likeness(shared, held, texts.weight)
+        to_outputs = texts.weight * _likeness(held, shared, own)
+        runs = np.linspace(0, h, min(RUNS, h) + 1).astype(int)[:-1]
+        across = to_texts.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = _share(
-                _Sums.of(own, likeness), _Sums.of(text_weight, text_likeness), own @ to_texts
-            )
-            mine = _share(
-                _Sums.without(own, likeness),
-                _Sums.of(text_weight, text_likeness),
-                own @ to_texts - own * to_texts,
-            )
+            value = _share(mine.sums(), texts.sums(), across)
+            less = _share(mine.without(np.arange(n)), texts.sums(), across - to_texts)
             theirs = _share(
-                _Sums.of(own, likeness),
-                _Sums.without(text_weight, text_likeness),
-                own @ to_texts - text_weight * to_outputs,
+                mine.sums(), texts.without(runs), across - np.add.reduceat(to_outputs, runs)
             )
-            spread = (n - 1) / n * ((mine - mine.mean()) ** 2).sum()
-            added = (h - 1) / h * ((theirs - theirs.mean()) ** 2).sum()
-            wider = np.sqrt(1 + added / spread) if spread > 0 else 1.0
-        return np.asarray(value + (n - 1) * (mine.mean() - mine) * wider)
+            spread, added = _jackknifed(less), _jackknifed(theirs)
+            # Outputs that are all alike differ by rounding only, which must not be widened.
+            wider = np.sqrt(1 + added / spread) if spread > (TINY * value) ** 2 else 1.0
+        return np.asarray(value + (n - 1) * (less.mean() - less) * wider)
 
 
 def share_of(values: Floats) -> Statistic:
@@ -144,24 +148,34 @@ def share_of(values: Floats) -> Statistic:
     return replace(mean(values, span=POSITIVE), left_out=True)
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Of weights, and of likenesses over ordered pairs of different texts."""
+class _Sums(NamedTuple):
+    """Of weights, and over the ordered pairs of texts that are compared."""
 
     weight: NDArray | float
     pairs: NDArray | float
     likeness: NDArray | float
 
-    @classmethod
-    def of(cls, weight: Floats, likeness: Floats) -> _Sums:
-        return cls(weight.sum(), weight.sum() ** 2 - weight @ weight, weight @ likeness)
 
-    @classmethod
-    def without(cls, weight: Floats, likeness: Floats) -> _Sums:
-        """The same without each text in turn [n]."""
-        rest = weight.sum() - weight
-        pairs = rest**2 - (weight @ weight - weight**2)
-        return cls(rest, pairs, weight @ likeness - 2 * weight * likeness)
+class _Texts(NamedTuple):
+    """Texts among themselves: of each its weight, and over those that it is compared with..."""
+
+    weight: Floats
+    others: Floats
+    """... the sum of their weights,"""
+    likeness: Floats
+    """... and the weighted sum of its likenesses."""
+
+    def sums(self) -> _Sums:
+        return _Sums(self.weight.sum(), self.weight @ self.others, self.weight @ self.likeness)
+
+    def without(self, runs: NDArray[np.integer]) -> _Sums:
+        """The same without each run of texts in turn, from where they begin."""
+        whole = self.sums()
+        gone = [
+            np.add.reduceat(some, runs)
+            for some in (self.weight, self.weight * self.others, self.weight * self.likeness)
+        ]
+        return _Sums(whole[0] - gone[0], whole[1] - 2 * gone[1], whole[2] - 2 * gone[2])
 
 
 def _share(outputs: _Sums, texts: _Sums, across: NDArray | float) -> NDArray:
@@ -172,9 +186,21 @@ def _share(outputs: _Sums, texts: _Sums, across: NDArray | float) -> NDArray:
     return np.where(np.asarray(across) <= 0, 0.0, held / own * near**2)
 
 
+def _jackknifed(values: Floats) -> float:
+    """The variance, from the values without each part in turn."""
+    return float((len(values) - 1) / len(values) * ((values - values.mean()) ** 2).sum())
+
+
 def _weights(likeness: Floats, mean: float) -> Floats:
     """What texts weigh, by how much they are like held-out texts."""
     return np.minimum(1, likeness / (UNLIKE * mean)) if mean > 0 else np.ones(len(likeness))
+
+
+def _others(weight: Floats, within: int) -> Floats:
+    """For every text, the weights of those that are at least so many places away."""
+    sums, places = np.append(0.0, weight.cumsum()), np.arange(len(weight))
+    before = sums[np.maximum(0, places - within + 1)]
+    return before + sums[-1] - sums[np.minimum(len(weight), places + within)]
 
 
 def _pairs(ids: Ids) -> NDArray[np.int64]:
@@ -206,14 +232,13 @@ def _unit(table: csr_array, weight: Floats) -> csr_array:
     return csr_array(diags_array(1 / np.where(length > 0, length, 1.0)) @ weighed)
 
 
-def _likeness(
-    rows: csr_array, columns: csr_array, weight: Floats, *, others: bool = False
-) -> Floats:
-    """Of every row, the weighted sum of its likenesses; with `others` not to itself."""
+def _likeness(rows: csr_array, columns: csr_array, weight: Floats, *, within: int = 0) -> Floats:
+    """Of every row, the weighted sum of its likenesses; `within` so many places there is none."""
     found = np.empty(len(rows.indptr) - 1)
+    places = np.arange(len(weight))
     for first in range(0, len(found), ROWS):
         some = (rows[first : first + ROWS] @ columns.T).toarray() ** 2
-        if others:
-            some[np.arange(len(some)), first + np.arange(len(some))] = 0.0
+        here = first + np.arange(len(some))
+        some[abs(here[:, None] - places) < within] = 0.0
         found[first : first + ROWS] = some @ weight
     return found

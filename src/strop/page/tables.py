@@ -20,7 +20,7 @@ from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
 from strop.spec import MetricSpec
 from strop.table import Column, Pivot, Table
-from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
+from strop.verbs.judged import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
@@ -31,6 +31,7 @@ COLUMNS = (
     Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),
     Column("ged", "GED", digits=3, help="Diversity, 0 to 10."),
     *FACTOR_COLUMNS,
+    COPIED,
     *DIAGNOSTICS,
     Column("judged", help="Judgments accepted of those asked for; what is missing is no score."),
 )
@@ -77,6 +78,8 @@ def _series(
     found = numbers or {"cells": {}}
     rows = [_row(one, mine, cells) for one, mine in found["cells"].items()]
     columns = ANSWERS if judgments.by_prompt else COLUMNS
+    if not any(row.get(COPIED.name) is not None for row in rows):
+        columns = tuple(one for one in columns if one != COPIED)
     return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found))
 
 

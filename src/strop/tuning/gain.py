@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from strop.errors import UserError
+from strop.measure.across import DECIDES, MARGIN
 from strop.measure.number import Number
 from strop.records import SAMPLERS
 from strop.spec import MetricSpec, OperatingPoint
@@ -308,7 +309,7 @@ def decide(
         chosen = next((one for one in contenders if one.against.below(1 + within)), None)
     if chosen is not None:
         words = f"Use {chosen.words}: {_costs(chosen.row, reference)}{_against(chosen, named)}."
-        return Decision(goal, words, chosen, reference)
+        return Decision(goal, words + _less_diverse(chosen.row), chosen, reference)
     if not contenders:
         return Decision(goal, f"Nothing is recommended: {_why(gains)}.")
     near = min(contenders, key=lambda one: one.against.value)
@@ -358,6 +359,17 @@ def _costs(row: Measured, reference: Measured) -> str:
 
 def _against(one: RatedSetting, named: str) -> str:
     return f"perplexity {one.against:.3g} times that of {named}"
+
+
+def _less_diverse(row: Measured) -> str:
+    """What too few outputs say of diversity, where they deny it; more of them are judged by it."""
+    found = row.diversity
+    if found is None or (found.n or 0) >= DECIDES or not found.below(MARGIN):
+        return ""
+    return (
+        f" Mind that these {found.n} outputs have {found:.2f} of the diversity of held-out texts, "
+        f"where {MARGIN:g} is the guard: it decides from {DECIDES} outputs on."
+    )
 
 
 def _why(gains: Sequence[Gain]) -> str:

@@ -42,7 +42,7 @@ def _score(ask: Ask) -> Result:
     names = _judges(ask)
     judged = [load_judgments(name) for name in names]
     scores = [_scored(ask, one) for one in judged]
-    remarks = _copies(names)
+    remarks = _copies(names[0], scores)
     for name, one, told in zip(names, judged, scores, strict=True):
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
@@ -65,17 +65,23 @@ def _score(ask: Ask) -> Result:
     )
 
 
-def _copies(names: list[str]) -> list[str]:
-    """A warning per generator of a run whose texts are copies of each other."""
+def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
+    """Count a run's texts that are copies of others beside every judge's scores, and warn."""
     from strop.groupeval.judgments import open_series, where_is
     from strop.verbs.judging import copied_texts, copy_warnings
 
-    if not Path(where_is(names[0])).is_dir():
+    if not Path(where_is(name)).is_dir():
         return []  # a file of judgments has no texts
-    series = open_series(names[0])
+    series = open_series(name)
     if series.profile.kind != "unconditional":
         return []  # copies among the answers to a prompt stand in one group
-    found = {name: copied_texts(series.texts(name)) for name in series.plan.cells}
+    cells = [one for one in series.plan.cells if one in scores[0]["cells"]]
+    found = {one: copied_texts(series.texts(one)) for one in cells}
+    for one, (exact, near) in found.items():
+        share = (exact + near) / series.plan.cells[one]
+        for told in scores:
+            counts = {"n_exact_copies": exact, "n_near_copies": near, "copied_share": share}
+            told["cells"].get(one, {}).update(counts)
     return [f"warning: {one}" for one in copy_warnings(found, series.plan)]
 
 
@@ -290,6 +296,8 @@ FACTOR_COLUMNS = (
     share("different_pairs", "pairs apart", APART, 3),
 )
 """What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
+COPY = "texts with an exact or near copy in the whole pool, which groups seldom show."
+COPIED = share("copied_share", "copied", COPY)
 LARGEST = share("dominant_share", "largest", "share of the commonest kind.")
 CEILING = share("ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds.")
 SINGLE = "groups whose valid texts, two or more, are all of different kinds."
@@ -308,6 +316,7 @@ COLUMNS = (
     Column("ged", "GED", digits=3, help="diversity, 0 to 10."),
     Column("ged_interval", "GED", digits=3, help="diversity of a prompt's answers, 0 to 10."),
     *FACTOR_COLUMNS,
+    COPIED,
     LARGEST,
     CEILING,
     share("non_high_confidence_rate", "unsure", UNSURE),
@@ -352,23 +361,14 @@ def _compare(ask: Ask) -> Result:
     compared = compare(*sides)
     unchecked = " and ".join(compared["unchecked"])
     remark = f"note: a file of judgments does not name its {unchecked}; check that they match"
+    several = len(compared["pairs"]) > 1
     rows = [
-        [
-            row["cell_a"]
-            if row["cell_a"] == row["cell_b"]
-            else f"{row['cell_a']} → {row['cell_b']}",
-            f"{row['n_groups_a']} of {row['n_groups_asked_a']}, "
-            f"{row['n_groups_b']} of {row['n_groups_asked_b']}",
-            f"{_number(row['geq_a'])} → {_number(row['geq_b'])}",
-            f"{row['geq_difference']:+.2f}",
-            f"{_number(row['ged_a'])} → {_number(row['ged_b'])}",
-            _ged_difference(row),
-            *(_moved(row, one) for one in FACTOR_COLUMNS),
-        ]
+        [*([_pair(row)] if several else []), *line]
         for row in compared["pairs"]
+        for line in _numbers(row)
     ]
-    titles = ["A → B", "groups judged", "GEQ", "B minus A [95%]", "GED", "B minus A"]
-    titles += [one.heading for one in FACTOR_COLUMNS]
+    heads = ["A", "B"] if several else list(_named(compared["pairs"][0], compared))
+    titles = [*(["A → B"] if several else []), "", *heads, "B minus A [95%]"]
     notes = [note for row in compared["pairs"] for note in _minded(row)]
     if any(one.judge is not None and one.judge.kind == "offline" for one in sides):
         notes.append(OFFLINE)
@@ -400,9 +400,7 @@ def _minded(row: dict[str, Any]) -> list[str]:
 
 def _decision(row: dict[str, Any], compared: dict[str, Any]) -> str:
     """What the judge says about one pair: quality, then diversity, each with its level."""
-    names = row["cell_a"], row["cell_b"]
-    if names[0] == names[1]:
-        names = compared["a"], compared["b"]
+    names = _named(row, compared)
     geq, ged = row["geq_difference"], row.get("ged_difference_interval")
     clauses = [
         _told_apart(names, "GEQ", geq, ("better", "worse", "quality"))
@@ -433,10 +431,34 @@ def _told_apart(
     return f"{b} and {a} are not told apart in {words[2]} ({told})"
 
 
-def _moved(row: dict[str, Any], one: Column) -> str:
-    """One of the factors of GED on both sides."""
-    sides = [one.text(row.get(f"{one.name}_{side}")) for side in "ab"]
-    return " → ".join(side or "-" for side in sides)
+def _pair(row: dict[str, Any]) -> str:
+    names = dict.fromkeys([row["cell_a"], row["cell_b"]])
+    return " → ".join(names)
+
+
+def _named(row: dict[str, Any], compared: dict[str, Any]) -> tuple[str, str]:
+    """What the two sides are called."""
+    names = row["cell_a"], row["cell_b"]
+    return names if names[0] != names[1] else (compared["a"], compared["b"])
+
+
+def _numbers(row: dict[str, Any]) -> list[list[str]]:
+    """One pair's scores, what moves GED, and what they rest on: A, B, and B minus A."""
+    lines = [
+        ["GEQ", *(_number(row[f"geq_{side}"]) for side in "ab"), f"{row['geq_difference']:+.2f}"]
+    ]
+    if row["ged_difference"] is not None:
+        sides = [_number(row[f"ged_{side}"]) for side in "ab"]
+        lines.append(["GED", *sides, _ged_difference(row)])
+    for one in FACTOR_COLUMNS:
+        a, b = (row.get(f"{one.name}_{side}") for side in "ab")
+        if a is None or b is None:
+            continue
+        between = row.get(f"{one.name}_difference", b - a)
+        moved = replace(one, signed=True).entry({one.name: between}).line
+        lines.append([one.heading, one.text(a), one.text(b), moved.replace("\N{MINUS SIGN}", "-")])
+    judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
+    return [*lines, ["groups judged", *judged, ""]]
 
 
 def _ged_difference(row: dict[str, Any]) -> str:

@@ -29,7 +29,8 @@ def _run(ask: Ask) -> Result:
     run = Path(ask["run"])
     named = ask["evaluator"]
     if named is None:
-        parameters.refuse_usual_evaluator([str(run)])
+        if run.exists():  # of what is not there something else is told
+            parameters.refuse_usual_evaluator([str(run)])
         named = (EVALUATOR,)
     names: list[str] = [] if named == (NONE,) else list(named)
     if holds_texts(run):
