@@ -269,6 +269,12 @@ def _import_human(ask: Ask) -> Result:
     )
 
 
+def _validate(ask: Ask) -> Result:
+    from strop.verbs.validate import validate_judge
+
+    return validate_judge(ask)
+
+
 PLAN = Verb(
     name="plan",
     help="Freeze which texts are judged together, in which order, under which profile.",
@@ -355,6 +361,44 @@ IMPORT_HUMAN = Verb(
     run=_import_human,
     examples=("strop groupeval import-human runs/ge judgments-anna.json",),
 )
+VALIDATE = Verb(
+    name="validate",
+    help="Compare a judge with people, on groups of texts whose diversity people rated.\n\n"
+    "Without FILE: conTest and decTest, which ship. FILE is your own, one group a line: "
+    '{"texts": [...], "score": 3.2}; also context, task, label, modes, grades.',
+    parameters=(
+        Parameter("file", "Rated groups as .jsonl.", argument="FILE"),
+        Parameter(
+            "offline",
+            "The counting judges: offline-v2 with embeddings if they are installed, else n-grams.",
+            False,
+            "flag",
+        ),
+        Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
+        Parameter("base_url", "Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
+        Parameter("model", "As the server names it; with --offline, offline-v1 or offline-v2."),
+        Parameter("key_env", "The environment variable that holds the key.", "OPENAI_API_KEY"),
+        Parameter("columns", "Fields of FILE to compare with people too.", kind="words"),
+        Parameter("limit", "Only so many groups, equally many of each task.", kind="int", least=1),
+        Parameter("repeats", "Ask a server about each group this often.", 1, "int", least=1),
+        Parameter("timeout", "Seconds for one request.", 300.0, "float"),
+        Parameter("max_calls", "Cap for the whole series.", kind="int"),
+        Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+        Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
+        Parameter("replicates", "Resamples of contexts.", 2000, "int", least=1, most=100_000),
+        Parameter("seed", "Of resampling, and of a plan's orders.", 0, "int", most=2**63),
+        Parameter(
+            "out",
+            "A directory for card, plot and replies; needed for a server.",
+            flags=("-o", "--out"),
+        ),
+    ),
+    run=_validate,
+    examples=(
+        "strop groupeval validate --offline",
+        "strop groupeval validate rated.jsonl --offline --json",
+    ),
+)
 GROUP = VerbGroup(
     name="groupeval",
     help="Quality and diversity of texts, in groups.",
@@ -366,6 +410,7 @@ GROUP = VerbGroup(
         COMPARE,
         AGREE,
         RELIABILITY,
+        VALIDATE,
         EXPORT_HUMAN,
         IMPORT_HUMAN,
     ),
