@@ -77,7 +77,12 @@ def _series(
     found = numbers or {"cells": {}}
     rows = [_row(one, mine, cells) for one, mine in found["cells"].items()]
     columns = ANSWERS if judgments.by_prompt else COLUMNS
-    return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found))
+    from strop.groupeval.card import card_of, card_words
+
+    who = judgments.judge
+    judged = who is not None and who.kind != "human" and judgments.modes
+    card = card_words(found.get("card") or card_of(who), who.title) if judged else ""
+    return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found), card)
 
 
 def _label(judgments: Judgments, name: str) -> str:

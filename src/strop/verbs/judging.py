@@ -37,6 +37,14 @@ def _plan(ask: Ask) -> Result:
     sources, left_out = fitted(sources, rules, mixed_sizes=ask["mixed_sizes"])
     plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
     new = write_plan(ask.out, plan, rules, texts)
+    if ask["label_first"] is not None:
+        from strop.groupeval.corrected import mark_first
+
+        graded = mark_first(ask.out, plan, ask["label_first"])
+        left_out.append(
+            f"the first {ask['label_first']} groups ({graded} texts) are for a person: "
+            "strop groupeval export-human makes their page"
+        )
     prompted = rules.kind == "answers"
     copies = {
         one.name: copied_texts(one.texts, one.prompts if prompted else None) for one in sources
@@ -231,10 +239,17 @@ def _failures(documents: list[dict[str, Any]], full: bool) -> list[Part]:
 
 def _export_human(ask: Ask) -> Result:
     from strop.disk import write
+    from strop.groupeval.corrected import marked
+    from strop.groupeval.directory import open_plan
     from strop.groupeval.human import human_page
 
     run = ask["run"]
-    page = human_page(run, first=ask["first"]).encode()
+    first = ask["first"]
+    if first is None:
+        ids = marked(run, open_plan(run)[0])
+        sheets = [sheet.id for sheet in open_plan(run)[0].sheets]
+        first = None if ids is None else sheets.index(ids[-1]) + 1
+    page = human_page(run, first=first).encode()
     path = Path(ask["out"]) if ask["out"] else Path(run) / PAGE
     write(path, page)
     return Result(
@@ -306,6 +321,12 @@ PLAN = Verb(
         ),
         Parameter("mixed_sizes", "Accept generators of different sizes.", False, "flag"),
         Parameter(
+            "label_first",
+            "Draw so many groups at random for a person to grade; `score --with` uses them.",
+            kind="int",
+            least=1,
+        ),
+        Parameter(
             "controls",
             "Control groups per generator, to test the judge with.",
             0,
@@ -343,6 +364,7 @@ EXPORT_HUMAN = Verb(
             "Only the first so many groups: the order is random, so it is a sample.",
             kind="int",
             least=1,
+            shown="those that `plan --label-first` drew, else all",
         ),
     ),
     run=_export_human,
