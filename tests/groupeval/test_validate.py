@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import kendalltau, spearmanr
+from scripted_server import Action, serving
 
 from strop.cli.main import run
 from strop.errors import UserError
@@ -220,3 +221,56 @@ def test_what_is_asked_must_go_together(tmp_path: Path, capsys: pytest.CaptureFi
         assert told in capsys.readouterr().err
     assert run(["groupeval", "validate", file, "--offline", "--features", "ngrams"]) == 0
     assert "too few groups" in capsys.readouterr().out
+
+
+def by_last_word(body: dict[str, Any], _: int) -> Action:
+    """A judge whose modes are the texts' last words, and who likes texts that begin with good."""
+    lines = body["messages"][-1]["content"].split("\n")
+    texts = [json.loads(line) for line in lines if line.startswith('{"id"')]
+    words = sorted({one["text"].split()[-1] for one in texts})
+    grade = lambda one: 2 if one["text"].startswith("good") else 1  # noqa: E731
+    names = ("readability", "coherence", "fulfilment", "nondegeneration")
+    outputs = [
+        {
+            "id": one["id"],
+            "valid": True,
+            **dict.fromkeys(names, grade(one)),
+            "mode": chr(65 + words.index(one["text"].split()[-1])),
+            "hybrid": False,
+        }
+        for one in texts
+    ]
+    return Action(json.dumps({"outputs": outputs, "confidence": "high"}))
+
+
+def test_a_server_is_asked_once_and_its_verdicts_find_their_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two groups share a context, one has none, and texts are shown in another order."""
+    rows = [
+        {"texts": ["good x", "bad x", "bad x"], "context": "c", "score": 1, "modes": [1, 1, 1]},
+        {"texts": ["bad x", "good y", "bad z"], "context": "c", "score": 5, "modes": [1, 2, 3]},
+        {"texts": ["bad x", "bad x", "good y"], "score": 3, "modes": [1, 1, 2]},
+        {"texts": ["bad x", "bad y"], "context": "d", "score": 6, "modes": [1, 2]},
+    ]
+    for row in rows:
+        row["grades"] = [10 if text.startswith("good") else 5 for text in row["texts"]]
+    file = str(rated(tmp_path / "r.jsonl", rows))
+    out = str(tmp_path / "out")
+    with serving(by_last_word) as served:
+        line = ["groupeval", "validate", file, "--base-url", served.url, "--model", "m", "-o", out]
+        assert run([*line, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        asked = len(served.requests)
+        assert run([*line, "--json"]) == 0
+        again = json.loads(capsys.readouterr().out)
+        assert len(served.requests) == asked == 4  # and nothing was asked twice
+    one = document["tasks"]["all"]
+    assert (one["adjusted_rand"], one["v_measure"], one["mean_shift"]) == (1, 1, 0)
+    assert (one["alpha"], one["weighted_kappa"]) == (1, 1)
+    assert one["spearman"] == pytest.approx(spearmanr([0, 10, 5.79, 10], [1, 5, 3, 6]).statistic)
+    assert document["judge"] == "m"
+    card = document["card"]
+    assert card["per_1000_texts"]["calls"] == pytest.approx(4 / 0.011)
+    assert card["without_a_verdict"] == 0
+    assert again["tasks"] == document["tasks"]
