@@ -35,9 +35,8 @@ def main() -> None:
             tried = tried_here(
                 groups, verdicts, lambda some, client=client: said_of(some, client, profile)
             )
-            done = sum(one is not None for one in verdicts)
             more = {**tried, "effects": effects(groups, verdicts), "per_1000_texts": FREE}
-            card = make_card(spec, found, DATA, len(groups), done, **more)
+            card = make_card(spec, profile, found, DATA, verdicts, **more)
             content = json.dumps(card, indent=2, allow_nan=False) + "\n"
             write(CARDS / f"{model}-{features}.json", content.encode())
             told = [f"{name} {one['spearman']:.3f}" for name, one in found["means"].items()]

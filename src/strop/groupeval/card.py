@@ -138,16 +138,19 @@ def effects(
 
 def make_card(
     judge: JudgeSpec | None,
+    profile: Profile,
     validated: Mapping[str, Any],
     data: str,
-    asked: int,
-    answered: int,
+    verdicts: Sequence[GroupVerdict | None],
     **more: Any,
 ) -> dict[str, Any]:
     """All of it; `more` is what was tried with the judge, and what it cost."""
+    asked, answered = len(verdicts), sum(one is not None for one in verdicts)
     return {
         "judge": validated["name"],
         "identity": None if judge is None else judge.document(),
+        "profile": profile.name,
+        "profile_sha256": profile.hash,
         "data": data,
         "agreement": {name: plain_numbers(one) for name, one in validated["tasks"].items()},
         "means": {name: plain_numbers(one) for name, one in validated["means"].items()},
@@ -187,8 +190,8 @@ def read_card(file: str | Path) -> dict[str, Any]:
     return card
 
 
-def card_words(card: Mapping[str, Any] | None, title: str) -> str:
-    """One sentence for whoever reads the judge's numbers."""
+def card_words(card: Mapping[str, Any] | None, title: str, profile: str | None = None) -> str:
+    """One sentence for whoever reads the judge's numbers under a profile, named by its hash."""
     if card is None:
         return (
             f"{title} has no card: nobody has compared it with people "
@@ -199,10 +202,13 @@ def card_words(card: Mapping[str, Any] | None, title: str) -> str:
         for name, one in card["means"].items()
         if one.get("spearman") is not None
     ]
-    return (
+    words = (
         f"Card of {title}: its GED has a rank correlation of {' and '.join(told) or 'nothing'} "
         f"with people's diversity scores ({card['data']})."
     )
+    if profile not in (None, card.get("profile_sha256")):
+        words += f" That was under {card.get('profile')}; of groups like these nothing is known."
+    return words
 
 
 def card_rows(card: Mapping[str, Any]) -> list[list[str]]:

@@ -81,7 +81,8 @@ def _series(
 
     who = judgments.judge
     judged = who is not None and who.kind != "human" and judgments.modes
-    card = card_words(found.get("card") or card_of(who), who.title) if judged else ""
+    known = found.get("card") or card_of(who)
+    card = card_words(known, who.title, judgments.profile) if who and judged else ""
     return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found), card)
 
 

@@ -48,6 +48,7 @@ def _score(ask: Ask) -> Result:
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
     remarks += [] if ask["portable"] is None else [_carried(judged, ask["portable"])]
+    remarks += [] if ask["novelty"] is None else _novelty(names, ask["novelty"])
     if any(not j.by_prompt and len({c.size for c in j.cells.values()}) > 1 for j in judged):
         remarks.append("note: the cells have different group sizes; their GED are not comparable")
     tables = [_table(one, told) for one, told in zip(judged, scores, strict=True)]
@@ -89,7 +90,7 @@ def _worth(
         if one.judge is not None and one.judge.kind != "human" and one.modes:
             card = card_of(one.judge, ask["card"])
             told["card"] = card
-            notes.append(card_words(card, one.judge.title))
+            notes.append(card_words(card, one.judge.title, one.profile))
         if ask["with_"] is not None:
             from strop.groupeval.corrected import correct_series, corrected_words
             from strop.groupeval.judgments import open_series, where_is
@@ -185,10 +186,11 @@ def _judges(ask: Ask) -> list[str]:
         return [f"{named}@{one.id}" for one in every] or [named]
     if len(every) < 2:
         return [named]
-    if ask["labels"] is not None or ask["portable"] is not None:
+    alone = [name for name in ("labels", "portable", "novelty") if ask[name] is not None]
+    if alone:
         raise UserError(
             "Several judges have judged this plan; name one.",
-            where="`labels`" if ask["labels"] is not None else "`portable`",
+            where=f"`{alone[0]}`",
             expected=", ".join(f"{one.name} ({one.id})" for one in every),
             fix=f"use `series={every[0].id}`",
         )
@@ -220,6 +222,19 @@ def _carried(judged: list[Judgments], portable: str) -> str:
     [judgments] = judged
     write(Path(portable), text(judgments.verdicts).encode())
     return f"wrote {len(judgments.verdicts)} judgments to {portable}"
+
+
+def _novelty(names: list[str], folder: str) -> list[str]:
+    """NoveltyBench's files of one judge."""
+    from strop.groupeval.judgments import open_series, where_is
+    from strop.groupeval.novelty import write_novelty
+
+    if not Path(where_is(names[0])).is_dir():
+        raise UserError(
+            "A file of judgments has no texts.", where="`novelty`", expected="a run directory"
+        )
+    files = write_novelty(Path(folder), open_series(names[0]))
+    return [f"wrote {len(files)} files of NoveltyBench's form below {folder}"]
 
 
 def _keep(name: str, scores: dict[str, Any]) -> list[str]:
@@ -599,6 +614,7 @@ SCORE = Verb(
             'Whether responses passed, as lines {"cell": ..., "index": ..., "success": ...}.',
         ),
         Parameter("portable", "Also write the judgments to this .jsonl file."),
+        Parameter("novelty", "Also write NoveltyBench's files of answers to this directory."),
         Parameter(
             "with_",
             "A person's series on groups drawn by --label-first: GEQ corrected by its grades.",

@@ -284,6 +284,36 @@ def _import_human(ask: Ask) -> Result:
     )
 
 
+def _import_profile(ask: Ask) -> Result:
+    from strop.groupeval.profile import RUBRIC, SYSTEM, USER, import_profile
+
+    texts = {
+        name: Path(ask[key]).read_bytes()
+        for key, name in (("system", SYSTEM), ("rubric", RUBRIC), ("user", USER))
+    }
+    settings = {
+        "name": ask["name"],
+        "kind": ask["kind"],
+        "group_size": ask["group_size"],
+        "partitions": 1 if ask["kind"] == "answers" else ask["partitions"],
+        "dimensions": list(ask["dimensions"]),
+        "modes": not ask["no_modes"],
+        "preprocessing": {
+            "sentinel": "<|endoftext|>",
+            "leading_removed": 1,
+            "boundary": "[DOCUMENT BOUNDARY]",
+        },
+        "decoding": {"temperature": 0.0, "top_p": 1.0, "max_tokens": ask["max_tokens"]},
+    }
+    profile = import_profile(ask.out, settings, texts, Path(ask["schema"]).read_bytes())
+    return Result(
+        parts=(f"{profile.name}: groups of {profile.group_size}, hash {profile.hash[:16]}",),
+        json={"name": profile.name, "sha256": profile.hash, "profile": str(ask.out)},
+        next=f"strop groupeval plan INPUT... --profile {quoted(ask.out)} -o RUN",
+        value=profile,
+    )
+
+
 def _validate(ask: Ask) -> Result:
     from strop.verbs.validate import validate_judge
 
@@ -421,6 +451,41 @@ VALIDATE = Verb(
         "strop groupeval validate rated.jsonl --offline --json",
     ),
 )
+IMPORT_PROFILE = Verb(
+    name="import-profile",
+    help="Freeze somebody's own prompt, rubric and JSON schema as a profile with a hash.\n\n"
+    "Numbers under it are a series of their own. The user prompt has the places $count, $code, "
+    "$data and $ids, as in the profiles that ship.",
+    parameters=(
+        Parameter("name", "What the profile is called, e.g. authors-v1.", required=True),
+        Parameter("system", "File: the system prompt.", kind="path", required=True),
+        Parameter("rubric", "File: the rubric, which follows it.", kind="path", required=True),
+        Parameter("user", "File: the user prompt.", kind="path", required=True),
+        Parameter("schema", "File: the JSON schema of a reply.", kind="path", required=True),
+        Parameter("group_size", "Texts that the judge reads at once.", 8, "int", least=2, most=65),
+        Parameter("partitions", "How often every output is judged.", 2, "int", least=1, most=3),
+        Parameter(
+            "dimensions",
+            "The four grades of 0, 1, 2, as the schema names them.",
+            ("readability", "coherence", "substance", "nondegeneration"),
+            "words",
+        ),
+        Parameter(
+            "kind",
+            "What a group holds.",
+            "unconditional",
+            choices=("unconditional", "conditional", "answers"),
+        ),
+        Parameter("no_modes", "The judge is not asked for modes.", False, "flag"),
+        Parameter("max_tokens", "Of a reply.", 8192, "int", least=1),
+        out("A new directory."),
+    ),
+    run=_import_profile,
+    examples=(
+        "strop groupeval import-profile --name authors-v1 --system system.md --rubric rubric.md "
+        "--user user.md --schema schema.json -o authors-v1",
+    ),
+)
 GROUP = VerbGroup(
     name="groupeval",
     help="Quality and diversity of texts, in groups.",
@@ -435,5 +500,6 @@ GROUP = VerbGroup(
         VALIDATE,
         EXPORT_HUMAN,
         IMPORT_HUMAN,
+        IMPORT_PROFILE,
     ),
 )

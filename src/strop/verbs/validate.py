@@ -100,8 +100,7 @@ def validate_judge(ask: Ask) -> Result:
         data += f", the first {len(groups)} groups"
     card = None
     if spec is not None:
-        done = sum(one is not None for one in verdicts)
-        card = make_card(spec, found[0], data, len(groups), done, **extra)
+        card = make_card(spec, profile, found[0], data, verdicts, **extra)
     return _told(ask, groups, judged, found, card, data, incomplete)
 
 
@@ -457,6 +456,7 @@ def scatter(judged: JudgedGroups, groups: Sequence[RatedGroup]) -> Figure:
     if any(one.label is not None for one in groups):
         handles, names = grid_[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False)
-    figure.supxlabel("people's score", fontsize=8)
+    for axes in grid_[max(0, len(tasks) - across) : len(tasks)]:
+        axes.set_xlabel("people's score")
     figure.supylabel(judged.name if judged.verdicts is None else f"GED, {judged.name}", fontsize=8)
     return figure
