@@ -58,7 +58,7 @@ class Sorting:
 
 SORTINGS = {
     "minilm": Sorting(surface=0.3, threshold=0.4, width=0.07, power=1.5),
-    "ngrams": Sorting(surface=1.0, threshold=0.15, width=0.05, power=1.5, full=0.88),
+    "ngrams": Sorting(surface=1.0, threshold=0.1, width=0.03, power=1.0, full=0.9),
 }
 """By the features that there are."""
 
