@@ -40,7 +40,11 @@ TASKS = {task: np.array(places) for task, places in tasks_of(GROUPS).items()}
 def mean_over_tasks(values: np.ndarray, which: np.ndarray) -> float:
     """Of the tasks that some groups are from."""
     mine = [places[which[places]] for places in TASKS.values()]
-    return float(np.mean([spearman(values[p], SCORES[p]) or 0.0 for p in mine if len(p) > 2]))
+    return float(
+        np.mean(
+            [spearman(values[p].tolist(), SCORES[p].tolist()) or 0.0 for p in mine if len(p) > 2]
+        )
+    )
 
 
 def values_of(features: str, embed: Embedded) -> dict[Sorting, np.ndarray]:
@@ -68,10 +72,10 @@ def values_of(features: str, embed: Embedded) -> dict[Sorting, np.ndarray]:
 
 def nested(found: dict[Sorting, np.ndarray], seed: int) -> tuple[float, list[Sorting]]:
     """The mean over held-out fifths of contexts, and the rule that was chosen for each."""
-    contexts = sorted({one.context for one in GROUPS if one.collection == "conTest"})
+    contexts = sorted({one.context or "" for one in GROUPS if one.collection == "conTest"})
     order = np.random.default_rng(seed).permutation(len(contexts)) % FOLDS
     fold_of = dict(zip(contexts, order.tolist(), strict=True))
-    fold = np.array([fold_of.get(one.context, -1) for one in GROUPS])
+    fold = np.array([fold_of.get(one.context or "", -1) for one in GROUPS])
     got, chosen = [], []
     for k in range(FOLDS):
         best = max(found, key=lambda rule: mean_over_tasks(found[rule], CON & (fold != k)))

@@ -42,6 +42,12 @@ def test_copies_are_one_mode_and_strangers_another(features: str, sizes: tuple[i
     assert not any(hybrids)
 
 
+def test_copies_stay_together_even_where_more_modes_are_wanted() -> None:
+    eager = Sorting(surface=0, threshold=0.5, width=0.05, power=1.0, full=0.6)
+    assert soft_entropy(blocks(2, 1), eager) / eager.full > 0.9  # nearer to three modes than to two
+    assert sort_by_content(blocks(2, 1), eager)[0] == ["A", "A", "B"]
+
+
 def test_the_likeness_takes_the_context_out() -> None:
     context = np.array([1.0, 0, 0])
     texts = np.array([[0.8, 0.6, 0], [0.8, 0, 0.6], [1.0, 0, 0]])
