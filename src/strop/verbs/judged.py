@@ -91,11 +91,11 @@ def _worth(
             card = card_of(one.judge, ask["card"])
             told["card"] = card
             notes.append(card_words(card, one.judge.title, one.profile))
-        if ask["with_"] is not None:
+        if ask["person"] is not None:
             from strop.groupeval.corrected import correct_series, corrected_words
             from strop.groupeval.judgments import open_series, where_is
 
-            person = open_series(where_is(name), ask["with_"])
+            person = open_series(where_is(name), ask["person"])
             found = correct_series(open_series(name), person, seed=ask["seed"])
             told["corrected"] = found
             rows = [{"generator": cell, **row} for cell, row in found["cells"].items()]
@@ -181,8 +181,8 @@ def _judges(ask: Ask) -> list[str]:
     if series is not None:
         return [f"{named}@{series}"]
     every = list_series(named) if Path(named).is_dir() else []
-    if ask["with_"] is not None and every:
-        every = [one for one in every if ask["with_"] not in (one.id, one.name)]
+    if ask["person"] is not None and every:
+        every = [one for one in every if ask["person"] not in (one.id, one.name)]
         return [f"{named}@{one.id}" for one in every] or [named]
     if len(every) < 2:
         return [named]
@@ -616,9 +616,9 @@ SCORE = Verb(
         Parameter("portable", "Also write the judgments to this .jsonl file."),
         Parameter("novelty", "Also write NoveltyBench's files of answers to this directory."),
         Parameter(
-            "with_",
+            "person",
             "A person's series on groups drawn by --label-first: GEQ corrected by its grades.",
-            flags=("--with",),
+            flags=("--with", "--person"),
         ),
         Parameter("card", "The judge's card, as `strop groupeval validate -o DIR` writes it."),
         REPLICATES,
