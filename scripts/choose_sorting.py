@@ -23,7 +23,7 @@ from strop.groupeval.scores import entropy
 from strop.groupeval.sorting import Sorting, cuts, soft_entropy
 from strop.groupeval.trust import spearman
 from strop.verbs.judging import VALIDATE
-from strop.verbs.validate import KEPT, Embedded
+from strop.verbs.validate import KEPT, KnownVectors
 
 FOLDS, SEEDS = 5, 3
 GRIDS = {
@@ -47,7 +47,7 @@ def mean_over_tasks(values: np.ndarray, which: np.ndarray) -> float:
     )
 
 
-def values_of(features: str, embed: Embedded) -> dict[Sorting, np.ndarray]:
+def values_of(features: str, embed: KnownVectors) -> dict[Sorting, np.ndarray]:
     """What every rule of the grid makes of every group, as a share of the greatest GED."""
     shares, thresholds, widths, powers, fulls = GRIDS[features]
     found = {}
@@ -85,7 +85,7 @@ def nested(found: dict[Sorting, np.ndarray], seed: int) -> tuple[float, list[Sor
 
 
 def main() -> None:
-    embed = Embedded(Path(sys.argv[1]) / KEPT if len(sys.argv) > 1 else None)
+    embed = KnownVectors(Path(sys.argv[1]) / KEPT if len(sys.argv) > 1 else None)
     texts = [text for one in GROUPS for text in (*one.texts, one.context or "")]
     embed.learn([piece for text in texts for piece in pieces(text)], VALIDATE.asked({}))
     for features in GRIDS:

@@ -16,14 +16,14 @@ from strop.groupeval.people import shipped_groups
 from strop.groupeval.profile import Profile
 from strop.groupeval.validation import JudgedGroups, validate
 from strop.verbs.judging import VALIDATE
-from strop.verbs.validate import DATA, KEPT, PROFILE, Embedded
+from strop.verbs.validate import DATA, KEPT, PROFILE, KnownVectors
 
 FREE = dict.fromkeys(("calls", "prompt_tokens", "completion_tokens", "cost"), 0)
 
 
 def main() -> None:
     groups, profile = shipped_groups(), Profile.load(PROFILE)
-    embed = Embedded(Path(sys.argv[1]) / KEPT if len(sys.argv) > 1 else None)
+    embed = KnownVectors(Path(sys.argv[1]) / KEPT if len(sys.argv) > 1 else None)
     texts = [text for one in groups for text in (*one.texts, one.context or "")]
     embed.learn([piece for text in texts for piece in pieces(text)], VALIDATE.asked({}))
     for model in VERSIONS:

@@ -45,7 +45,7 @@ FIGURE = "judge-against-people"
 KEPT = "embeddings.npz"
 
 
-class Embedded:
+class KnownVectors:
     """Texts that are embedded once, for every judge and metric; kept in a directory if asked."""
 
     def __init__(self, place: Path | None) -> None:
@@ -129,11 +129,11 @@ def _check(ask: Ask) -> None:
             )
 
 
-def _embedded(ask: Ask, groups: Sequence[RatedGroup]) -> Embedded | None:
+def _embedded(ask: Ask, groups: Sequence[RatedGroup]) -> KnownVectors | None:
     """Every text and context, where anything needs them."""
     if ask["features"] == "ngrams" or not (ask["offline"] and embeddings.available()):
         return None
-    embed = Embedded(Path(ask["out"]) / KEPT if ask["out"] else None)
+    embed = KnownVectors(Path(ask["out"]) / KEPT if ask["out"] else None)
     texts = [t for one in groups for t in (*one.texts, one.context or "")]
     embed.learn([piece for text in texts for piece in pieces(text)], ask)
     return embed
@@ -270,7 +270,7 @@ def _other_offline(
     return judged
 
 
-def _metrics(groups: Sequence[RatedGroup], embed: Embedded | None) -> list[JudgedGroups]:
+def _metrics(groups: Sequence[RatedGroup], embed: KnownVectors | None) -> list[JudgedGroups]:
     """Numbers without a judge: the Vendi score and distinct word pairs."""
     found = []
     if embed is not None:
