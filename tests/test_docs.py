@@ -77,6 +77,10 @@ HEAVY = {
     "strop study exact-output --pools runs/cross -o runs/exact": "needs the study above",
     "strop groupeval agree RUN@gpt-oss RUN@anna": SERVER,
     "strop groupeval import-human RUN judgments-anna.json": "a person judges before it",
+    "strop groupeval validate --offline": MINUTES,
+    "strop groupeval score RUN --with NAME": "a person judges before it",
+    "strop groupeval import-profile --name authors-v1 --system system.md --rubric rubric.md "
+    "--user user.md --schema schema.json -o authors-v1": "needs prompts of one's own",
     "strop theory verify --case FILE": "needs a check that failed",
     "strop lm-eval --tasks gsm8k --num-fewshot 5 --model-args pretrained=llada-8b-instruct,"
     "steps=256,block_length=32 --apply-chat-template -o results": HUB,
@@ -227,6 +231,18 @@ def judged_answers() -> None:
     done("strop groupeval judge runs/apis --offline --features ngrams")
 
 
+def rated_groups() -> None:
+    """Groups that somebody rated, and a pool to grade."""
+    rows = [
+        {"texts": [f"Ship {i % k} sank.", "All is well."], "score": i}
+        for i in range(4)
+        for k in (1, 2)
+    ]
+    Path("rated.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts = (f"On day {i} the old man saw a boat near the {i} hills." for i in range(32))
+    Path("a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
 def two_apis() -> None:
     """Four answers of each of two APIs to six prompts; one repeats itself, one fails at times."""
     rows = [
@@ -270,6 +286,7 @@ READERS: dict[str, Reader] = {
     "docs/report.md": Reader({"RUN": "runs/audit"}, an_audit),
     "docs/groupeval.md": Reader({"RUN": "runs/ge"}, judged_answers),
     "docs/groupeval-scores.md": Reader({"RUN": "runs/ge", "FILE": "judgments"}, judged_pools),
+    "docs/validation.md": Reader(prepare=rated_groups),
     "docs/conditional.md": Reader({"RUN": "runs/two"}, two_answered),
     "docs/theory.md": Reader({"FILE": "bits.json"}),
     "docs/lm-eval.md": Reader(around=small_harness),

@@ -140,3 +140,17 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
     cell = json.loads(scored.stdout)["cells"]["pool"]
     assert 0 <= cell["geq"]["value"] <= 10
     assert 0 <= cell["ged"] <= 10
+
+
+def test_validate_goes_through(tmp_path: Path, url: str) -> None:
+    """Eight groups that people rated; few of its replies are verdicts, and the card says so."""
+    line = [sys.executable, "-m", "strop", "groupeval", "validate", "--limit", "8", "--json"]
+    line += ["--base-url", url, "--model", "smollm2", "-o", str(tmp_path / "out")]
+    done = subprocess.run([*line, "--max-calls", "40"], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 2), done.stderr
+    document = json.loads(done.stdout)
+    assert document["n_groups"] == 8
+    assert sum(one["n_groups_asked"] for one in document["tasks"].values()) == 8
+    card = document["card"]
+    assert 0 <= card["without_a_verdict"] <= 1
+    assert card["per_1000_texts"]["calls"] > 0

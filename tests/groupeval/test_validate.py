@@ -1,391 +1,276 @@
-"""Only what is right in every part is a verdict."""
+"""A judge against people: every number by another way, and files that cannot be used."""
 
 from __future__ import annotations
 
 import json
-import random
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
-from pools import planned, reply, verdict
+from scipy.stats import kendalltau, spearmanr
+from scripted_server import Action, serving
 
+from strop.cli.main import run
 from strop.errors import UserError
-from strop.groupeval.cost import usage
-from strop.groupeval.directory import open_plan
-from strop.groupeval.profile import Profile
-from strop.groupeval.series import Series, list_series
-from strop.groupeval.verdict import GroupVerdict, NoVerdict, _surely_fits, read_reply
-from strop.spec import JudgeSpec
+from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
+from strop.groupeval.validation import (
+    JudgedGroups,
+    best_threshold,
+    spearmans,
+    taus,
+    told_apart,
+    v_measure,
+    validate,
+    weighted_kappa,
+)
+from strop.groupeval.verdict import Grade, GroupVerdict
+from strop.verbs.validate import distinct_pairs
 
-PROFILE = Profile.load("webtext-v1")
-LABELS = tuple(f"k{i}bb" for i in range(2, 10))
-ZERO = {"valid": False, "readability": 0, "coherence": 0, "substance": 0, "nondegeneration": 0}
-INVALID: dict[str, Any] = {**ZERO, "mode": None, "hybrid": False}
-
-
-def test_a_right_reply_is_read() -> None:
-    for good in (verdict(LABELS), verdict(LABELS, **INVALID), verdict(LABELS[::-1])):
-        assert read_reply(json.dumps(good), LABELS, PROFILE) == good
-
-
-WRONG = {
-    "empty": ["", "   \n", None],
-    "not_json": [
-        "{",
-        "Sure! {}",
-        "```json\n{}\n```",
-        json.dumps(verdict(LABELS)) + "}",
-        json.dumps(verdict(LABELS))[:-2],
-        '{"confidence": NaN}',
-        '{"outputs": [], "outputs": []}',
-        "[" * 100_000,
-    ],
-    "schema_mismatch": [
-        "null",
-        "[]",
-        json.dumps({"outputs": verdict(LABELS)["outputs"]}),
-        json.dumps({**verdict(LABELS), "winner": "k2bb"}),
-        json.dumps({**verdict(LABELS), "confidence": "sure"}),
-        json.dumps(verdict(LABELS[:7])),
-        json.dumps(verdict((*LABELS, "k9zz"))),
-        json.dumps(verdict(LABELS, readability=3)),
-        json.dumps(verdict(LABELS, readability=True)),
-        json.dumps(verdict(LABELS, readability="2")),
-        json.dumps(verdict(LABELS, readability=1.5)),
-        json.dumps(verdict(LABELS, valid="yes")),
-        json.dumps(verdict(LABELS, mode="I")),
-        json.dumps(verdict(LABELS, mode=["A", "B"])),
-        json.dumps(verdict(LABELS, note="good")),
-    ],
-    "rule_violation": [
-        json.dumps(verdict((*LABELS[:7], "k2bb"))),
-        json.dumps(verdict((*LABELS[:7], "K9BB"))),
-        json.dumps(verdict(LABELS, mode=None)),
-        json.dumps(verdict(LABELS, **{**INVALID, "coherence": 1})),
-        json.dumps(verdict(LABELS, **{**INVALID, "mode": "A"})),
-        json.dumps(verdict(LABELS, **{**INVALID, "hybrid": True})),
-    ],
-}
+X = np.array([1.0, 2, 2, 3, 5, 5, 4, 0])
+Y = np.array([2.0, 1, 3, 3, 6, 4, 7, 1])
 
 
-@pytest.mark.parametrize(("reason", "text"), [(k, t) for k, texts in WRONG.items() for t in texts])
-def test_anything_else_has_its_reason(reason: str, text: str | None) -> None:
-    with pytest.raises(NoVerdict) as caught:
-        read_reply(text, LABELS, PROFILE)
-    assert caught.value.reason == reason
-    assert caught.value.detail
+def test_rank_correlations_are_scipys_with_ties_and_with_copies() -> None:
+    counts = np.array([[1.0] * 8, [2, 0, 1, 1, 3, 0, 1, 1]])
+    for row in counts:
+        x, y = (np.repeat(v, row.astype(int)) for v in (X, Y))
+        assert spearmans(X, Y, row[None])[0] == pytest.approx(spearmanr(x, y).statistic)
+        assert taus(X, Y, row[None])[0] == pytest.approx(kendalltau(x, y).statistic)
 
 
-GRADE = st.sampled_from([0, 1, 2])
-OUTPUT = st.fixed_dictionaries(
-    {
-        "id": st.sampled_from([*LABELS, "k0zz"]),
-        "valid": st.booleans(),
-        "readability": GRADE,
-        "coherence": GRADE,
-        "substance": GRADE,
-        "nondegeneration": GRADE,
-        "mode": st.sampled_from([*"ABCDEFGH", None]),
-        "hybrid": st.booleans(),
+def test_the_threshold_comes_from_other_contexts() -> None:
+    x, high = np.array([1.0, 2, 3, 4]), np.array([False, False, True, True])
+    assert best_threshold(x, high) == 2.5
+    # b says that 2 is high, so a is wrong twice; a says nothing but that one of two is high.
+    x, high = np.array([1.0, 2, 1, 2]), np.array([True, False, False, True])
+    assert told_apart(x, high, ["a", "a", "b", "b"]) == pytest.approx([0, 0, 0, 1])
+    x, high = np.array([1.0, 2, 1, 2, 1.1, 2.2]), np.array([False, True] * 3)
+    assert told_apart(x, high, ["a", "a", "b", "b", "c", "c"]) == pytest.approx([1] * 6)
+    assert told_apart(x[:2], high[:2], ["a", "a"]) is None  # nothing else to learn it from
+
+
+def test_modes_and_grades_by_hand() -> None:
+    assert v_measure([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx(0.8)  # 1 and 2/3
+    assert v_measure([0, 0, 1, 1], [5, 5, 5, 5]) == pytest.approx(0)
+    assert v_measure([0, 1], [1, 0]) == 1
+    a, b = np.array([0.0, 2, 4]), np.array([0.0, 2, 1])
+    # 9/3 is apart; by chance the nine pairs are 0,4,1, 4,0,1, 16,4,9 apart.
+    assert weighted_kappa(a, b) == pytest.approx(1 - 3 / (39 / 9))
+    assert weighted_kappa(a[:1], a[:1]) is None
+
+
+def verdict(modes: str, qualities: list[int]) -> GroupVerdict:
+    grades = tuple(
+        Grade(i, True, (q, q, q, q), m)
+        for i, (m, q) in enumerate(zip(modes, qualities, strict=True))
+    )
+    return GroupVerdict("people", 0, 0, grades, "high")
+
+
+def test_tasks_stay_apart_and_contexts_together() -> None:
+    groups = [
+        RatedGroup(("x", "y"), f"c{i // 2}", task, float(score), score > 2)
+        for task, scores in (("one", (1, 2, 3, 4)), ("two", (104, 103, 102, 101)))
+        for i, score in enumerate(scores)
+    ]
+    judged = JudgedGroups("m", (1.0, 2.0, 3.0, 4.0, 8.0, 7.0, 6.0, None))
+    found = validate(judged, groups, replicates=200)
+    assert {t: one["spearman"].value for t, one in found["tasks"].items()} == {
+        "one": pytest.approx(1),
+        "two": pytest.approx(1),
     }
-)
-DIMENSIONS = PROFILE.dimensions
+    assert found["means"]["mean"]["spearman"].value == pytest.approx(1)  # pooled it is -.4 at most
+    one, two = found["tasks"].values()
+    assert (one["n_groups"], one["n_contexts"], one["spearman"].n) == (4, 2, 2)
+    assert (two["n_groups"], two["n_groups_asked"]) == (3, 4)
+    assert two["accuracy"] is None  # all are high
+    turned = JudgedGroups("m", tuple(-v if v else v for v in judged.values))
+    assert validate(turned, groups, replicates=10)["means"]["mean"]["spearman"].value == -1
 
 
-@given(
-    st.permutations(LABELS),
-    st.lists(OUTPUT, min_size=8, max_size=8),
-    st.booleans(),
-    st.sampled_from(["high", "medium", "low"]),
-)
-def test_the_rules_are_exactly_these(
-    order: list[str], outputs: list[dict[str, Any]], renamed: bool, confidence: str
-) -> None:
-    if renamed:
-        outputs = [{**one, "id": name} for one, name in zip(outputs, order, strict=True)]
-    right = sorted(one["id"] for one in outputs) == sorted(LABELS) and all(
-        one["mode"] is not None
-        if one["valid"]
-        else one["mode"] is None and not one["hybrid"] and not any(one[d] for d in DIMENSIONS)
-        for one in outputs
+def test_intervals_resample_contexts() -> None:
+    """Two groups of a context that always come together are one piece of evidence."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    y = x + rng.normal(size=30)
+    twice = [RatedGroup(("a", "b"), f"c{i % 30}", score=float(y[i % 30])) for i in range(60)]
+    alone = [RatedGroup(("a", "b"), score=one.score) for one in twice]
+    values = tuple(float(x[i % 30]) for i in range(60))
+    wide, narrow = (
+        validate(JudgedGroups("m", values), some, replicates=2000)["tasks"]["all"]["spearman"]
+        for some in (twice, alone)
     )
-    text = json.dumps({"outputs": outputs, "confidence": confidence})
-    if right:
-        read_reply(text, LABELS, PROFILE)
-        return
-    with pytest.raises(NoVerdict) as caught:
-        read_reply(text, LABELS, PROFILE)
-    assert caught.value.reason == "rule_violation"
+    assert wide.value == narrow.value
+    assert wide.half == pytest.approx(narrow.half * 2**0.5, rel=0.12)  # 60 draws or 30
 
 
-@given(st.text() | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps))
-def test_no_text_gets_through_or_raises_anything_else(text: str) -> None:
-    with pytest.raises(NoVerdict):
-        read_reply(text, LABELS, PROFILE)
+def test_modes_and_grades_of_a_judge() -> None:
+    groups = [
+        RatedGroup(("a", "b", "c", "d"), modes=("x", "x", "y", None), grades=(10.0, 5.0, 0.0, 5.0)),
+        RatedGroup(("a", "b"), modes=("x", "y"), grades=(5.0, 5.0)),
+    ]
+    said = (verdict("AABB", [2, 1, 0, 2]), verdict("AB", [1, 2]))
+    one = validate(JudgedGroups.of("j", said), groups, replicates=10)["tasks"]["all"]
+    assert (one["adjusted_rand"], one["v_measure"], one["n_groups_with_modes"]) == (1, 1, 2)
+    assert (one["mean_shift"], one["n_texts_with_grades"]) == (pytest.approx(10 / 6), 6)
+    assert "spearman" not in one
+    assert 0 < one["weighted_kappa"] < 1
+    assert 0 < one["alpha"] < 1
 
 
-def test_the_blinding_is_undone_in_display_order(tmp_path: Path) -> None:
-    run = planned(tmp_path / "run", {"a": 16, "b": 16})
-    series = Series.create(run, JudgeSpec(kind="test", model="x"))
-    for sheet in series.plan.sheets:
-        series.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet, **INVALID)})
-    assert len(series.verdicts()) == series.asked == 8
-    groups = {(g.cell, g.partition, g.group): g for g in series.plan.groups}
-    for one in series.verdicts():
-        group = groups[one.cell, one.partition, one.group]
-        assert tuple(grade.index for grade in one.outputs) == group.indices
-        assert one.outputs[0].scores == (0, 0, 0, 0)
-        assert one.outputs[0].mode is None
-        assert one.outputs[1].scores == (1, 2, 1, 2)
-        assert one.confidence == "medium"
+def test_what_ships() -> None:
+    groups = shipped_groups()
+    assert {task: len(places) for task, places in tasks_of(groups).items()} == {
+        "conTest prompt": 200,
+        "conTest response": 220,
+        "conTest story": 250,
+        "decTest prompt": 203,
+        "decTest response": 203,
+        "decTest story": 203,
+    }
+    published = JudgedGroups("s", tuple(one.columns["SentBert"] for one in groups))
+    found = validate(published, groups, replicates=20)
+    told = [round(one["spearman"].value, 2) for one in found["tasks"].values()]
+    assert told == [0.82, 0.79, 0.78, 0.83, 0.73, 0.79]  # as the paper's tables
+    assert [len(places) for places in tasks_of(shipped_groups(20)).values()] == [4, 4, 3, 3, 3, 3]
 
 
-def test_task_verdicts_come_apart_by_generator(tmp_path: Path) -> None:
-    from strop.groupeval.directory import write_plan
-    from strop.groupeval.inputs import Source
-    from strop.groupeval.plan import make_plan
-
-    profile = Profile.load("task-v1")
-    prompts = ("one?", "two?", "three?")
-    sources = [Source(name, ("1", "2", "3"), prompts, name) for name in ("left", "right")]
-    plan, texts = make_plan(sources, profile)
-    write_plan(tmp_path / "run", plan, profile, texts)
-    series = Series.create(tmp_path / "run", JudgeSpec(kind="test"))
-    grade = {"valid": True, "readability": 2, "reasoning": 1, "nondegeneration": 2}
-    for sheet in plan.sheets:
-        outputs = [
-            {"id": label, **grade, "success": 2 if plan.blinding[pool] == "left" else 0}
-            for label, pool in zip(sheet.labels, sheet.pools, strict=True)
-        ]
-        text = json.dumps({"outputs": outputs, "confidence": "high"})
-        series.append({"sheet": sheet.id, "outcome": "verdict", "reply": text})
-    found = series.verdicts()
-    assert len(found) == series.asked == 6
-    for one in found:
-        assert [g.index for g in one.outputs] == [one.group]
-        assert one.outputs[0].scores[2] == (2 if one.cell == "left" else 0)
-    assert series.sheet_texts(plan.sheets[0])[1] in prompts
+def test_distinct_pairs() -> None:
+    assert distinct_pairs(RatedGroup(("a b c", "A b"))) == pytest.approx(2 / 3)
+    assert distinct_pairs(RatedGroup(("a", "b"))) is None
 
 
-# The journal and the directory
+def rated(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
-@pytest.fixture
-def series(tmp_path: Path) -> Series:
-    made = Series.create(planned(tmp_path / "run", {"a": 16}), JudgeSpec(kind="test", model="x"))
-    for sheet in made.plan.sheets[:2]:
-        made.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet)})
-    return made
+PHRASES = (
+    "the cat sat on the mat",
+    "stock markets fell sharply today",
+    "boil pasta for ten minutes",
+)
 
 
-def test_a_torn_line_is_passed_over_and_mended(series: Series) -> None:
-    whole = series.journal.path.read_bytes()
-    series.journal.path.write_bytes(whole + whole[:100])
-    again = Series.open(series.run)
-    assert len(again.verdicts()) == 2
-    with again.writing():
-        sheet = again.plan.sheets[2]
-        again.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet)})
-    assert len(Series.open(series.run).verdicts()) == 3
-    assert series.journal.path.read_bytes().startswith(whole)
-
-
-def test_a_changed_reply_is_noticed(series: Series) -> None:
-    text = series.journal.path.read_text().replace(
-        '\\"readability\\": 1', '\\"readability\\": 2', 1
-    )
-    series.journal.path.write_text(text)
-    with pytest.raises(UserError, match="journal is damaged"):
-        Series.open(series.run).verdicts()
-
-
-def test_a_later_failure_does_not_undo_a_verdict(series: Series) -> None:
-    sheet = series.plan.sheets[0]
-    series.append({"sheet": sheet.id, "outcome": "timeout", "detail": "late"})
-    assert len(series.verdicts()) == 2
-    assert series.failures() == []
-
-
-def test_the_first_verdict_counts(series: Series) -> None:
-    sheet = series.plan.sheets[0]
-    series.append({"sheet": sheet.id, "outcome": "verdict", "reply": reply(sheet, **INVALID)})
-    assert all(one.outputs[0].valid for one in series.verdicts())
-
-
-def test_judges_are_series_of_their_own(series: Series) -> None:
-    other = Series.create(series.run, JudgeSpec(kind="test", model="y"))
-    assert other.id != series.id
-    assert {one.id for one in list_series(series.run)} == {series.id, other.id}
-    assert Series.open(series.run, "y").id == other.id
-    assert Series.open(series.run, series.id[:6]).id == series.id
-    assert Series.create(series.run, JudgeSpec(kind="test", model="x")).verdicts() != []
-    with pytest.raises(UserError, match="Several judges") as caught:
-        Series.open(series.run)
-    assert series.id in str(caught.value.expected)
-    with pytest.raises(UserError, match="No series matches 'z'"):
-        Series.open(series.run, "z")
-
-
-def test_changed_texts_are_noticed(series: Series) -> None:
-    other = planned(series.run.parent / "other", {"a": 24})
-    (series.run / "texts.parquet").write_bytes((other / "texts.parquet").read_bytes())
-    with pytest.raises(UserError, match="frozen texts"):
-        Series.open(series.run).texts("a")
-
-
-def test_a_changed_plan_is_noticed(series: Series) -> None:
-    path = series.run / "plan.json"
-    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
-    with pytest.raises(UserError, match="another plan, profile or judge"):
-        Series.open(series.run)
-
-
-def test_verdicts_hold_no_surprise(series: Series) -> None:
-    (first, _) = series.verdicts()
-    assert isinstance(first, GroupVerdict)
-    assert first.portable()["outputs"][0]["scores"] == [1, 2, 1, 2]
-
-
-KILLED = ["plan.json", "texts.parquet", "blinding.json", "profile/MANIFEST", "profile/user.md"]
-
-
-@pytest.mark.parametrize("name", KILLED)
-def test_a_plan_that_was_killed_while_it_was_written_is_continued(
-    tmp_path: Path, name: str
-) -> None:
-    """Everything from one file on is missing, and that file is a temporary one as a kill leaves."""
-    run = planned(tmp_path / "run", {"a": 16})
-    for later in ("plan.json", name):
-        (run / later).unlink(missing_ok=True)
-    (run / name).with_name(".tmp-0123").write_bytes(b"half")
-    planned(run, {"a": 16})
-    assert len(open_plan(run)[0].groups) == 4
-    assert not list(run.rglob(".tmp-*"))
-
-
-WRONG = {
-    "reply": 3,
-    "sheet": ["00000"],
-    "repeat": "0",
-    "outcome": None,
-    "detail": {"a": 1},
-    "calls": "4",
-    "attempt": -1,
-    "tokens": {"prompt": "many", "completion": 1},
-    "sheets": "00000",
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_line_of_wrong_types_is_told_with_its_number(series: Series, name: str) -> None:
-    lines = series.journal.path.read_bytes().splitlines()
-    first = json.loads(lines[0])
-    with open(series.journal.path, "a") as file:
-        file.write(json.dumps({**first, name: WRONG[name]}) + "\n")
-    again = Series.open(series.run)
-    with pytest.raises(UserError, match="journal is damaged") as caught:
-        again.verdicts()
-    assert f"line {len(lines) + 1}" in str(caught.value.where)
-    with pytest.raises(UserError, match="journal is damaged"):
-        usage(again.journal.entries())
-
-
-def test_no_flipped_byte_in_the_texts_gets_through(series: Series) -> None:
-    path = series.run / "texts.parquet"
-    whole, right = path.read_bytes(), series.texts("a")
-    rng = random.Random(0)
-    for _ in range(300):
-        place = rng.randrange(len(whole))
-        path.write_bytes(
-            whole[:place] + bytes([whole[place] ^ 1 << rng.randrange(8)]) + whole[place + 1 :]
-        )
-        with suppress(UserError):
-            assert Series.open(series.run).texts("a") == right  # a byte that nobody reads
+def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"texts": [PHRASES[k % (1 + i)] for k in range(3)], "task": task, "score": s, "mine": -s}
+        for task in ("prompt", "story")
+        for i, s in enumerate((1.0, 2.5, 4.0))
+    ]
+    file = str(rated(tmp_path / "rated.jsonl", rows))
+    line = ["groupeval", "validate", file, "--offline", "--features", "ngrams", "--json"]
+    assert run([*line, "--columns", "mine", "-o", str(tmp_path / "out")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["judge"] == "offline-v2/ngrams"
+    assert {t: one["spearman"] for t, one in document["tasks"].items()} == {
+        "prompt": pytest.approx(1),
+        "story": pytest.approx(1),
+    }
+    assert document["means"]["mean"]["spearman"] == pytest.approx(1)
+    names = [one["name"] for one in document["judges"]]
+    assert names == ["offline-v2/ngrams", "offline-v1/ngrams", "distinct-2, words", "mine"]
+    assert document["judges"][-1]["tasks"]["story"]["spearman"] == pytest.approx(-1)
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["agreement"]["story"]["n_groups"] == 3
+    assert card["planted"]["copies_are_one_mode"] == 1
+    assert card["planted"]["mean_ged_of_unrelated_texts"] <= 10
+    assert (tmp_path / "out" / "judge-against-people.svg").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("content", "told"),
     [
-        lambda plan: plan["sheets"][0]["pools"].__setitem__(0, "pool-999"),
-        lambda plan: plan["sheets"][0]["indices"].__setitem__(0, 10**6),
-        lambda plan: plan["sheets"][0]["indices"].__setitem__(0, "1"),
-        lambda plan: plan["sheets"][0]["labels"].pop(),
-        lambda plan: plan["sheets"].__setitem__(0, 3),
-        lambda plan: plan["sheets"][0].__setitem__("kind", "other"),
-        lambda plan: plan["sizes"].__setitem__("pool-999", 8),
-        lambda plan: plan.__setitem__("sizes", 3),
-        lambda plan: plan.pop("seed"),
+        ("", "holds no rated group"),
+        ("{", "not JSON"),
+        ("[1]", "no object"),
+        ('{"score": 1}', "no list of texts"),
+        ('{"texts": ["a"], "score": 1}', "has 1 texts"),
+        (json.dumps({"texts": ["a"] * 17, "score": 1}), "has 17 texts"),
+        ('{"texts": ["a", 2], "score": 1}', "no list of texts"),
+        ('{"texts": ["a", "b"]}', "nobody rated it"),
+        ('{"texts": ["a", "b"], "score": "high"}', "`score` is no number"),
+        ('{"texts": ["a", "b"], "score": NaN}', "not JSON"),
+        ('{"texts": ["a", "b"], "label": "middling"}', "neither high nor low"),
+        ('{"texts": ["a", "b"], "modes": ["a"]}', "`modes` has not"),
+        ('{"texts": ["a", "b"], "grades": [1, 11]}', "neither a number from 0 to 10"),
+        ('{"texts": ["a", "b"], "score": 1, "task": 3}', "`task` is no text"),
     ],
 )
-def test_a_plan_without_sense_is_told(series: Series, change: Any) -> None:
-    path = series.run / "plan.json"
-    document = json.loads(path.read_text())
-    change(document["plan"])
-    path.write_text(json.dumps(document))
-    with pytest.raises(UserError, match="damaged") as caught:
-        open_plan(series.run)
-    assert caught.value.where == str(path)
+def test_a_wrong_file_gets_one_message(tmp_path: Path, content: str, told: str) -> None:
+    file = tmp_path / "rated.jsonl"
+    file.write_text(content)
+    with pytest.raises(UserError) as caught:
+        read_groups(file)
+    assert told in str(caught.value)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_groups(tmp_path)
 
 
-def test_what_is_wrong_with_a_long_reply_is_not_cut_off() -> None:
-    document = verdict(LABELS)
-    document["outputs"].pop()
-    with pytest.raises(NoVerdict) as caught:
-        read_reply(json.dumps(document), LABELS, PROFILE)
-    assert caught.value.detail.endswith("... is too short")
-    assert len(caught.value.detail) < 120
+def test_what_is_asked_must_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(rated(tmp_path / "r.jsonl", [{"texts": ["a b", "c d"], "score": 1}]))
+    for words, told in (
+        ([file, "--offline", "--base-url", "http://x"], "Two judges"),
+        ([file, "--base-url", "http://x"], "address and a model"),
+        ([file, "--base-url", "http://x", "--model", "m"], "-o DIR"),
+        ([file, "--columns", "nothing"], "No group has a number"),
+        ([file, "--offline", "--model", "offline-v9"], "offline-v9"),
+    ):
+        assert run(["groupeval", "validate", *words]) == 1
+        assert told in capsys.readouterr().err
+    assert run(["groupeval", "validate", file, "--offline", "--features", "ngrams"]) == 0
+    assert "too few groups" in capsys.readouterr().out
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-1, 3) | st.floats(0, 2) | st.sampled_from("AH"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
-    max_leaves=8,
-)
-KEYWORDS = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["object", "array", "integer", "boolean", ["string", "null"]]),
-        "enum": st.lists(VALUES, min_size=1, max_size=3),
-        "minItems": st.integers(0, 2),
-        "maxItems": st.integers(0, 2),
-        "required": st.lists(st.sampled_from("abc"), unique=True),
-        "additionalProperties": st.booleans(),
-        "minimum": st.integers(0, 2),
-    },
-)
-SCHEMAS = st.recursive(
-    KEYWORDS,
-    lambda inner: st.tuples(KEYWORDS, inner, st.dictionaries(st.sampled_from("abc"), inner)).map(
-        lambda parts: {**parts[0], "items": parts[1], "properties": parts[2]}
-    ),
-    max_leaves=4,
-)
+def by_last_word(body: dict[str, Any], _: int) -> Action:
+    """A judge whose modes are the texts' last words, and who likes texts that begin with good."""
+    lines = body["messages"][-1]["content"].split("\n")
+    texts = [json.loads(line) for line in lines if line.startswith('{"id"')]
+    words = sorted({one["text"].split()[-1] for one in texts})
+    grade = lambda one: 2 if one["text"].startswith("good") else 1  # noqa: E731
+    names = ("readability", "coherence", "fulfilment", "nondegeneration")
+    outputs = [
+        {
+            "id": one["id"],
+            "valid": True,
+            **dict.fromkeys(names, grade(one)),
+            "mode": chr(65 + words.index(one["text"].split()[-1])),
+            "hybrid": False,
+        }
+        for one in texts
+    ]
+    return Action(json.dumps({"outputs": outputs, "confidence": "high"}))
 
 
-@given(VALUES, SCHEMAS)
-def test_what_surely_fits_fits(value: Any, schema: dict[str, Any]) -> None:
-    """The short way never lets through what the validator would not."""
-    if _surely_fits(value, schema):
-        assert Draft202012Validator(schema).is_valid(value)
-
-
-def test_a_right_reply_surely_fits() -> None:
-    assert _surely_fits(verdict(LABELS), PROFILE.schema)
-    assert not _surely_fits(verdict(LABELS, readability=1.0), PROFILE.schema)  # but is read
-    assert read_reply(json.dumps(verdict(LABELS, readability=1.0)), LABELS, PROFILE)
-
-
-def test_every_reply_is_validated_once(series: Series, monkeypatch: pytest.MonkeyPatch) -> None:
-    again, read = Series.open(series.run), []
-    monkeypatch.setattr(
-        "strop.groupeval.series.read_reply",
-        lambda *what: read.append(what) or read_reply(*what),
-    )
-    for _ in range(3):
-        again.verdicts(), again.failures(), again.verdicts("control"), again.answered()
-    assert len(read) == len(again.verdicts())
+def test_a_server_is_asked_once_and_its_verdicts_find_their_groups(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two groups share a context, one has none, and texts are shown in another order."""
+    rows = [
+        {"texts": ["good x", "bad x", "bad x"], "context": "c", "score": 1, "modes": [1, 1, 1]},
+        {"texts": ["bad x", "good y", "bad z"], "context": "c", "score": 5, "modes": [1, 2, 3]},
+        {"texts": ["bad x", "bad x", "good y"], "score": 3, "modes": [1, 1, 2]},
+        {"texts": ["bad x", "bad y"], "context": "d", "score": 6, "modes": [1, 2]},
+    ]
+    for row in rows:
+        row["grades"] = [10 if text.startswith("good") else 5 for text in row["texts"]]
+    file = str(rated(tmp_path / "r.jsonl", rows))
+    out = str(tmp_path / "out")
+    with serving(by_last_word) as served:
+        line = ["groupeval", "validate", file, "--base-url", served.url, "--model", "m", "-o", out]
+        assert run([*line, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        asked = len(served.requests)
+        assert run([*line, "--json"]) == 0
+        again = json.loads(capsys.readouterr().out)
+        assert len(served.requests) == asked == 4  # and nothing was asked twice
+    one = document["tasks"]["all"]
+    assert (one["adjusted_rand"], one["v_measure"], one["mean_shift"]) == (1, 1, 0)
+    assert (one["alpha"], one["weighted_kappa"]) == (1, 1)
+    assert one["spearman"] == pytest.approx(spearmanr([0, 10, 5.79, 10], [1, 5, 3, 6]).statistic)
+    assert document["judge"] == "m"
+    card = document["card"]
+    assert card["per_1000_texts"]["calls"] == pytest.approx(4 / 0.011)
+    assert card["without_a_verdict"] == 0
+    assert again["tasks"] == document["tasks"]

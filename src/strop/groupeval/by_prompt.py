@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from strop.errors import UserError
+from strop.groupeval.novelty import distinct_k, utility_k
 from strop.groupeval.scores import (
     TOP,
     JudgedCell,
@@ -116,6 +117,8 @@ def score_by_prompt(cell: JudgedCell, planned: PlannedGroups) -> dict[str, Any]:
         "ged_interval_mind": _mind(diversities),
         "valid_share": share_over_prompts(shares, round(sum(answers) / len(answers))),
         "mode_entropy": over_prompts(entropies, (0.0, math.log(max(answers)))),
+        "distinct_k": over_prompts([distinct_k(v) for v in verdicts], (0.0, float(max(answers)))),
+        "utility_k": over_prompts([utility_k(v) for v in verdicts], (0.0, TOP)),
         "n_prompts": len(verdicts),
         "answers_per_prompt": [min(answers), max(answers)],
         "n_outputs": len(cell.outputs),

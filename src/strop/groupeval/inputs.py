@@ -461,8 +461,18 @@ def as_text(value: Any, field: str, where: str) -> str:
     return value
 
 
+GENERATIONS = "generations"
+"""The field of NoveltyBench's files that holds all answers to a prompt."""
+
+
 def _columns(rows: Rows, path: Path, names: Names) -> Columns:
-    """The texts, and the prompts where every row has one."""
+    """The texts, and the prompts where every row has one; a row of generations is several."""
+    rows = [
+        ({**row, names.text: one} if spread else row, where)
+        for row, where in rows
+        for spread in [names.text not in row and isinstance(row.get(GENERATIONS), list)]
+        for one in (row[GENERATIONS] if spread else [None])
+    ]
     for row, where in rows:
         if names.text not in row:
             raise UserError(

@@ -1,9 +1,10 @@
-"""offline-v1: a judge of counted things, for demonstrations and tests. No language model.
+"""The offline judges: counted things, for demonstrations and tests. No language model.
 
-It reads the same sheets, answers in the same schema and passes the same validation as any judge,
-in a series of its own. Grades follow from text features by fixed thresholds, modes from similarity
-by average linkage. Equal texts get equal answers, always. Changing a threshold here makes another
-judge: it would be offline-v2.
+They read the same sheets, answer in the same schema and pass the same validation as any judge, in
+series of their own. Grades follow from text features by fixed thresholds. Modes follow from
+similarity: in offline-v1 by average linkage and a threshold, in offline-v2 by content before
+surface (`sorting.py`), which agrees far better with people on short answers (docs/validation.md).
+Equal texts get equal answers, always. Changing a threshold here makes another judge.
 
 Text features are what can be counted without understanding. They lean on English (function words,
 Latin letters) and on the surface. A fluent lie, a topic that drifts politely and a clever page all
@@ -30,10 +31,11 @@ from strop.groupeval import offline_task
 from strop.groupeval.payload import documents, preprocess
 from strop.groupeval.profile import Profile
 from strop.groupeval.session import Answer
+from strop.groupeval.sorting import SORTINGS, likeness, sort_by_content, without
 from strop.registry import resolve
 from strop.spec import JudgeSpec
 
-NAME = "offline-v1"
+NAME, SECOND = VERSIONS = ("offline-v1", "offline-v2")
 FEATURES = ("auto", "minilm", "ngrams")
 EMBEDDINGS = "strop.measure.embeddings"
 """By name: metrics lie beside this package, and only these features need what they need."""
@@ -52,12 +54,25 @@ NEAR = 0.03
 """How close to the threshold a similarity makes the sorting unsure."""
 
 
-def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:
+def offline_spec(
+    profile: Profile, *, features: str = "auto", model: str | None = None
+) -> JudgeSpec:
     """Who judges: the choice of features is part of it, with the hash of their weights.
 
     `auto` is embeddings where their package and torch are installed, else n-grams. Without modes
-    there is nothing to embed.
+    there is nothing to embed. Answers to prompts are judged by offline-v2 if no `model` is named:
+    on such groups it was compared with people. Long texts without a prompt are offline-v1's.
     """
+    if model is None:
+        model = SECOND if profile.kind == "answers" else NAME
+    if model not in VERSIONS:
+        raise unknown_name("offline judge", model, VERSIONS, where="`model`")
+    if model == SECOND and not profile.modes:
+        raise UserError(
+            f"{SECOND} is another way to sort texts into modes, and {profile.name} has none.",
+            where="`model`",
+            fix="leave `model` out",
+        )
     known = FEATURES if profile.modes else ("auto", offline_task.FEATURES)
     if features not in known:
         raise unknown_name("kind of features", features, known, where="`features`")
@@ -68,15 +83,15 @@ def offline_spec(profile: Profile, *, features: str = "auto") -> JudgeSpec:
     weights = resolve(f"{EMBEDDINGS}:embedding_spec")().sha256 if features == "minilm" else None
     return JudgeSpec(
         kind="offline",
-        model=NAME,
-        name=f"{NAME}/{features}",
+        model=model,
+        name=f"{model}/{features}",
         features=features,
         weights_sha256=weights,
     )
 
 
-def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
-    """What answers a sheet."""
+def offline_client(spec: JudgeSpec, profile: Profile, embed: Embed | None = None) -> Answer:
+    """What answers a sheet; `embed` is given where it has vectors already."""
     wanted = set(profile.dimensions)
     if not profile.modes and wanted == set(offline_task.GRADES):
         return lambda labels, texts, task: offline_task.reply(texts, labels, profile, task)
@@ -89,36 +104,73 @@ def offline_client(spec: JudgeSpec, profile: Profile) -> Answer:
             fix="strop groupeval judge RUN --base-url URL --model NAME",
         )
     features = str(spec.features)
-    embed = _remembering(resolve(f"{EMBEDDINGS}:embed")) if features == "minilm" else None
+    if features == "minilm" and embed is None:
+        embed = _remembering(resolve(f"{EMBEDDINGS}:embed"))
+    embed = embed if features == "minilm" else None
 
     def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:
         graded = [_answer(text, profile, task or "") for text in texts] if for_answers else None
-        return reply(texts, labels, profile, embed, features, graded)
+        sort = _second(task, embed) if spec.model == SECOND else _first(embed, features)
+        return reply(texts, labels, profile, graded=graded, sort=sort)
 
     return answer
+
+
+Sort = Callable[[list[str]], tuple[list[str], list[bool], str]]
+"""From valid texts to their modes, whether each is a hybrid, and the confidence."""
+
+
+def _first(embed: Embed | None, features: str) -> Sort:
+    def sort(plain: list[str]) -> tuple[list[str], list[bool], str]:
+        if not plain:
+            return [], [], "high"
+        vectors = ngrams(plain) if embed is None else _pieces(plain, embed)
+        return sort_modes(vectors, THRESHOLD[features])
+
+    return sort
+
+
+def _second(context: str | None, embed: Embed | None) -> Sort:
+    def sort(plain: list[str]) -> tuple[list[str], list[bool], str]:
+        if not plain:
+            return [], [], "high"
+        rule = SORTINGS["ngrams" if embed is None else "minilm"]
+        return sort_by_content(text_likeness(plain, context, embed, rule.surface), rule)
+
+    return sort
+
+
+def text_likeness(
+    texts: Sequence[str], context: str | None, embed: Embed | None, surface: float
+) -> NDArray[np.float64]:
+    """How alike every two answers to a context are, by offline-v2."""
+    content = None
+    if embed is not None:
+        known = context is not None and bool(context.split())
+        direction = _pieces([context or ""], embed)[0] if known else None
+        content = without(_pieces(texts, embed), direction)
+    return likeness(ngrams(texts), content, surface)
 
 
 def reply(
     texts: Sequence[str],
     labels: Sequence[str],
     profile: Profile,
-    embed: Embed | None,
+    embed: Embed | None = None,
     features: str = "ngrams",
     graded: Sequence[Mapping[str, int] | None] | None = None,
+    sort: Sort | None = None,
 ) -> str:
     """The answer to one sheet, as JSON of the frozen schema.
 
     `graded` has the grades of each text, None of one that is invalid; left out, those of texts
-    without an instruction are counted here.
+    without an instruction are counted here. Modes are those of `sort`, by default offline-v1's.
     """
     parts = [documents(text, profile) for text in texts]
     graded = [_graded(one) for one in parts] if graded is None else graded
     valid = [i for i, one in enumerate(graded) if one is not None]
     plain = ["\n".join(parts[i]) for i in valid]
-    vectors = (
-        np.zeros((0, 1)) if not plain else ngrams(plain) if embed is None else _pieces(plain, embed)
-    )
-    modes, hybrids, confidence = sort_modes(vectors, THRESHOLD[features])
+    modes, hybrids, confidence = (sort or _first(embed, features))(plain)
     place = {i: k for k, i in enumerate(valid)}
     outputs = [
         {
@@ -224,11 +276,15 @@ def _pieces(texts: Sequence[str], embed: Embed) -> NDArray[np.float64]:
     """The mean embedding of a text's pieces, because an encoder reads a few hundred words."""
     rows = []
     for text in texts:
-        words = text.split()
-        cut = [" ".join(words[i : i + PIECE]) for i in range(0, len(words), PIECE)][:PIECES]
-        mean = np.asarray(embed(cut), np.float64).mean(0)
+        mean = np.asarray(embed(pieces(text)), np.float64).mean(0)
         rows.append(mean / np.linalg.norm(mean))
     return np.stack(rows)
+
+
+def pieces(text: str) -> list[str]:
+    """What of a text is embedded."""
+    words = text.split()
+    return [" ".join(words[i : i + PIECE]) for i in range(0, len(words), PIECE)][:PIECES]
 
 
 def _grams(text: str) -> Counter[str]:

@@ -17,7 +17,7 @@ from string import Template
 from typing import Any, Literal, get_args
 
 from strop.assets import ROOT
-from strop.disk import reading
+from strop.disk import disk, reading, write
 from strop.errors import UserError, unknown_name
 from strop.store.documents import load_yaml
 
@@ -179,6 +179,51 @@ class Profile:
 
     def _text(self, name: str) -> str:
         return self.files[name].decode()
+
+
+def import_profile(
+    out: Path, settings: dict[str, Any], texts: dict[str, bytes], schema: bytes
+) -> Profile:
+    """Freeze somebody's own prompt, rubric and schema as a profile in a new directory.
+
+    `texts` has `system.md`, `rubric.md` and `user.md`. Whatever is wrong is told before anything is
+    written.
+    """
+    import yaml
+
+    if settings["name"] in profile_names():
+        raise UserError("A profile that ships has this name.", where="`name`", got=settings["name"])
+    if out.exists() and any(out.iterdir()):
+        raise UserError("The directory is not empty.", where=out, fix="name a new one")
+    files = {**texts, SCHEMA: schema, SETTINGS: yaml.safe_dump(settings, sort_keys=False).encode()}
+    _check_template(Path(USER), files[USER])
+    _check_schema(schema, settings)
+    profile = Profile(files, _settings(Path(SETTINGS), files[SETTINGS]))
+    with disk(out):
+        out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write(out / name, content)
+    write(out / MANIFEST, profile.manifest.encode())
+    return Profile.load(out)
+
+
+def _check_schema(content: bytes, settings: dict[str, Any]) -> None:
+    """A reply must say of every output what scores are made of."""
+    wanted = {"id", "valid", *settings["dimensions"]} | ({"mode"} if settings["modes"] else set())
+    try:
+        schema = json.loads(content)
+        has = set(schema["properties"]["outputs"]["items"]["properties"])
+        fine = wanted <= has and "confidence" in schema["properties"]
+    except (ValueError, KeyError, TypeError):
+        has, fine = set(), False
+    if not fine:
+        raise UserError(
+            "The JSON schema does not ask for what scores are made of.",
+            where="`schema`",
+            got=", ".join(sorted(has)) or "no outputs with properties",
+            expected=f"`confidence`, and in every one of `outputs` {', '.join(sorted(wanted))}",
+            fix="start from the schema.json of webtext-v1 and change the names of the grades",
+        )
 
 
 def _manifest(path: Path) -> dict[str, str]:

@@ -257,7 +257,7 @@ def verdicts_of(
             partition=sheet.partition,
             group=sheet.group,
             outputs=tuple(
-                _grade(index, said[label], profile) for pool, index, label in rows if pool == code
+                grade_of(index, said[label], profile) for pool, index, label in rows if pool == code
             ),
             confidence=document["confidence"],
             prompt=prompt,
@@ -266,7 +266,8 @@ def verdicts_of(
     ]
 
 
-def _grade(index: int, one: dict[str, Any], profile: Profile) -> Grade:
+def grade_of(index: int, one: dict[str, Any], profile: Profile) -> Grade:
+    """What a reply says of one output."""
     return Grade(
         index=index,
         valid=one["valid"],

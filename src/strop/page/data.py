@@ -183,6 +183,8 @@ class JudgedSeries:
     table: Table
     differences: Table = NO_TABLE
     """Every other generator minus the first; without rows where there is one generator."""
+    card: str = ""
+    """What is known of the judge's agreement with people."""
 
 
 @dataclass(frozen=True)

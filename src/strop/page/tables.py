@@ -80,7 +80,13 @@ def _series(
     columns = ANSWERS if judgments.by_prompt else COLUMNS
     if not any(row.get(COPIED.name) is not None for row in rows):
         columns = tuple(one for one in columns if one != COPIED)
-    return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found))
+    from strop.groupeval.card import card_of, card_words
+
+    who = judgments.judge
+    judged = who is not None and who.kind != "human" and judgments.modes
+    known = found.get("card") or card_of(who)
+    card = card_words(known, who.title, judgments.profile) if who and judged else ""
+    return JudgedSeries(judge, offline, Table(title, columns, rows), differences(found), card)
 
 
 def _label(judgments: Judgments, name: str) -> str:

@@ -279,7 +279,7 @@ def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
 
     run, served = ask["run"], ask.some("base_url", "model")
     if record.name in ("offline", "oracle"):
-        if any(served.values()):
+        if served["base_url"] or (served["model"] and not _version(record, served["model"])):
             raise UserError(
                 f"The {record.name} judge has neither a model nor an address.",
                 where=f"`{record.name}`",
@@ -287,7 +287,9 @@ def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
                 "or leave `base_url` and `model` out",
             )
         served = {}
-    settings = ask.some("features") if record.name == "offline" else {**served, **own}
+    settings = {**served, **own}
+    if record.name == "offline":
+        settings = ask.some("features", "model")
     _, profile = open_plan(run)
     who = judge_spec(record.name, profile, **settings)
     client = judge_client(who, profile)
@@ -299,6 +301,13 @@ def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
         with ask.bars.questions(series.name, len(questions)) as told:
             session = answer_series(series, questions, client, told)
     return _outcome(ask, series, session, None, None)
+
+
+def _version(record: Judge, model: str) -> bool:
+    """Whether it names one of the offline judges."""
+    from strop.groupeval.offline import VERSIONS
+
+    return record.name == "offline" and model in VERSIONS
 
 
 def _estimate(ask: Ask, series: Series, told: dict[str, Any]) -> Result:
@@ -405,7 +414,7 @@ JUDGE = Verb(
     parameters=(
         argument("run", "RUN", "A directory made by `strop groupeval plan`."),
         Parameter("base_url", "Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
-        Parameter("model", "As the server names it; no default."),
+        Parameter("model", "As the server names it; with --offline, offline-v1 or offline-v2."),
         Parameter(
             "key_env",
             "The environment variable that holds the key, if one is needed.",
@@ -414,7 +423,12 @@ JUDGE = Verb(
         Parameter(
             "judge", "Who judges: endpoint (the default), offline, oracle, a plug-in's name."
         ),
-        Parameter("offline", "The counting judge offline-v1; no server, no model.", False, "flag"),
+        Parameter(
+            "offline",
+            "The counting judge: offline-v2 for answers to prompts, else offline-v1; no server.",
+            False,
+            "flag",
+        ),
         Parameter(
             "oracle",
             "The judge oracle-v1 of a known language; --settings language=skewed,valid=8.",

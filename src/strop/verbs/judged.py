@@ -42,27 +42,67 @@ def _score(ask: Ask) -> Result:
     names = _judges(ask)
     judged = [load_judgments(name) for name in names]
     scores = [_scored(ask, one) for one in judged]
+    notes, extra = _worth(ask, names, judged, scores)
     remarks = _copies(names[0], scores)
     for name, one, told in zip(names, judged, scores, strict=True):
         if one.from_plan and one.source == name:  # all cells of a run
             remarks += _keep(name, told)
     remarks += [] if ask["portable"] is None else [_carried(judged, ask["portable"])]
+    remarks += [] if ask["novelty"] is None else _novelty(names, ask["novelty"])
     if any(not j.by_prompt and len({c.size for c in j.cells.values()}) > 1 for j in judged):
         remarks.append("note: the cells have different group sizes; their GED are not comparable")
     tables = [_table(one, told) for one, told in zip(judged, scores, strict=True)]
     cells = [quoted(f"{judged[0].source}:{cell}") for cell in list(scores[0]["cells"])[:2]]
     both = " ".join(cells) if len(cells) == 2 else f"{quoted(judged[0].source)} OTHER"
-    extra = _conditional(scores[0]["conditional"]) if "conditional" in scores[0] else {}
+    extra |= _conditional(scores[0]["conditional"]) if "conditional" in scores[0] else {}
     return Result(
         table=tables[0],
         more=dict(zip(names[1:], tables[1:], strict=True)) | extra,
         facts={"answer": [_sentence(one) for one in tables]},
-        notes=tuple(_notes(judged, scores, tables)),
+        notes=(*_notes(judged, scores, tables), *notes),
         json=scores[0] if len(scores) == 1 else {"judges": scores},
         remarks=tuple(remarks),
         next=f"strop groupeval compare {both}",
         value=scores[0] if len(scores) == 1 else scores,
     )
+
+
+CORRECTED = (
+    Column("generator"),
+    Column("geq", "GEQ, corrected", digits=3),
+    Column("people_alone", digits=3),
+    Column("judge_alone", digits=3),
+    Column("weight", digits=2),
+    Column("width_over_people_alone", "width over people alone", digits=2),
+    Column("n_graded", "graded"),
+)
+
+
+def _worth(
+    ask: Ask, names: list[str], judged: list[Judgments], scores: list[dict[str, Any]]
+) -> tuple[list[str], dict[str, Table]]:
+    """What the judges' numbers are worth: their cards, and what a person's grades make of them."""
+    from strop.groupeval.card import card_of, card_words
+
+    notes: list[str] = []
+    tables: dict[str, Table] = {}
+    for name, one, told in zip(names, judged, scores, strict=True):
+        if one.judge is not None and one.judge.kind != "human" and one.modes:
+            card = card_of(one.judge, ask["card"])
+            told["card"] = card
+            notes.append(card_words(card, one.judge.title, one.profile))
+        if ask["person"] is not None:
+            from strop.groupeval.corrected import correct_series, corrected_words
+            from strop.groupeval.judgments import open_series, where_is
+
+            person = open_series(where_is(name), ask["person"])
+            found = correct_series(open_series(name), person, seed=ask["seed"])
+            told["corrected"] = found
+            rows = [{"generator": cell, **row} for cell, row in found["cells"].items()]
+            title = f"{found['judge']}, corrected by {found['person']}"
+            tables[f"corrected {name}"] = Table(title, CORRECTED, rows)
+            notes += corrected_words(found)
+    return notes, tables
 
 
 def _copies(name: str, scores: list[dict[str, Any]]) -> list[str]:
@@ -147,12 +187,16 @@ def _judges(ask: Ask) -> list[str]:
     if series is not None:
         return [f"{named}@{series}"]
     every = list_series(named) if Path(named).is_dir() else []
+    if ask["person"] is not None and every:
+        every = [one for one in every if ask["person"] not in (one.id, one.name)]
+        return [f"{named}@{one.id}" for one in every] or [named]
     if len(every) < 2:
         return [named]
-    if ask["labels"] is not None or ask["portable"] is not None:
+    alone = [name for name in ("labels", "portable", "novelty") if ask[name] is not None]
+    if alone:
         raise UserError(
             "Several judges have judged this plan; name one.",
-            where="`labels`" if ask["labels"] is not None else "`portable`",
+            where=f"`{alone[0]}`",
             expected=", ".join(f"{one.name} ({one.id})" for one in every),
             fix=f"use `series={every[0].id}`",
         )
@@ -184,6 +228,19 @@ def _carried(judged: list[Judgments], portable: str) -> str:
     [judgments] = judged
     write(Path(portable), text(judgments.verdicts).encode())
     return f"wrote {len(judgments.verdicts)} judgments to {portable}"
+
+
+def _novelty(names: list[str], folder: str) -> list[str]:
+    """NoveltyBench's files of one judge."""
+    from strop.groupeval.judgments import open_series, where_is
+    from strop.groupeval.novelty import write_novelty
+
+    if not Path(where_is(names[0])).is_dir():
+        raise UserError(
+            "A file of judgments has no texts.", where="`novelty`", expected="a run directory"
+        )
+    files = write_novelty(Path(folder), open_series(names[0]))
+    return [f"wrote {len(files)} files of NoveltyBench's form below {folder}"]
 
 
 def _keep(name: str, scores: dict[str, Any]) -> list[str]:
@@ -573,6 +630,13 @@ SCORE = Verb(
             'Whether responses passed, as lines {"cell": ..., "index": ..., "success": ...}.',
         ),
         Parameter("portable", "Also write the judgments to this .jsonl file."),
+        Parameter("novelty", "Also write NoveltyBench's files of answers to this directory."),
+        Parameter(
+            "person",
+            "A person's series on groups drawn by --label-first: GEQ corrected by its grades.",
+            flags=("--with", "--person"),
+        ),
+        Parameter("card", "The judge's card, as `strop groupeval validate -o DIR` writes it."),
         REPLICATES,
         _seed("Of the bootstrap's weights."),
     ),

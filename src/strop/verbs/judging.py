@@ -37,6 +37,14 @@ def _plan(ask: Ask) -> Result:
     sources, left_out = fitted(sources, rules, mixed_sizes=ask["mixed_sizes"])
     plan, texts = make_plan(sources, rules, method=ask["partition"], **ask.some("seed", "controls"))
     new = write_plan(ask.out, plan, rules, texts)
+    if ask["label_first"] is not None:
+        from strop.groupeval.corrected import mark_first
+
+        graded = mark_first(ask.out, plan, ask["label_first"])
+        left_out.append(
+            f"the first {ask['label_first']} groups ({graded} texts) are for a person: "
+            "strop groupeval export-human makes their page"
+        )
     prompted = rules.kind == "answers"
     copies = {
         one.name: copied_texts(one.texts, one.prompts if prompted else None) for one in sources
@@ -231,10 +239,17 @@ def _failures(documents: list[dict[str, Any]], full: bool) -> list[Part]:
 
 def _export_human(ask: Ask) -> Result:
     from strop.disk import write
+    from strop.groupeval.corrected import marked
+    from strop.groupeval.directory import open_plan
     from strop.groupeval.human import human_page
 
     run = ask["run"]
-    page = human_page(run, first=ask["first"]).encode()
+    first = ask["first"]
+    if first is None:
+        ids = marked(run, open_plan(run)[0])
+        sheets = [sheet.id for sheet in open_plan(run)[0].sheets]
+        first = None if ids is None else sheets.index(ids[-1]) + 1
+    page = human_page(run, first=first).encode()
     path = Path(ask["out"]) if ask["out"] else Path(run) / PAGE
     write(path, page)
     return Result(
@@ -269,6 +284,42 @@ def _import_human(ask: Ask) -> Result:
     )
 
 
+def _import_profile(ask: Ask) -> Result:
+    from strop.groupeval.profile import RUBRIC, SYSTEM, USER, import_profile
+
+    texts = {
+        name: Path(ask[key]).read_bytes()
+        for key, name in (("system", SYSTEM), ("rubric", RUBRIC), ("user", USER))
+    }
+    settings = {
+        "name": ask["name"],
+        "kind": ask["kind"],
+        "group_size": ask["group_size"],
+        "partitions": 1 if ask["kind"] == "answers" else ask["partitions"],
+        "dimensions": list(ask["dimensions"]),
+        "modes": not ask["no_modes"],
+        "preprocessing": {
+            "sentinel": "<|endoftext|>",
+            "leading_removed": 1,
+            "boundary": "[DOCUMENT BOUNDARY]",
+        },
+        "decoding": {"temperature": 0.0, "top_p": 1.0, "max_tokens": ask["max_tokens"]},
+    }
+    profile = import_profile(ask.out, settings, texts, Path(ask["schema"]).read_bytes())
+    return Result(
+        parts=(f"{profile.name}: groups of {profile.group_size}, hash {profile.hash[:16]}",),
+        json={"name": profile.name, "sha256": profile.hash, "profile": str(ask.out)},
+        next=f"strop groupeval plan INPUT... --profile {quoted(ask.out)} -o RUN",
+        value=profile,
+    )
+
+
+def _validate(ask: Ask) -> Result:
+    from strop.verbs.validate import validate_judge
+
+    return validate_judge(ask)
+
+
 PLAN = Verb(
     name="plan",
     help="Freeze which texts are judged together, in which order, under which profile.",
@@ -299,6 +350,12 @@ PLAN = Verb(
             kind="wheres",
         ),
         Parameter("mixed_sizes", "Accept generators of different sizes.", False, "flag"),
+        Parameter(
+            "label_first",
+            "Draw so many groups at random for a person to grade; `score --with` uses them.",
+            kind="int",
+            least=1,
+        ),
         Parameter(
             "controls",
             "Control groups per generator, to test the judge with.",
@@ -337,6 +394,7 @@ EXPORT_HUMAN = Verb(
             "Only the first so many groups: the order is random, so it is a sample.",
             kind="int",
             least=1,
+            shown="those that `plan --label-first` drew, else all",
         ),
     ),
     run=_export_human,
@@ -355,6 +413,79 @@ IMPORT_HUMAN = Verb(
     run=_import_human,
     examples=("strop groupeval import-human runs/ge judgments-anna.json",),
 )
+VALIDATE = Verb(
+    name="validate",
+    help="Compare a judge with people, on groups of texts whose diversity people rated.\n\n"
+    "Without FILE: conTest and decTest, which ship. FILE is your own, one group a line: "
+    '{"texts": [...], "score": 3.2}; also context, task, label, modes, grades.',
+    parameters=(
+        Parameter("file", "Rated groups as .jsonl.", argument="FILE"),
+        Parameter(
+            "offline",
+            "The counting judges: offline-v2 with embeddings if they are installed, else n-grams.",
+            False,
+            "flag",
+        ),
+        Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
+        Parameter("base_url", "Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
+        Parameter("model", "As the server names it; with --offline, offline-v1 or offline-v2."),
+        Parameter("key_env", "The environment variable that holds the key.", "OPENAI_API_KEY"),
+        Parameter("columns", "Fields of FILE to compare with people too.", kind="words"),
+        Parameter("limit", "Only so many groups, equally many of each task.", kind="int", least=1),
+        Parameter("repeats", "Ask a server about each group this often.", 1, "int", least=1),
+        Parameter("timeout", "Seconds for one request.", 300.0, "float"),
+        Parameter("max_calls", "Cap for the whole series.", kind="int"),
+        Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+        Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
+        Parameter("replicates", "Resamples of contexts.", 2000, "int", least=1, most=100_000),
+        Parameter("seed", "Of resampling, and of a plan's orders.", 0, "int", most=2**63),
+        Parameter(
+            "out",
+            "A directory for card, plot and replies; needed for a server.",
+            flags=("-o", "--out"),
+        ),
+    ),
+    run=_validate,
+    examples=(
+        "strop groupeval validate --offline",
+        "strop groupeval validate rated.jsonl --offline --json",
+    ),
+)
+IMPORT_PROFILE = Verb(
+    name="import-profile",
+    help="Freeze somebody's own prompt, rubric and JSON schema as a profile with a hash.\n\n"
+    "Numbers under it are a series of their own. The user prompt has the places $count, $code, "
+    "$data and $ids, as in the profiles that ship.",
+    parameters=(
+        Parameter("name", "What the profile is called, e.g. authors-v1.", required=True),
+        Parameter("system", "File: the system prompt.", kind="path", required=True),
+        Parameter("rubric", "File: the rubric, which follows it.", kind="path", required=True),
+        Parameter("user", "File: the user prompt.", kind="path", required=True),
+        Parameter("schema", "File: the JSON schema of a reply.", kind="path", required=True),
+        Parameter("group_size", "Texts that the judge reads at once.", 8, "int", least=2, most=65),
+        Parameter("partitions", "How often every output is judged.", 2, "int", least=1, most=3),
+        Parameter(
+            "dimensions",
+            "The four grades of 0, 1, 2, as the schema names them.",
+            ("readability", "coherence", "substance", "nondegeneration"),
+            "words",
+        ),
+        Parameter(
+            "kind",
+            "What a group holds.",
+            "unconditional",
+            choices=("unconditional", "conditional", "answers"),
+        ),
+        Parameter("no_modes", "The judge is not asked for modes.", False, "flag"),
+        Parameter("max_tokens", "Of a reply.", 8192, "int", least=1),
+        out("A new directory."),
+    ),
+    run=_import_profile,
+    examples=(
+        "strop groupeval import-profile --name authors-v1 --system system.md --rubric rubric.md "
+        "--user user.md --schema schema.json -o authors-v1",
+    ),
+)
 GROUP = VerbGroup(
     name="groupeval",
     help="Quality and diversity of texts, in groups.",
@@ -366,7 +497,9 @@ GROUP = VerbGroup(
         COMPARE,
         AGREE,
         RELIABILITY,
+        VALIDATE,
         EXPORT_HUMAN,
         IMPORT_HUMAN,
+        IMPORT_PROFILE,
     ),
 )

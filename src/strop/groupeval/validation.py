@@ -1,0 +1,263 @@
+"""A judge against people: is what it calls diverse what people call diverse?
+
+A judge has one value for every group (GED, or any other number), people have a score, a label, a
+sorting or grades. Everything is computed task by task and then averaged over tasks, because a rank
+correlation over several tasks would mix their scales.
+
+- Spearman's rank correlation and Kendall's tau-b with the score.
+- Accuracy of telling groups that were written to be diverse from those that were not: the
+  threshold for a group is the best one on the other contexts of its task.
+- Modes: the adjusted Rand index of all groups together, and the mean V-measure.
+- Grades: Krippendorff's alpha, Cohen's kappa with quadratic weights, and the mean shift.
+
+Intervals are percentiles of a bootstrap over contexts: groups of one context belong together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.groupeval.people import RatedGroup, tasks_of
+from strop.groupeval.scores import entropy, group_ged, quality
+from strop.groupeval.trust import adjusted_rand, alpha
+from strop.groupeval.verdict import GroupVerdict
+from strop.rng import derive_seed
+from strop.stats.interval import Interval
+from strop.stats.resample import of_replicates, resamples
+
+Floats = NDArray[np.float64]
+REPLICATES = 2000
+LEAST = 3
+"""Groups from which there is a rank correlation."""
+RANKED = ("spearman", "kendall_tau_b", "accuracy")
+"""What is averaged over tasks."""
+
+
+@dataclass(frozen=True)
+class JudgedGroups:
+    """One value for each group, None where the judge gave none; verdicts where it is a judge."""
+
+    name: str
+    values: tuple[float | None, ...]
+    verdicts: tuple[GroupVerdict | None, ...] | None = None
+
+    @classmethod
+    def of(cls, name: str, verdicts: Sequence[GroupVerdict | None]) -> JudgedGroups:
+        """A judge's GED of every group."""
+        values = [None if one is None else group_ged(one) for one in verdicts]
+        return cls(name, tuple(values), tuple(verdicts))
+
+
+def validate(
+    judged: JudgedGroups,
+    groups: Sequence[RatedGroup],
+    *,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Agreement with people, task by task and averaged."""
+    tasks, drawn = {}, {}
+    for task, places in tasks_of(groups).items():
+        mine = [i for i in places if judged.values[i] is not None]
+        tasks[task], drawn[task] = _task(judged, groups, mine, replicates, seed)
+        tasks[task]["n_groups_asked"] = len(places)
+    collections: dict[str, list[str]] = {}
+    for one in groups:
+        mine = collections.setdefault(one.collection, [])
+        mine += [] if one.task in mine else [one.task]
+    means = {name: _mean(tasks, drawn, mine) for name, mine in collections.items()}
+    return {"name": judged.name, "tasks": tasks, "means": means}
+
+
+def _task(
+    judged: JudgedGroups,
+    groups: Sequence[RatedGroup],
+    places: list[int],
+    replicates: int,
+    seed: int,
+) -> tuple[dict[str, Any], dict[str, Floats]]:
+    values = np.array([judged.values[i] for i in places], float)
+    units = [groups[i].unit(i) for i in places]
+    found: dict[str, Any] = {"n_groups": len(places), "n_contexts": len(set(units))}
+    drawn: dict[str, Floats] = {}
+
+    def told(name: str, value: float | None, replicated: Floats | None, n: int) -> None:
+        if value is None or replicated is None:
+            found[name] = None
+            return
+        found[name], drawn[name] = of_replicates(value, replicated, n), replicated
+
+    scored = [k for k, i in enumerate(places) if groups[i].score is not None]
+    if scored:
+        x, y = values[scored], np.array([groups[places[k]].score for k in scored], float)
+        weights = _weights([units[k] for k in scored], replicates, seed)
+        fine = len(x) >= LEAST and len(set(x)) > 1 and len(set(y)) > 1
+        for name, statistic in (("spearman", spearmans), ("kendall_tau_b", taus)):
+            one = float(statistic(x, y, np.ones((1, len(x))))[0]) if fine else None
+            n = len({units[k] for k in scored})
+            told(name, one, statistic(x, y, weights) if fine else None, n)
+    labelled = [k for k, i in enumerate(places) if groups[i].label is not None]
+    if labelled:
+        mine = [units[k] for k in labelled]
+        high = np.array([groups[places[k]].label for k in labelled], bool)
+        right = told_apart(values[labelled], high, mine)
+        weights = _weights(mine, replicates, seed)
+        shares = None if right is None else (weights @ right) / weights.sum(1)
+        told("accuracy", None if right is None else float(right.mean()), shares, len(set(mine)))
+    if judged.verdicts is not None:
+        some = [(groups[i], judged.verdicts[i]) for i in places]
+        found |= _sorted_alike([(g, v) for g, v in some if v is not None and g.modes is not None])
+        found |= _graded_alike([(g, v) for g, v in some if v is not None and g.grades is not None])
+    return found, drawn
+
+
+def _weights(units: Sequence[Hashable], replicates: int, seed: int) -> Floats:
+    """How often each group is in a resample of whole contexts, [replicates, groups]."""
+    names = list(dict.fromkeys(units))
+    place = {name: k for k, name in enumerate(names)}
+    counts = resamples(len(names), replicates, derive_seed(seed, "groupeval-people"))
+    return counts[:, [place[one] for one in units]]
+
+
+def _mean(
+    tasks: Mapping[str, Mapping[str, Any]],
+    drawn: Mapping[str, Mapping[str, Floats]],
+    mine: Sequence[str],
+) -> dict[str, Any]:
+    """Over those of some tasks that have a value."""
+    row: dict[str, Any] = {}
+    for what in RANKED:
+        have = [task for task in mine if what in drawn[task]]
+        if have:
+            value = float(np.mean([tasks[task][what].value for task in have]))
+            # Tasks share no context, so each takes the draws in an order of its own.
+            shifted = [np.roll(drawn[task][what], k) for k, task in enumerate(have)]
+            units = min(tasks[task]["n_contexts"] for task in have)
+            row[what] = of_replicates(value, np.mean(shifted, 0), units)
+            row["n_tasks"] = len(have)
+    return row
+
+
+def spearmans(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Spearman's correlation of weighted points, one for each row of whole-number weights."""
+    a, b = _ranks(x, weights), _ranks(y, weights)
+    total = weights.sum(1, keepdims=True)
+    a -= (weights * a).sum(1, keepdims=True) / total
+    b -= (weights * b).sum(1, keepdims=True) / total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (weights * a * b).sum(1) / np.sqrt(
+            (weights * a * a).sum(1) * (weights * b * b).sum(1)
+        )
+
+
+def _ranks(x: Floats, weights: Floats) -> Floats:
+    """The mean rank of each value among all copies, ties sharing theirs, [replicates, points]."""
+    below = (x[None, :] < x[:, None]) + 0.5 * (x[None, :] == x[:, None])
+    return weights @ below.T
+
+
+def taus(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Kendall's tau-b in the same way; copies of a point are ties."""
+    a, b = (np.sign(v[:, None] - v[None, :]) for v in (x, y))
+
+    def pairs(table: Floats) -> Floats:
+        return ((weights @ table) * weights).sum(1)
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return pairs(a * b) / np.sqrt(pairs(a * a) * pairs(b * b))
+
+
+def told_apart(x: Floats, high: NDArray[np.bool_], units: Sequence[str]) -> Floats | None:
+    """Whether each group is on its side of the threshold that is best on all other contexts."""
+    names = np.array(units)
+    right = np.zeros(len(x))
+    for unit in dict.fromkeys(units):
+        own = names == unit
+        if not (high[~own].any() and (~high[~own]).any()):
+            return None
+        threshold = best_threshold(x[~own], high[~own])
+        right[own] = (x[own] > threshold) == high[own]
+    return right
+
+
+def best_threshold(x: Floats, high: NDArray[np.bool_]) -> float:
+    """Above which most are high and below which most are low; in the middle of equally good."""
+    steps = np.unique(x)
+    places = np.concatenate([[-np.inf], (steps[1:] + steps[:-1]) / 2, [np.inf]])
+    right = np.array([((x > place) == high).sum() for place in places])
+    best = places[right == right.max()]
+    return float(best[(len(best) - 1) // 2])
+
+
+Pair = tuple[RatedGroup, GroupVerdict]
+
+
+def _sorted_alike(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Modes of the texts that both sorted."""
+    if not pairs:
+        return {}
+    labels = []
+    for group, verdict in pairs:
+        said = {one.index: one.mode for one in verdict.outputs}
+        both = [(a, said[i]) for i, a in enumerate(group.modes or ()) if a and said[i] is not None]
+        labels.append(([a for a, _ in both], [b for _, b in both]))
+    usable = [one for one in labels if len(one[0]) > 1]
+    return {
+        "adjusted_rand": adjusted_rand(usable),
+        "v_measure": float(np.mean([v_measure(*one) for one in usable])) if usable else None,
+        "n_groups_with_modes": len(usable),
+    }
+
+
+def v_measure(a: Sequence[Hashable], b: Sequence[Hashable]) -> float:
+    """The harmonic mean of homogeneity and completeness of one sorting against another."""
+    ha, hb = (entropy(list(Counter(some).values())) for some in (a, b))
+    both = entropy(list(Counter(zip(a, b, strict=True)).values()))
+    homogeneity = 1.0 if ha == 0 else 1 - (both - hb) / ha
+    completeness = 1.0 if hb == 0 else 1 - (both - ha) / hb
+    total = homogeneity + completeness
+    return 0.0 if math.isclose(total, 0, abs_tol=1e-12) else 2 * homogeneity * completeness / total
+
+
+def _graded_alike(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The quality of every text, 0 to 10, by people and by the judge."""
+    if not pairs:
+        return {}
+    both = np.array(
+        [
+            (given, quality(one))
+            for group, verdict in pairs
+            for one in verdict.outputs
+            for given in [(group.grades or ())[one.index]]
+        ]
+    )
+    return {
+        "alpha": alpha(both, "interval"),
+        "weighted_kappa": weighted_kappa(both[:, 0], both[:, 1]),
+        "mean_shift": float((both[:, 1] - both[:, 0]).mean()),
+        "n_texts_with_grades": len(both),
+    }
+
+
+def weighted_kappa(a: Floats, b: Floats) -> float | None:
+    """Cohen's kappa with quadratic weights: 1 less what is apart over what chance would have."""
+    chance = float(((a[:, None] - b[None, :]) ** 2).mean())
+    return None if chance == 0 else 1 - float(((a - b) ** 2).mean()) / chance
+
+
+def plain_numbers(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Intervals as `name`, `name_low`, `name_high`: what a program reads first is a number."""
+    flat: dict[str, Any] = {}
+    for name, value in found.items():
+        if isinstance(value, Interval):
+            flat |= {name: value.value, f"{name}_low": value.low, f"{name}_high": value.high}
+        else:
+            flat[name] = value
+    return flat
