@@ -21,6 +21,9 @@ from strop.stats.shares import wilson
 Source = str | PathLike[str] | Language
 DRAWS = 4000
 """Exact texts by which the entropy is estimated."""
+END, PROMPT = "<|endoftext|>", "Story:"
+"""What a network's tokenizer has beside the words. The prompt stands before every text: a network
+with rotary positions cannot tell places apart while it sees nothing but masks."""
 SHOWN = 4
 """Words of a class that are shown."""
 
@@ -100,6 +103,37 @@ def known_language(sha256: str, kept: Path | None = None) -> Language | None:
             remember(Language(grammar))
             return _seen[sha256]
     return None
+
+
+def tokenizer(language: Language) -> dict[str, Any]:
+    """A tokenizer.json for networks that learn the language: its words with their ids, then the
+    end of a text and `PROMPT`."""
+    words = {word: k for k, word in enumerate([*language.vocabulary, END, PROMPT])}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [
+        {"id": words[one], "content": one, "special": one == END, **flags} for one in (END, PROMPT)
+    ]
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": r"[,.]|[^\s,.]+"},
+        "behavior": "Removed",
+        "invert": True,
+    }
+    joining = {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    ends = [
+        {"type": "Replace", "pattern": {"String": f" {end}"}, "content": end} for end in (",", ".")
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": split,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [joining, {"type": "Fuse"}, *ends]},
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": END},
+    }
 
 
 def draw(n: int = 4, *, language: Source = "even", seed: int = 0) -> list[str]:

@@ -63,7 +63,8 @@ class SamplerSpec(Spec):
     """
     temperature: Temperature = 1.0
     """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token. Or a
-    schedule over the calls of a canvas, `linear/A/B`, where the sampler has one."""
+    schedule, where the sampler has one: `linear/A/B` or `late/A/B` over the share revealed (the
+    finish is at B), or `linear/A/B` over the calls of a canvas."""
     precision: Precision = "float64"
     """Precision of the random numbers behind the categorical draw, not of the network."""
     top_p: float = 1.0
@@ -186,8 +187,8 @@ def _temperature(facts: Sampler, given: Any) -> Any:
     """A number, or a schedule where the sampler has one; what is left out is filled in."""
     given = number_or_schedule(given)
     if facts.schedule is None:
-        if isinstance(given, Cooling):
-            with_one = [name for name, one in SAMPLERS.items() if one.schedule]
+        if isinstance(given, Cooling) and not facts.cools:
+            with_one = [name for name, one in SAMPLERS.items() if one.schedule or one.cools]
             raise UserError(
                 f"The sampler {facts.name!r} has one temperature, no schedule.",
                 where="SamplerSpec.temperature",
@@ -197,6 +198,13 @@ def _temperature(facts: Sampler, given: Any) -> Any:
         return 1.0 if given is None else given
     if given is None:
         return Cooling.of(facts.schedule)
+    if isinstance(given, Cooling) and given.kind != "linear":
+        raise UserError(
+            f"The schedule of {facts.name!r} goes over its calls, in equal steps.",
+            where="SamplerSpec.temperature",
+            got=str(given),
+            expected=FORM,
+        )
     if not isinstance(given, Cooling):
         constant = shown(given)
         raise UserError(

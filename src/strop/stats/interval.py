@@ -127,6 +127,6 @@ def revived(content: Any) -> Any:
         return {key: revived(value) for key, value in content.items()}
     if isinstance(content, list):
         return [revived(value) for value in content]
-    if isinstance(content, str) and content.startswith("linear/"):
+    if isinstance(content, str) and content.startswith(("linear/", "late/")):
         return Cooling.of(content)
     return content
