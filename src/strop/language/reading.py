@@ -67,8 +67,10 @@ class TextTruth:
     """The surprise beyond the entropy: 0 for exact draws, below 0 where texts are too likely."""
     mode_entropy: float
     """Of the likeliest modes of the texts, with Miller and Madow's correction."""
+    mode_error: float
+    """Half of the width of its 95% interval, by the delta method."""
     effective_modes: float
-    """Its exponential."""
+    """The exponential of the mode entropy."""
     true_modes: float
     """The same of the language itself."""
     mode_distance: float
@@ -177,6 +179,8 @@ def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None =
     correction = (here.sum() - 1) / (2 * n)
     spread = float(-(seen[here] * np.log(seen[here])).sum() + correction)
     far = float((seen[here] * np.log(seen[here] / law[here])).sum() - correction)
+    logs = np.log(seen[here])
+    varies = max(float((seen[here] * logs**2).sum() - (seen[here] * logs).sum() ** 2), 0.0)
     gap, half = surprise.value - entropy.value, float(np.hypot(surprise.half, entropy.half))
     positive = law[law > 0]
     return TextTruth(
@@ -185,6 +189,7 @@ def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None =
         surprise=surprise,
         excess=Interval(gap, gap - half, gap + half, n=n, how="normal"),
         mode_entropy=spread,
+        mode_error=1.96 * float(np.sqrt(varies / n)),
         effective_modes=float(np.exp(spread)),
         true_modes=float(np.exp(-(positive * np.log(positive)).sum())),
         mode_distance=far,

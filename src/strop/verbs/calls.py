@@ -113,7 +113,7 @@ class SampleArguments(
     duo-ancestral, duo-held, didi-guided, didi-ancestral, didi-guided-literal,
     didi-ancestral-literal, ancestral-remdm, remdm-cap, remdm-rescale, remdm-conf,
     remdm-loop, autoregressive, llada, fast-dllm, dream, fast-dllm-dream, blockwise, sdar,
-    llada2, llada2-edit, llada2-pipeline, fast-dllm-v2."""
+    llada2, llada2-edit, llada2-pipeline, fast-dllm-v2, bd3lm, diffusion-gemma."""
     top_p: float
     """Nucleus of the clean-token distribution."""
     grid: str | Sequence[float] | None
@@ -137,8 +137,8 @@ class SampleArguments(
     weights: Literal["ema", "raw"] | None
     """Of a training file; ema by default."""
     family: str | None
-    """mdlm, sedd, duo, didi, llada, dream, language or a plug-in's: where the files do not
-    say."""
+    """mdlm, sedd, duo, didi, bd3lm, llada, dream, sdar, llada2, fast-dllm-v2,
+    diffusion-gemma, language or a plug-in's: where the files do not say."""
     force: bool
     """Start the run directory anew."""
     dry_run: bool
