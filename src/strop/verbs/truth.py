@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
-from strop.spec import SamplerSpec, label
+from strop.spec import MOST_STEPS, SamplerSpec, label
 from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import parameters
@@ -177,28 +177,27 @@ def _orders(rows: Rows) -> Iterable[str]:
 
 
 def _schedules(rows: Rows) -> Iterable[str]:
-    """Every schedule against the constant temperature with as many violations."""
+    """Every schedule beside the constant temperature whose violations are nearest."""
     import numpy as np
 
     for m in dict.fromkeys(row["steps"] for row in rows):
         mine = [row for row in rows if row["steps"] == m]
         plain = [row for row in mine if not _cools(row)]
-        plain.sort(key=lambda row: row["violations"].value)
-        x = [row["violations"].value for row in plain]
-        logs = [np.log(row["modes"].value) for row in plain]
         for row in filter(_cools, mine):
             at = row["violations"].value
-            inside = x[0] <= at <= x[-1]
-            gain = float(np.log(row["modes"].value) - np.interp(at, x, logs))
-            # the line between constants has an error of its own, about that of one of them
-            error = 2**0.5 * float(np.log(row["modes"].high / row["modes"].value))
-            verdict = (
-                "keeps more" if gain > error else "keeps less" if -gain > error else "no other"
-            )
-            beyond = "" if inside else " (outside the constants' range)"
+            near = min(plain, key=lambda one: abs(one["violations"].value - at))
+            gain, logs = 0.0, []
+            for one, sign in ((row, 1), (near, -1)):
+                gain += sign * float(np.log(one["modes"].value))
+                logs.append(float(np.log(one["modes"].high / one["modes"].value)))
+            error = float(np.hypot(*logs))
+            verdict = "more" if gain > error else "less" if -gain > error else "as much"
+            moved = "" if row["change"] is None else f", {row['change']:.2f} paired from 1"
             yield (
-                f"M = {m}, {row['temperature']}: {verdict}, {gain:+.2f} +- {error:.2f} nats of "
-                f"mode entropy against a constant of as many violations{beyond}"
+                f"M = {m}, {row['temperature']}: {at:.2f} violations{moved}, modes "
+                f"{row['modes'].value:.1f}; the nearest constant, {near['temperature']:g}, has "
+                f"{near['violations'].value:.2f} and {near['modes'].value:.1f}: it keeps {verdict} "
+                f"({gain:+.2f} +- {error:.2f} nats of mode entropy)"
             )
 
 
@@ -297,7 +296,7 @@ def _control(
         return np.where(rng.random(ids.shape) < 0.03, words, ids)
     if kind == "glued halves":
         ends = np.cumsum([one.length for one in language.grammar.segments])
-        cut = int(ends[len(ends) // 2])
+        cut = int(ends[(len(ends) - 1) // 2])
         return np.concatenate([ids[:, :cut], np.roll(ids, 1, axis=0)[:, cut:]], axis=1)
     return np.concatenate([ids[::2], other[1::2]])
 
@@ -536,6 +535,7 @@ def _run(ask: Ask) -> Result:
     language = Language.load(ask["language"])
     entropy = language.entropy(DRAWS // 8 if ask.smoke else DRAWS)
     cells = [question.cells[k] for k in question.smoke] if ask.smoke else question.cells
+    cells = [one for one in cells if ask["steps"] is None or one["steps"] in ask["steps"]]
     rows: list[Row] = []
     ids: dict[str, NDArray[np.int64]] = {}
     chosen = ask.sources or question.models[: 1 if ask.smoke else None]
@@ -703,6 +703,14 @@ def _check(ask: Ask) -> None:
             got=ask["language"],
             expected=" or ".join(question.languages),
         )
+    known = {one["steps"] for one in question.cells}
+    if not set(ask["steps"] or known) & known:
+        raise UserError(
+            "The question has nothing with so many steps.",
+            where="`steps`",
+            got=", ".join(map(str, ask["steps"])),
+            expected="among " + ", ".join(map(str, sorted(known))),
+        )
     if len(ask.sources) > len(OWN):
         raise UserError(
             "So many models are too many.",
@@ -732,6 +740,7 @@ STUDY = Study(
     parameters=(
         Parameter("question", "Which.", "temperature", choices=tuple(QUESTIONS)),
         Parameter("language", "even, skewed, tail, or a grammar's file.", "even"),
+        Parameter("steps", "Only what has so many.", kind="ints", least=1, most=MOST_STEPS + 1),
         parameters.outputs(1024, smoke=32, words="Outputs per cell.", least=2),
         Parameter("evaluator", "Of the proxies: a causal model that was trained on it."),
         *parameters.DRAWN,
