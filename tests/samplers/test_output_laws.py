@@ -21,6 +21,8 @@ from laws import chi_square, counts, exact_outcome, lattice_outcome, output_law
 
 from strop import SamplerSpec, TabularDenoiser
 from strop.denoisers.base import all_log_probs
+from strop.samplers import dense_batch
+from strop.samplers.machinery import dense
 from strop.samplers.machinery.grid import reveal_grid
 from strop.spec import CheckpointSpec
 
@@ -120,6 +122,22 @@ def test_a_temperature_per_round_has_its_law_in_both_precisions(case, implementa
     assert chi_square(observed, coarse) > PASS
     wrong = on_lattice(law / law.sum(), spec, 8, temperature=heats[::-1])
     assert chi_square(observed, wrong + 1e-12) < FAIL
+
+
+def test_a_prediction_that_is_kept_gets_the_temperature_of_its_round(monkeypatch):
+    # One sequence of one token: nothing changes in most rounds, and `dense` keeps what it has.
+    seen, shaped = [], dense.shaped
+
+    def noted(*given, temperature=None):
+        seen.append(temperature)
+        return shaped(*given, temperature=temperature)
+
+    monkeypatch.setattr(dense, "shaped", noted)
+    spec = SamplerSpec(steps=8, temperature="linear/1.8/0.2", implementation="dense")
+    denoiser = TabularDenoiser(target(3, 1))
+    [one] = dense_batch(denoiser, spec, seed=1, first=0, count=1, length=1)
+    assert one.nfe < 9
+    assert seen == pytest.approx([1.8 - 0.2 * k for k in range(9)], abs=1e-4)
 
 
 def test_the_sampler_with_a_call_at_every_step_has_the_schedule_too():

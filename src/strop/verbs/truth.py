@@ -104,7 +104,7 @@ def apart(one: Interval, other: Interval) -> Interval:
     """The difference of two independent means."""
     gap = one.value - other.value
     half = (one.half**2 + other.half**2) ** 0.5
-    return Interval(gap, gap - half, gap + half, n=min(one.n, other.n), how="normal")
+    return Interval(gap, gap - half, gap + half, n=one.n, how="normal")
 
 
 def _sharpening(rows: Rows) -> Iterable[str]:
@@ -130,7 +130,7 @@ def _headline(rows: Rows) -> Iterable[str]:
         many = found(rows, model=model, kind="ancestral", steps=256, temperature=1.0)
         if few is not None and many is not None:
             gap = apart(few["violations"], many["violations"])
-            holds = "holds" if gap.high < 0 else "fails" if gap.low > 0 else "is undecided"
+            holds = "holds" if gap.below(0) else "fails" if gap.above(0) else "is undecided"
             yield (
                 f"{model}: 64 steps at .8 against 256 at 1 {holds} in truth: "
                 f"{few['violations'].value:.2f} against {many['violations'].value:.2f} violations "
@@ -148,9 +148,10 @@ def _narrower(rows: Rows) -> Iterable[str]:
             continue
         fewer = apart(row["violations"], base["violations"])
         nats = apart(row["excess"], base["excess"])
-        words = "fewer" if fewer.high < 0 else "more" if fewer.low > 0 else "as many"
+        words = "fewer violations than" if fewer.below(0) else "as many violations as"
+        words = "more violations than" if fewer.above(0) else words
         yield (
-            f"{row['setting']}: {row['model']} has {words} violations than {first} "
+            f"{row['setting']}: {row['model']} has {words} {first} "
             f"({fewer:.2f}), {nats:.1f} nats of surprise a text, modes {row['modes'].value:.1f} "
             f"against {base['modes'].value:.1f}"
         )
@@ -381,8 +382,8 @@ def _scored(ask: Ask, language: Language, pools: Mapping[str, Any]) -> dict[str,
 
         values = []
         for one in texts.values():
-            [reading, *_] = score_texts(one, ask.evaluator, ["first-document"])
-            values.append(-float(np.log(_number(reading.values["pooled"]))))
+            found: Any = score_texts(one, ask.evaluator, ["first-document"])[0]
+            values.append(-float(np.log(found.values["pooled"].value)))
         proxies[f"-log perplexity, {ask['evaluator']}"] = values
     return proxies
 
@@ -687,7 +688,7 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _short(row: Row) -> str:
+def _short(row: Mapping[str, Any]) -> str:
     words = row["setting"].removeprefix("blockwise ")
     for word in (" float64", "block_length=0", "commit=entropy-bound", "tau=1 "):
         words = words.replace(word, "")
