@@ -628,7 +628,8 @@ def _row(
     from strop.language.reading import truth
 
     one = truth(ids, language, entropy)
-    ends = [np.exp(one.mode_entropy + k * one.mode_error) for k in (0, -1, 1)]
+    reach = (0.0, -one.mode_error, one.mode_error + one.mode_unseen)
+    ends = [np.exp(one.mode_entropy + k) for k in reach]
     same = {k: v for k, v in cell.items() if k not in ("temperature", "steps")}
     return {
         "model": name,
