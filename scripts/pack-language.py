@@ -52,7 +52,7 @@ A {kind} model of {packed.parameters:,} parameters that learned the language `{o
 `strop.language` from exact texts, trained by `scripts/train-language.sh`. It goes on from the token
 `Story:`, which stands before every text.
 
-- Held out: {loss.value:.4f} nats per word {loss.span('.4f')}, {packed.after.rows} texts, 95% over
+- Held out: {loss.value:.4f} nats per word {loss.span(".4f")}, {packed.after.rows} texts, 95% over
   texts. -log P of held-out texts is {floor:.4f}: the rest is the predictor's own error.
 - Stored in float16, which changes the loss by {packed.change:+.6f}.
 - Step {step:,} of {max(kept):,}, {run.spec.batch} texts each; {minutes:.0f} minutes of training on
