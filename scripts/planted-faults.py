@@ -147,7 +147,7 @@ FAULTS = (
     ),
     Fault(
         "two different rows under one number are not compared",
-        "store/stream.py",
+        "store/cell.py",
         "if last is not None and at == after:",
         "if last is not None and at < after:",
         ("tests/test_stream.py",),

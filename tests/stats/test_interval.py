@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from strop.spec import Cooling
 from strop.stats.interval import Interval, plain, revived, value_of
 from strop.table import Column, Pivot, Table
 
@@ -148,3 +149,10 @@ def test_what_is_not_said_is_as_usual() -> None:
         assert not half.bounded
         assert half.span(".1f") == ""
     assert Interval(1e4).exp().value == math.exp(700)
+
+
+def test_a_schedule_is_kept_in_documents_as_its_text() -> None:
+    schedule = Cooling.of("linear/0.8/0.4")
+    document = plain({"rows": [{"temperature": schedule}]})
+    assert document == {"rows": [{"temperature": "linear/0.8/0.4"}]}
+    assert revived(document) == {"rows": [{"temperature": schedule}]}

@@ -17,9 +17,8 @@ import numpy as np
 
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
-from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed
+from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
 from strop.spec import MetricSpec
-from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
 from strop.verbs.judged import FACTOR_COLUMNS, current_scores, differences
 
@@ -174,14 +173,6 @@ def _corner(
         "few": one.outputs if one.outputs < SMALL else None,
         "cell": one.id,
     }
-
-
-def value_of(cell: Measured, wanted: MetricSpec | None) -> Interval | None:
-    """A cell's perplexity under one metric, or with None its entropy; None where it has none."""
-    if wanted is None:
-        return cell.entropy
-    found = next((score for score in cell.perplexities if score.metric == wanted), None)
-    return None if found is None else found.interval("pooled")
 
 
 def _lowest(cells: Iterable[Measured], wanted: MetricSpec | None) -> Measured | None:

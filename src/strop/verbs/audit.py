@@ -28,8 +28,7 @@ from strop.rng import derive_seed
 from strop.spec import MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
-from strop.tuning.decision import GOALS, WITHIN, Decision, decide
-from strop.tuning.gain import Gain, family_level, gain, spec_file
+from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
 from strop.verbs import paper, parameters
 from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem, RowByRow
 from strop.verbs.points import (
