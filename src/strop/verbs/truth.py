@@ -244,7 +244,7 @@ def soft_overlap(ids: NDArray[np.int64], language: Language) -> float:
 
 def _bounds(ask: Ask, language: Language, rows: list[Row], ids: Mapping[str, Any]) -> Iterable[str]:
     """Which temperature the m-path bound on exact texts names, and which one is the best."""
-    from strop.instruments.paths import path_scores
+    from strop.instruments.posterior import path_scores
     from strop.samplers.machinery.grid import reveal_grid
     from strop.theory.mpath import bound_from_scores
 
