@@ -2,12 +2,30 @@
 # The numbers that README and docs quote about the embedded models, measured again.
 #
 #   scripts/evidence.sh [DIR]        (default runs/evidence; about half an hour on two cores)
+#   scripts/evidence.sh truth [DIR]  (docs/evidence.md; default runs/truth; N, 1024, is outputs a cell)
 #
 # Safe to interrupt and start again: what is measured is not measured again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out="${1:-runs/evidence}"
 export PATH="$PWD/.venv/bin:$PATH"
+
+if [ "${1:-}" = truth ]; then
+  out="${2:-runs/truth}" n="${N:-1024}"
+  for language in even skewed; do
+    for question in temperature leak orders schedules less; do
+      strop study truth --question "$question" --language "$language" -n "$n" \
+        -o "$out/$language-$question"
+    done
+    strop study truth --question bound --language "$language" -n "$((n / 2))" -o "$out/$language-bound"
+    strop study truth --question proxies --language "$language" -n "$((n / 8))" \
+      -o "$out/$language-proxies"
+  done
+  strop study truth --question precision -n "$((n / 2))" -o "$out/even-precision"
+  strop study truth --question precision --language tail -n "$((n / 8))" -o "$out/tail-precision"
+  exit
+fi
+
+out="${1:-runs/evidence}"
 
 # How much of the gap is the sampler: the corners, with pools large enough for narrow intervals.
 strop audit --steps 4,16,64,1024 -n 64,64,64,32 --no-fresh -o "$out/audit"

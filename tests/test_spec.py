@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,14 @@ from strop.spec import (
     SAMPLERS,
     CellSpec,
     CheckpointSpec,
+    Cooling,
     DenseBatch,
     GeneratorSpec,
+    OperatingPoint,
     PromptSpec,
     SamplerSpec,
     Spec,
+    label,
     plain_baseline,
     swept,
 )
@@ -470,3 +474,44 @@ def test_bad_cells_are_refused(field: str, value: Any) -> None:
         CellSpec(**{**good, field: value})
     with pytest.raises(UserError, match="length"):
         GeneratorSpec(checkpoint=checkpoint, sampler=SamplerSpec(), length=0)
+
+
+def test_a_schedule_of_temperatures_is_part_of_the_identity_and_a_number_keeps_its_id():
+    plain = SamplerSpec(steps=4, temperature=0.8)
+    linear, late = (
+        SamplerSpec(steps=4, temperature=f"{kind}/0.8/0.8") for kind in ("linear", "late")
+    )
+    assert len({plain.id, linear.id, late.id}) == 3
+    assert plain.model_dump(mode="json")["temperature"] == 0.8
+    assert linear.model_dump(mode="json")["temperature"] == "linear/0.8/0.8"
+    assert SamplerSpec(**late.model_dump(mode="json")) == late
+    assert pickle.loads(pickle.dumps(late)).temperature == Cooling(0.8, 0.8, "late")
+    assert label(SamplerSpec(steps=4, temperature="late/1/0.6")) == "M=4 tau=late/1/0.6 float64"
+    assert OperatingPoint.of(late).at(16).temperature == Cooling(0.8, 0.8, "late")
+
+
+def test_where_a_schedule_stands_at_every_share():
+    linear, late = Cooling(1.0, 0.6), Cooling(1.0, 0.6, "late")
+    assert [linear.at(a) for a in (0, 0.25, 1)] == pytest.approx([1.0, 0.9, 0.6])
+    # the public grid's middle lies 5e-6 before one half
+    assert [late.at(a) for a in (0, 0.4999, 0.499995, 0.75, 1)] == [1.0, 1.0, 0.6, 0.6, 0.6]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": "remdm-cap", "temperature": "linear/1/0.6"}, "'remdm-cap' has one temperature"),
+        ({"name": "blockwise", "temperature": "late/1/0.6"}, "'blockwise' has one temperature"),
+        ({"name": "diffusion-gemma", "temperature": "late/1/0.6"}, "goes over its calls"),
+        ({"temperature": "early/1/0.6"}, "no schedule"),
+        ({"temperature": "late/1"}, "no schedule"),
+        ({"temperature": "late/1/-0.6"}, "no schedule"),
+        ({"temperature": "linear/1/inf"}, "no schedule"),
+        ({"temperature": "linear/a/b"}, "no schedule"),
+    ],
+)
+def test_a_schedule_that_cannot_be_had_is_refused_by_name(fields, words):
+    with pytest.raises(UserError) as caught:
+        SamplerSpec(**fields)
+    assert words in str(caught.value)
+    assert caught.value.where == "SamplerSpec.temperature"

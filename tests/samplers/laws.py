@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -81,7 +81,7 @@ def output_law(
     rounds: int,
     outcome: Outcome,
     *,
-    temperature: float = 1.0,
+    temperature: float | Sequence[float] = 1.0,
     top_p: float = 1.0,
     finish: str = "draw",
     start: Context | None = None,
@@ -91,14 +91,16 @@ def output_law(
     It begins with nothing but masks, or with `start`, whose tokens stay.
 
     `rounds` updates by `outcome`, then the finish: a draw (outcome of round `rounds`, given that
-    the mask is ruled out), the best token, or nothing.
+    the mask is ruled out), the best token, or nothing. A list of temperatures has one for every
+    round and one for the finish.
     """
+    heats = temperature if isinstance(temperature, Sequence) else [temperature] * (rounds + 1)
     vocab, length = target.shape[0], target.ndim
     shown = np.eye(vocab + 1)
 
     @functools.cache
-    def clean(context: Context, i: int) -> np.ndarray:
-        return sharpen(conditional(target, context, i), temperature, top_p)
+    def clean(context: Context, i: int, k: int) -> np.ndarray:
+        return sharpen(conditional(target, context, i), heats[k], top_p)
 
     law = np.zeros((vocab + 1,) * length)
     law[start or (vocab,) * length] = 1.0
@@ -113,9 +115,9 @@ def output_law(
                 if x != vocab:
                     option = shown[x]
                 elif last and finish == "greedy":
-                    option = shown[clean(context, i).argmax()]
+                    option = shown[clean(context, i, k).argmax()]
                 else:
-                    option = outcome(clean(context, i), k)
+                    option = outcome(clean(context, i, k), k)
                 reached = np.multiply.outer(reached, option)
             after += reached
         law = after

@@ -21,6 +21,8 @@ from laws import chi_square, counts, exact_outcome, lattice_outcome, output_law
 
 from strop import SamplerSpec, TabularDenoiser
 from strop.denoisers.base import all_log_probs
+from strop.samplers import dense_batch
+from strop.samplers.machinery import dense
 from strop.samplers.machinery.grid import reveal_grid
 from strop.spec import CheckpointSpec
 
@@ -44,18 +46,12 @@ def exact(law: np.ndarray, spec: SamplerSpec, **changes) -> np.ndarray:
     return output_law(law, len(masses) - 1, exact_outcome(masses), **{**options, **changes})
 
 
-def on_lattice(law: np.ndarray, spec: SamplerSpec, bits: int) -> np.ndarray:
+def on_lattice(law: np.ndarray, spec: SamplerSpec, bits: int, **changes) -> np.ndarray:
     grid = reveal_grid(spec)
     t = np.append(grid.t.numpy(), np.float32(1))
     s = np.append(grid.s.numpy(), np.float32(0))
-    return output_law(
-        law,
-        grid.updates,
-        lattice_outcome(t, s, bits),
-        temperature=spec.temperature,
-        top_p=spec.top_p,
-        finish=spec.finish,
-    )
+    options = {"temperature": spec.temperature, "top_p": spec.top_p, "finish": spec.finish}
+    return output_law(law, grid.updates, lattice_outcome(t, s, bits), **{**options, **changes})
 
 
 CASES = {
@@ -86,6 +82,72 @@ def test_float64_law(case, implementation, number, vocab, length):
     spec = SamplerSpec(**CASES[case], implementation=implementation)
     ids = draw(TabularDenoiser(law), spec, seed=10 + number)
     assert chi_square(counts(ids, vocab), exact(law, spec)) > PASS
+
+
+SCHEDULES = {
+    # settings, and the temperature of every round and of the finish, worked out by hand
+    "linear": ({"steps": 4, "temperature": "linear/1.4/0.4"}, [1.4, 1.15, 0.9, 0.65, 0.4]),
+    "late": ({"steps": 4, "temperature": "late/1.2/0.4"}, [1.2, 1.2, 0.4, 0.4, 0.4]),
+    "draws at the end": (
+        {"grid": (0.2, 0.2, 0.6), "temperature": "linear/0.4/1.6"},
+        [0.4, 0.64, 1.6],
+    ),
+    "late on an own grid": (
+        {"grid": (0.3, 0.3, 0.4), "temperature": "late/1.5/0.5"},
+        [1.5, 1.5, 0.5],
+    ),
+    "down to zero": ({"grid": (0.3, 0.2, 0.5), "temperature": "late/1/0"}, [1.0, 1.0, 0.0]),
+    "with a nucleus": (
+        {"steps": 2, "temperature": "linear/1.6/0.2", "top_p": 0.8},
+        [1.6, 0.9, 0.2],
+    ),
+}
+
+
+@pytest.mark.parametrize("implementation", ["fast", "dense"])
+@pytest.mark.parametrize("case", SCHEDULES)
+def test_a_temperature_per_round_has_its_law_in_both_precisions(case, implementation):
+    fields, heats = SCHEDULES[case]
+    spec = SamplerSpec(**fields, implementation=implementation)
+    law = target(3, 3, seed=2)
+    observed = counts(draw(TabularDenoiser(law), spec, seed=21), 3)
+    assert chi_square(observed, exact(law, spec, temperature=heats)) > PASS
+    # its mean, which is what it is to those who want a number, and the order turned round, are not
+    flat = [sum(heats) / len(heats)] * len(heats)
+    for wrong in (flat, heats[::-1]):
+        assert chi_square(observed, exact(law, spec, temperature=wrong) + 1e-12) < FAIL
+    spec, law = SamplerSpec(**fields, implementation=implementation, precision="float32"), law[0]
+    observed = counts(draw(TabularDenoiser(law / law.sum()), spec, seed=22, bits=8), 3)
+    coarse = on_lattice(law / law.sum(), spec, 8, temperature=heats)
+    assert chi_square(observed, coarse) > PASS
+    wrong = on_lattice(law / law.sum(), spec, 8, temperature=heats[::-1])
+    assert chi_square(observed, wrong + 1e-12) < FAIL
+
+
+def test_a_prediction_that_is_kept_gets_the_temperature_of_its_round(monkeypatch):
+    # One sequence of one token: nothing changes in most rounds, and `dense` keeps what it has.
+    seen, shaped = [], dense.shaped
+
+    def noted(*given, temperature=None):
+        seen.append(temperature)
+        return shaped(*given, temperature=temperature)
+
+    monkeypatch.setattr(dense, "shaped", noted)
+    spec = SamplerSpec(steps=8, temperature="linear/1.8/0.2", implementation="dense")
+    denoiser = TabularDenoiser(target(3, 1))
+    [one] = dense_batch(denoiser, spec, seed=1, first=0, count=1, length=1)
+    assert one.nfe < 9
+    assert seen == pytest.approx([1.8 - 0.2 * k for k in range(9)], abs=1e-4)
+
+
+def test_the_sampler_with_a_call_at_every_step_has_the_schedule_too():
+    fields, heats = SCHEDULES["linear"]
+    law, spec = (
+        target(3, 3),
+        SamplerSpec(name="ancestral-uncached", implementation="dense", **fields),
+    )
+    observed = counts(draw(TabularDenoiser(law), spec, seed=23), 3)
+    assert chi_square(observed, exact(law, spec, temperature=heats)) > PASS
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,11 @@ class TextTruth:
     mode_entropy: float
     """Of the likeliest modes of the texts, with Miller and Madow's correction."""
     mode_error: float
-    """Half of the width of its 95% interval, by the delta method."""
+    """How far its 95% interval reaches down, by the delta method."""
+    mode_unseen: float
+    """How much further it reaches up: the share of texts whose mode occurs once, which is about the
+    mass of modes that do not occur (Good and Turing). Without it the interval holds in 66% at 128
+    exact texts of `even`, with it in 92% (95% at 1,024)."""
     effective_modes: float
     """The exponential of the mode entropy."""
     true_modes: float
@@ -192,6 +196,7 @@ def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None =
         excess=Interval(gap, gap - half, gap + half, n=n, how="normal"),
         mode_entropy=spread,
         mode_error=1.96 * float(np.sqrt(varies / n)),
+        mode_unseen=float((np.round(seen * n) == 1).sum() / n),
         effective_modes=float(np.exp(spread)),
         true_modes=float(np.exp(-(positive * np.log(positive)).sum())),
         mode_distance=far,

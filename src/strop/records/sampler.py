@@ -147,6 +147,8 @@ class Sampler:
     """Fields and settings in which its plain sibling differs, where that is no other sampler."""
     schedule: str | None = None
     """The public schedule of temperatures, for a sampler that has one instead of a number."""
+    cools: bool = False
+    """Whether its temperature may be a schedule over the share revealed, instead of a number."""
     gaps: bool = True
     """Whether tokens may be given behind open positions."""
     causal: bool = False
@@ -243,12 +245,14 @@ _BUILT_IN = (
         dense="strop.samplers.ancestral:cached",
         fast="strop.samplers.ancestral:fast",
         streams=SKIPPING,
+        cools=True,
     ),
     Sampler(
         "ancestral-uncached",
         "MDLM's `ddpm`: a network call at every step",
         "greedy",
         dense="strop.samplers.ancestral:uncached",
+        cools=True,
     ),
     Sampler(
         "analytic",
@@ -355,6 +359,7 @@ _BUILT_IN = (
         fast="strop.samplers.ancestral:fast",
         nucleus="within",
         streams=SKIPPING,
+        cools=True,
     ),
     Sampler(
         "remdm-cap",

@@ -155,15 +155,19 @@ def cached(run: DenseRun) -> Tensor:
     """`ddpm_cache`: times are used as they are, and predictions are kept while nothing changes.
 
     The cache is dropped as soon as any sequence of the batch changed, and never used by a
-    time-conditioned network. Random numbers are drawn on cached steps as well.
+    time-conditioned network. Random numbers are drawn on cached steps as well. Under a schedule of
+    temperatures the network's scores are kept.
     """
-    ids, prediction = run.start(), None
+    ids, scores, prediction = run.start(), None, None
     for t, s, sigma in zip(run.grid.t, run.grid.s, run.grid.sigmas(), strict=False):
-        if prediction is None:
+        if run.heats is not None:
+            scores = run.logits(ids, sigma) if scores is None else scores
+            prediction = run.probabilities(run.law(scores.clone(), ids))
+        elif prediction is None:
             prediction = run.probabilities(run.log_probs(ids, sigma))
         ids = run.step(ids, update(run, ids, prediction, t, s))
         if run.denoiser.time_conditioned or run.changed:
-            prediction = None
+            scores = prediction = None
     return run.public_finish(ids)
 
 
@@ -230,7 +234,8 @@ class RevealFirst(_Dated):
 
     def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Tensor:
         """Every row is revealed, and nobody has to know what came out."""
-        clean = shaped(logits, packed.denoiser.mask_id, packed.spec, packed.confirm)
+        heat = packed.heat(rows.slot)
+        clean = shaped(logits, packed.denoiser.mask_id, packed.spec, packed.confirm, heat)
         return invert(clean, self._numbers[rows.there])
 
 
@@ -259,7 +264,7 @@ class LatticeRace(_Dated):
     def draw(self, logits: Tensor, rows: Rows, packed: Packed) -> Numbers:
         """Settle the open offers; a position that is refused goes on to its next one."""
         mask_id = packed.denoiser.mask_id
-        law = shaped(logits, mask_id, packed.spec, packed.confirm)
+        law = shaped(logits, mask_id, packed.spec, packed.confirm, packed.heat(rows.slot))
         at, cell = packed.address(rows.slot, rows.position), (rows.slot, rows.position)
         mass = self._token[at.round]
         known = self._score[cell], self._points[cell], mass, self._numbers[cell]

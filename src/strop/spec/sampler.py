@@ -35,24 +35,37 @@ from strop.records.sampler import Value, filled
 from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
 
 FORM = "linear/A/B"
+KINDS = ("linear", "late")
+HALF = 0.5 - 1e-5
+"""Half of the positions: the public grid leaves 1e-5 to its finish, so its middle comes earlier."""
 
 
 class Cooling(float):
-    """From `first`, in the first of N calls, towards `last`: last + (first - last) (N - i) / N.
+    """From `first` to `last` with the share a of a text that is revealed.
+
+    `linear`: first + (last - first) a; on a canvas of N calls a is i / N. `late`: `first` while
+    less than half is revealed, then `last`.
 
     To whoever sorts or draws temperatures it is a number, the mean of both ends; it is written,
     stored and compared as what it is, so that no schedule equals a number.
     """
 
-    __slots__ = ("first", "last")
+    __slots__ = ("first", "kind", "last")
     first: float
     last: float
+    kind: str
 
-    def __new__(cls, first: float, last: float) -> Cooling:
+    def __new__(cls, first: float, last: float, kind: str = "linear") -> Cooling:
         """Both ends; adding zero makes one zero of 0.0 and -0.0."""
         made = super().__new__(cls, (first + last) / 2)
-        made.first, made.last = float(first) + 0.0, float(last) + 0.0
+        made.first, made.last, made.kind = float(first) + 0.0, float(last) + 0.0, kind
         return made
+
+    def at(self, share: float) -> float:
+        """The temperature once this share of a text is revealed."""
+        if self.kind == "late":
+            return self.last if share >= HALF else self.first
+        return self.first + (self.last - self.first) * share
 
     @classmethod
     def of(cls, value: Any) -> Cooling:
@@ -66,18 +79,18 @@ class Cooling(float):
             first, last = (float(end) for end in ends)
         except ValueError:
             kind, first, last = "", 0.0, 0.0
-        if kind != "linear" or not all(math.isfinite(t) and t >= 0 for t in (first, last)):
+        if kind not in KINDS or not all(math.isfinite(t) and t >= 0 for t in (first, last)):
             raise UserError(
                 "This is no schedule of temperatures.",
                 where="SamplerSpec.temperature",
                 got=repr(value)[:80],
-                expected=f"a number, or {FORM} with two numbers of at least 0",
+                expected=f"a number, {FORM} or late/A/B with two numbers of at least 0",
                 fix="use `temperature=linear/0.8/0.4`, say",
             )
-        return cls(first, last)
+        return cls(first, last, kind)
 
     def __str__(self) -> str:
-        return f"linear/{_short(self.first)}/{_short(self.last)}"
+        return f"{self.kind}/{_short(self.first)}/{_short(self.last)}"
 
     __repr__ = __str__
 
@@ -94,7 +107,7 @@ class Cooling(float):
         return hash(str(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Cooling, (self.first, self.last)
+        return Cooling, (self.first, self.last, self.kind)
 
 
 def _short(number: float) -> str:
@@ -137,7 +150,8 @@ class SamplerSpec(Spec):
     """
     temperature: Temperature = 1.0
     """The paper's tau: clean-token logits times 1/tau, renormalised; 0 takes the best token. Or a
-    schedule over the calls of a canvas, `linear/A/B`, where the sampler has one."""
+    schedule, where the sampler has one: `linear/A/B` or `late/A/B` over the share revealed (the
+    finish is at B), or `linear/A/B` over the calls of a canvas."""
     precision: Precision = "float64"
     """Precision of the random numbers behind the categorical draw, not of the network."""
     top_p: float = 1.0
@@ -260,8 +274,8 @@ def _temperature(facts: Sampler, given: Any) -> Any:
     """A number, or a schedule where the sampler has one; what is left out is filled in."""
     given = number_or_schedule(given)
     if facts.schedule is None:
-        if isinstance(given, Cooling):
-            with_one = [name for name, one in SAMPLERS.items() if one.schedule]
+        if isinstance(given, Cooling) and not facts.cools:
+            with_one = [name for name, one in SAMPLERS.items() if one.schedule or one.cools]
             raise UserError(
                 f"The sampler {facts.name!r} has one temperature, no schedule.",
                 where="SamplerSpec.temperature",
@@ -271,6 +285,13 @@ def _temperature(facts: Sampler, given: Any) -> Any:
         return 1.0 if given is None else given
     if given is None:
         return Cooling.of(facts.schedule)
+    if isinstance(given, Cooling) and given.kind != "linear":
+        raise UserError(
+            f"The schedule of {facts.name!r} goes over its calls, in equal steps.",
+            where="SamplerSpec.temperature",
+            got=str(given),
+            expected=FORM,
+        )
     if not isinstance(given, Cooling):
         constant = shown(given)
         raise UserError(

@@ -127,7 +127,7 @@ def revived(content: Any) -> Any:
         return {key: revived(value) for key, value in content.items()}
     if isinstance(content, list):
         return [revived(value) for value in content]
-    if isinstance(content, str) and content.startswith("linear/"):
+    if isinstance(content, str) and content.startswith(("linear/", "late/")):
         from strop.spec import Cooling
 
         return Cooling.of(content)

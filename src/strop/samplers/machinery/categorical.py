@@ -28,17 +28,25 @@ NUCLEUS_TOLERANCE = 1e-6
 
 
 def shaped(
-    logits: Tensor, mask_id: int, spec: SamplerSpec, confirm: Confirm = refuse_infinite
+    logits: Tensor,
+    mask_id: int,
+    spec: SamplerSpec,
+    confirm: Confirm = refuse_infinite,
+    temperature: float | Tensor | None = None,
 ) -> Tensor:
-    """The clean-token law that a sampler draws from; may overwrite `logits`."""
+    """The clean-token law that a sampler draws from; may overwrite `logits`.
+
+    Under a schedule `temperature` is that of the round, or of every row's.
+    """
+    heat = spec.temperature if temperature is None else temperature
     nucleus = SAMPLERS[spec.name].nucleus
-    return clean_log_probs(logits, mask_id, spec.temperature, spec.top_p, nucleus, confirm)
+    return clean_log_probs(logits, mask_id, heat, spec.top_p, nucleus, confirm)
 
 
 def clean_log_probs(
     logits: Tensor,
     mask_id: int,
-    temperature: float,
+    temperature: float | Tensor,
     top_p: float,
     nucleus: Nucleus = "reaching",
     confirm: Confirm = refuse_infinite,
@@ -47,14 +55,33 @@ def clean_log_probs(
 
     Temperature acts on the logits before the mask outcome joins (the paper's eq. 1). At 1 nothing
     is rescaled, so that the public code's bits come out; at 0 the best token, the lowest on ties,
-    takes everything. May overwrite `logits`. `confirm` is told of the normalisers, see `subs`.
+    takes everything. A tensor has one temperature per row. May overwrite `logits`. `confirm` is
+    told of the normalisers, see `subs`.
     """
+    if isinstance(temperature, Tensor):
+        return _row_by_row(logits, mask_id, temperature, top_p, nucleus, confirm)
     if temperature == 0:
         return _certain(subs(logits, mask_id, confirm))
     if temperature != 1:
         logits = _tempered(logits, mask_id, temperature)
     log_probs = subs(logits, mask_id, confirm)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
+
+
+def _row_by_row(
+    logits: Tensor,
+    mask_id: int,
+    temperature: Tensor,
+    top_p: float,
+    nucleus: Nucleus,
+    confirm: Confirm,
+) -> Tensor:
+    """The rows of each temperature together: a batch of `fast` has few."""
+    found = torch.empty_like(logits)
+    for one in temperature.unique().tolist():
+        rows = temperature == one
+        found[rows] = clean_log_probs(logits[rows], mask_id, one, top_p, nucleus, confirm)
+    return found
 
 
 def any_log_probs(logits: Tensor, temperature: float, top_p: float = 1.0) -> Tensor:

@@ -19,7 +19,7 @@ from strop.denoisers.device import brought, upload
 from strop.pool import OnStep
 from strop.prompts import Canvases
 from strop.samplers.machinery.categorical import race, shaped
-from strop.samplers.machinery.grid import RevealGrid
+from strop.samplers.machinery.grid import RevealGrid, temperatures
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
@@ -60,6 +60,8 @@ class DenseRun:
         self.begin = Start(self.batch, self.length, self.canvases)
         self.begin.enter(np.arange(self.batch), self.numbers)
         self.trace = Trace(self.batch, self.begin.width, self.on_step)
+        self.heats = temperatures(self.spec, self.grid)
+        """The temperature of every round, where they differ."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -78,11 +80,15 @@ class DenseRun:
 
     def log_probs(self, ids: Tensor, sigma: Tensor) -> Tensor:
         """Tempered clean-token log-probabilities [B, L, V], visible tokens carried over."""
-        logits = self.logits(ids, sigma)
+        return self.law(self.logits(ids, sigma), ids)
+
+    def law(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """The same from scores, which it may overwrite."""
         denoiser = self.denoiser
         if denoiser.spec.network_dtype == "public":  # as they left the network: nothing is lost
             logits = logits.bfloat16()
-        clean = shaped(logits, denoiser.mask_id, self.spec)
+        heat = None if self.heats is None else float(self.heats[self.round])
+        clean = shaped(logits, denoiser.mask_id, self.spec, temperature=heat)
         return carry_over(clean, ids, denoiser.mask_id)
 
     def probabilities(self, log_probs: Tensor) -> Tensor:

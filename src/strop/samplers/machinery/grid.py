@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.spec import EPSILON, SamplerSpec
+from strop.spec import EPSILON, Cooling, SamplerSpec
 
 NOISE_EPSILON = 1e-3
 """The log-linear noise of the public code stops short of masking everything."""
@@ -65,6 +65,17 @@ def reveal_grid(spec: SamplerSpec) -> RevealGrid:
     masses = masses / masses.sum()
     hidden = torch.from_numpy(np.cumsum(masses[::-1])[::-1].copy()).float()
     return RevealGrid(hidden[:-1], hidden[1:], hidden[-1], masses)
+
+
+def temperatures(spec: SamplerSpec, grid: RevealGrid) -> np.ndarray | None:
+    """The temperature of each update and of the finish, K + 1 numbers; None where it is one number.
+
+    An update goes by the share revealed before it, the finish has the schedule's last value.
+    """
+    if not isinstance(spec.temperature, Cooling):
+        return None
+    revealed = np.append(0.0, np.cumsum(grid.masses)[: grid.updates - 1])[: grid.updates]
+    return np.array([*map(spec.temperature.at, revealed), spec.temperature.last])
 
 
 def neighbouring(grid: RevealGrid) -> RevealGrid:

@@ -30,7 +30,7 @@ from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address
 from strop.samplers.machinery.categorical import clean_log_probs
-from strop.samplers.machinery.grid import RevealGrid, reveal_grid
+from strop.samplers.machinery.grid import RevealGrid, reveal_grid, temperatures
 from strop.samplers.machinery.start import Start
 from strop.samplers.machinery.trace import Trace
 from strop.spec import SamplerSpec
@@ -131,6 +131,7 @@ class Packed:
         self._all_masked: dict[int, Tensor] = {}
         self._normalisers = torch.zeros((), dtype=torch.float64, device=denoiser.device)
         self._drawn = False
+        self._heats = temperatures(spec, grid)
         self._rows = head_rows(denoiser.vocab_size, denoiser.device)
 
     def run(self, outputs: Iterable[int], law: Law) -> Iterator[Output]:
@@ -301,6 +302,10 @@ class Packed:
         self.fresh[slot] = self.blank[slot] = False
         place = self.begin.place[slot, position]
         self.trace.note(self.output[slot], slot, self.round[slot], place, token)
+
+    def heat(self, slot: Numbers) -> Tensor | None:
+        """The temperatures of these slots' rounds under a schedule; else None."""
+        return None if self._heats is None else self.upload(self._heats[self.round[slot]])
 
     def address(self, slot: Numbers, position: Numbers) -> Address:
         """Where the random numbers of these positions lie in the current rounds."""
