@@ -15,11 +15,11 @@ from jsonschema import Draft202012Validator
 from pools import planned, reply, verdict
 
 from strop.errors import UserError
-from strop.groupeval.cost import usage
 from strop.groupeval.directory import open_plan
 from strop.groupeval.profile import Profile
 from strop.groupeval.series import Series, list_series
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, _surely_fits, read_reply
+from strop.served.cost import usage
 from strop.spec import JudgeSpec
 
 PROFILE = Profile.load("webtext-v1")

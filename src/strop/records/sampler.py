@@ -38,6 +38,8 @@ class Sampler:
     """Which tokens top_p keeps; see `strop.samplers.machinery.categorical`."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """Settings that this sampler has and others have not."""
+    any_settings: bool = False
+    """Whether it has settings by any other name too: fields of a request to a server."""
     check: Callable[[Mapping[str, Any]], None] | None = None
     """Refuses values of `settings` that do not go together."""
     baseline: str | None = None
@@ -131,6 +133,29 @@ GUIDANCE = {
     "rerank": Setting("share of the updates that re-rank instead of tilting", 0.5),
     "candidates": Setting("states among which an update that re-ranks chooses", 4, 1, 1024),
 }
+
+SERVER = {
+    "api": Setting(
+        "how a server is asked: auto is chat with prompts, completions without",
+        "auto",
+        choices=("auto", "chat", "completions"),
+    ),
+    "start": Setting("what is completed where there are no prompts", "", choices=None),
+}
+SENT_ALWAYS = ("model", "messages", "prompt", "max_tokens", "temperature", "top_p", "seed", "n")
+
+
+def _not_sent_twice(settings: Mapping[str, Any]) -> None:
+    """A field of the request that has a place of its own is no setting."""
+    for name in SENT_ALWAYS:
+        if name in settings:
+            raise UserError(
+                f"`{name}` of a request is no setting of the sampler.",
+                where="SamplerSpec.settings",
+                got=name,
+                fix="say it by its own name: `temperature`, `top_p`, `length` (max_tokens), `seed`",
+            )
+
 
 SKIPPING: dict[Precision, int] = {"float32": 2}
 """The first stream had a number for every position and round; now rounds are skipped."""
@@ -306,6 +331,19 @@ _BUILT_IN = (
         causal=True,
         grid=False,
         family="ar",
+    ),
+    Sampler(
+        "served",
+        "whatever a server does with the fields that it is sent",
+        "draw",
+        fast="strop.draw.served:ServedWorker",
+        causal=True,
+        grid=False,
+        family="served",
+        fast_precisions=("float64",),
+        settings=SERVER,
+        any_settings=True,
+        check=_not_sent_twice,
     ),
 )
 

@@ -30,12 +30,14 @@ class Setting:
     most: float = 1.0
     open: bool = False
     """Whether both ends of the range are excluded."""
-    choices: tuple[str, ...] = ()
-    """The words that it may be, where its default is a word."""
+    choices: tuple[str, ...] | None = ()
+    """The words that it may be, where its default is a word; None: any."""
 
     @property
     def expected(self) -> str:
         """What its value may be, for error messages."""
+        if self.choices is None:
+            return "a text"
         if self.choices:
             return "one of " + ", ".join(self.choices)
         kind = "a whole number" if isinstance(self.default, int) else "a number"
@@ -46,7 +48,7 @@ class Setting:
     def checked(self, value: Any, where: str) -> Value:
         """The value in its one spelling, or an error."""
         if isinstance(self.default, str):
-            fits = value in self.choices
+            fits = isinstance(value, str) if self.choices is None else value in self.choices
         else:
             kind = Integral if isinstance(self.default, int) else Real
             fits = self._within(value) if _is(value, kind) else False
@@ -76,9 +78,17 @@ def _is(value: Any, kind: type) -> bool:
 
 
 def filled(
-    sampler: str, declared: Mapping[str, Setting], given: Any, by_name: Mapping[str, Any]
+    sampler: str,
+    declared: Mapping[str, Setting],
+    given: Any,
+    by_name: Mapping[str, Any],
+    *,
+    any_name: bool = False,
 ) -> dict[str, Value]:
-    """Every declared setting: as given in the mapping or by its own name, or its default."""
+    """Every declared setting: as given in the mapping or by its own name, or its default.
+
+    With `any_name` there may be others, which are taken as they are.
+    """
     if not isinstance(given, Mapping):
         raise UserError(
             "A sampler's own settings are not a mapping.",
@@ -87,13 +97,28 @@ def filled(
             expected='names and values such as {"eta": 0.008}',
         )
     for name in given:
-        if name not in declared:
+        if name not in declared and not any_name:
             raise _unknown(sampler, str(name), declared)
     given = {**given, **by_name}
-    return {
+    found = {
         name: setting.checked(given.get(name, setting.default), f"SamplerSpec.settings.{name}")
         for name, setting in declared.items()
     }
+    return found | {name: _plain(name, given[name]) for name in sorted(given) if name not in found}
+
+
+def _plain(name: str, value: Any) -> Value:
+    """A number or a word, as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise UserError(
+        f"{name} is neither a number nor a text.",
+        where=f"SamplerSpec.settings.{name}",
+        got=repr(value)[:80],
+        fix="write an object or a list as text in JSON",
+    )
 
 
 def _unknown(sampler: str, name: str, declared: Mapping[str, Setting]) -> UserError:

@@ -528,6 +528,7 @@ STUDY = Study(
         *parameters.POINTED,
         *parameters.ANSWERING,
         *parameters.SCORED,
+        *parameters.SERVER,
     ),
     run=_run,
     check=_check,

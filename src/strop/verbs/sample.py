@@ -165,7 +165,16 @@ def _model(ask: Ask) -> Model:
 
 
 def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
-    length = canvases.length if canvases else ask["length"] or model.length
+    from strop.denoisers.base import usable_length
+
+    length = canvases.length if canvases else usable_length(model, ask["length"])
+    if model.spec.family == "served":
+        how = "each prompt as a chat of one message" if canvases else "completions of no prompt"
+        ask.note(
+            f"{model.source}: replies of at most {length} tokens, {how} (--settings api=chat or "
+            "completions says otherwise); entropy is counted in GPT-2's tokens"
+        )
+        return
     where = model.device if model.device.type != "meta" else "its workers' devices"
     why = " (the default: the sampler's law should not hang on the device)"
     ask.note(
@@ -323,7 +332,8 @@ VERB = Verb(
         parameters.out(required=False),
         Parameter(
             "checkpoint",
-            "A directory, a .ckpt, a hub id owner/name or owner/name@revision, embedded:NAME.",
+            "A directory, a .ckpt, a hub id owner/name or owner/name@revision, embedded:NAME, "
+            "server:URL#MODEL.",
             CHECKPOINT,
             argument="CHECKPOINT",
         ),
@@ -384,6 +394,7 @@ VERB = Verb(
         parameters.LOAD,
         Parameter("force", "Start the run directory anew.", False, "flag"),
         parameters.DRY_RUN,
+        *parameters.SERVER,
         *parameters.ENGINE,
     ),
     run=_run,

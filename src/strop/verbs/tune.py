@@ -404,6 +404,7 @@ STUDY = Study(
         parameters.LENGTH,
         *parameters.ANSWERING,
         *parameters.SCORED,
+        *parameters.SERVER,
     ),
     run=_run,
     draw=draw_figure,
