@@ -40,16 +40,13 @@ class WordLaw:
         self, faults: Faults | None = None, model: int = 0, sharpness: float = 1.5
     ) -> None:
         self.faults, self.model, self.sharpness = faults or Faults(), model, sharpness
-        self._tables: dict[str, np.ndarray] = {}
+        self._tables: dict[tuple[Any, ...], np.ndarray] = {}
 
-    def _table(self, prompt: str) -> np.ndarray:
-        """Logits of the next word by the last one, the last row at the start."""
-        if prompt not in self._tables:
-            seed = hashlib.sha256(f"{self.model}/{prompt}".encode()).digest()[:8]
-            rng = np.random.default_rng(int.from_bytes(seed, "big"))
-            size = (len(WORDS) + 1, len(WORDS))
-            self._tables[prompt] = rng.normal(0, self.sharpness, size)
-        return self._tables[prompt]
+    def _logits(self, prompt: str) -> np.ndarray:
+        """Of the next word by the last one; the last row is the start's."""
+        seed = hashlib.sha256(f"{self.model}/{prompt}".encode()).digest()[:8]
+        rng = np.random.default_rng(int.from_bytes(seed, "big"))
+        return rng.normal(0, self.sharpness, (len(WORDS) + 1, len(WORDS)))
 
     def reply(self, prompt: str, body: dict[str, Any], company: int = 1) -> tuple[str, int, str]:
         """A text, its tokens and why it ended."""
@@ -59,16 +56,15 @@ class WordLaw:
         heat = 0.0 if faults.always_greedy else heat
         known = body.get("seed") if not faults.ignores_seed else None
         rng = random.Random(f"{known}/{prompt}" if known is not None else None)
-        table = self._table(prompt)
-        if faults.leaks_batch and company > 1:
-            table = np.roll(table, company, axis=1)
+        shift = company if faults.leaks_batch and company > 1 else 0
+        reached = self._reached(prompt, shift, heat, body)
         most = int(body.get("max_tokens", 16)) + faults.stop_late
         stops = body.get("stop") or []
         stops = [stops] if isinstance(stops, str) else stops
         words: list[str] = []
         last, why = len(WORDS), "length"
         while len(words) < most:
-            last = self._draw(table[last], heat, body, rng)
+            last = min(int(np.searchsorted(reached[last], rng.random())), len(WORDS) - 1)
             if WORDS[last] in stops:
                 why = "stop"
                 words += [WORDS[last]] * faults.stop_late
@@ -79,19 +75,21 @@ class WordLaw:
             text = f"{prompt} {text}"
         return text, len(words), why
 
-    def _draw(
-        self, logits: np.ndarray, heat: float, body: dict[str, Any], rng: random.Random
-    ) -> int:
-        point = rng.random()
-        if heat == 0:
-            return int(logits.argmax())
-        chances = np.exp((logits - logits.max()) / heat)
-        chances /= chances.sum()
-        order = np.argsort(-chances)
-        if "top_k" in body and not self.faults.ignores_top_k and body["top_k"] > 0:
-            chances[order[int(body["top_k"]) :]] = 0
-        if "top_p" in body and not self.faults.ignores_top_p:
-            before = np.cumsum(chances[order]) - chances[order]
-            chances[order[before >= body["top_p"]]] = 0
-        reached = np.cumsum(chances / chances.sum())
-        return min(int(np.searchsorted(reached, point, side="right")), len(WORDS) - 1)
+    def _reached(self, prompt: str, shift: int, heat: float, body: dict[str, Any]) -> np.ndarray:
+        """The chances of all words up to each, by the word before."""
+        top_k = 0 if self.faults.ignores_top_k else int(body.get("top_k", 0))
+        top_p = 1.0 if self.faults.ignores_top_p else float(body.get("top_p", 1.0))
+        key = (prompt, shift, heat, top_k, top_p)
+        if key not in self._tables:
+            logits = np.roll(self._logits(prompt), shift, axis=1)
+            best = logits == logits.max(1, keepdims=True)
+            chances = best * 1.0 if heat == 0 else np.exp((logits - logits.max()) / heat)
+            chances /= chances.sum(1, keepdims=True)
+            order = np.argsort(-chances, axis=1)
+            ordered = np.take_along_axis(chances, order, axis=1)
+            out = np.cumsum(ordered, axis=1) - ordered >= top_p
+            out[:, top_k or len(WORDS) :] = True
+            ordered[out] = 0
+            np.put_along_axis(chances, order, ordered, axis=1)
+            self._tables[key] = np.cumsum(chances / chances.sum(1, keepdims=True), axis=1)
+        return self._tables[key]

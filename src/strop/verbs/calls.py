@@ -57,7 +57,7 @@ class CommonConcurrencyArguments(TypedDict, total=False):
     timeout: float
     """Of a served model: seconds for one request."""
     max_calls: int | None
-    """Of a served model: cap on requests, earlier ones included."""
+    """Of a served model: cap on requests, earlier ones too."""
     max_cost: float | None
     """The same in money; needs --prices."""
     prices: Place | None
@@ -386,6 +386,25 @@ class TuneArguments(
 def tune(checkpoint: Place | None = None, /, **given: Unpack[TuneArguments]) -> Result:
     """Which setting of its samplers suits a checkpoint best?"""
     return _call("strop.verbs.tune:STUDY", [one for one in (checkpoint,) if one is not None], given)
+
+
+class ProbeArguments(CommonConcurrencyArguments, total=False):
+    """What `probe` may be told."""
+
+    knob: Mapping[str, Sequence[Any]] | None
+    """A further field and a value, or two to compare, e.g. threshold=0.1,0.99; may be
+    repeated."""
+    length: int
+    """Of a local checkpoint: tokens per output."""
+    steps: int
+    """Of a local diffusion checkpoint: updates."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+
+
+def probe(checkpoint: Any | None = None, **given: Unpack[ProbeArguments]) -> Result:
+    """Say what the knobs of CHECKPOINT do: seed, temperature, top_p, company, limits."""
+    return _call("strop.verbs.probe:VERB", [one for one in (checkpoint,) if one is not None], given)
 
 
 class PowerArguments(
