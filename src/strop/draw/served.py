@@ -45,6 +45,7 @@ from strop.spec import CellSpec
 
 if TYPE_CHECKING:
     from strop.draw.worker import CellDraw
+    from strop.store import Cell
 
 CALLS = "calls.jsonl"
 REPLY = "reply"
@@ -284,6 +285,51 @@ class ServedWorker:
             text=text,
             prompt=None if self._canvases is None else self._canvases.prompt_of(index).id,
         )
+
+
+def _replies(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """All that arrived for some cells."""
+    entries = [e for cell in cells for e in Journal(cell.path / CALLS).entries()]
+    return [e for e in entries if e["outcome"] == REPLY]
+
+
+def named_otherwise(source: str, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """A warning where replies come from a model of another name."""
+    asked = source.rpartition("#")[2]
+    short = asked.rpartition("/")[2].lower()
+    found = {str(e["model"]) for e in _replies(cells) if e.get("model") is not None}
+    other = sorted(one for one in found if short not in one.lower())
+    told = f"warning: {asked} was asked, and the replies come from {', '.join(other)}"
+    return (told,) if other else ()
+
+
+def latency_of(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Tokens per second of the replies that were asked for, as the server counts tokens.
+
+    Overall: from sending a request to the last byte of its reply. Means over replies, with the
+    bootstrap's 95% interval; of one concurrency at a time.
+    """
+    from strop.stats.resample import POSITIVE, bootstrap, mean
+
+    told = []
+    replies = [e for e in _replies(cells) if e.get("tokens") and e.get("last_byte")]
+    for at_once in sorted({int(e["concurrency"]) for e in replies}):
+        some = [e for e in replies if e["concurrency"] == at_once]
+        speeds = [e["tokens"]["completion"] / e["last_byte"] for e in some]
+        streamed = [
+            e["tokens"]["completion"] / (e["last_byte"] - e["first_byte"])
+            for e in some
+            if e["request"].get("stream") and e["last_byte"] > e["first_byte"]
+        ]
+        for words, values in (("overall", speeds), ("first byte to last", streamed)):
+            if values:
+                known = bootstrap(mean(np.array(values), span=POSITIVE))
+                ends = "" if known is None else " [{:.3g}, {:.3g}]".format(*known.ends)
+                told.append(
+                    f"tokens per second of a reply, {words}: {np.mean(values):.3g}{ends} (n "
+                    f"{len(values)}, {at_once} at once)"
+                )
+    return tuple(told)
 
 
 def _pin(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -412,7 +412,8 @@ def _stop_words(text: str) -> list[str]:
     words, found = text.split(), []
     for k, word in enumerate(words):
         at = text.find(word)
-        first = word not in words[:k] and at > 0 and text[at - 1].isspace()
+        whole = f"{text} "[at - 1].isspace() and f"{text} "[at + len(word)].isspace()
+        first = word not in words[:k] and at > 0 and whole
         if k and first and len(word) > 1 and word.isalpha():
             found.append(word)
     return found[len(found) // 2 :][:2]
