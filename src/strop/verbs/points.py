@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
+from strop.served.probed import probe_notes
 from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, check_family, swept
 from strop.table import Column, Pivot, Table
 from strop.verbs.parameters import MINIMUM
@@ -412,6 +413,10 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     told = dict.fromkeys(str(one.guard) for one in found)
     told |= dict.fromkeys(cut_notes(found))
     told |= dict.fromkeys(_few(found))
+    served = {one.spec.generator.checkpoint for one in found}
+    for one in served:
+        if one.family == "served":
+            told |= dict.fromkeys(probe_notes(one.sha256))
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
         told[

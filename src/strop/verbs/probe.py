@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT
 from strop.probing.evidence import LEVEL, Answer
 from strop.served.address import Address, is_served
+from strop.served.probed import keep_probe
 from strop.verbs import parameters
 from strop.verbs.result import Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted
@@ -22,7 +23,7 @@ TOP = {"top_p": 0.01, "top_k": 1}
 
 def _run(ask: Ask) -> Result:
     source = ask["checkpoint"]
-    return _served(ask, source) if is_served(source) else _local(ask, source)
+    return _served(ask, str(Address.parse(source))) if is_served(source) else _local(ask, source)
 
 
 def _served(ask: Ask, source: str) -> Result:
@@ -99,6 +100,8 @@ def _result(source: str, subject: Any, answers: list[Answer], level: float) -> R
         "level": level,
         "server" if subject.takes_stop else "generator": subject.facts,
     }
+    if subject.takes_stop:
+        keep_probe(source, document["knobs"], idle)
     return Result(
         parts=(
             grid(["knob", "answer", "numbers"], rows),

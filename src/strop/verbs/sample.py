@@ -260,21 +260,26 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
     return Result(
         parts=(grid([*header, *(["plain baseline"] if any(plain) else [])], rows),),
         json={"run": ask["out"], "cells": documents},
-        remarks=(*_baseline(ask, model, specs), *_other_model(ask, model)),
+        remarks=(*_baseline(ask, model, specs), *_of_server(ask, model)),
         next=None if ask["out"] is None else f"strop show {quoted(ask['out'])}",
         value=list(pools),
     )
 
 
-def _other_model(ask: Ask, model: Model) -> tuple[str, ...]:
-    """A warning where a server's replies came under another name than the one asked for."""
-    if model.spec.family != "served" or ask["out"] is None:
+def _of_server(ask: Ask, model: Model) -> tuple[str, ...]:
+    """Of a served model: other names, tokens per second, what a probe has found."""
+    if model.spec.family != "served":
         return ()
     from strop.draw.served import latency_of, named_otherwise
+    from strop.served.probed import probe_notes
     from strop.store import Run
 
+    notes = probe_notes(model.spec.sha256)
+    if ask["out"] is None:
+        return notes
+
     cells = Run.open(ask["out"]).cells()
-    return (*named_otherwise(model.source, cells), *latency_of(cells))
+    return (*named_otherwise(model.source, cells), *latency_of(cells), *notes)
 
 
 def _document(pool: Pool) -> dict[str, Any]:
