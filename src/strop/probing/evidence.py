@@ -74,7 +74,7 @@ class Pairs:
         """Whether the 95% interval of the share that differs lies above `SOME`."""
         from scipy.stats import binom
 
-        return bool(self.pairs) and binom.sf(self.differ - 1, self.pairs, SOME) < 0.025
+        return self.pairs > 0 and float(binom.sf(self.differ - 1, self.pairs, SOME)) < 0.025
 
 
 def more_often(here: Pairs, before: Pairs) -> float:

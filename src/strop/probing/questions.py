@@ -68,12 +68,20 @@ class Refused(Exception):
 class Subject(Protocol):
     """Something with knobs."""
 
-    greedy: bool
-    """Whether temperature 0 is to leave nothing to chance."""
-    takes_stop: bool
-    """Whether it takes a limit on tokens and words to stop at, as servers do."""
-    knobs: Mapping[str, Any]
-    """Fields that only change the law, each with an extreme value to try."""
+    @property
+    def greedy(self) -> bool:
+        """Whether temperature 0 is to leave nothing to chance."""
+        ...
+
+    @property
+    def takes_stop(self) -> bool:
+        """Whether it takes a limit on tokens and words to stop at, as servers do."""
+        ...
+
+    @property
+    def knobs(self) -> Mapping[str, Any]:
+        """Fields that only change the law, each with an extreme value to try."""
+        ...
 
     def ask(self, requests: Sequence[Request], at_once: int = 1) -> list[Said]:
         """The replies, in the order of the requests."""
