@@ -11,6 +11,7 @@ run, but parsed, are
 - what is listed in HEAVY, each with its reason;
 - what is listed in SLOW, except by `make test-slow`, which follows those pages to their ends;
   other pages run it with the smaller numbers of SMALLER, where a few outputs show as much;
+- the pages in LEDGERS, which say how numbers were measured;
 - commands with a placeholder (RUN, CHECKPOINT) that READERS gives no value for;
 - verbs that prose names without using them; `make`, `pip`, `torchrun` and benchmarks.
 """
@@ -99,6 +100,8 @@ SLOW = {
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
 """What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""
+LEDGERS = ("docs/claims.md", "docs/evidence.md")
+"""Pages of numbers that were measured: their commands take up to an hour and are parsed only."""
 SMALLER = {
     "README.md": {
         "n=16, seed=1": "n=2, seed=1",
@@ -408,7 +411,7 @@ def test_what_a_page_says_is_there(page: str) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", [page for page in pages() if page not in LEDGERS])
 def test_a_reader_can_follow_the_page(page: str, empty: Path) -> None:
     reader, text = READERS.get(page, Reader()), doc_pages.text_of(page)
     for whole, smaller in SMALLER.get(page, {}).items():
@@ -429,7 +432,8 @@ def said(page: str) -> set[str]:
 
 def shortened(page: str) -> bool:
     """Whether `make test` does not do all that a page says."""
-    return page in SMALLER or not SLOW.keys().isdisjoint(said(page))
+    measured = page in LEDGERS
+    return page in SMALLER or not (measured or SLOW.keys().isdisjoint(said(page)))
 
 
 @pytest.mark.slow
