@@ -29,6 +29,8 @@ from strop.served.address import Address
 from strop.served.journal import Journal
 from strop.spec import OperatingPoint, SamplerSpec, label
 from strop.store import Run
+from strop.tuning.space import Space
+from strop.verbs.points import points
 
 Called = Callable[..., tuple[int, str, str]]
 
@@ -219,6 +221,18 @@ def test_fields_of_a_request_are_settings_by_any_name() -> None:
         SamplerSpec(name="served", settings={"max_tokens": 3})
     with pytest.raises(UserError):
         SamplerSpec(name="ancestral", settings={"threshold": 0.5})
+
+
+def test_fields_of_a_request_are_axes() -> None:
+    found = points("served", None, {"threshold": (0.5, 0.9)}, {"temperature": (1.0, 0.5)})
+    told = {(p.sampler.temperature, p.sampler.settings["threshold"]) for p in found.points}
+    assert told == {(1.0, 0.5), (1.0, 0.9), (0.5, 0.5), (0.5, 0.9)}
+    space = Space.of(["threshold=0.5:0.9", "temperature=0.5,1"], "served")
+    assert [axis.name for axis in space.axes_of("served")] == ["threshold", "temperature"]
+    with pytest.raises(UserError):
+        Space.of(["threshold=0.5:0.9"], "ancestral")
+    with pytest.raises(UserError):
+        points("mdlm", None, {"threshold": (0.5, 0.9)}, {})
 
 
 @pytest.mark.slow

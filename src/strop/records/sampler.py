@@ -76,6 +76,10 @@ class Sampler:
     version: str | None = None
     """Of a plug-in: enters the identity of its outputs. None is built in."""
 
+    def has(self, setting: str) -> bool:
+        """Whether it has a setting of this name."""
+        return self.any_settings or setting in self.settings
+
     def stream(self, implementation: Implementation, precision: Precision) -> int:
         """The version of its random numbers."""
         return self.streams.get(precision, 1) if implementation == "fast" else 1

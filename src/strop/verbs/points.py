@@ -116,7 +116,7 @@ def points(
     told: dict[str, None] = {}
     own = {key for name in names for key in _facts(name).settings}
     for key in axes:
-        if key not in (*_shared(), *own):
+        if key not in _shared() and not any(_facts(name).has(key) for name in names):
             raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
     for name in names:
         facts = fitting(family, name)
@@ -124,7 +124,7 @@ def points(
         mine.pop("name", None)
         if "precision" not in axes:
             mine["precision"] = _precisions(name, mine.get("precision", ()), told)
-        for key in [k for k in mine if k not in _shared() and k not in facts.settings]:
+        for key in [k for k in mine if k not in _shared() and not facts.has(k)]:
             told[f"{key} left out for {name}, which has no such setting"] = None
             mine.pop(key)
         fixed = {} if facts.fast else {"implementation": "dense"}
