@@ -67,6 +67,22 @@ def test_a_server_without_a_count_is_counted_in_words() -> None:
         assert said["max_tokens"] == word
 
 
+class Joined(probe_errors.Simulated):
+    """Its tokens are no words, so that only its own count tells of a limit."""
+
+    def _one(self, request: Request, company: int) -> Said:
+        said = super()._one(request, company)
+        return Said(said.text.replace(" ", "-"), said.tokens, said.why)
+
+
+def test_a_limit_by_the_count_alone() -> None:
+    for late, word in ((False, "yes"), (True, "no")):
+        law = probe_errors.WordLaw(Faults(stop_late=late))
+        said = {a.knob: a.word for a in Probe(Joined(law, counts=True)).run()}
+        assert said["max_tokens"] == word
+        assert said["stop"] == "cannot tell"  # no words to stop at
+
+
 class Wavering(probe_errors.Simulated):
     """Differs now and then, however it is asked: arithmetic that depends on nothing told."""
 
