@@ -4,7 +4,7 @@
     make mutants MODULE=stats/power.py      one module (a part of its path is enough)
     make mutants MODULE="stats --most 50"   half as many of each for now
     python scripts/mutants.py --survivors   what no test has noticed, with its ids
-    python scripts/mutants.py --table       makes the table of docs/testing.md from the results
+    python scripts/mutants.py --table       puts the results into the table of docs/testing.md
 
 Changes are those of mutmut's operators: a number by one, `<` to `<=`, `+` to `-`, `and` to `or`, an
 argument left out. Its runner is not used: it leaves out properties and everything else that is
@@ -369,20 +369,39 @@ def counts(name: str, entry: dict[str, Any]) -> tuple[int, int, int, int, int]:
     return state.get("all", 0), len(runs), killed, len(runs) - killed - same, same
 
 
-def table(modules: dict[str, Any]) -> str:
+def kept_rows(page: str) -> dict[str, tuple[int, ...]]:
+    """The rows that a table has, of modules whose text still has as many mutants.
+
+    Results stay where they were made: what was run further elsewhere is known from the page alone.
+    """
+    found = {}
+    for line in page.splitlines():
+        if line.startswith("| `"):
+            name, *numbers = line.strip("| ").split(" | ")[:6]
+            path = ROOT / "src" / "strop" / name.strip("`")
+            if path.is_file() and len(mutants_of(path.read_text())) == int(numbers[0]):
+                found[name.strip("`")] = tuple(map(int, numbers))
+    return found
+
+
+def table(modules: dict[str, Any], page: str = "") -> str:
     """The table of docs/testing.md; the share leaves out what is equivalent."""
+    kept = kept_rows(page)
+    known = {
+        name: max(counts(name, entry), kept.get(name, ()), key=lambda row: row[1:2])
+        for name, entry in modules.items()
+    }
     rows = [
         "| module | mutants | run | killed | survived | equivalent | killed of those that differ |",
         "|---|---|---|---|---|---|---|",
     ]
     total = [0, 0, 0, 0, 0]
-    for name, entry in modules.items():
-        numbers = counts(name, entry)
+    for name, numbers in known.items():
         if numbers[1]:
             total = [a + b for a, b in zip(total, numbers, strict=True)]
             rows.append(_row(f"`{name}`", numbers))
-    later = [f"`{name}`" for name, entry in modules.items() if not counts(name, entry)[1]]
-    rest = f"\nNot run yet: {', '.join(later)}.\n" if later else ""
+    later = [f"`{name}`" for name, numbers in known.items() if not numbers[1]]
+    rest = f"\nNot run, or not since they changed: {', '.join(later)}.\n" if later else ""
     return "\n".join([*rows, _row("all", total)]) + "\n" + rest
 
 
@@ -425,7 +444,8 @@ def main(words: Sequence[str]) -> int:
         old = page.read_text()
         begin, end = "<!-- mutants -->\n", "<!-- end of mutants -->"
         head, _, rest = old.partition(begin)
-        page.write_text(head + begin + table(modules) + end + rest.partition(end)[2])
+        before, _, after = rest.partition(end)
+        page.write_text(head + begin + table(modules, before) + end + after)
     else:
         run(chosen, wanted.most)
         print(table(chosen))

@@ -81,7 +81,13 @@ def measure(
     module = _module(checkpoint).eval()
     form = "causal" if isinstance(module, Causal) else "any-order"
     losses = held_out_losses(
-        _caller(module), shards.held_out, count=rows, form=form, seed=seed, batch=batch
+        _caller(module),
+        shards.held_out,
+        count=rows,
+        form=form,
+        seed=seed,
+        batch=batch,
+        block=module.block if isinstance(module, Diffusion) else None,
     )
     return summary(losses, shards.held_out, form, TextCodec.from_directory(checkpoint))
 
@@ -107,6 +113,9 @@ def _module(checkpoint: Path) -> Trainable:
     if kind == RELEASE.model_type:
         model: Any = load_model(checkpoint, device="cpu", dtype="float32")
         return BothWays(model.network, model.mask_id, torch.float32)
+    if kind == "bd3lm":
+        model = load_model(checkpoint, device="cpu", dtype="float32")
+        return Diffusion(model.network, torch.float32, model.block_length)
     if kind is not None:
         network = load_foreign("AutoModelForCausalLM", checkpoint, use_safetensors=True)
         return Causal(network, torch.float32)

@@ -71,16 +71,8 @@ def _filled(
 ) -> Tensor:
     spec = SamplerSpec(name="llada", steps=steps, temperature=temperature)
     masks = torch.full((len(ids), RESPONSE), model.mask_id)
-    canvas = fill(
-        model,
-        recipe(spec.name, spec.settings),
-        torch.cat([ids, masks], 1),
-        seed=seed,
-        outputs=outputs,
-        steps=spec.steps,
-        name=spec.name,
-        temperature=spec.temperature,
-    )
+    found, start = recipe(spec.name, spec.settings), torch.cat([ids, masks], 1)
+    canvas = fill(model, found, start, spec, seed=seed, outputs=outputs)
     return canvas.ids[:, ids.shape[1] :]
 
 

@@ -119,13 +119,13 @@ class Folder:
         reason = _older(code)
         if reason:
             return Replayed(run["name"], code, None, None, reason)
-        if self.family in CANVASES:
-            ours = canvas_replay.PLAYS[self.family](self, run)
-            differs = tuple(canvas_replay.differences(self, run, ours))
-            return Replayed(run["name"], code, not differs, ours["calls"], None, differs)
         play = played if self.family in DECODERS else _sampled
         play = _blocks if self.family in BLOCKS else play
         try:
+            if self.family in CANVASES:
+                found = canvas_replay.PLAYS[self.family](self, run)
+                differs = tuple(canvas_replay.differences(self, run, found))
+                return Replayed(run["name"], code, not differs, found["calls"], None, differs)
             with _Counted(self.denoiser) as counted:
                 ours = play(self, run)
         except (strop.UserError, NotImplementedError, KeyError, TypeError) as error:
@@ -258,20 +258,20 @@ def played(folder: Folder, run: dict[str, Any]) -> Ours:
     return Ours(canvas.ids, order, after)
 
 
-GENERATORS: dict[str, tuple[Callable[..., Tensor], tuple[str, ...]]] = {
-    "sdar": (public_blocks.sdar, ("mask_id",)),
-    "llada2.0": (public_blocks.llada2, ("mask_id",)),
-    "llada2.1": (public_blocks.llada2_edit, ("mask_id",)),
-    "diffusers": (public_blocks.llada2_pipeline, ("mask_token_id",)),
-    "fast-dllm-v2": (public_blocks.fast_dllm_v2, ("mask_id",)),
+GENERATORS: dict[str, tuple[Callable[..., Tensor], type[Any]]] = {
+    "sdar": (public_blocks.sdar, public_blocks.SDAROptions),
+    "llada2.0": (public_blocks.llada2, public_blocks.LLaDA2Options),
+    "llada2.1": (public_blocks.llada2_edit, public_blocks.LLaDA2EditOptions),
+    "diffusers": (public_blocks.llada2_pipeline, public_blocks.PipelineOptions),
+    "fast-dllm-v2": (public_blocks.fast_dllm_v2, public_blocks.FastV2Options),
 }
-"""By the public code: ours, and the options that the configuration says."""
+"""By the public code: ours, and its options."""
 
 
 def _blocks(folder: Folder, run: dict[str, Any]) -> Ours:
     """SDAR, LLaDA 2 and Fast-dLLM v2."""
-    generate, silent = GENERATORS[run["code"]]
-    options = {name: value for name, value in run["options"].items() if name not in silent}
+    generate, kind = GENERATORS[run["code"]]
+    options = {name: value for name, value in run["options"].items() if name not in SILENT}
     generator = torch.Generator().manual_seed(run["seed"])
     seen = run.get("attention_mask")
     text = public_blocks.PublicText(
@@ -280,7 +280,7 @@ def _blocks(folder: Folder, run: dict[str, Any]) -> Ours:
         generator,
         None if seen is None else folder.expected[seen],
     )
-    ids = generate(text, **options)
+    ids = generate(text, kind(**options))
     return Ours(ids, None, float(torch.rand(1, dtype=torch.float64, generator=generator)))
 
 

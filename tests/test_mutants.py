@@ -183,7 +183,22 @@ def test_the_table_leaves_equivalents_out_of_the_share(
     }
     assert "| `stats/made.py` | 9 | 5 | 2 | 2 | 1 | 50% |" in script.table(modules)
     modules["stats/later.py"] = {"tests": []}
-    assert script.table(modules).endswith("| 50% |\n\nNot run yet: `stats/later.py`.\n")
+    assert script.table(modules).endswith(
+        "| 50% |\n\nNot run, or not since they changed: `stats/later.py`.\n"
+    )
+    # A row of the page stands if more was run, and the module has as many mutants as then.
+    monkeypatch.setattr(script, "ROOT", tmp_path)
+    (tmp_path / "src" / "strop" / "stats").mkdir(parents=True)
+    for name in ("made", "later"):
+        (tmp_path / "src" / "strop" / "stats" / f"{name}.py").write_text(SOURCE)
+    size = len(script.mutants_of(SOURCE))
+    page = f"| `stats/made.py` | {size} | 4 | 4 | 0 | 0 | 100% |\n"
+    page += f"| `stats/later.py` | {size} | 6 | 5 | 1 | 0 | 83% |\n| all | 1 | 1 | 1 | 0 | 0 | 1% |"
+    found = script.table(modules, page)
+    assert f"| `stats/later.py` | {size} | 6 | 5 | 1 | 0 | 83% |" in found
+    assert "| `stats/made.py` | 9 | 5 |" in found  # the results have run more
+    assert f"| all | {size + 9} | 11 | 7 | 3 | 1 | 70% |" in found
+    assert "later.py` | " not in script.table(modules, page.replace(f"| {size} |", "| 999 |"))
     assert list(script.survivors(modules)) == [
         "c survived stats/made.py:7 f: 1 -> 2",
         "d uncalled stats/made.py:7 f: 1 -> 2",

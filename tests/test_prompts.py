@@ -34,8 +34,7 @@ from strop.prompts import (
     escape,
     resolve,
 )
-from strop.prompts.rows import LONGEST_LINE
-from strop.prompts.template import joined, parse
+from strop.prompts.rows import LONGEST_LINE, joined, parse
 from strop.spec import CheckpointSpec, GeneratorSpec, PromptSpec, SamplerSpec
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .?:=+0123456789\n[]\\{}ABQ"

@@ -26,7 +26,8 @@ from strop.disk import locked
 from strop.errors import UserError
 from strop.pool import Output
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
-from strop.store import Cell, Run, stream
+from strop.store import Cell, Run
+from strop.store import cell as cell_module
 from strop.verbs.ls import find
 from tiny_models import command, environment, wait_for
 
@@ -333,18 +334,18 @@ def test_reading_while_another_process_merges(
     cell = only_cell(tmp_path / "run")
     cell.add([row_of(0)])
     cell.add([row_of(1)])
-    real, merged = stream.read_batches, []
+    real, merged = cell_module.read_batches, []
 
     def merging(path: Path, *rest: Any) -> Any:
         if not merged:
             merged.append(path)
             cell_again = Cell.open(cell.path)
             with monkeypatch.context() as patch:
-                patch.setattr(stream, "read_batches", real)
+                patch.setattr(cell_module, "read_batches", real)
                 cell_again.merge()  # the file that is about to be read goes away
         return real(path, *rest)
 
-    monkeypatch.setattr(stream, "read_batches", merging)
+    monkeypatch.setattr(cell_module, "read_batches", merging)
     assert indices_of(cell) == [0, 1]
     assert merged
 

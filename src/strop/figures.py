@@ -86,6 +86,19 @@ def errors(found: Sequence[Interval]) -> Any:
     ]
 
 
+def line(axes: Axes, x: Sequence[float], y: Sequence[Any], below: Sequence[bool], **look: Any):
+    """A line through values or intervals, these with their bars; markers are open where `below`."""
+    values = [one.value if isinstance(one, Interval) else one for one in y]
+    colour = look["color"]
+    if isinstance(y[0], Interval):
+        axes.errorbar(x, values, errors(y), fmt="none", ecolor=colour, capsize=2, lw=0.8)
+    axes.plot(x, values, **{"lw": 1.1, **look})
+    for open_, fill in ((False, colour), (True, "white")):
+        mine = [i for i, one in enumerate(below) if one == open_]
+        at = {"ls": "none", "marker": "o", "ms": 3.5, "color": colour, "mfc": fill, "zorder": 3}
+        axes.plot([x[i] for i in mine], [values[i] for i in mine], **at)
+
+
 def shades(count: int) -> Any:
     """Colours from dark to light, for what has an order."""
     import numpy as np

@@ -22,6 +22,9 @@ _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], np.uint64)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
+RACE_EPSILON = 1e-10
+"""The public code's guard of its exponential clocks, inside both logarithm and quotient."""
+
 Words = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 from strop.comparing import (
     Diversity,
@@ -27,15 +27,22 @@ from strop.comparing import (
     copies,
     overall,
 )
-from strop.comparing.compare import Comparison, _measures
-from strop.comparing.diversity import _state, diversity, unseen_copies
-from strop.comparing.enough import _least, _outside, enough
+from strop.comparing.compare import Comparison, _layer, _measures
+from strop.comparing.diversity import (
+    _state,
+    diversity,
+    held_out_diversity,
+    unseen_copies,
+    with_copy,
+)
+from strop.comparing.enough import _everywhere, _least, _outside, enough
 from strop.comparing.frontier import equal_sharpness, grid, thin
 from strop.comparing.levels import spent
-from strop.comparing.side import Curve, interval, simultaneous
+from strop.comparing.side import Curve, interval, of_one_setting, simultaneous
 from strop.comparing.verdict import BENT, SHORTER, SMOKE, UNCERTAIN, Layer, decide, frontiers
 from strop.comparing.words import sentence
 from strop.errors import UserError
+from strop.measure.guard import guard
 from strop.rng import derive_seed
 from strop.stats.interval import Interval
 from strop.stats.resample import order_statistics
@@ -319,9 +326,23 @@ def test_a_temperature_is_wanted_where_lines_are_surely_off() -> None:
     where = grid(mine, other, None)
     assert where is not None
     assert thin(mine, where, 0.01, LEVEL) == (2, 0)  # by place, between 3.3 and 4
+    assert thin(parabola(4.0, 3.0, 3.7), where, 0.01, LEVEL) == (1, 2)  # below the inner point
     assert thin(mine, where, 1.0, LEVEL) is None
     assert thin(other, where, 0.01, LEVEL) is None
     assert thin(parabola(3.0, 4.0), where, 0.01, LEVEL) is None  # refused, not mended
+
+
+def test_a_point_that_lies_on_its_line_is_not_surely_off() -> None:
+    """Off is only the third of four points, by one and a half errors of the last one."""
+    noise = 0.1 * (-1.0) ** np.arange(N)
+    last = replace(flat(0.0, 4.0), nll=8 * (noise + 1.5 * 0.1 / math.sqrt(N)))
+    mine = Curve(Side([*(flat(0.0, h) for h in (3.0, 3.2, 3.8)), last]), 200, 0)
+    other = curve((3.0, 0.0), (3.5, 0.0), (4.0, 0.0))
+    where = grid(mine, other, None)
+    assert where is not None
+    assert set(mine.missed[:, 0]) == {0.0}
+    assert mine.bend(where.points).max() > 0.001
+    assert thin(mine, where, 0.001, LEVEL) is None
 
 
 def lying(
@@ -481,6 +502,40 @@ def test_exactly_half_is_a_copy() -> None:
     assert copies(ids)[0, 1] == 0
 
 
+def test_which_outputs_have_a_copy() -> None:
+    ids = np.random.default_rng(0).integers(0, 50, (5, 20))
+    ids[3] = ids[1]
+    found = with_copy(ids)
+    assert (found.dtype, found.tolist()) == (bool, [False, True, False, True, False])
+    none = with_copy(ids[:0])
+    assert (none.dtype, len(none)) == (bool, 0)
+
+
+BELOW, ABOVE, DOUBT = (0.3, 0.8), (0.95, 1.2), (0.8, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "states"),
+    [
+        (BELOW, ABOVE, ("less", "not less")),
+        (ABOVE, BELOW, ("not less", "less")),
+        (BELOW, DOUBT, ("less", "not less")),
+        (BELOW, BELOW, ("not less", "not less")),
+        (DOUBT, ABOVE, ("not less", "not less")),
+    ],
+)
+def test_who_is_less_diverse_than_held_out_texts(a, b, states) -> None:
+    texts = np.random.default_rng(1).integers(0, 6, (40, 12))
+    held = guard(12, texts)
+    found = [Interval(sum(ends) / 2, *ends, n=64) for ends in (a, b)]
+    said = held_out_diversity(found, held)
+    assert said == Diversity("share of held-out diversity", sum(a) / 2, sum(b) / 2, *states)
+    # Too few outputs, or no number: no word.
+    for other in (None, replace(found[1], n=63)):
+        assert held_out_diversity([found[0], other], held) is None
+        assert held_out_diversity([other, found[1]], held) is None
+
+
 # ---------------------------------------------------------------- verdicts
 
 
@@ -592,6 +647,29 @@ def test_a_comparison_takes_the_published_layer_and_else_the_tuned_one() -> None
     assert compare(*both, replicates=R).verdict.kind == "the same"
 
 
+@pytest.mark.parametrize("n", [2, 8, 33])
+def test_few_outputs_of_one_setting_have_students_limits(n: int) -> None:
+    values = np.append(1.0, np.linspace(0.0, 4.0, 1001))
+    plain, found = interval(values, 0.9, n), of_one_setting(values, 0.9, n)
+    wider = t.ppf(0.95, n - 1) / norm.ppf(0.95) * math.sqrt(n / (n - 1))
+    assert found.ends == pytest.approx(tuple(1 + wider * (end - 1) for end in plain.ends))
+    assert (found.value, found.level, found.n, found.how) == (1.0, 0.9, n, "bootstrap")
+    assert not of_one_setting(values, 0.9, 1).bounded
+
+
+@pytest.mark.parametrize("n", [8, 16])
+def test_one_setting_misses_equality_as_seldom_as_it_says(n: int) -> None:
+    """At 98% of 600 pairs 12 are missed, 23 at most (three errors); without Student's limits 50."""
+    rng = np.random.default_rng(n)
+    missed = np.zeros(2)
+    for _ in range(600):
+        pools = [Sample(8 * (4 + a), np.full(n, 8.0), 3 + b) for a, b in rng.normal(size=(2, 2, n))]
+        found = _layer(*pools, Level(), 300, 0)
+        missed += found.gap.excludes(0), found.sharper.excludes(0)
+    expected = 600 * np.array([1 - LEVEL.same, 1 - LEVEL.different])
+    assert (missed <= expected + 3 * np.sqrt(expected)).all(), missed
+
+
 def _power(outputs: float, margin: float, gap: float, half: float, wrong: float) -> float:
     """The chance that an interval with this half at 96% and 100 outputs lies inside, with more.
 
@@ -653,6 +731,29 @@ def test_enough_is_a_multiple_of_32_at_the_next_look() -> None:
             * norm.cdf(0.01 / (error / math.sqrt(n / 100)) - told)
         ),
     )
+    # Or by being close, where neither is sharper.
+    close = Layer((1.0, 1.0), (1.0, 1.0), between(-0.02, 0.03), between(-0.05, 0.05))
+    assert _fits(
+        wanted(equal, close),
+        lambda n: (
+            _power(n, 0.03, 0, 0.04, 0.75 * spent(2)) * _power(n, 0.03, 0.005, 0.025, spent(2) / 2)
+        ),
+    )
+    # Far outside the margin and not sharper: no number does.
+    for far in (between(0.05, 0.07), between(-0.07, -0.05)):
+        none = Layer((1.0, 1.0), (1.0, 1.0), far, between(-0.05, 0.05))
+        assert wanted(equal, none) is None
+
+
+def test_enough_minds_on_which_side_replicates_are() -> None:
+    """A gap of 0.02 that errs upwards alone, by 0.02 in three of ten replicates."""
+    up = np.where(np.arange(1001) % 10 < 3, 0.02, 0.0)[:, None]
+    up[0] = 0.0
+    equal = alike(between(0.0199, 0.0201), 1)
+    found = _everywhere(equal, 0.02 + up, 0.03, Level(40))
+    reach = -norm.ppf((1 - Level(40).everywhere) / 2) * up[1:].std()
+    assert found((reach / 0.009) ** 2) == pytest.approx(0.7)  # within 0.03 stays what errs not
+    assert _everywhere(equal, 0.02 - up, 0.03, Level(40))((reach / 0.009) ** 2) == 1.0
 
 
 def test_enough_is_for_every_entropy_at_once() -> None:
@@ -699,6 +800,11 @@ def test_a_comparison_that_cannot_tell_says_how_many_outputs_might() -> None:
     assert found.equal is not None
     assert found.verdict.outputs is not None
     assert found.verdict.outputs > N
+    first, later = (
+        compare(a, b, margin=0.05, level=Level(look), replicates=4000).verdict.outputs or 0
+        for look in (1, 4)
+    )
+    assert N < first < later - 100  # its intervals are wider
 
 
 def test_two_single_points_have_no_verdict() -> None:

@@ -83,6 +83,21 @@ def test_what_points_are_off_beyond_noise_is_misfit() -> None:
     assert halfway[1] == pytest.approx(expected[2:4].mean(keepdims=True))
 
 
+def test_what_both_sides_are_off_adds_up_unless_they_are_the_same_outputs() -> None:
+    bumps = (np.array([0, 0, 0.02, 0, 0, 0, 0]), np.array([0, 0, 0, 0, 0.02, 0, 0]))
+    a, b = (made(1.5 * ENTROPIES + one, noise=0.01, seed=k) for k, one in enumerate(bumps, 1))
+    where = grid(a, b, None)
+    assert where is not None
+    each = [smoothed(side, where.points, LEVEL) for side in (a, b)]
+    assert each[0] is not None
+    assert each[1] is not None
+    gaps, misfit = smooth_gaps(a, b, where, LEVEL)
+    assert misfit.max() > 0.005
+    assert misfit == pytest.approx(each[0][1] + each[1][1])
+    assert gaps == pytest.approx(each[0][0] - each[1][0])
+    assert not smooth_gaps(a, a, where, LEVEL)[1].any()
+
+
 def test_without_a_parabola_on_either_side_the_gap_is_read_off_lines() -> None:
     bent, smooth = made(40 * (ENTROPIES - 3) ** 3), made(ENTROPIES - 2)
     for a, b in ((bent, smooth), (smooth, bent)):

@@ -18,7 +18,7 @@ import torch
 import strop
 from strop import SamplerSpec, UserError
 from strop.denoisers import CausalModel
-from strop.denoisers.stops import end_ids, up_to_end
+from strop.denoisers.tokenizer import end_ids, up_to_end
 
 VOCAB, END, LENGTH = 64, 2, 6
 PROMPTS = [{"ids": [3, 4, 5]}, {"ids": list(range(20, 32))}, {"ids": [60, 9, 41]}]

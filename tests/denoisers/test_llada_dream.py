@@ -23,10 +23,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from strop.checkpoints.checkpoint import locate
-from strop.denoisers.base import CachingDenoiser, Denoiser, all_logits, usable_length
+from strop.denoisers.base import (
+    CachingDenoiser,
+    Denoiser,
+    PaddingDenoiser,
+    all_logits,
+    usable_length,
+)
 from strop.denoisers.bidirectional import Bidirectional
 from strop.denoisers.load import family_at
-from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError
 
 

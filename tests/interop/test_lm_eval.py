@@ -217,7 +217,7 @@ def test_nothing_after_the_first_end_token_counts(sums: Any) -> None:
     ],
 )
 def test_up_to_the_first_of_several_ends(ids: list[int], ends: Any, kept: list[int]) -> None:
-    from strop.denoisers.stops import up_to_end
+    from strop.denoisers.tokenizer import up_to_end
 
     assert up_to_end(ids, iter(ends)) == kept
 

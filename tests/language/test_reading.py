@@ -12,7 +12,7 @@ from small_grammar import GRAMMAR, Enumerated, write
 
 from strop import language
 from strop.cli.main import run
-from strop.language import Language
+from strop.language import Language, reading
 from strop.language.elimination import Elimination
 from strop.language.reading import truth
 from strop.stats.interval import Interval
@@ -147,3 +147,10 @@ def test_a_grammar_is_checked(
     monkeypatch.setattr(Elimination, "beliefs", lambda _, conditionals: list(conditionals))
     assert run(["language", "check", str(grammar)]) == 3
     assert "differ" in capsys.readouterr().err
+
+
+def test_ends_around_a_text_of_a_network_are_no_words():
+    texts = reading.draw(2, seed=4)
+    rows = [f"<|endoftext|>{text}<|endoftext|><|endoftext|>" for text in texts]
+    language = reading.language_of("even")
+    assert (reading.encoded(rows, language) == reading.encoded(texts, language)).all()

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from made_runs import cell_spec, made_cell, output
-from strop.measure.documents import CutOutputs, document_entropy, end_token, first_document
+from strop.measure.documents import (
+    CutOutputs,
+    document_entropy,
+    documents,
+    end_token,
+    first_document,
+)
 from strop.measure.entropy import entropy, prefix_entropy
 from strop.measure.frame import Measured, cut_notes, read_cell
 from strop.measure.guard import Guard, guard
@@ -111,6 +117,27 @@ def test_outputs_are_counted_over_all_parts_of_a_pool() -> None:
     assert (values[0] != entropy(ids)).tolist() == cut.tolist()
 
 
+def test_diversity_is_read_before_the_end_of_first_documents(tmp_path: Path) -> None:
+    """Two documents, written again and again with something else behind, are two documents."""
+    ids = np.random.default_rng(6).integers(0, 8, (64, LENGTH))
+    ids[:, :9] = np.random.default_rng(7).integers(0, 8, (2, 9))[np.arange(64) % 2]
+    ids[:32, 9] = END
+    kept = np.where(np.arange(64) < 32, 9, LENGTH - 1)
+    held = guard(LENGTH, HELD_OUT)
+    assert held.pairs is not None
+    cut = _measured(tmp_path, ids, kept, "first-document", held)
+    assert cut.cut.held == 32
+    alone = np.where((np.arange(LENGTH) >= 9) & (np.arange(64) < 32)[:, None], -1, ids)
+    assert cut.diversity == held.pairs.diversity(alone) == held.pairs.diversity(ids[:, :9])
+    whole = _measured(tmp_path, ids, kept, "full-stream", held)
+    assert whole.diversity == held.pairs.diversity(ids)
+    assert cut.diversity is not None
+    assert whole.diversity is not None
+    assert cut.diversity.below(whole.diversity.ends[0])
+    unnamed = PoolRows.of(ids, ["no end"] * 64)
+    assert documents(kept < LENGTH - 1, unnamed) is None
+
+
 def _measured(
     tmp_path: Path,
     ids: np.ndarray,
@@ -135,7 +162,7 @@ def _measured(
 
 
 def test_what_follows_the_first_document_lifts_no_output_over_the_guard(tmp_path: Path) -> None:
-    """Letter A of issue 39: a monotonous document and noise behind it were above the guard."""
+    """Read whole, a monotonous document with noise behind it would be above the guard."""
     n, half = 64, LENGTH // 2
     noise = np.stack([RNG.permutation(10)[:half] for _ in range(n)])
     dull = np.tile([1, 2], (n, half // 2))
@@ -167,7 +194,10 @@ def test_texts_that_are_only_shorter_stay_on_their_side(tmp_path: Path) -> None:
     tokens = LENGTH // 4 + 1
     assert entropy(ids[:, :tokens]).mean() < held.threshold
     cut = _measured(tmp_path, ids, np.full(64, tokens - 1), "first-document", held)
-    assert cut.verdict == "above"
+    assert held.verdict(cut.entropy) == "above"
+    assert cut.verdict == "undecided"  # four tokens say little of diversity, and the end nothing
+    assert held.pairs is not None
+    assert cut.diversity == held.pairs.diversity(ids[:, : tokens - 1])
     paper = Guard(LENGTH, 1.0, "a convention")
     unknown = _measured(tmp_path, ids, np.full(64, tokens - 1), "first-document", paper)
     assert unknown.cut == CutOutputs(whole=64)

@@ -12,7 +12,7 @@ from strop import TabularDenoiser
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.groupeval.scores import saturation
-from strop.instruments.paths import path_scores
+from strop.instruments.posterior import path_scores
 from strop.theory.mpath import bound_from_scores, exact_bound
 from strop.theory.sampler import LawProblem
 from strop.theory.target import Target

@@ -34,7 +34,15 @@ from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart, plac
 from strop.page.figures import MOST_LINES, drawings
 from strop.page.page import Page
 from strop.page.svg import VARIABLES, as_file, inline
-from strop.page.tables import corner_table, facts, output_columns, pool_table, recognised
+from strop.page.tables import (
+    COLUMNS,
+    _row,
+    corner_table,
+    facts,
+    output_columns,
+    pool_table,
+    recognised,
+)
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.table import Column, Table, number
 from strop.verbs.study import Result
@@ -513,3 +521,15 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="leads through one"):
         write(page, tmp_path / "file" / "report.html")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_judged_table_has_what_the_protocol_demands_beside_ged() -> None:
+    beside = {"valid_share": 0.9, "effective_modes": 4.73, "dominant_share": 0.4}
+    beside |= {"singleton_rate": 0.094, "ceiling_rate": 0.063}
+    found = {"geq": 3.1, "ged": 6.0, "n_groups": 3, "n_groups_asked": 4, **beside}
+    row = _row("a", found, ())
+    assert {name: row[name] for name in beside} == beside
+    shown = {one.name: one for one in COLUMNS}
+    assert set(beside) <= set(shown)
+    assert shown["singleton_rate"].text(row["singleton_rate"]) == "9.4%"
+    assert shown["ceiling_rate"].text(row["ceiling_rate"]) == "6.3%"

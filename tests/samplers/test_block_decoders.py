@@ -229,3 +229,24 @@ def test_public_names_are_accepted():
     )
     edit = strop.SamplerSpec(name="llada2-edit", eos_early_stop=True, block_size=16)
     assert (edit.settings["stop"], edit.settings["block_length"]) == ("block", 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "sibling"),
+    [
+        ("sdar", {"remasking": "random"}),
+        ("llada2", {"order": "random"}),
+        ("llada2-edit", {"editing_threshold": 1.0}),
+        ("llada2-pipeline", {"editing_threshold": 1.0}),
+        ("fast-dllm-v2", {"threshold": 1.0, "first": "draw"}),
+    ],
+)
+def test_the_plain_sibling_differs_in_what_sharpens_alone(name, sibling):
+    form = "dense" if name == "llada2-pipeline" else "fast"
+    settings = {"threshold": 0.6, "block_length": 16}
+    spec = strop.SamplerSpec(name=name, steps=5, implementation=form, settings=settings)
+    plain = strop.spec.plain_baseline(spec)
+    assert plain is not None
+    assert plain.settings == {**spec.settings, **sibling}
+    assert (plain.name, plain.steps, plain.temperature) == (name, 5, spec.temperature)
+    assert strop.spec.plain_baseline(plain) is None

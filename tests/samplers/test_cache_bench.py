@@ -84,8 +84,8 @@ def fills(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     calls: list[Any] = []
     now = [10.0]
 
-    def fill(denoiser: Any, mine: Any, ids: Any, **how: Any) -> Any:
-        calls.append((denoiser, mine, ids.tolist(), how))
+    def fill(denoiser: Any, mine: Any, ids: Any, spec: Any, **how: Any) -> Any:
+        calls.append((denoiser, mine, ids.tolist(), {**how, "spec": spec}))
         now[0] += 2
         numbers = how["outputs"]
         laws = getattr(how["reading"], "keywords", {}).get("laws", {})
@@ -120,15 +120,7 @@ def test_what_the_decoder_is_asked(fills: list[Any]) -> None:
     assert ids == [[9, *masks], [9, *masks]]
     assert fills[1][2] == [[7, 8, *masks], [5, 6, *masks], [5, 6, *masks]]
     assert how.pop("outputs").tolist() == [4, 1]
-    assert how == {
-        "seed": 6,
-        "steps": 4,
-        "name": "fast-dllm",
-        "temperature": 0.5,
-        "top_p": 0.9,
-        "precision": SPEC.precision,
-        "reading": NetworkReader,
-    }
+    assert how == {"seed": 6, "spec": SPEC, "reading": NetworkReader}
     assert recipe.cache == "prefix"
     assert (fills[2][1].cache, fills[2][3]["seed"]) == ("dual", 0)
 

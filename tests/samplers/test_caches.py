@@ -44,16 +44,8 @@ def filled(model: Any, output: int, cache: str) -> Any:
     prompt = PROMPTS[output % len(PROMPTS)]
     ids = torch.tensor([[*prompt, *[model.mask_id] * LENGTH]])
     mine = recipe(SPEC.name, {**SPEC.settings, "cache": cache})
-    return fill(
-        model,
-        mine,
-        ids,
-        seed=1,
-        outputs=[output],
-        steps=LENGTH,
-        name=SPEC.name,
-        temperature=SPEC.temperature,
-    )
+    spec = SPEC.model_copy(update={"steps": LENGTH})
+    return fill(model, mine, ids, spec, seed=1, outputs=[output])
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from strop.denoisers.base import carry_over, subs
+from strop.samplers.bd3lm import SemiAR, Try
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from canvas_replay import diffusion_gemma  # noqa: E402
 from vector_replay import Folder  # noqa: E402
 
 VECTORS = ROOT / "tests" / "vectors"
@@ -54,6 +57,57 @@ def test_another_seed_number_count_or_option_is_noticed(folder, key, change):
     run = next(run for run in folder.case["runs"] if run["name"] == name)
     value = {**run["options"], **other} if key == "options" else change
     assert folder.run({**run, key: value}).identical is False
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"t_max": 1.1, "t_min": 0.2, "entropy_bound": 0.3, "max_denoising_steps": 7},
+        {"eos_token_id": [5, 9, 11], "pad_token_id": 4, "max_new_tokens": 30, "entropy_bound": 2.0},
+        {"eos_token_id": 7, "max_new_tokens": 17, "stability_threshold": 2, "seed": 8},
+        {"max_length": 40, "stability_threshold": 0, "confidence_threshold": 2.5},
+    ],
+)
+def test_transformers_own_generate_agrees_at_settings_that_no_vector_has(options):
+    """Ids, tokens per call and the generator's next number, of batches of prompts too."""
+    from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
+        EntropyBoundSamplerConfig,
+    )
+
+    folder = Folder(VECTORS / "diffusion_gemma")
+    most = 256 if "max_length" in options else 12
+    ends = {"eos_token_id": 3, "pad_token_id": 0}  # else theirs come from the configuration
+    options = {"max_new_tokens": most, "max_denoising_steps": 5, **ends, **options}
+    run = {"options": options, "seed": options.pop("seed", 3), "prompt": "rows"}
+    generator = torch.Generator().manual_seed(1)
+    vocabulary = folder.denoiser.vocab_size
+    folder.expected["rows"] = torch.randint(12, vocabulary, (3, 13), generator=generator)
+    ours = diffusion_gemma(folder, run)
+    theirs = {key: value for key, value in options.items() if key != "entropy_bound"}
+    bound = EntropyBoundSamplerConfig(options.get("entropy_bound", 0.1))
+    with torch.random.fork_rng():
+        torch.manual_seed(run["seed"])
+        found = folder.denoiser.network.generate(
+            folder.expected["rows"], sampler_config=bound, **theirs
+        )
+        following = float(torch.rand(1, dtype=torch.float64))
+    assert torch.equal(ours["ids"], found.sequences)
+    assert ours["tokens_per_forward"] == found.tokens_per_forward.tolist()
+    assert ours["next_rand"] == following
+
+
+def test_the_public_code_of_bd3lm_gives_up_where_blocks_of_one_should_stop():
+    """Of a text of varying length, whose tail is one token: blocks of two are cut, of one lost."""
+    model = Folder(VECTORS / "bd3lm").denoiser
+    for size, lost in ((1, True), (2, False)):
+        ids = torch.full((1, 260), 5)
+        ids[0, -1] = model.mask_id
+        options = SemiAR(size, num_steps=4, var_length=True, eos_id=0)
+        one = Try(ids, options, model, torch.Generator(), np.random.RandomState(0))
+        text = one.run()
+        assert one.given_up is lost
+        assert (text is None) is lost
+        assert lost or text.shape[1] < 8
 
 
 def test_bd3lm_logits_and_both_views():

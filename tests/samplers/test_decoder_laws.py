@@ -29,6 +29,7 @@ from strop.samplers.machinery.committing import (
 )
 from strop.samplers.machinery.drawing import Confidence
 from strop.samplers.public_decoders import PublicRun, dream, fast_dllm_llada, llada
+from strop.spec import SamplerSpec
 
 N, ALARM, DISTANCE = 40_000, 1e-4, 2e-3
 VOCAB, START = 3, (3, 3, 1, 3)
@@ -41,9 +42,10 @@ def denoiser() -> TabularDenoiser:
     return TabularDenoiser(rng.dirichlet(np.full(81, 0.4)).reshape((3,) * 4) * 0.97 + 0.03 / 81)
 
 
-def outputs(denoiser, recipe: DecoderRecipe, *, steps: int, seed: int = 1, **options) -> np.ndarray:
+def outputs(denoiser, recipe: DecoderRecipe, *, steps: int, seed: int = 1, **draw) -> np.ndarray:
     ids = torch.tensor(START).repeat(N, 1)
-    canvas = fill(denoiser, recipe, ids, seed=seed, outputs=np.arange(N), steps=steps, **options)
+    spec = SamplerSpec(name="blockwise", steps=steps, **draw)
+    canvas = fill(denoiser, recipe, ids, spec, seed=seed, outputs=np.arange(N))
     assert (canvas.ids[:, 2] == 1).all()
     assert not (canvas.ids == VOCAB).any()
     return counts(canvas.ids.numpy(), VOCAB)
@@ -254,9 +256,10 @@ def test_an_output_does_not_depend_on_its_neighbours(denoiser):
         (Confidence("confidence"), Carried(0.5)),
     ):
         recipe = DecoderRecipe(Decoder(score, commit), block_length=2)
-        together = fill(denoiser, recipe, mixed, seed=4, outputs=[7, 8, 9, 3], steps=4)
+        spec = SamplerSpec(name="blockwise", steps=4)
+        together = fill(denoiser, recipe, mixed, spec, seed=4, outputs=[7, 8, 9, 3])
         for b, output in enumerate((7, 8, 9, 3)):
-            alone = fill(denoiser, recipe, mixed[b : b + 1], seed=4, outputs=[output], steps=4)
+            alone = fill(denoiser, recipe, mixed[b : b + 1], spec, seed=4, outputs=[output])
             assert torch.equal(alone.ids[0], together.ids[b])
             assert np.array_equal(alone.order[0], together.order[b])
             assert alone.calls[0] == together.calls[b]
@@ -342,12 +345,7 @@ def test_a_public_loop_that_commits_masks_is_ended(denoiser):
     task = PublicRun(own, torch.tensor([START]), 0, torch.Generator())
     with pytest.raises(UserError, match="for ever"):
         fast_dllm_llada(task, steps=1, block_length=4, threshold=0.9)
-    filled = fill(
-        own,
-        DecoderRecipe(Decoder(Confidence("top"), Quota())),
-        task.ids,
-        seed=0,
-        outputs=[0],
-        steps=2,
-    )
+    greedy = DecoderRecipe(Decoder(Confidence("top"), Quota()))
+    spec = SamplerSpec(name="blockwise", steps=2)
+    filled = fill(own, greedy, task.ids, spec, seed=0, outputs=[0])
     assert not (filled.ids == VOCAB).any()

@@ -123,14 +123,15 @@ def test_the_literal_dream_warns_when_half_precision_turns_it_greedy():
 
 def test_the_form_for_users_draws_in_half_precision_all_the_same():
     from strop.samplers.decoders import fill, recipe
+    from strop.spec import SamplerSpec
 
     task = half_precision_task(0)
     settings = {"alg": "maskgit_plus", "alg_temp": 0.0, "top_k": 0, "eps": 1e-3}
     ids = task.ids.repeat(3, 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = fill(
-            task.denoiser, recipe("dream", settings), ids, seed=0, outputs=[0, 1, 2], steps=8
-        ).ids
+        spec = SamplerSpec(name="blockwise", steps=8)
+        found = recipe("dream", settings)
+        drawn = fill(task.denoiser, found, ids, spec, seed=0, outputs=[0, 1, 2]).ids
     assert not torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[1], drawn[2])

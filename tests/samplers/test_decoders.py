@@ -10,6 +10,7 @@ import torch
 
 from strop.records.decoders import SETTINGS
 from strop.samplers.decoders import RECIPES, fill, recipe
+from strop.spec import SamplerSpec
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -22,11 +23,14 @@ def folder(request) -> Folder:
     return Folder(ROOT / "tests" / "vectors" / request.param)
 
 
-def filled(folder: Folder, name: str, ids, outputs, *, steps: int = 8, given=None, **options):
+def filled(
+    folder: Folder, name: str, ids, outputs, *, steps: int = 8, given=None, draw=None, **more
+):
     settings = {key: setting.default for key, setting in SETTINGS[name].items()}
     settings |= {"block_length": 8} if "block_length" in settings else {}
     found = recipe(name, {**settings, **(given or {})})
-    return fill(folder.denoiser, found, ids, seed=2, outputs=outputs, steps=steps, **options)
+    spec = SamplerSpec(name="blockwise", steps=steps, **(draw or {}))
+    return fill(folder.denoiser, found, ids, spec, seed=2, outputs=outputs, **more)
 
 
 def canvases(folder: Folder) -> torch.Tensor:
@@ -116,8 +120,7 @@ def test_without_chance_both_forms_give_the_same_ids(folder, every):
             [0],
             steps=run["options"]["steps"],
             given=given,
-            temperature=0.0,
-            top_p=run["options"].get("top_p") or 1.0,
+            draw={"temperature": 0.0, "top_p": run["options"].get("top_p") or 1.0},
             stops=(300, 301),
         )
         folder.denoiser.spec = public.model_copy(update={"family": "mdlm"})
@@ -133,7 +136,7 @@ def test_rows_of_different_lengths_share_a_batch(folder):
     ids = torch.nn.functional.pad(prompt, (0, 8), value=folder.denoiser.mask_id)
     row = int(starts.argmax())
     assert starts[row] > 0
-    batch = filled(folder, "blockwise", ids, [0, 1, 2], starts=starts, temperature=0.0)
+    batch = filled(folder, "blockwise", ids, [0, 1, 2], starts=starts, draw={"temperature": 0.0})
     short = ids[row : row + 1, int(starts[row]) :]
-    alone = filled(folder, "blockwise", short, [row], temperature=0.0)
+    alone = filled(folder, "blockwise", short, [row], draw={"temperature": 0.0})
     assert torch.equal(batch.ids[row, starts[row] :], alone.ids[0])

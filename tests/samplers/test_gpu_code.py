@@ -21,7 +21,7 @@ HERE = "# on the host"
 FACTORIES = {"arange", "empty", "eye", "full", "linspace", "ones", "rand", "randint", "randn"}
 FACTORIES |= {"randperm", "tensor", "zeros"}
 HOST = {
-    "denoisers/padding.py": {"tensor"},
+    "denoisers/base.py": {"tensor"},
     "samplers/caches.py": {"tensor"},
     "samplers/ancestral.py": {"ones", "zeros"},
     "samplers/duo.py": {"ones"},

@@ -186,3 +186,12 @@ def test_groups_of_one_say_nothing_about_what_is_inside() -> None:
     found = crossed(values, np.ones((3, 1), bool), np.arange(3)[:, None])
     assert (found.unit, found.group, found.rest) == pytest.approx((7.0, 0.0, 0.0))
     assert found.variance == pytest.approx(7 / 3)
+
+
+def test_groups_of_unequal_size_without_a_mood_count_as_units() -> None:
+    """Means of groups that lie closer together than units would put them: no variance of groups."""
+    values = np.array([[1.0], [9.0], [2.0], [8.0], [4.0], [6.0]])
+    found = crossed(values, np.ones((6, 1), bool), np.array([[0], [0], [0], [0], [1], [1]]))
+    assert (found.group, found.unit) == pytest.approx((0.0, 52 / 4))
+    assert found.variance == pytest.approx(52 / 4 / 6)
+    assert found.freedom == pytest.approx(1)  # of two groups

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from strop.spec import Cooling
 from strop.stats.interval import Interval, plain, revived, value_of
 from strop.table import Column, Pivot, Table
 
@@ -89,6 +90,12 @@ def test_only_the_keys_of_an_interval_make_one() -> None:
     }
 
 
+def test_what_is_no_interval_is_not_read_as_one() -> None:
+    for wrong in ({"value": "2"}, {"low": "1"}, {"high": [3]}):
+        with pytest.raises(TypeError, match="an interval of"):
+            Interval.read({"value": 2.0, "low": 1.0, "high": 3.0} | wrong)
+
+
 ROWS = [
     {"m": 4, "x": WHOLE, "alone": BARE, "pair": [1.0, 2.0], "note": "=1"},
     {"m": 8, "x": None, "alone": 7.0, "pair": None, "note": "b"},
@@ -148,3 +155,10 @@ def test_what_is_not_said_is_as_usual() -> None:
         assert not half.bounded
         assert half.span(".1f") == ""
     assert Interval(1e4).exp().value == math.exp(700)
+
+
+def test_a_schedule_is_kept_in_documents_as_its_text() -> None:
+    schedule = Cooling.of("linear/0.8/0.4")
+    document = plain({"rows": [{"temperature": schedule}]})
+    assert document == {"rows": [{"temperature": "linear/0.8/0.4"}]}
+    assert revived(document) == {"rows": [{"temperature": schedule}]}

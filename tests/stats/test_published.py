@@ -10,7 +10,7 @@ import pytest
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.published import Gap, gap, holm, verdicts
-from strop.stats.resample import mean
+from strop.stats.resample import bootstrap, mean
 
 SIZE = 0.1
 
@@ -77,3 +77,56 @@ def test_few_outputs_do_not_pass_and_enough_do() -> None:
     assert verdicts([enough], SIZE) == ["agrees"]
     assert Gap(0.0, 0.01, 0.05, 900).needed(SIZE, 0.05) is None
     assert verdicts([Gap(0.5, 0.01, 0.01, 900), few], SIZE) == ["differs", "cannot tell"]
+
+
+def repeated(n: int, theirs: int, shift: float, rng: np.random.Generator) -> Gap:
+    """Perplexities of both sides, outputs with a spread of .25 nats; theirs is a bare number."""
+    own = jackknife(mean(rng.normal(4 + shift, 0.25, n)), cut=False).exp()
+    found = gap(own, math.exp(rng.normal(4, 0.25, theirs).mean()), theirs, log=True)
+    assert found is not None
+    return found
+
+
+def test_a_perfect_repeat_agrees_and_a_shift_of_15_percent_is_found() -> None:
+    """Eight numbers of 512 outputs against 128 published; 300 certificates of each kind.
+
+    The error of a gap is .25 sqrt(1/512 + 1/128) = .0247 nats; Holm's hardest bar is 2.73 of it, so
+    a gap of log 1.15 = .140 is found with power .998 and one of .1 with .91, above four of five.
+    """
+    rng = np.random.default_rng(3)
+    repeats = [verdicts([repeated(512, 128, 0.0, rng) for _ in range(8)], SIZE) for _ in range(300)]
+    assert {one for told in repeats for one in told} <= {"agrees", "differs"}
+    assert sum(set(told) == {"agrees"} for told in repeats) / 300 > 0.95 - 0.038  # three sigma
+    shifts = [
+        verdicts([repeated(512, 128, shift, rng) for shift in (math.log(1.15), *[0.0] * 7)], SIZE)
+        for _ in range(300)
+    ]
+    assert sum(told[0] == "differs" for told in shifts) >= 295
+    # With 24 outputs the same shift is found in a third; none of these certificates may pass it.
+    few = [
+        verdicts([repeated(24, 128, shift, rng) for shift in (math.log(1.15), *[0.0] * 7)], SIZE)
+        for _ in range(100)
+    ]
+    assert {told[0] for told in few} == {"differs", "cannot tell"}
+
+
+@pytest.mark.parametrize(("n", "theirs"), [(8, 128), (40, 40)])
+def test_within_the_noise_of_both_holds_with_a_bootstrap_too(n: int, theirs: int) -> None:
+    """400 perfect repeats: 95% lie within the noise of both, three sigma are 3.3%.
+
+    The published number lies in our own interval alone less often: in 83% at equal numbers.
+    """
+    rng = np.random.default_rng(4)
+    within = inside = 0
+    for seed in range(400):
+        own = bootstrap(mean(rng.normal(5, 0.3, n)), seed=seed, replicates=1000)
+        assert own is not None
+        printed = float(rng.normal(5, 0.3, theirs).mean())
+        found = gap(own, printed, theirs)
+        assert found is not None
+        within += found.within()
+        inside += own.ends[0] <= printed <= own.ends[1]
+    assert within / 400 == pytest.approx(0.95, abs=0.033)
+    assert inside < within
+    if n == theirs:
+        assert inside / 400 == pytest.approx(0.83, abs=0.05)

@@ -246,3 +246,9 @@ def test_a_mean_says_what_it_is() -> None:
     told = resample.mean(np.array([1, 0]), exact=True, span=share, counted=True)
     assert (told.exact, told.counted, told.span) == (True, True, share)
     assert plain.counted is False
+
+
+def test_a_mean_is_resampled_by_outputs_unless_it_says_otherwise() -> None:
+    found = mean(THREE)
+    assert [found.exact, found.counted, found.left_out] == [False] * 3
+    assert found.outputs == 3

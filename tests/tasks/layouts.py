@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import strop
-from strop.tasks.interpreter import find_interpreter
+from strop.tasks.sandbox import find_interpreter
 
 __all__ = ["LAYOUTS", "MARKER", "Layout", "in_prefix", "links"]
 

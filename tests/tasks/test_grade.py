@@ -25,7 +25,6 @@ from strop.tasks import (
     check_task,
     grade,
     grade_all,
-    overtime,
     ready,
 )
 from strop.tasks.sandbox import Box
@@ -127,7 +126,7 @@ def test_what_does_not_end_is_an_invalid_answer(
     monkeypatch: pytest.MonkeyPatch, endless: Any
 ) -> None:
     """Filters and checks, of one response and of many; those beside it keep their verdicts."""
-    monkeypatch.setattr(overtime, "SECONDS", 0.2)
+    monkeypatch.setattr("strop.tasks.task.SECONDS", 0.2)
     task, start = _task(filters=(Filter("slow", endless), Filter("last", _last))), time.monotonic()
     first, second = (
         grade(task, ITEM, "Paris", None),
@@ -147,7 +146,7 @@ def test_filters_of_programs_end_too_before_a_sandbox_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Programs are judged in other threads, where nothing could end a filter."""
-    monkeypatch.setattr(overtime, "SECONDS", 0.2)
+    monkeypatch.setattr("strop.tasks.task.SECONDS", 0.2)
     filters = (Filter("slow", _endless_search), Filter("last", _last))
     task = _task(filters=filters, sandboxed=True)
     found = dict(grade_all(task, [(ITEM, "Paris"), (ITEM, "Rome"), (ITEM, " ")], Box(None)))
@@ -158,7 +157,7 @@ def test_filters_of_programs_end_too_before_a_sandbox_is_asked(
 
 
 def test_a_check_in_a_sandbox_has_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overtime, "SECONDS", 0.05)
+    monkeypatch.setattr("strop.tasks.task.SECONDS", 0.05)
 
     def slow(*given: Any) -> Verdict:
         time.sleep(0.2)
@@ -170,7 +169,7 @@ def test_a_check_in_a_sandbox_has_its_own_limits(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_alarm_of_somebody_else_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overtime, "SECONDS", 0.05)
+    monkeypatch.setattr("strop.tasks.task.SECONDS", 0.05)
     rung: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: rung.append(number))
     try:

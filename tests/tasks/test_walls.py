@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from strop.tasks import Box, Limits
-from strop.tasks.interpreter import _packages
-from strop.tasks.sandbox import INSIDE, seccomp_filter
+from strop.tasks.sandbox import INSIDE, _packages, seccomp_filter
 
 LIMITS = Limits(
     seconds=2.5,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from strop.theory import mpath, profile, schedules
+from strop.theory import accounting, mpath, schedules
 from strop.theory.accounting import account, parallel_price
 from strop.theory.checks.rounds import simulate
 from strop.theory.denoiser import Conditionals
@@ -175,7 +175,7 @@ class TestSchedules:
         grid = schedules.price_optimal_grid(target, 2)
         scan = [parallel_price(target, [0, a, 1]) for a in np.linspace(0.01, 0.99, 981)]
         assert parallel_price(target, grid) <= min(scan) + 1e-12
-        assert profile.entropy_profile(target)(grid[1]) > 0
+        assert accounting.entropy_profile(target)(grid[1]) > 0
 
 
 class TestPathBound:

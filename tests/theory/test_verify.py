@@ -13,7 +13,6 @@ import pytest
 from strop.theory import (
     accounting,
     mpath,
-    profile,
     reveal,
     sampler,
     schedules,
@@ -21,7 +20,7 @@ from strop.theory import (
     two_bits,
     verification,
 )
-from strop.theory.checks import beyond, formal, propositions, rounds
+from strop.theory.checks import identities, propositions, rounds
 from strop.theory.verification import CHECKS, Verification, verify_all
 
 BY_NAME = {check.name: check for check in CHECKS}
@@ -107,11 +106,11 @@ BROKEN = [
     ("accounting", accounting, "dependence_sum", lambda _: 0.0),
     (
         "profiles",
-        profile,
+        accounting,
         "dependence_profile",
-        lambda target: profile.RateProfile(np.zeros(target.L)),
+        lambda target: accounting.RateProfile(np.zeros(target.L)),
     ),
-    ("profiles", profile, "dependence_sum", scaled(profile.dependence_sum)),
+    ("profiles", accounting, "dependence_sum", scaled(accounting.dependence_sum)),
     (
         "profiles",
         accounting,
@@ -152,16 +151,16 @@ BROKEN = [
     ("kernels", accounting, "kernel_tv_bound", lambda _: (0.0, 0.0)),
     ("kernels", accounting, "round_errors", lambda first, _: np.zeros(first.N)),
     ("simulation", rounds, "simulate", stuck_simulator),
-    ("entropy-area", formal, "area_coefficients", lambda L: [2 * c for c in AREA(L)]),
+    ("entropy-area", identities, "area_coefficients", lambda L: [2 * c for c in AREA(L)]),
     (
         "mutual-information",
-        formal,
+        identities,
         "dependence_coefficients",
         lambda L: 2 * DEPENDENCE(L),
     ),
     (
         "integer-set-functions",
-        formal,
+        identities,
         "dependence_coefficients",
         lambda L: 2 * DEPENDENCE(L),
     ),
@@ -170,14 +169,14 @@ BROKEN = [
     ("price-grid", schedules, "price_optimal_grid", equal_grid),
     (
         "entropy-deflation",
-        beyond,
+        propositions,
         "deflation_target",
-        lambda values: beyond.Target.dirichlet((2, 2, 8), 1.0, np.random.default_rng(values)),
+        lambda values: propositions.Target.dirichlet((2, 2, 8), 1.0, np.random.default_rng(values)),
     ),
     ("smoothing", temperature, "best_temperature", never_smooth),
 ]
 SUBSETS = sampler.output_by_subsets
-AREA, DEPENDENCE = formal.area_coefficients, formal.dependence_coefficients
+AREA, DEPENDENCE = identities.area_coefficients, identities.dependence_coefficients
 
 
 @pytest.mark.slow  # seed 0 is what the command below runs

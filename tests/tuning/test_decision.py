@@ -16,8 +16,7 @@ from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.tuning.choice import Choice
-from strop.tuning.decision import decide, in_words
-from strop.tuning.gain import Gain, Held, family_level
+from strop.tuning.gain import Gain, Held, decide, family_level, in_words
 from strop.tuning.race import Limit
 
 PLAIN, SHARP = (OperatingPoint.of(SamplerSpec(temperature=t)) for t in (1.0, 0.9))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
+from strop.measure.guard import guard
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import Statistic, mean
-from strop.tuning.race import Arm, Drawn, Limit, Race, Rules
+from strop.tuning.race import Arm, Drawn, Limit, Race, Rules, guard_limits
 
 Floats = Sequence[float] | np.ndarray
 
@@ -140,21 +142,35 @@ def test_one_broken_limit_is_enough_and_it_is_named() -> None:
     }
 
 
-def test_a_limit_that_the_most_outputs_would_not_decide_stops_a_candidate() -> None:
+@pytest.mark.parametrize("level", [0.95, 0.99])
+def test_a_limit_that_the_most_outputs_would_not_decide_stops_a_candidate(level: float) -> None:
     """With half width h at n outputs: h sqrt(n / most) then, and one standard error of luck."""
     rng, n, most = np.random.default_rng(3), 16, 64
     values = rng.normal(0, 1, n)
     values -= values.mean()
-    half = jackknife(mean(values), 0.95).high
-    error = half / student.ppf(0.975, n - 1)
+    half = jackknife(mean(values), level).high
+    error = half / student.ppf((1 + level) / 2, n - 1)
     edge = half * math.sqrt(n / most) - error  # below the limit by so much it may still be shown
     assert edge > 0
     for side, sign in ((">=", 1), ("<=", -1)):
         limits = (Limit("entropy", side, 0.0),)
         for more, state in ((1e-6, "in doubt"), (-1e-6, "too near the limit")):
             drawn = Drawn(same(1.0, n), (mean(values + sign * (edge + more)),))
-            found = raced({"x": drawn}, Rules(limits=limits, most=most))
+            found = raced({"x": drawn}, Rules(limits=limits, most=most, level=level))
             assert found.arms["x"].state == state, (side, more)
+
+
+def test_what_a_guard_asks_of_a_candidate() -> None:
+    texts = np.random.default_rng(0).integers(0, 6, (40, 12))
+    held = guard(12, texts)
+    entropy = Limit("entropy", ">=", held.threshold or 0.0, "interval")
+    assert guard_limits(held, 64) == (entropy, Limit("diversity", ">=", 0.9, least=64))
+    assert guard_limits(held) == guard_limits(held, 64)
+    assert guard_limits(held, 63) == (entropy,)
+    by_mean = replace(held, rule="mean")
+    assert guard_limits(by_mean, 64) == (replace(entropy, by="mean"),)
+    assert guard_limits(replace(held, texts=()), 64) == (entropy,)
+    assert guard_limits(None) == guard_limits(guard(12), 64) == ()
 
 
 # ---------------------------------------------------------------- who leads, who is worse
@@ -298,6 +314,17 @@ def test_the_most_promising_is_paid_first(best, order) -> None:
     arms = {name: Drawn(mean(value + width * wave)) for name, (value, width) in made.items()}
     wanted = raced(arms, Rules(best=best, first=4, most=16))._wanted()
     assert wanted == [(name, 8) for name in order]
+
+
+def test_a_promise_beyond_what_there_can_be_counts() -> None:
+    """Both intervals reach below 10, where the values cannot: the one that reaches further leads."""
+    wave = np.array([0, 1, 0, -1])
+    arms = {
+        name: Drawn(mean(10 + value + width * wave, span=(10.0, math.inf)))
+        for name, value, width in (("c", 1.0, 4), ("a", 2.0, 9))
+    }
+    wanted = raced(arms, Rules(first=4, most=16))._wanted()
+    assert wanted == [("a", 8), ("c", 8)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from strop import verbs
 from strop.errors import UserError
-from strop.verbs.frontiers_public import grid, read_off
+from strop.verbs.frontiers_public import elsewhere, grid, read_off
 
 # Worked out apart from this code, from the same file.
 RATIOS = {
@@ -27,6 +27,18 @@ def test_the_file_holds_what_was_published() -> None:
         assert (
             np.diff(rows, axis=0) > 0
         ).all()  # entropy, perplexity and temperature rise together
+
+
+def test_cells_of_public_checkpoints_stand_beside_the_papers() -> None:
+    """As the source prints them, to four digits."""
+    cell = {"precision": "float64", "temperature": 0.9}
+    found = [elsewhere("MDLM-Small", {**cell, "steps": m}) for m in (8, 32, 64, 128)]
+    assert found == pytest.approx([237.4, 67.9, 52.6, 44.9], abs=0.06)
+    assert elsewhere("MDLM-Small", {**cell, "steps": 1}) is None
+    assert elsewhere("MDLM-Small", {**cell, "steps": 8, "temperature": 0.91}) is None
+    assert elsewhere("MDLM-Small", {**cell, "steps": 8, "precision": "float32"}) is None
+    assert elsewhere("DUO-DCD", {**cell, "steps": 8}) is None
+    assert elsewhere("DUO", {**cell, "steps": 8}) != found[0]
 
 
 def test_between_two_cells_the_logarithm_is_a_line() -> None:

@@ -19,11 +19,11 @@ from strop.groupeval.judgments import Judgments
 from strop.groupeval.offline import _pieces, _remembering
 from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.verdict import GroupVerdict
+from strop.stats.interval import Interval
 from strop.verbs import paper
 from strop.verbs.groupeval import (
     STUDY,
     contrast,
-    cross_generator,
     judge_correlations,
     paper_contrasts,
     quality_diversity,
@@ -79,12 +79,15 @@ def test_numbers_agree_within_their_rounding() -> None:
 
 
 def test_cross_generator() -> None:
-    claims, told = paper.table("groupeval-exact").claims, cross_generator()
-    assert [told["geq_favours_mdlm"], told["comparisons"]] == claims["geq_higher"]
-    assert told["geq_tied"] == claims["geq_tied"]
-    assert [told["ged_favours_mdlm"], told["comparisons"]] == claims["ged_higher"]
-    assert told["perplexity_favours_didi"] == 8
-    assert told["intervals_above_zero"] == 2
+    """Likelihood prefers DiDi-Instruct on the same outputs, the judge MDLM."""
+    printed = paper.table("groupeval-exact")
+    rows, claims = printed.records(), printed.claims
+    assert all(row["gpt2_large_ratio"] > 1 and row["qwen_ratio"] > 1 for row in rows)
+    for score in ("geq", "ged"):
+        higher = sum(row[f"{score}_mdlm"] > row[f"{score}_didi"] for row in rows)
+        assert [higher, len(rows)] == claims[f"{score}_higher"]
+    assert sum(row["geq_mdlm"] == row["geq_didi"] for row in rows) == claims["geq_tied"]
+    assert sum(row["low"] > 0 for row in rows) == 2
 
 
 def ours(seed: int) -> Judgments:
@@ -116,6 +119,16 @@ def test_measured_series_make_the_same_panel() -> None:
     assert told["sign_counts"]["intervals_above_zero"] == 6
     assert told["step_savings"]["geq_higher"] == 2
     assert told["judge_correlations"]["pairs"][0]["geq"] > 0.5
+
+
+def test_a_tie_is_neither_higher_nor_lower() -> None:
+    row = {"judge": "a", "steps": 16, "geq_standard": 5.0, "geq_sharpened": 5.0}
+    row |= {"ged_standard": 4.0, "ged_sharpened": 3.0}
+    row |= {"difference": Interval(0.0), "excludes_zero": False}
+    told = sign_counts([row, {**row, "steps": 4, "geq_sharpened": 9.0}])  # 4 is the floor case
+    assert (told["pairs"], told["geq_higher"], told["geq_lower"]) == (1, 0, 0)
+    assert (told["ged_higher"], told["ged_lower"]) == (0, 1)
+    assert told["by_judge"] == {"a": {"geq_higher": 0, "ged_higher": 0, "pairs": 1}}
 
 
 def test_figures(tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from strop.cli.main import run
-from strop.instruments.pairs import (
+from strop.theory.chain import random_chain
+from strop.verbs.markov import (
     conditional_entropy,
     crossing,
     jackknife,
     pair_counts,
     pair_kl,
+    run_markov_study,
     vertex,
 )
-from strop.theory.chain import random_chain
-from strop.verbs.markov import run_markov_study
 
 
 def test_exact_outputs_have_no_pair_error():

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
 from strop.errors import UserError
 from strop.stats.interval import Interval
-from strop.verbs.paper import PaperTable, beside, ids, table, tables
+from strop.table import Table
+from strop.verbs.paper import PaperTable, beside, ids, items, table, tables
+from strop.verbs.result import Result
 
 ROWS = {
     "headline": 4 * 4,
@@ -188,6 +194,51 @@ def test_printed_diagnostics_are_shares_or_modes():
     for row in table("groupeval-diagnostics").records():
         most = 8 if row["what"] == "effective_modes" else 1
         assert 0 <= (row["low"] or 0) <= row["high"] <= most
+
+
+def test_printed_diagnostics_digit_by_digit():
+    """The sentences of the paper's appendix, in its order: percentages, or numbers of modes."""
+    said = [
+        ("GPT-OSS invalid_rate at 16", 13.3, 13.3), ("GPT-OSS invalid_rate at 16", 6.6, 6.6),
+        ("GPT-OSS effective_modes at 16", 473, 473), ("GPT-OSS effective_modes at 16", 574, 574),
+        ("GPT-OSS invalid_rate at 4", 59.4, 59.4), ("GPT-OSS invalid_rate at 4", 54.7, 54.7),
+        ("GPT-OSS effective_modes", 108, 696), ("GPT-OSS singleton_rate", 9.4, 62.5),
+        ("GPT-OSS ceiling_rate", 0, 50), ("Luna singleton_rate", 68.8, 87.5),
+        ("Luna ceiling_rate", 65.6, 87.5), ("Luna hybrid_rate", None, 84.3),
+        ("Luna non_high_confidence_rate", None, 87.5), ("Terra singleton_rate", 18.8, 75),
+        ("Terra ceiling_rate", 6.3, 68.8), ("Luna hybrid_rate", 76.3, 100),
+        ("Luna ceiling_rate", 50, 90), ("Luna non_high_confidence_rate", None, 90),
+    ]  # fmt: skip
+    for (name, low, high), row in zip(said, table("groupeval-diagnostics").records(), strict=True):
+        where = f" at {row['steps']}" if row["steps"] else ""
+        assert name == f"{row['judge']} {row['what']}{where}"
+        assert row["high"] == pytest.approx(high / 100)
+        assert row["low"] == (None if low is None else pytest.approx(low / 100))
+    standard = [row["sampler"] for row in table("groupeval-diagnostics").records()][:6]
+    assert standard == ["standard", "sharpened"] * 3
+
+
+def test_every_printed_cell_of_the_sweep_is_found_and_others_stand_beside_it():
+    """The paper prints 52 of the sweep's 168 cells; Generative Frontiers has 11 of them."""
+    knobs = ("steps", "temperature", "precision")
+    taus, every = (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1), [2**k for k in range(12)]
+    cells = list(product(every, taus, ("float64", "float32")))
+    level = {"perplexity": Interval(100.0, 90.0, 110.0, n=128), "entropy": 5.0, "mark": ""}
+    rows = [{**dict(zip(knobs, cell, strict=True)), **level} for cell in cells]
+    _, item = items()["sweep"]
+    study = Result(table=Table("", (), rows))
+    ask: Any = SimpleNamespace(sources=("x",))
+    shown = item.beside(study, ask, {"x": "public"}).rows
+    found = {tuple(row[k] for k in knobs): row for row in shown}
+    assert sum(row["paper"] is not None for row in shown) == 52
+    assert found[64, 0.9, "float32"]["paper"] == 41.3
+    assert found[2048, 0.85, "float32"]["paper"] == 14.4
+    assert found[64, 0.9, "float64"]["elsewhere"] == pytest.approx(52.6, abs=0.05)
+    assert found[64, 0.9, "float32"]["elsewhere"] is None
+    assert found[64, 1.0, "float64"]["within"] == "no"
+    assert found[256, 1.0, "float64"]["elsewhere"] is None
+    late = item.beside(study, ask, {"x": "late"})
+    assert "elsewhere" not in [column.name for column in late.columns]
 
 
 def test_rows_say_whether_they_lie_within_the_noise_of_both():

@@ -129,6 +129,23 @@ def test_texts_are_cut_to_as_many_as_were_asked_for(tmp_path: Path) -> None:
     assert (found.calls, found.seconds, found.temperature) == (None, None, None)
 
 
+def test_nothing_behind_the_first_document_is_read(tmp_path: Path) -> None:
+    """Neither for perplexity nor for entropy: with noise behind it a text has the same scores."""
+    ends = [f"Once upon a time there were {i} kings.<|endoftext|>" for i in range(8)]
+    ask, found = asked(tmp_path, 8, evaluator="embedded:tales-ar"), []
+    for name, noise in (("plain", ""), ("noisy", "zebra quartz 77 of moth vow, kiln elk")):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("\n".join(json.dumps({"text": text + noise}) for text in ends))
+        found.append(SideOutputs(ask, Named("texts", str(path), {}, ()), None, Scorers()).fixed())
+    plain, noisy = found
+    tokens = int(plain.scored.lengths.min())
+    assert noisy.scored.lengths.tolist() == plain.scored.lengths.tolist()
+    for one, two in zip(*(vars(point.sample(tokens)).values() for point in found), strict=True):
+        if isinstance(one, np.ndarray):
+            assert two == pytest.approx(one, rel=1e-5)
+    assert (plain.kept, noisy.kept < 0.7) == (1.0, True)
+
+
 def test_a_cell_is_named_by_its_run_and_id(pool: Path, tmp_path: Path) -> None:
     only = pool_cell(str(pool))
     assert pool_cell(f"{pool}@{only.id}").id == only.id

@@ -17,9 +17,9 @@ from torch import Tensor
 from strop import assets
 from strop.assets import known_source
 from strop.checkpoints import hub, smollm2
+from strop.checkpoints.config import DISCRIMINATOR, Modules, backbone_only, didi_modules, few
 from strop.checkpoints.family import family_of_config, family_of_keys, flat_config
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
-from strop.checkpoints.keys import DISCRIMINATOR, Modules, backbone_only, didi_modules, few
 from strop.checkpoints.lightning import read_training_file
 from strop.errors import UserError, unknown_name
 

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from strop.checkpoints.family import family_of_config, family_of_keys, flat_config
-from strop.checkpoints.inert import described
-from strop.checkpoints.keys import BUFFER, Modules, backbone_only, didi_modules, few
+from strop.checkpoints.config import BUFFER, Modules, backbone_only, didi_modules, few
+from strop.checkpoints.family import described, family_of_config, family_of_keys, flat_config
 from strop.checkpoints.pickles import load_pickle
 from strop.errors import UserError
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strop.checkpoints.checkpoint import damaged
+from strop.checkpoints.config import few
 from strop.checkpoints.files import opening
-from strop.checkpoints.keys import few
 from strop.errors import UserError
 
 Sizes = dict[str, tuple[int, ...]]

@@ -11,7 +11,7 @@ from strop.comparing.diversity import Diversity, diversity
 from strop.comparing.enough import enough
 from strop.comparing.frontier import Equal, equal_sharpness, grid, smooth_gaps, thin
 from strop.comparing.levels import Level
-from strop.comparing.side import Curve, Sample, Side, interval
+from strop.comparing.side import Curve, Sample, Side, interval, of_one_setting
 from strop.comparing.verdict import BENT, SHORTER, Layer, SideVerdict, decide
 from strop.errors import UserError
 from strop.stats.resample import REPLICATES
@@ -107,6 +107,6 @@ def _layer(a: Sample, b: Sample, level: Level, replicates: int, seed: int) -> La
     return Layer(
         (float(np.exp(one.level[0, 0])), float(np.exp(two.level[0, 0]))),
         (float(one.entropy[0, 0]), float(two.entropy[0, 0])),
-        interval(one.level[:, 0] - two.level[:, 0], level.same, n),
-        interval(one.entropy[:, 0] - two.entropy[:, 0], level.different, n),
+        of_one_setting(one.level[:, 0] - two.level[:, 0], level.same, n),
+        of_one_setting(one.entropy[:, 0] - two.entropy[:, 0], level.different, n),
     )

@@ -381,7 +381,7 @@ class SideOutputs:
 
 def sampler_spec(family: str, name: str, steps: int, fields: Mapping[str, Any]) -> SamplerSpec:
     """A setting of a sampler that fits the family, at a budget."""
-    from strop.verbs.points import fitting
+    from strop.tuning.space import fitting
 
     facts = fitting(family, name, where="`a`, `b`")
     fixed: dict[str, Any] = {} if facts.fast else {"implementation": "dense"}

@@ -2,9 +2,10 @@
 
 Resamples are counts per output that depend on the number of outputs and the seed alone
 (`strop.stats.resample`). So all temperatures of a side are resampled by the same outputs, and so
-are both sides where they have equally many: pools of one seed stay paired, and for pools that know
-nothing of each other it changes nothing. Since nothing depends on which side is named first,
-swapping them negates every replicate of every difference exactly.
+are both sides where they have equally many: pools of one seed stay paired. Pools that know nothing
+of each other lose degrees of freedom by it, which matters for few outputs (`of_one_setting`). Since
+nothing depends on which side is named first, swapping them negates every replicate of every
+difference exactly.
 """
 
 from __future__ import annotations
@@ -211,6 +212,22 @@ def interval(values: Floats, level: float, n: int) -> Interval:
     ends = order_statistics(values[1:], level)
     low, high = (end if np.isfinite(end) else None for end in ends)
     return Interval(float(values[0]), low, high, level, n, BOOTSTRAP)
+
+
+def of_one_setting(values: Floats, level: float, n: int) -> Interval:
+    """The interval with Student's limits at n - 1 degrees of freedom in place of the normal ones.
+
+    Resampling eight outputs has seven eighths of the variance and knows nothing of its error: an
+    interval of 98% would miss 9% of the time, and at 32 outputs 3%.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    found = interval(values, level, n)
+    if n < 2:
+        return Interval(found.value, level=level, n=n, how=found.how)
+    quantile = (1 + level) / 2
+    wider = float(stdtrit(n - 1, quantile) / ndtri(quantile)) * (n / (n - 1)) ** 0.5
+    return found.mapped(lambda end: found.value + wider * (end - found.value))
 
 
 def simultaneous(gaps: Floats, level: float, n: int) -> tuple[Interval, ...]:

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from strop.denoisers.base import Keep, all_log_probs, checked_ids, in_one_line
-from strop.denoisers.padding import checked_starts
-from strop.denoisers.stops import stop_ids
-from strop.denoisers.tokenizer import TextCodec
+from strop.denoisers.base import Keep, all_log_probs, checked_ids, checked_starts, in_one_line
+from strop.denoisers.tokenizer import TextCodec, stop_ids
 from strop.errors import UserError, unknown_name
 from strop.spec import CheckpointSpec
 

@@ -29,8 +29,7 @@ from strop.denoisers.pretrained import (
     pinned,
     weight_files,
 )
-from strop.denoisers.stops import stop_ids
-from strop.denoisers.tokenizer import TextCodec
+from strop.denoisers.tokenizer import TextCodec, stop_ids
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec
 

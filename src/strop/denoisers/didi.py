@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from strop.checkpoints.checkpoint import Checkpoint
-from strop.checkpoints.config import DiTShape, check_tensors, expected_tensors
+from strop.checkpoints.config import BASE, DISCRIMINATOR, DiTShape, check_tensors, expected_tensors
 from strop.checkpoints.hub import DISCRIMINATOR as DISCRIMINATOR_FILE
-from strop.checkpoints.keys import BASE, DISCRIMINATOR
 from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.base import all_log_probs, checked_ids
 from strop.denoisers.dit import DiT, Trunk

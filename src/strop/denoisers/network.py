@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from strop.checkpoints.checkpoint import Checkpoint
-from strop.checkpoints.config import DiTShape
-from strop.checkpoints.keys import BUFFER
+from strop.checkpoints.config import BUFFER, DiTShape
 from strop.denoisers.base import in_one_line
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.tokenizer import TextCodec

@@ -18,8 +18,8 @@ import torch
 
 from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located
+from strop.checkpoints.config import few
 from strop.checkpoints.files import sha256_of_all
-from strop.checkpoints.keys import few
 from strop.errors import UserError, unknown_name
 
 DTYPES = ("float32", "bfloat16", "float16")

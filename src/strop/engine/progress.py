@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from strop.spec import CellSpec
+if TYPE_CHECKING:
+    from strop.spec import CellSpec
 
 
 class Progress(Protocol):

@@ -18,7 +18,7 @@ from lm_eval.api.registry import register_model
 
 from strop.denoisers import CausalModel, Denoiser, load_model
 from strop.denoisers.prompting import reader_of
-from strop.denoisers.stops import end_ids, up_to_end
+from strop.denoisers.tokenizer import end_ids, up_to_end
 from strop.draw import sample_cells
 from strop.engine.progress import Silent
 from strop.errors import UserError, unknown_name, whole_number

@@ -21,6 +21,9 @@ from strop.stats.shares import wilson
 Source = str | PathLike[str] | Language
 DRAWS = 4000
 """Exact texts by which the entropy is estimated."""
+END, PROMPT = "<|endoftext|>", "Story:"
+"""What a network's tokenizer has beside the words. The prompt stands before every text: a network
+with rotary positions cannot tell places apart while it sees nothing but masks."""
 SHOWN = 4
 """Words of a class that are shown."""
 
@@ -64,8 +67,10 @@ class TextTruth:
     """The surprise beyond the entropy: 0 for exact draws, below 0 where texts are too likely."""
     mode_entropy: float
     """Of the likeliest modes of the texts, with Miller and Madow's correction."""
+    mode_error: float
+    """Half of the width of its 95% interval, by the delta method."""
     effective_modes: float
-    """Its exponential."""
+    """The exponential of the mode entropy."""
     true_modes: float
     """The same of the language itself."""
     mode_distance: float
@@ -102,6 +107,37 @@ def known_language(sha256: str, kept: Path | None = None) -> Language | None:
     return None
 
 
+def tokenizer(language: Language) -> dict[str, Any]:
+    """A tokenizer.json for networks that learn the language: its words with their ids, then the
+    end of a text and `PROMPT`."""
+    words = {word: k for k, word in enumerate([*language.vocabulary, END, PROMPT])}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    added = [
+        {"id": words[one], "content": one, "special": one == END, **flags} for one in (END, PROMPT)
+    ]
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": r"[,.]|[^\s,.]+"},
+        "behavior": "Removed",
+        "invert": True,
+    }
+    joining = {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    ends = [
+        {"type": "Replace", "pattern": {"String": f" {end}"}, "content": end} for end in (",", ".")
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": split,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [joining, {"type": "Fuse"}, *ends]},
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": END},
+    }
+
+
 def draw(n: int = 4, *, language: Source = "even", seed: int = 0) -> list[str]:
     """`n` texts, exactly by the law of the language."""
     found = language_of(language)
@@ -112,6 +148,8 @@ def encoded(texts: Sequence[str], language: Language) -> NDArray[np.int64]:
     """Ids of texts, [texts, tokens]; whoever is no text of the language is named."""
     rows = np.full((len(texts), language.length), language.mask_id, np.int64)
     for k, text in enumerate(texts):
+        # Of a network's rows the text is what stands between ends.
+        text = next((one for one in text.split(END) if one.strip()), "") if END in text else text
         try:
             ids = language.encode(text)
         except UserError as error:
@@ -143,6 +181,8 @@ def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None =
     correction = (here.sum() - 1) / (2 * n)
     spread = float(-(seen[here] * np.log(seen[here])).sum() + correction)
     far = float((seen[here] * np.log(seen[here] / law[here])).sum() - correction)
+    logs = np.log(seen[here])
+    varies = max(float((seen[here] * logs**2).sum() - (seen[here] * logs).sum() ** 2), 0.0)
     gap, half = surprise.value - entropy.value, float(np.hypot(surprise.half, entropy.half))
     positive = law[law > 0]
     return TextTruth(
@@ -151,6 +191,7 @@ def truth(ids: NDArray[np.int64], language: Language, entropy: Interval | None =
         surprise=surprise,
         excess=Interval(gap, gap - half, gap + half, n=n, how="normal"),
         mode_entropy=spread,
+        mode_error=1.96 * float(np.sqrt(varies / n)),
         effective_modes=float(np.exp(spread)),
         true_modes=float(np.exp(-(positive * np.log(positive)).sum())),
         mode_distance=far,

@@ -1,11 +1,12 @@
-"""Entropy on the tokens that perplexity is read on.
+"""Entropy and diversity on the tokens that perplexity is read on.
 
 The span policy `first-document` leaves out what follows the first end of text. Counted as entropy
 it would lift an output over the guard at no cost in perplexity. So where a perplexity of that
 policy stands beside it, an output that is cut has the entropy of its first document, the end that
 closes it included. Entropy grows with length, so that of l tokens is raised by what the guard's own
 held-out texts gain from l tokens to the guard's length: each output is held against the guard of
-its own length. Outputs that are not cut keep the entropy of all their tokens.
+its own length. Outputs that are not cut keep the entropy of all their tokens. Diversity is read on
+first documents, too, without the end that closes them: that is in every output that is cut.
 """
 
 from __future__ import annotations
@@ -54,6 +55,16 @@ def document_entropy(
         found[first + some] = guard.raised(entropy(np.where(behind, -1, ids[some])), tokens)
         first += len(ids)
     return found, CutOutputs(held=int(cut.sum()))
+
+
+def documents(cut: NDArray[np.bool_], rows: PoolRows) -> NDArray[np.int64] | None:
+    """All ids [n, L], of the `cut` ones those before the end of their first document."""
+    end = end_token(rows.rows())
+    if end is None:
+        return None
+    ids = np.concatenate(list(rows.ids()))
+    behind = np.arange(ids.shape[1]) >= first_document(ids, end)[:, None] - 1
+    return np.where(behind & cut[:, None], -1, ids)
 
 
 def first_document(ids: NDArray[np.int64], end: int) -> NDArray[np.int64]:

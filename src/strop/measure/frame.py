@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.measure.across import HeldOutPairs
 from strop.measure.aggregates import pooled
-from strop.measure.documents import CUTS, NONE_CUT, CutOutputs, document_entropy
+from strop.measure.documents import (
+    CUTS,
+    NONE_CUT,
+    CutOutputs,
+    document_entropy,
+    documents,
+)
 from strop.measure.grams import NGRAM
 from strop.measure.guard import MARKS, Guard, Verdict, guard_of
 from strop.measure.metric import (
@@ -302,8 +308,8 @@ def cut_notes(found: Sequence[Measured]) -> Iterator[str]:
     of = f"of {sum(one.outputs for one in guarded)} outputs"
     if held:
         yield (
-            f"{held} {of} are read up to the end of their first document, for entropy as for "
-            "perplexity; each is held against the guard of its own length"
+            f"{held} {of} are read up to the end of their first document, for entropy and "
+            "diversity as for perplexity; entropy is held against the guard of each one's length"
         )
     if whole:
         yield (
@@ -421,12 +427,18 @@ def _cut(parts: Sequence[PartialScore], index: NDArray[np.int64]) -> NDArray[np.
 def _on_documents(
     parts: Sequence[PartialScore], cut: NDArray[np.bool_], rows: PoolRows, guard: Guard
 ) -> tuple[list[PartialScore], CutOutputs]:
-    """With the entropy of the tokens that perplexity is read on."""
+    """With entropy and diversity of the tokens that perplexity is read on."""
     changed, found = list(parts), NONE_CUT
     for place, one in enumerate(parts):
+        columns = one.columns
         if one.record is ENTROPY and len(one.index) == len(cut):
-            values, found = document_entropy(one.columns[ENTROPY.name], cut, rows, guard)
-            columns = {**one.columns, ENTROPY.name: values}
+            values, found = document_entropy(columns[ENTROPY.name], cut, rows, guard)
+            columns = {**columns, ENTROPY.name: values}
+        elif (
+            one.record is DIVERSITY and rows.held_out and (ids := documents(cut, rows)) is not None
+        ):
+            columns = {DIVERSITY.name: rows.held_out.shares(ids)}
+        if columns is not one.columns:
             changed[place] = PartialScore.of(one.record, one.metric, one.index, columns, rows)
     return changed, found
 

@@ -18,10 +18,18 @@ from numpy.typing import NDArray
 from strop.engine import LOCAL, Engine
 from strop.engine.progress import Progress
 from strop.errors import UserError, unknown_name
-from strop.measure.answers import answer_spans, check_policy
 from strop.measure.causal import EvaluatorRecipe
 from strop.measure.score import Outputs, ScoreWorker, Scoring, score_all
-from strop.measure.spans import POLICIES, Passage, Reading, Span, Stretch, spans
+from strop.measure.spans import (
+    POLICIES,
+    Passage,
+    Reading,
+    Span,
+    Stretch,
+    answer_spans,
+    check_policy,
+    spans,
+)
 from strop.spec import EvaluatorSpec, MetricSpec, SpanPolicy
 from strop.store import Cell
 from strop.store.prompts import KeptPrompts
@@ -53,7 +61,7 @@ def perplexity_metric(
 ) -> MetricSpec:
     """The metric's name in full; `clean_up` is on for `public-code` alone unless you say so.
 
-    `prompted`: of outputs that answer prompts, which are context (`strop.measure.answers`). `name`:
+    `prompted`: of outputs that answer prompts, which are context (`strop.measure.spans`). `name`:
     sums over an output, or its tokens one by one (`TOKENS`).
     """
     clean = (span == "public-code" and retokenise) if clean_up is None else clean_up

@@ -20,6 +20,7 @@ from strop.measure.guard import Guard
 from strop.measure.metric import PERPLEXITY
 from strop.records import default_sampler
 from strop.spec import MetricSpec, OperatingPoint, SamplerSpec
+from strop.stats.interval import Interval
 from strop.table import Table
 from strop.verbs.result import NO_TABLE, Result
 from strop.verbs.study import Study
@@ -233,3 +234,11 @@ class Report:
     def perplexities(self) -> dict[MetricSpec, str]:
         """Those of `metrics` that the table of corners shows; figures show the first."""
         return {one: name for one, name in self.metrics.items() if one.name == PERPLEXITY.name}
+
+
+def value_of(cell: Measured, wanted: MetricSpec | None) -> Interval | None:
+    """A cell's perplexity under one metric, or with None its entropy; None where it has none."""
+    if wanted is None:
+        return cell.entropy
+    found = next((score for score in cell.perplexities if score.metric == wanted), None)
+    return None if found is None else found.interval("pooled")

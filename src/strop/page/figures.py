@@ -31,9 +31,8 @@ from strop.figures import (
     tidy,
 )
 from strop.measure.guard import MARKS
-from strop.page.data import CellGroup, Report, Shown, StudyPart, short
+from strop.page.data import CellGroup, Report, Shown, StudyPart, short, value_of
 from strop.page.svg import INK, PAPER, STUDY_STYLE, Drawing, any_script
-from strop.page.tables import value_of
 from strop.spec import MetricSpec
 from strop.stats.interval import Interval
 from strop.table import Table

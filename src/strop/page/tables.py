@@ -17,11 +17,10 @@ import numpy as np
 
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
-from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed
+from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
 from strop.spec import MetricSpec
-from strop.stats.interval import Interval
 from strop.table import Column, Pivot, Table
-from strop.verbs.judged import FACTOR_COLUMNS, current_scores, differences
+from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments
@@ -32,6 +31,7 @@ COLUMNS = (
     Column("geq", "GEQ", digits=3, help="Quality, 0 to 10; 95% interval."),
     Column("ged", "GED", digits=3, help="Diversity, 0 to 10."),
     *FACTOR_COLUMNS,
+    *DIAGNOSTICS,
     Column("judged", help="Judgments accepted of those asked for; what is missing is no score."),
 )
 ANSWERS = (
@@ -174,14 +174,6 @@ def _corner(
         "few": one.outputs if one.outputs < SMALL else None,
         "cell": one.id,
     }
-
-
-def value_of(cell: Measured, wanted: MetricSpec | None) -> Interval | None:
-    """A cell's perplexity under one metric, or with None its entropy; None where it has none."""
-    if wanted is None:
-        return cell.entropy
-    found = next((score for score in cell.perplexities if score.metric == wanted), None)
-    return None if found is None else found.interval("pooled")
 
 
 def _lowest(cells: Iterable[Measured], wanted: MetricSpec | None) -> Measured | None:

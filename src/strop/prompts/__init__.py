@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from strop.prompts.canvas import Canvas, Canvases, Codec, PromptReader, resolve
 from strop.prompts.chat import ChatTemplate
-from strop.prompts.rows import Prompt, PromptSet
-from strop.prompts.template import Bos, Shots, Template, escape
+from strop.prompts.rows import Bos, Prompt, PromptSet, Shots, Template, escape
 
 __all__ = [
     "Bos",

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from strop.bounds import MOST_LENGTH
 from strop.errors import UserError, whole_number
-from strop.prompts.rows import Prompt, PromptSet
-from strop.prompts.template import Piece, Template
+from strop.prompts.rows import Piece, Prompt, PromptSet, Template
 from strop.spec import PromptSpec
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from strop.records.sampler import Sampler
-from strop.records.setting import Setting
+from strop.records.sampler import Sampler, Setting
 
 BLOCK = Setting("positions per block, from the text's first on; 0: as trained", 0, 0, 2**20)
 TOP_K = Setting("how many tokens may be drawn, cut before top_p; 0 is all", 0, 0, 2**31)
@@ -103,6 +102,14 @@ _SUMMARIES = {
     "llada2-pipeline": "LLaDA 2 as diffusers' pipeline decodes it, a batch together",
     "fast-dllm-v2": "Fast-dLLM v2's own decoder: a threshold in sub-blocks, one best token a block",
 }
+_PLAIN: dict[str, dict[str, Any]] = {
+    "sdar": {"remasking": "random"},
+    "llada2": {"order": "random"},
+    "llada2-edit": {"editing_threshold": 1.0},
+    "llada2-pipeline": {"editing_threshold": 1.0},
+    "fast-dllm-v2": {"threshold": 1.0, "first": "draw"},
+}
+"""Positions chosen without their tokens; nothing taken back; no colder token."""
 _ALIASES = {
     "block_size": "block_length",
     "confidence_threshold": "threshold",
@@ -140,7 +147,8 @@ BLOCK_DECODERS = tuple(
         finishes=("draw",),
         grid=False,
         padding=False,
-        baseline="llada2" if name in ("llada2-edit", "llada2-pipeline") else None,
+        plain=_PLAIN[name],
+        counts=("blocks", "edits") if "editing_threshold" in settings else ("blocks",),
         public_names=_translated(name),
     )
     for name, settings in SETTINGS.items()

@@ -8,10 +8,12 @@ no record, such as an exact one, predicts clean tokens at masks, as MDLM does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from strop.records.sampler import Precision
 from strop.registry import Reference, Registry
+
+if TYPE_CHECKING:
+    from strop.records.sampler import Precision
 
 PLAIN = "mdlm"
 

@@ -13,8 +13,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from strop.denoisers.base import CausalModel, Denoiser, Model
-from strop.denoisers.padding import PaddingDenoiser
+from strop.denoisers.base import CausalModel, Denoiser, Model, PaddingDenoiser
 from strop.errors import UserError
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases

@@ -50,8 +50,13 @@ from strop.samplers.machinery.addressed import Address, settled
 from strop.samplers.machinery.categorical import invert, shaped
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.grid import sigma_of
-from strop.samplers.machinery.lattice import CLOCK_SLACK, WEIGHT_SLACK, Lattice
-from strop.samplers.machinery.offers import Offers, point_numbers
+from strop.samplers.machinery.lattice import (
+    CLOCK_SLACK,
+    WEIGHT_SLACK,
+    Lattice,
+    Offers,
+    point_numbers,
+)
 from strop.samplers.machinery.packed import Law, Packed, Rows, packed
 
 STRETCH_BITS = 10

@@ -21,17 +21,16 @@ from torch import Tensor
 
 from strop.denoisers.base import Denoiser, carry_over
 from strop.denoisers.bd3lm import BD3LM, KeptBlocks
-from strop.denoisers.block import BlockDenoiser
 from strop.denoisers.device import upload
 from strop.errors import UserError
-from strop.samplers.machinery.block_loop import BlockReader
+from strop.samplers.machinery.block_loop import reader_of
 from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, decode
 from strop.samplers.machinery.categorical import clean_log_probs, race
-from strop.samplers.machinery.committing import Coins, Quota, Turn
+from strop.samplers.machinery.committing import Coins, Quota
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws, Confidence
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
-from strop.samplers.machinery.reading import NetworkReader, Numbers, Truths, View
+from strop.samplers.machinery.reading import Numbers, Truths
 from strop.spec import SamplerSpec
 
 TAIL = 256
@@ -39,7 +38,7 @@ TAIL = 256
 LEAST_ENTROPY = 4.0
 """In nats, of how often each token stands there: below it a try is thrown away."""
 MOST_TRIES = 10
-"""Redraws after which the public code gives up."""
+"""The public code makes another, and raises whatever comes of it."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,8 @@ class Try:
             self.text = torch.cat([self.text, self.ids[:, end - size : end]], 1)
             self._fill()
             if self.text.shape[1] > TAIL and self._stops():
-                self.given_up = not self.options.var_length
+                # With blocks of one the public code gives up here even where it should only stop.
+                self.given_up = not self.options.var_length or size == 1
                 break
         return None if self.given_up else self.text
 
@@ -215,17 +215,18 @@ def dense(run: DenseRun) -> Tensor:
     # One position a call is for one sequence at a time; a grid's sequences go together.
     together = 1 if options.first_hitting else len(ids)
     run.counts = {"redraws": np.zeros(len(ids), np.int64)}
+    run.row_calls = np.zeros(len(ids), np.int64)
     done = []
     for first in range(0, len(ids), together):
         rows = slice(first, first + together)
         while True:
             one = Try(ids[rows], options, denoiser, run.generator, clock, _refuses(spec))
             text = one.run()
-            run.calls += one.calls
+            run.row_calls[rows] += one.calls
             if text is not None:
                 break
             run.counts["redraws"][rows] += 1
-            if run.counts["redraws"][first] > MOST_TRIES:
+            if run.counts["redraws"][first] == MOST_TRIES:
                 raise gave_up(denoiser.source)
         done.append(text)
     return run.step(ids, torch.cat(done))
@@ -238,7 +239,7 @@ def fast(run: LockstepRun) -> Tensor:
     waiting, tries = np.arange(len(ids)), 0
     redraws = run.counts["redraws"] = np.zeros(len(ids), np.int64)
     while len(waiting):
-        if tries > MOST_TRIES:
+        if tries == MOST_TRIES:
             raise gave_up(run.denoiser.source)
         canvas = _filled(run, ids, waiting, tries)
         run.calls[waiting] += canvas.calls
@@ -271,9 +272,7 @@ def _filled(run: LockstepRun, ids: Tensor, rows: Numbers, tries: int) -> BlockSt
     )
     one = spec.settings["update"] == "first-hitting"
     commit = Quota() if one else Coins(0.0)
-    reader = NetworkReader(denoiser, ~open_)
-    if isinstance(denoiser, BlockDenoiser):
-        reader = OpenBlockReader(denoiser, ~open_, size)
+    reader = reader_of(denoiser, ~open_, size)
     steps = max(1, canvas.blocks) * (size if one else spec.steps)
     decode(Decoder(Confidence("random"), commit), canvas, reader, draws, steps)
     draws.refuse_infinite()
@@ -289,49 +288,6 @@ def _telling(run: LockstepRun, rows: Numbers) -> Watch:
         run.trace.note(run.outputs[slot], slot, call, run.begin.place[slot, position], token)
 
     return watch
-
-
-class OpenBlockReader(NetworkReader):
-    """A network of blocks, for the loop over masks: what is before the open block is kept."""
-
-    def __init__(self, denoiser: BlockDenoiser, given: Truths, size: int) -> None:
-        super().__init__(denoiser, given)
-        self._blocks, self._open = BlockReader(denoiser, size), -1
-
-    def read(
-        self,
-        canvas: BlockState,
-        rows: Numbers,
-        inside: Truths,
-        candidates: Truths,
-        turn: Turn,  # noqa: ARG002
-    ) -> View:
-        """One call for the sequences `rows`; the first of a block reads those before it as well."""
-        size, blocks = self._blocks.block, self._blocks
-        start = int(np.flatnonzero(inside.any(0))[0]) // size * size
-        stop, before = min(start + size, canvas.ids.shape[1]), blocks.kept
-        everyone = self._open != start or len(rows) == len(canvas.ids)
-        if everyone:  # whoever has no mask here may have one in the next block
-            states = blocks.read(canvas.ids, stop, keep=start)
-        else:
-            there = upload(rows, canvas.ids.device)
-            states = blocks.some(canvas.ids[there], there, stop)
-        self._open = start
-        place = rows if everyone else np.arange(len(rows))
-        columns = slice(start, stop)
-        return View(
-            rows,
-            start,
-            candidates[rows, columns],
-            canvas.masked[rows, columns],
-            inside[rows, columns],
-            True,
-            canvas.rounds[rows],
-            lambda sequence, column: self._scores(states, place[sequence], column + start - before),
-            self.denoiser.vocab_size,
-            self.denoiser.device,
-            self._at_once,
-        )
 
 
 def block_of(spec: SamplerSpec, denoiser: Denoiser) -> int:
@@ -380,7 +336,7 @@ def _refused(run: LockstepRun, tokens: Numbers) -> Truths:
 def gave_up(source: str) -> UserError:
     """What to raise where the public code raises."""
     return UserError(
-        f"Every one of {MOST_TRIES + 1} tries was thrown away: the last {TAIL} tokens had an "
+        f"Every one of {MOST_TRIES} tries was thrown away: the last {TAIL} tokens had an "
         f"entropy below {LEAST_ENTROPY:g} nats.",
         where=source,
         fix="use `redraw=never`, or a higher temperature",

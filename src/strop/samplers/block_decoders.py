@@ -24,6 +24,7 @@ from strop.denoisers.base import Denoiser
 from strop.denoisers.block import BlockDenoiser
 from strop.denoisers.device import upload
 from strop.errors import UserError
+from strop.records import SAMPLERS
 from strop.samplers import public_blocks
 from strop.samplers.decoders import telling
 from strop.samplers.machinery.block_loop import BlockRules, fill_blocks
@@ -65,7 +66,8 @@ def fast(run: LockstepRun) -> Tensor:
         top_p=spec.top_p if _temperature(spec) else 1.0,
         precision=spec.precision,
     )
-    fill_blocks(denoiser, canvas, _rules(spec, block), draws, _stops(run))
+    found = fill_blocks(denoiser, canvas, _rules(spec, block), draws, _stops(run))
+    run.counts = {name: found[name] for name in SAMPLERS[spec.name].counts}
     run.calls[:] = canvas.calls
     return canvas.ids[:, :length]
 
@@ -113,16 +115,29 @@ def dense(run: DenseRun) -> Tensor:
             got=f"a checkpoint of the family {denoiser.spec.family!r}",
             fix="use `implementation=fast`",
         )
+    _refuse_ours(run.spec)
+    code, options = LITERAL[run.spec.name]
+    common = {
+        "block_length": block,
+        "temperature": _temperature(run.spec),
+        "top_k": int(run.spec.settings.get("top_k", 0)),
+        "top_p": run.spec.top_p,
+    }
     ids = run.start()
     together = run.spec.name == "llada2-pipeline"
-    run.row_calls = np.zeros(run.batch, np.int64)
+    run.row_calls, blocks, edits = np.zeros((3, run.batch), np.int64)
+    counted = {"blocks": blocks, "edits": edits}
+    run.counts = {name: counted[name] for name in SAMPLERS[run.spec.name].counts}
     parts = [slice(0, run.batch)] if together else [slice(i, i + 1) for i in range(run.batch)]
     for part in parts:
         text = PublicText(denoiser, ids[part, : _prompt(run, part)], run.generator)
         text.told = _noting(run, part)
-        found = LITERAL[run.spec.name](text, run, block, ids.shape[1] - text.size)
+        found = code(text, options(run, {**common, "gen_length": ids.shape[1] - text.size}))
+        if run.spec.name.startswith("llada2"):  # they return the response alone
+            found = torch.cat([text.prompt, found], 1)
         ids[part] = _laid(ids[part], found, text.size, _stops(run))
-        run.row_calls[part] = text.calls
+        run.row_calls[part], blocks[part] = text.calls, len(text.opened)
+        edits[part] = torch.as_tensor(text.edits).cpu().numpy()  # waits
     return ids
 
 
@@ -202,28 +217,15 @@ def _stops(run: DenseRun | LockstepRun) -> tuple[int, ...]:
     return stops[:1] if run.spec.name in ONE_END else stops
 
 
-def _common(run: DenseRun, block: int, length: int) -> dict[str, Any]:
-    return {
-        "gen_length": length,
-        "block_length": block,
-        "temperature": _temperature(run.spec),
-        "top_k": int(run.spec.settings["top_k"]),
-        "top_p": run.spec.top_p,
-    }
+def _stop(run: DenseRun) -> int:
+    """The one end that a public code knows; -1: none."""
+    return next(iter(_stops(run)), -1)
 
 
-def _literal_sdar(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+def _sdar(run: DenseRun, common: dict[str, Any]) -> public_blocks.SDAROptions:
     said = run.spec.settings
-    if said["remasking"] == "random":
-        raise UserError(
-            "The public code of SDAR has no random order.",
-            where="SamplerSpec.settings.remasking",
-            got="random",
-            fix="use `implementation=fast`",
-        )
-    return public_blocks.sdar(
-        text,
-        **_common(run, block, length),
+    return public_blocks.SDAROptions(
+        **common,
         denoising_steps=run.spec.steps,
         remasking_strategy=str(said["remasking"]),
         confidence_threshold=float(said["threshold"]),
@@ -231,84 +233,79 @@ def _literal_sdar(text: PublicText, run: DenseRun, block: int, length: int) -> T
     )
 
 
-def _literal_llada2(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+def _llada2(run: DenseRun, common: dict[str, Any]) -> public_blocks.LLaDA2Options:
     said = run.spec.settings
-    if said["order"] != "confidence":
-        raise UserError(
-            "The public code of LLaDA 2 commits the likeliest draws first.",
-            where="SamplerSpec.settings.order",
-            got=str(said["order"]),
-            fix="use `implementation=fast`",
-        )
-    answer = public_blocks.llada2(
-        text,
-        **_common(run, block, length),
+    return public_blocks.LLaDA2Options(
+        **common,
         steps=run.spec.steps,
         threshold=float(said["threshold"]),
         eos_early_stop=said["stop"] == "early",
-        eos_id=next(iter(_stops(run)), -1),
+        eos_id=_stop(run),
     )
-    return torch.cat([text.prompt, answer], 1)
 
 
-def _literal_edit(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
+def _edit(run: DenseRun, common: dict[str, Any]) -> public_blocks.LLaDA2EditOptions:
     said = run.spec.settings
-    answer = public_blocks.llada2_edit(
-        text,
-        **_common(run, block, length),
+    return public_blocks.LLaDA2EditOptions(
+        **common,
         threshold=float(said["threshold"]),
         editing_threshold=float(said["editing_threshold"]),
         max_post_steps=int(said["max_post_steps"]),
         num_to_transfer=int(said["num_to_transfer"]),
         eos_early_stop=said["stop"] == "block",
-        eos_id=next(iter(_stops(run)), -1),
+        eos_id=_stop(run),
     )
-    return torch.cat([text.prompt, answer], 1)
 
 
-def _literal_pipeline(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
-    said = run.spec.settings
-    level = float(said["editing_threshold"])
-    answer = public_blocks.llada2_pipeline(
-        text,
-        **_common(run, block, length),
+def _pipeline(run: DenseRun, common: dict[str, Any]) -> public_blocks.PipelineOptions:
+    said, level = run.spec.settings, float(run.spec.settings["editing_threshold"])
+    return public_blocks.PipelineOptions(
+        **common,
         num_inference_steps=run.spec.steps,
         sampling_method=str(said["sampling_method"]),
         threshold=float(said["threshold"]),
         editing_threshold=level if level < 1 else None,
         max_post_steps=int(said["max_post_steps"]),
         eos_early_stop=said["stop"] == "early",
-        eos_token_id=next(iter(_stops(run)), -1),
+        eos_token_id=_stop(run),
     )
-    return torch.cat([text.prompt, answer], 1)
 
 
-def _literal_fast_dllm_v2(text: PublicText, run: DenseRun, block: int, length: int) -> Tensor:
-    said = run.spec.settings
-    if said["first"] != "argmax":
-        raise UserError(
-            "The public code of Fast-dLLM v2 takes the best first token of a block.",
-            where="SamplerSpec.settings.first",
-            got=str(said["first"]),
-            fix="use `implementation=fast`",
-        )
-    return public_blocks.fast_dllm_v2(
-        text,
-        max_new_tokens=length,
+def _fast_dllm_v2(run: DenseRun, common: dict[str, Any]) -> public_blocks.FastV2Options:
+    said, block = run.spec.settings, common["block_length"]
+    return public_blocks.FastV2Options(
+        max_new_tokens=common["gen_length"],
         block_size=block,
         small_block_size=min(int(said["small_block"]), block),
         temperature=run.spec.temperature,
         top_p=run.spec.top_p,
         threshold=float(said["threshold"]),
-        stop_token=next(iter(_stops(run)), -1) if said["stop"] == "early" else -1,
+        stop_token=_stop(run) if said["stop"] == "early" else -1,
     )
 
 
-LITERAL: dict[str, Callable[[PublicText, DenseRun, int, int], Tensor]] = {
-    "sdar": _literal_sdar,
-    "llada2": _literal_llada2,
-    "llada2-edit": _literal_edit,
-    "llada2-pipeline": _literal_pipeline,
-    "fast-dllm-v2": _literal_fast_dllm_v2,
+LITERAL: dict[str, tuple[Callable[[PublicText, Any], Tensor], Callable[..., Any]]] = {
+    "sdar": (public_blocks.sdar, _sdar),
+    "llada2": (public_blocks.llada2, _llada2),
+    "llada2-edit": (public_blocks.llada2_edit, _edit),
+    "llada2-pipeline": (public_blocks.llada2_pipeline, _pipeline),
+    "fast-dllm-v2": (public_blocks.fast_dllm_v2, _fast_dllm_v2),
 }
-"""By the name of the sampler; what comes back includes the prompt."""
+"""By the name of the sampler: the public code, and its options."""
+OURS = {
+    "sdar": ("remasking", "random", "has no random order"),
+    "llada2": ("order", "random", "commits the likeliest draws first"),
+    "fast-dllm-v2": ("first", "draw", "takes the best first token of a block"),
+}
+"""Settings of which the public codes know but one side."""
+
+
+def _refuse_ours(spec: SamplerSpec) -> None:
+    name, value, why = OURS.get(spec.name, ("", "", ""))
+    if name and spec.settings[name] == value:
+        raise UserError(
+            f"The public code of {spec.name!r} {why}.",
+            where=f"SamplerSpec.settings.{name}",
+            got=value,
+            fix="use `implementation=fast`",
+        )

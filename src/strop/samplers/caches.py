@@ -183,20 +183,15 @@ class CacheBench:
         seed: int,
         laws: Mapping[str, Laws] | None = None,
     ) -> BlockState:
-        spec = self.spec
         reading = NetworkReader if laws is None else partial(Shadowed, laws=laws)
         numbers = np.array(self.outputs, np.int64)[batch]
         return fill(
             self.denoiser,
             replace(self.recipe, cache=cast(Cache, cache)),
             self._start(numbers),
+            self.spec,
             seed=seed,
             outputs=numbers,
-            steps=spec.steps,
-            name=spec.name,
-            temperature=spec.temperature,
-            top_p=spec.top_p,
-            precision=spec.precision,
             reading=reading,
         )
 

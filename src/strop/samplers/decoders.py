@@ -25,7 +25,7 @@ from torch import Tensor
 from strop.denoisers.base import Denoiser
 from strop.denoisers.device import upload
 from strop.errors import UserError
-from strop.records.setting import Value
+from strop.records.sampler import Value
 from strop.samplers.machinery.blocks import BlockState, Decoder, Watch, block_numbers, decode
 from strop.samplers.machinery.committing import (
     Carried,
@@ -46,7 +46,7 @@ from strop.samplers.public_decoders import dream as public_dream
 from strop.samplers.public_decoders import fast_dllm_dream as public_fast_dllm_dream
 from strop.samplers.public_decoders import fast_dllm_llada as public_fast_dllm_llada
 from strop.samplers.public_decoders import llada as public_llada
-from strop.spec import Precision
+from strop.spec import SamplerSpec
 
 Settings = Mapping[str, Value]
 
@@ -71,14 +71,10 @@ def fill(
     denoiser: Denoiser,
     recipe: DecoderRecipe,
     ids: Tensor,
+    spec: SamplerSpec,
     *,
     seed: int,
     outputs: NDArray[np.int64] | Sequence[int],
-    steps: int,
-    name: str = "blockwise",
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    precision: Precision = "float64",
     starts: NDArray[np.int64] | None = None,
     stops: Sequence[int] = (),
     watch: Watch | None = None,
@@ -86,9 +82,10 @@ def fill(
 ) -> BlockState:
     """Fill every mask of `ids` [B, L]; the filled canvas, with its order and its calls.
 
-    Row b is output `outputs[b]` of the seed; tokens that are there stay. `starts` are the columns
-    at which rows begin that are padded on the left, `stops` the tokens that end a text; `reading`
-    makes the `NetworkReader`, where it is not the plain one.
+    Row b is output `outputs[b]` of the seed; tokens that are there stay. The `spec` says the steps,
+    the draw and the name that random numbers are addressed by; the recipe stands for its settings.
+    `starts` are the columns at which rows begin that are padded on the left, `stops` the tokens
+    that end a text; `reading` makes the `NetworkReader`, where it is not the plain one.
     """
     mask_id = _checked(denoiser)
     tokens = ids.cpu().numpy()  # waits
@@ -98,19 +95,19 @@ def fill(
     reader = reading(denoiser, ~open_, cache=recipe.cache, guidance=recipe.guidance, starts=starts)
     draws = AddressedDraws(
         seed=seed,
-        name=name,
+        name=spec.name,
         outputs=np.asarray(outputs, np.int64),
         # Numbers lie at the places of a response, wherever its prompt ends.
         places=np.maximum(open_.cumsum(1) - 1, 0),
         mask_id=mask_id,
-        temperature=temperature,
-        top_p=top_p,
+        temperature=spec.temperature,
+        top_p=spec.top_p,
         top_k=recipe.top_k,
-        precision=precision,
+        precision=spec.precision,
         forbid=stops[:1] if recipe.end == "never" else (),
         hush=stops if recipe.end == "last" else (),
     )
-    decode(fitting(recipe, denoiser), canvas, reader, draws, steps)
+    decode(fitting(recipe, denoiser), canvas, reader, draws, spec.steps)
     draws.refuse_infinite()
     return canvas
 
@@ -123,13 +120,9 @@ def fast(run: LockstepRun) -> Tensor:
         run.denoiser,
         recipe(spec.name, spec.settings),
         run.begin.ids(run.denoiser.mask_id),
+        spec,
         seed=run.seed,
         outputs=run.outputs,
-        steps=spec.steps,
-        name=spec.name,
-        temperature=spec.temperature,
-        top_p=spec.top_p,
-        precision=spec.precision,
         starts=run.begin.starts,
         stops=_stops(run),
         watch=telling(run),
@@ -252,13 +245,6 @@ def _fast_dllm_dream(settings: Settings) -> DecoderRecipe:
 def _blockwise(settings: Settings) -> DecoderRecipe:
     """Ours: the parts by name."""
     score = Confidence(str(settings["score"]), tempered=settings["score_law"] == "drawn")
-    if settings["commit"] == "entropy-bound" and score.kind != "entropy":
-        raise UserError(
-            "A bound on entropy needs positions scored by entropy.",
-            where="SamplerSpec.settings.score",
-            got=score.kind,
-            expected="entropy",
-        )
     return DecoderRecipe(
         Decoder(score, _commit(settings)),
         block_length=_whole(settings, "block_length"),

@@ -34,7 +34,7 @@ from strop.samplers.machinery.lockstep import LockstepRun, lockstep
 from strop.spec import Cooling, Precision, SamplerSpec
 
 Numbers = NDArray[np.int64]
-Watch = Callable[["Canvas", Tensor, Tensor], None]
+Watch = Callable[["OpenCanvas", Tensor, Tensor], None]
 """Told after every decoder call: what was made of it, what was read and where draws were accepted,
 both [R, C]."""
 Told = Callable[[Numbers, int, Tensor], None]
@@ -148,7 +148,7 @@ class AddressedCanvasDraws:
 
 
 @dataclass
-class Canvas:
+class OpenCanvas:
     """The open canvas of some sequences. All tensors have a row for each."""
 
     ids: Tensor
@@ -163,7 +163,7 @@ class Canvas:
     """The tempered scores of the last call."""
 
     @classmethod
-    def start(cls, ids: Tensor, stability: int) -> Canvas:
+    def start(cls, ids: Tensor, stability: int) -> OpenCanvas:
         """Noise, and nothing known."""
         history = torch.full((stability, *ids.shape), -1, device=ids.device)
         return cls(
@@ -243,7 +243,7 @@ class Writing:
         noise = self.draws.noise(rows, number, 0, self.canvas_length).to(self.text.device)
         if number == 0 and self.first is not None:
             noise = self.first
-        state = Canvas.start(noise, self.rule.stability)
+        state = OpenCanvas.start(noise, self.rule.stability)
         here = np.arange(len(rows))  # those that are read
         for step in range(self.rule.steps):
             done = (state.done | self.ended[self._up(rows)]).cpu().numpy()  # waits
@@ -261,7 +261,7 @@ class Writing:
 
     def _call(
         self,
-        state: Canvas,
+        state: OpenCanvas,
         memory: CanvasMemory,
         rows: Numbers,
         here: Tensor,

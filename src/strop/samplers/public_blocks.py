@@ -10,7 +10,7 @@ for users are in `block_decoders`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,10 @@ class PublicText:
     told: Callable[[Tensor], None] | None = None
     """Hears of the text after every call that drew."""
     reader: BlockReader | None = None
+    opened: set[int] = field(default_factory=set)
+    """First columns of the blocks in which something was drawn."""
+    edits: Tensor | int = 0
+    """[B], tokens taken back."""
 
     @property
     def calls(self) -> int:
@@ -53,11 +57,15 @@ class PublicText:
         """Tokens of the prompt."""
         return self.prompt.shape[1]
 
-    def laid(self, columns: int) -> Tensor:
-        """The prompt, and masks up to `columns`."""
+    def laid(self, block: int, length: int) -> Tensor:
+        """The prompt, and masks to the end of the block in which a response of `length` ends."""
+        return self.masked(self.prompt, -(-(self.size + length) // block) * block)
+
+    def masked(self, x: Tensor, columns: int) -> Tensor:
+        """Masks behind a text, up to `columns`."""
         if columns > self.denoiser.length:
             raise beyond_positions(self.denoiser, columns)
-        return pad(self.prompt, (0, columns - self.size), value=self.denoiser.mask_id)
+        return pad(x, (0, columns - x.shape[1]), value=self.denoiser.mask_id)
 
     def tell(self, x: Tensor) -> None:
         """After a call that drew."""
@@ -71,15 +79,24 @@ class PublicText:
         return drawn[:, 0].to(probs.device)
 
     def draw(
-        self, logits: Tensor, temperature: float, top_k: int | None, top_p: float | None
+        self,
+        reader: BlockReader,
+        x: Tensor,
+        start: int,
+        asked: SDAROptions | LLaDA2Options | PipelineOptions,
     ) -> tuple[Tensor, Tensor]:
-        """At every position of [B, b, V] a token, and its probability in the law it came from."""
-        rows = logits.flatten(0, 1)
+        """One call; at every position of the block at `start` a token [B, b], and its probability
+        in the law it came from."""
+        self.opened.add(start)
+        states = reader.read(x, start + asked.block_length, keep=start)
+        logits = reader.logits(states)[:, -asked.block_length :]
+        rows, temperature = logits.flatten(0, 1), asked.temperature
         if temperature == 0:
             probs = rows.softmax(-1)
             token = rows.argmax(-1)
         else:
-            probs = _cut(rows / temperature if temperature != 1 else rows, top_k, top_p).softmax(-1)
+            rows = rows / temperature if temperature != 1 else rows
+            probs = _cut(rows, asked.top_k, asked.top_p).softmax(-1)
             token = self.race(probs)
         chance = probs.gather(-1, token[:, None])[:, 0]
         return token.view(logits.shape[:2]), chance.view(logits.shape[:2])
@@ -131,71 +148,65 @@ def _filled(confidence: Tensor, masked: Tensor, quota: int, threshold: float) ->
     return _best(open_, min(quota, int(masked.sum())))  # waits
 
 
-def _whole(value: int, block: int) -> int:
-    """The blocks that hold so many columns."""
-    return -(-value // block)
+@dataclass(frozen=True)
+class SDAROptions:
+    """Of `block_diffusion_generate`."""
+
+    gen_length: int = 128
+    block_length: int = 8
+    denoising_steps: int = 8
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    remasking_strategy: str = "low_confidence_dynamic"
+    confidence_threshold: float = 0.85
+    stopping_criteria_idx: Sequence[int] | None = None
 
 
-def sdar(
-    text: PublicText,
-    *,
-    gen_length: int = 128,
-    block_length: int = 8,
-    denoising_steps: int = 8,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    remasking_strategy: str = "low_confidence_dynamic",
-    confidence_threshold: float = 0.85,
-    stopping_criteria_idx: Sequence[int] | None = None,
-) -> Tensor:
+def sdar(text: PublicText, asked: SDAROptions) -> Tensor:
     """SDAR's `block_diffusion_generate`: the whole text, masks behind a stop included."""
-    if temperature == 0:
+    if asked.temperature == 0:
         raise UserError(
             "The public code of SDAR divides by the temperature.",
             got="temperature=0",
             fix="use `top_k=1`, or `implementation=fast`",
         )
-    b, mask_id = block_length, text.denoiser.mask_id
-    x = text.laid(_whole(text.size + gen_length, b) * b)
-    reader = text.reading(b)
+    b, steps, mask_id = asked.block_length, asked.denoising_steps, text.denoiser.mask_id
+    x, reader = text.laid(b, asked.gen_length), text.reading(b)
     if text.size >= b:
         reader.read(x, text.size // b * b, keep=text.size // b * b)
-    quota = block_quota(b, denoising_steps)
+    quota = block_quota(b, steps)
     for start in range(text.size // b * b, x.shape[1], b):
         mine = x[:, start : start + b]
-        for step in range(denoising_steps + 1):
+        for step in range(steps + 1):
             masked = mine[0] == mask_id
             if not masked.any():  # waits
                 reader.read(x, start + b, keep=start + b)
                 break
-            if step == denoising_steps:
+            if step == steps:
                 raise _endless("it has drawn the mask and has no step left")
-            logits = reader.logits(reader.read(x, start + b, keep=start))
-            token, chance = text.draw(logits, temperature, top_k, top_p)
-            moved = _sdar_moved(
-                remasking_strategy, chance[0], masked, quota[step], confidence_threshold
-            )
+            token, chance = text.draw(reader, x, start, asked)
+            moved = _sdar_moved(asked, chance[0], masked, quota[step])
             mine[0, moved] = token[0, moved]
             text.tell(x)
         response = x[:, text.size :]
-        if any(bool((response == stop).any()) for stop in stopping_criteria_idx or ()):  # waits
+        stops = asked.stopping_criteria_idx or ()
+        if any(bool((response == stop).any()) for stop in stops):  # waits
             break
     return x
 
 
-def _sdar_moved(
-    strategy: str, chance: Tensor, masked: Tensor, quota: int, threshold: float
-) -> Tensor:
+def _sdar_moved(asked: SDAROptions, chance: Tensor, masked: Tensor, quota: int) -> Tensor:
     """Where SDAR writes: the quota may reach beyond the masks, into known tokens."""
-    if strategy == "sequential":
+    if asked.remasking_strategy == "sequential":
         first = int(masked.long().argmax())  # waits
         moved = torch.zeros_like(masked)
         moved[first : first + quota] = True
         return moved
     confidence = torch.where(masked, chance, -torch.inf)
-    high = confidence > threshold
-    if strategy == "low_confidence_dynamic" and int(high.sum()) >= quota:  # waits
+    high = confidence > asked.confidence_threshold
+    dynamic = asked.remasking_strategy == "low_confidence_dynamic"
+    if dynamic and int(high.sum()) >= quota:  # waits
         return high
     return _best(confidence, quota)
 
@@ -219,43 +230,44 @@ def _answer(text: PublicText, x: Tensor, gen_length: int, eos_id: int | None) ->
     return found[:, : int(ends[0]) + 1] if len(ends) else found  # waits
 
 
-def llada2(
-    text: PublicText,
-    *,
-    gen_length: int = 2048,
-    block_length: int = 32,
-    steps: int = 32,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    threshold: float = 0.95,
-    minimal_topk: int = 1,
-    eos_early_stop: bool = False,
-    eos_id: int | None = None,
-) -> Tensor:
+@dataclass(frozen=True)
+class LLaDA2Options:
+    """Of LLaDA 2.0's `generate`."""
+
+    gen_length: int = 2048
+    block_length: int = 32
+    steps: int = 32
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    threshold: float = 0.95
+    minimal_topk: int = 1
+    eos_early_stop: bool = False
+    eos_id: int | None = None
+
+
+def llada2(text: PublicText, asked: LLaDA2Options) -> Tensor:
     """LLaDA 2.0's `generate`: the response up to its first end."""
-    b, mask_id = block_length, text.denoiser.mask_id
-    quota = block_quota(b, _steps(steps, gen_length, minimal_topk))
-    x = text.laid(_whole(text.size + gen_length, b) * b)
-    reader = text.reading(b)
+    b, mask_id, eos_id = asked.block_length, text.denoiser.mask_id, asked.eos_id
+    quota = block_quota(b, _steps(asked.steps, asked.gen_length, asked.minimal_topk))
+    x, reader = text.laid(b, asked.gen_length), text.reading(b)
     for start in range(text.size // b * b, x.shape[1], b):
         mine = x[:, start : start + b]
         for due in quota:
             masked = mine[0] == mask_id
             if not masked.any():  # waits
                 break
-            logits = reader.logits(reader.read(x, start + b, keep=start))[:, -b:]
-            token, chance = text.draw(logits, temperature, top_k, top_p)
-            moved = _filled(chance[0], masked, due, threshold)
+            token, chance = text.draw(reader, x, start, asked)
+            moved = _filled(chance[0], masked, due, asked.threshold)
             mine[0, moved] = token[0, moved]
             text.tell(x)
-            if eos_early_stop and bool((token[0, moved] == eos_id).any()):  # waits
+            if asked.eos_early_stop and bool((token[0, moved] == eos_id).any()):  # waits
                 first = int((x[0] == eos_id).nonzero()[0])  # waits; it may be the prompt's
                 if not (x[0, text.size : first] == mask_id).any():  # waits
                     return x[:, text.size : max(first + 1, text.size)]
         if eos_id is not None and bool((x[:, text.size :] == eos_id).any()):  # waits
             break
-    return _answer(text, x, gen_length, eos_id)
+    return _answer(text, x, asked.gen_length, eos_id)
 
 
 def _steps(steps: int, gen_length: int, minimal_topk: int) -> int:
@@ -269,27 +281,19 @@ def _steps(steps: int, gen_length: int, minimal_topk: int) -> int:
     return found
 
 
-def llada2_edit(
-    text: PublicText,
-    *,
-    gen_length: int = 2048,
-    block_length: int = 32,
-    steps: int = 32,  # noqa: ARG001 - the public code computes with it and never uses it
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    threshold: float = 0.95,
-    editing_threshold: float = 0.9,
-    max_post_steps: int = 16,
-    num_to_transfer: int = 1,
-    minimal_topk: int = 1,  # noqa: ARG001 - as `steps`
-    eos_early_stop: bool = False,
-    eos_id: int | None = None,
-) -> Tensor:
+@dataclass(frozen=True)
+class LLaDA2EditOptions(LLaDA2Options):
+    """Of LLaDA 2.1's `generate`, where `steps` and `minimal_topk` have no effect."""
+
+    editing_threshold: float = 0.9
+    max_post_steps: int = 16
+    num_to_transfer: int = 1
+
+
+def llada2_edit(text: PublicText, asked: LLaDA2EditOptions) -> Tensor:
     """LLaDA 2.1's `generate`: the response up to its first end."""
-    b, mask_id = block_length, text.denoiser.mask_id
-    x = text.laid(_whole(text.size + gen_length, b) * b)
-    reader = text.reading(b)
+    b, mask_id = asked.block_length, text.denoiser.mask_id
+    x, reader = text.laid(b, asked.gen_length), text.reading(b)
     for start in range(text.size // b * b, x.shape[1], b):
         mine, given, post = x[:, start : start + b], _prompted(text, start, b), 0
         for call in range(ROUNDS + 1):
@@ -298,51 +302,56 @@ def llada2_edit(
             masked = mine[0] == mask_id
             full = not masked.any()  # waits
             post += full
-            if post > max_post_steps:
+            if post > asked.max_post_steps:
                 break
-            logits = reader.logits(reader.read(x, start + b, keep=start))[:, -b:]
-            token, chance = text.draw(logits, temperature, top_k, top_p)
+            token, chance = text.draw(reader, x, start, asked)
             moved = torch.zeros_like(masked)
             if not full:
-                moved = _filled(chance[0], masked, num_to_transfer, threshold)
-            edits = ~masked & ~given & (chance[0] > editing_threshold) & (token[0] != mine[0])
+                moved = _filled(chance[0], masked, asked.num_to_transfer, asked.threshold)
+            sure = chance[0] > asked.editing_threshold
+            edits = ~masked & ~given & sure & (token[0] != mine[0])
             mine[0] = torch.where(moved | edits, token[0], mine[0])
+            text.edits = text.edits + edits[None].sum(1)
             text.tell(x)
             if full and not edits.any():  # waits
                 break
         response = x[0, text.size : start + b]
         known = not (response == mask_id).any()  # waits
-        if eos_early_stop and known and bool((response == eos_id).any()):  # waits
+        if asked.eos_early_stop and known and bool((response == asked.eos_id).any()):  # waits
             break
-    return _answer(text, x, gen_length, eos_id)
+    return _answer(text, x, asked.gen_length, asked.eos_id)
 
 
-def llada2_pipeline(
-    text: PublicText,
-    *,
-    gen_length: int = 2048,
-    block_length: int = 32,
-    num_inference_steps: int = 32,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    sampling_method: str = "multinomial",
-    threshold: float = 0.7,
-    editing_threshold: float | None = 0.5,
-    max_post_steps: int = 16,
-    minimal_topk: int = 1,
-    eos_early_stop: bool = True,
-    eos_token_id: int | None = None,
-) -> Tensor:
+@dataclass(frozen=True)
+class PipelineOptions:
+    """Of diffusers' `LLaDA2Pipeline`."""
+
+    gen_length: int = 2048
+    block_length: int = 32
+    num_inference_steps: int = 32
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    sampling_method: str = "multinomial"
+    threshold: float = 0.7
+    editing_threshold: float | None = 0.5
+    max_post_steps: int = 16
+    minimal_topk: int = 1
+    eos_early_stop: bool = True
+    eos_token_id: int | None = None
+
+
+def llada2_pipeline(text: PublicText, asked: PipelineOptions) -> Tensor:
     """diffusers' `LLaDA2Pipeline`: all `gen_length` positions, whatever ends in them."""
-    b, mask_id, size = block_length, text.denoiser.mask_id, text.size
-    quota = block_quota(b, _steps(num_inference_steps, gen_length, minimal_topk))
-    x = text.laid(_whole(size + gen_length, b) * b)
-    reader = text.reading(b, _seen(text, gen_length, x))
-    cut = (None, None) if sampling_method == "greedy" else (top_k, top_p)
-    warm = 0.0 if sampling_method == "greedy" else temperature
+    b, mask_id, size = asked.block_length, text.denoiser.mask_id, text.size
+    quota = block_quota(b, _steps(asked.num_inference_steps, asked.gen_length, asked.minimal_topk))
+    x = text.laid(b, asked.gen_length)
+    reader = text.reading(b, _seen(text, asked.gen_length, x))
+    if asked.sampling_method == "greedy":
+        asked = replace(asked, temperature=0.0)
     done = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    editing = editing_threshold if editing_threshold and editing_threshold > 0 else torch.inf
+    level = asked.editing_threshold
+    editing = level if level and level > 0 else torch.inf
     for start in range(size // b * b, x.shape[1], b):
         given, step, post, goes_on = _prompted(text, start, b), 0, 0, True
         while goes_on:
@@ -350,27 +359,30 @@ def llada2_pipeline(
             masked = mine == mask_id
             full = not masked.any()  # waits
             post += full
-            logits = reader.logits(reader.read(x, start + b, keep=start))[:, -b:]
-            token, chance = text.draw(logits, warm, *cut)
+            token, chance = text.draw(reader, x, start, asked)
             moved = torch.zeros_like(masked)
             for row in range(0 if full else len(x)):
                 due = quota[min(step, len(quota) - 1)]
-                moved[row] = _filled(chance[row], masked[row], due, threshold)
+                moved[row] = _filled(chance[row], masked[row], due, asked.threshold)
             edits = ~masked & ~given & (chance > editing) & (token != mine)
-            final = (moved | edits) & ~(done[:, None] & eos_early_stop)
+            final = (moved | edits) & ~done[:, None]
             x[:, start : start + b] = torch.where(final, token, mine)
+            text.edits = text.edits + (edits & final).sum(1)
             text.tell(x)
-            if eos_early_stop and eos_token_id is not None:
-                _finish(done, x[:, : start + b], token, final, eos_token_id, mask_id, size)
+            if asked.eos_early_stop and asked.eos_token_id is not None:
+                ended = torch.where(final, token, mask_id) == asked.eos_token_id
+                _finish(done, x[:, : start + b], ended.any(1), asked.eos_token_id, mask_id, size)
             step += not full
             goes_on = not done.all() and (  # waits
                 step < len(quota)
                 if not full
-                else editing < torch.inf and bool(edits.any()) and post <= max_post_steps  # waits
+                else editing < torch.inf
+                and bool(edits.any())  # waits
+                and post <= asked.max_post_steps
             )
-        if eos_early_stop and done.all():  # waits
+        if done.all():  # waits
             break
-    return x[:, size : size + gen_length]
+    return x[:, size : size + asked.gen_length]
 
 
 def _seen(text: PublicText, gen_length: int, x: Tensor) -> Tensor:
@@ -382,59 +394,60 @@ def _seen(text: PublicText, gen_length: int, x: Tensor) -> Tensor:
     return seen
 
 
-def _finish(
-    done: Tensor, x: Tensor, token: Tensor, final: Tensor, eos_id: int, mask_id: int, size: int
-) -> None:
-    """Rows whose first end, just committed, has no mask before it; in place."""
-    for row in range(len(x)):
-        if done[row] or not (token[row][final[row]] == eos_id).any():  # waits
-            continue
+def _finish(done: Tensor, x: Tensor, ended: Tensor, eos_id: int, mask_id: int, size: int) -> None:
+    """Rows that have just committed an end, and no mask before their first; in place."""
+    for row in (ended & ~done).nonzero()[:, 0].tolist():  # waits
         first = int((x[row] == eos_id).nonzero()[0])  # waits
         done[row] = first >= size and not (x[row, size:first] == mask_id).any()
 
 
-def fast_dllm_v2(
-    text: PublicText,
-    *,
-    max_new_tokens: int,
-    block_size: int = 32,
-    small_block_size: int = 8,
-    temperature: float = 0.0,
-    top_p: float = 0.95,
-    threshold: float = 1.0,
-    stop_token: int = -1,
-) -> Tensor:
+@dataclass(frozen=True)
+class FastV2Options:
+    """Of Fast-dLLM v2's `generate`."""
+
+    max_new_tokens: int
+    block_size: int = 32
+    small_block_size: int = 8
+    temperature: float = 0.0
+    top_p: float = 0.95
+    threshold: float = 1.0
+    stop_token: int = -1
+
+
+def fast_dllm_v2(text: PublicText, asked: FastV2Options) -> Tensor:
     """Fast-dLLM v2's `generate` without its sub-block cache: the text, cut after its first stop."""
-    b, mask_id, denoiser = block_size, text.denoiser.mask_id, text.denoiser
-    if b % small_block_size:
-        raise _endless(f"sub-blocks of {small_block_size} do not fill a block of {b}")
+    b, small, stop = asked.block_size, asked.small_block_size, asked.stop_token
+    mask_id, denoiser = text.denoiser.mask_id, text.denoiser
+    if b % small:
+        raise _endless(f"sub-blocks of {small} do not fill a block of {b}")
     reader, x = text.reading(b), text.prompt
     if text.size > b:
         states = reader.read(x, text.size // b * b, keep=text.size // b * b)
         if text.size % b == 0:
             x = torch.cat([x, _next(denoiser, states)], 1)
     unseen = b if text.size == b else 0  # a prompt of one block is neither stored nor open
-    for _ in range(max_new_tokens // b):
-        if bool((x[:, text.size :] == stop_token).any()):  # waits
+    for _ in range(asked.max_new_tokens // b):
+        if bool((x[:, text.size :] == stop).any()):  # waits
             break
         before = x.shape[1]
-        x = PublicText(denoiser, x, text.generator).laid((before // b + 1) * b)
+        x = text.masked(x, (before // b + 1) * b)
         start, end = x.shape[1] - b - unseen, x.shape[1] - unseen
         ours = x[:, unseen:]
-        for first in range(0, b, small_block_size):
-            mine = ours[:, start + first : start + first + small_block_size]
-            while bool((mine == mask_id).any()) and not _stopped(x, before, stop_token, mask_id):
+        text.opened.add(start)
+        for first in range(0, b, small):
+            mine = ours[:, start + first : start + first + small]
+            while bool((mine == mask_id).any()) and not _stopped(x, before, stop, mask_id):
                 # The public call forgets its block length here and masks in blocks as trained.
                 states = reader.read(ours, end, keep=start, block=denoiser.block_length)
-                logits = reader.logits(states)[:, first : first + small_block_size]
-                _commit_small(text, mine, logits, temperature, top_p, threshold)
+                logits = reader.logits(states)[:, first : first + small]
+                _commit_small(text, mine, logits, asked)
                 text.tell(x)
-        if _stopped(x, before, stop_token, mask_id):
+        if _stopped(x, before, stop, mask_id):
             continue
         states = reader.read(ours, end, keep=end)
         x = torch.cat([x, _next(denoiser, states)], 1)
         text.tell(x)
-    ends = (x[0, text.size :] == stop_token).nonzero()
+    ends = (x[0, text.size :] == stop).nonzero()
     return x[:, : text.size + int(ends[0]) + 1] if len(ends) else x  # waits
 
 
@@ -450,27 +463,20 @@ def _stopped(x: Tensor, before: int, stop: int, mask_id: int) -> bool:
     return len(ends) > 0 and not (x[0, before : before + int(ends[0])] == mask_id).any()  # waits
 
 
-def _commit_small(
-    text: PublicText,
-    mine: Tensor,
-    logits: Tensor,
-    temperature: float,
-    top_p: float,
-    threshold: float,
-) -> None:
+def _commit_small(text: PublicText, mine: Tensor, logits: Tensor, asked: FastV2Options) -> None:
     """Masks above the threshold, and the best one; in place."""
     masked = mine[0] == text.denoiser.mask_id
-    if temperature > 0:
-        probs = (logits[0] / temperature).softmax(-1)
+    if asked.temperature > 0:
+        probs = (logits[0] / asked.temperature).softmax(-1)
         ordered, order = torch.sort(probs, descending=True)
-        probs = probs.masked_fill(_beyond(ordered, order, top_p), 0.0)
+        probs = probs.masked_fill(_beyond(ordered, order, asked.top_p), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
         token = text.race(probs)
     else:
         probs = logits[0].softmax(-1)
         token = probs.argmax(-1)
     chance = torch.where(masked, probs.gather(-1, token[:, None])[:, 0], -torch.inf)
-    moved = chance > threshold
+    moved = chance > asked.threshold
     moved[chance.argmax()] = True
     moved &= masked
     mine[0, moved] = token[moved]

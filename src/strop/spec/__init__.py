@@ -7,7 +7,6 @@ out (`generator`). A `MetricSpec` names what was measured on it, a `JudgeSpec` w
 """
 
 from strop.records import SAMPLERS, Finish, Implementation, Precision, Sampler
-from strop.spec.cooling import Cooling
 from strop.spec.generator import (
     CellSpec,
     CheckpointSpec,
@@ -20,6 +19,7 @@ from strop.spec.generator import (
 from strop.spec.measure import EvaluatorSpec, JudgeSpec, MetricSpec, SpanPolicy
 from strop.spec.sampler import (
     EPSILON,
+    Cooling,
     OperatingPoint,
     SamplerSpec,
     label,

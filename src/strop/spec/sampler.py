@@ -1,4 +1,7 @@
-"""How a denoiser becomes a generator: the sampler's settings, and where it operates."""
+"""How a denoiser becomes a generator: the sampler's settings, and where it operates.
+
+A temperature that changes from call to call: `linear/0.8/0.4`.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,80 @@ from strop.records import (
     Sampler,
     default_sampler,
 )
-from strop.records.setting import Value, filled
-from strop.spec.cooling import FORM, Cooling, number_or_schedule
+from strop.records.sampler import Value, filled
 from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
+
+FORM = "linear/A/B"
+
+
+class Cooling(float):
+    """From `first`, in the first of N calls, towards `last`: last + (first - last) (N - i) / N.
+
+    To whoever sorts or draws temperatures it is a number, the mean of both ends; it is written,
+    stored and compared as what it is, so that no schedule equals a number.
+    """
+
+    __slots__ = ("first", "last")
+    first: float
+    last: float
+
+    def __new__(cls, first: float, last: float) -> Cooling:
+        """Both ends; adding zero makes one zero of 0.0 and -0.0."""
+        made = super().__new__(cls, (first + last) / 2)
+        made.first, made.last = float(first) + 0.0, float(last) + 0.0
+        return made
+
+    @classmethod
+    def of(cls, value: Any) -> Cooling:
+        """A schedule, its text, or a number, which is a constant one."""
+        if isinstance(value, Cooling):
+            return value
+        if not isinstance(value, str):
+            return cls(float(value), float(value))
+        kind, *ends = value.split("/")
+        try:
+            first, last = (float(end) for end in ends)
+        except ValueError:
+            kind, first, last = "", 0.0, 0.0
+        if kind != "linear" or not all(math.isfinite(t) and t >= 0 for t in (first, last)):
+            raise UserError(
+                "This is no schedule of temperatures.",
+                where="SamplerSpec.temperature",
+                got=repr(value)[:80],
+                expected=f"a number, or {FORM} with two numbers of at least 0",
+                fix="use `temperature=linear/0.8/0.4`, say",
+            )
+        return cls(first, last)
+
+    def __str__(self) -> str:
+        return f"linear/{_short(self.first)}/{_short(self.last)}"
+
+    __repr__ = __str__
+
+    def __format__(self, how: str) -> str:
+        return str(self) if how in ("", "g") else super().__format__(how)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cooling) and str(self) == str(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cooling, (self.first, self.last)
+
+
+def _short(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
+
+def number_or_schedule(word: Any) -> Any:
+    """A temperature as people type it: a word with a slash is a schedule, the rest is as it was."""
+    return Cooling.of(word) if isinstance(word, str) and "/" in word else word
+
 
 EPSILON = 1e-5
 """Mass that the public samplers leave to their finish: they stop at t = 1e-5, not at 0."""

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from strop.spec import Cooling
-
 LEVEL = 0.95
 LARGEST = 700.0
 """What is put into exp() at most: more overflows."""
@@ -108,6 +106,8 @@ KEYS = {one.name for one in fields(Interval)}
 
 def plain(content: Any) -> Any:
     """With every interval and schedule in it, however deep, as JSON has it."""
+    from strop.spec import Cooling  # a table needs it, an interval does not
+
     if isinstance(content, Interval):
         return content.document()
     if isinstance(content, Cooling):
@@ -128,5 +128,7 @@ def revived(content: Any) -> Any:
     if isinstance(content, list):
         return [revived(value) for value in content]
     if isinstance(content, str) and content.startswith("linear/"):
+        from strop.spec import Cooling
+
         return Cooling.of(content)
     return content

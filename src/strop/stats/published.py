@@ -17,6 +17,8 @@ from strop.stats.jackknife import student
 
 POWER = 0.8
 """How often a difference as large as the detectable one is found."""
+MANY = 10_000
+"""Degrees of freedom with which Student's quantiles are normal ones."""
 
 Verdict = Literal["agrees", "differs", "cannot tell"]
 
@@ -80,12 +82,26 @@ def gap(
     scale = math.log if log else float
     if (error is None and not outputs) or (log and min(published, measured.low) <= 0):
         return None
-    half = (scale(measured.high) - scale(measured.low)) / 2
-    own = half / student(measured.level, measured.n - 1)
+    own = standard_error(measured, log=log)
     theirs = own * math.sqrt(measured.n / outputs) if error is None and outputs else error or 0.0
     rounded = (rounding / published if log else rounding) / math.sqrt(3)
     value = scale(measured.value) - scale(published)
     return Gap(value, own, math.hypot(theirs, rounded), measured.n)
+
+
+def standard_error(found: Interval, *, log: bool = False) -> float:
+    """Behind an interval with two ends, of the logarithm with `log`.
+
+    A jackknife's ends are Student's. Others, such as the paper's, are a bootstrap's: normal
+    quantiles of a spread that divides by n where Student's divides by n - 1.
+    """
+    assert found.low is not None
+    assert found.high is not None
+    scale, n = math.log if log else float, found.n or 0
+    half = (scale(found.high) - scale(found.low)) / 2
+    if "jackknife" in found.how:
+        return half / student(found.level, n - 1)
+    return half / student(found.level, MANY) * math.sqrt(n / (n - 1) if n > 1 else 1.0)
 
 
 def holm(chances: Sequence[float]) -> list[float]:

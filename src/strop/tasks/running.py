@@ -13,7 +13,7 @@ from strop.bounds import MOST_LENGTH, bounded_outputs
 from strop.checkpoints.checkpoint import locate
 from strop.denoisers import Model, load_model
 from strop.denoisers.prompting import reader_of
-from strop.denoisers.stops import end_ids
+from strop.denoisers.tokenizer import end_ids
 from strop.draw import sample_cells
 from strop.draw.batch_size import BatchSize
 from strop.engine import LOCAL, Engine

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from strop.theory.accounting import RateProfile, entropy_profile
 from strop.theory.denoiser import log_sum, temper, temper_slope
-from strop.theory.profile import RateProfile, entropy_profile
 from strop.theory.reveal import PathLaw
 from strop.theory.sampler import LawProblem, gather
 from strop.theory.target import CONCENTRATIONS, Array, Target, closed

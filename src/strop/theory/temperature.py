@@ -24,9 +24,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from strop.errors import UserError
-from strop.theory.accounting import kl, kls
+from strop.theory.accounting import kl, kls, loss_profile, token_losses
 from strop.theory.denoiser import Conditionals, log_sum, predicted_mean, temper_slope
-from strop.theory.profile import loss_profile, token_losses
 from strop.theory.reveal import context_weights
 from strop.theory.sampler import (
     CHUNK,

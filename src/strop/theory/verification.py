@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from strop.errors import CheckFailed, UserError, unknown_name
-from strop.theory.checks import beyond, derivatives, formal, identities, propositions, rounds
-from strop.theory.checks.base import TOLERANCE, Assertion, Case, Check
+from strop.theory.checks import (
+    TOLERANCE,
+    Assertion,
+    Case,
+    Check,
+    derivatives,
+    identities,
+    propositions,
+    rounds,
+)
 from strop.theory.document import read_document
 
 CHECKS: tuple[Check, ...] = (
@@ -21,8 +29,8 @@ CHECKS: tuple[Check, ...] = (
     *derivatives.CHECKS,
     *propositions.CHECKS,
     *rounds.CHECKS,
-    *formal.CHECKS,
-    *beyond.CHECKS,
+    *identities.FORMAL,
+    *propositions.BEYOND,
 )
 
 

@@ -31,7 +31,7 @@ from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.rng import derive_seed
 from strop.training.documents import sentences
-from strop.training.objective import NOISES, Noise, placed
+from strop.training.objective import NOISES, Noise, block_noise, placed
 from strop.training.shards import ShardRows
 
 Ids = NDArray[np.int64]
@@ -109,12 +109,15 @@ def row_noise(
     count: int,
     form: str,
     generator: torch.Generator,
+    block: int | None = None,
 ) -> Noise | None:
     """Which tokens of `count` rows are hidden; `numbers` says which rows, if their prompts matter.
 
     A causal model hides none. After a prompt, what it is to predict stands in their place: the
     whole response.
     """
+    if block is not None:
+        return block_noise(form, count, rows.length, block, generator)
     if rows.response is None:
         return None if form == "causal" else NOISES[form](count, rows.length, generator)
     if form == "causal":
@@ -154,8 +157,11 @@ def _unfit(text: str, prompt: int, answer: int, length: int, response: int) -> U
 class Batches:
     """Every row once per epoch, in an order drawn anew for each."""
 
-    def __init__(self, rows: ShardRows, *, batch: int, seed: int, objective: str) -> None:
-        self.rows, self.batch, self.seed, self.objective = rows, batch, seed, objective
+    def __init__(
+        self, rows: ShardRows, *, batch: int, seed: int, objective: str, block: int | None = None
+    ) -> None:
+        self.rows, self.batch, self.seed = rows, batch, seed
+        self.objective, self.block = objective, block
         self._order: tuple[int, Ids] | None = None
 
     def numbers(self, step: int) -> Ids:
@@ -175,7 +181,12 @@ class Batches:
         """Which tokens of the global batch are hidden; see `row_noise`."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "noise", step))
         return row_noise(
-            self.rows, lambda: self.numbers(step), self.batch, self.objective, generator
+            self.rows,
+            lambda: self.numbers(step),
+            self.batch,
+            self.objective,
+            generator,
+            self.block,
         )
 
     def _epoch(self, epoch: int) -> Ids:

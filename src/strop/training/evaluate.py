@@ -45,6 +45,7 @@ def held_out_losses(
     form: str,
     seed: int,
     batch: int,
+    block: int | None = None,
     share: tuple[int, int] = (0, 1),
 ) -> NDArray[np.float64]:
     """Loss per token of `count` held-out rows, each under noise that depends on seed and form.
@@ -60,7 +61,7 @@ def held_out_losses(
     order = torch.randperm(count, generator=generator)
     # Row i of the noise is for the row whose place in the order is i.
     back = order.argsort().numpy()
-    noise = row_noise(rows, lambda: numbers[back], count, form, generator)
+    noise = row_noise(rows, lambda: numbers[back], count, form, generator, block)
     noise = None if noise is None else noise.part(order)
     out = np.zeros(count)
     for first in range(share[0] * batch, count, share[1] * batch):

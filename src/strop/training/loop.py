@@ -196,7 +196,11 @@ class TrainingProcess:
         self.progress = progress
         self.micro_batches = _share_of_batch(spec, fabric)
         self.batches = Batches(
-            corpus.train, batch=spec.batch, seed=spec.seed, objective=spec.objective
+            corpus.train,
+            batch=spec.batch,
+            seed=spec.seed,
+            objective=spec.objective,
+            block=spec.model.block_size,
         )
         module = build(
             spec,
@@ -353,6 +357,7 @@ class TrainingProcess:
             form=self.form,
             seed=spec.seed,
             batch=spec.micro,
+            block=spec.model.block_size,
             share=(fabric.global_rank, fabric.world_size),
         )
         if fabric.world_size > 1:

@@ -144,7 +144,11 @@ class _WithLoss(nn.Module):
 
 
 class Diffusion(_WithLoss):
-    """A masked diffusion network (`DiT`) with its loss."""
+    """A masked diffusion network (`DiT`) with its loss, in blocks or over the whole row."""
+
+    def __init__(self, network: DiT, dtype: torch.dtype, block: int | None = None) -> None:
+        super().__init__(network, dtype)
+        self.block = block
 
     def forward(self, ids: Tensor, *parts: Any) -> Tensor:
         """Loss per token of every sequence, [B], under the noise given by its parts."""
@@ -157,6 +161,7 @@ class Diffusion(_WithLoss):
             shape.mask_id,
             time_conditioned=shape.time_conditioning,
             dtype=self.dtype,
+            block=self.block,
         )
         return loss_of(surprise, noise)
 
@@ -232,7 +237,7 @@ def build(
         network = DiT(shape_of(spec, vocabulary))
         if spec.model.init == "local":
             local_init(network, frequencies())
-        return Diffusion(network, dtype)
+        return Diffusion(network, dtype, spec.model.block_size)
 
 
 def attend_plainly(module: Trainable) -> None:

@@ -12,6 +12,10 @@ masked ones. It is unbiased for the bound itself: the area under the loss profil
 `llada`, as LLaDA is trained: t uniform on [1e-3, 1] (stratified here), every token masked with
 probability t itself; a masked token costs -log p(token | visible) / t.
 
+In blocks (BD3-LM), each form is drawn for every block by itself (`block_noise`), and a block is
+predicted behind the clean blocks before it. One pass over twice as many tokens, noisy and clean
+side by side, does that for all blocks of a row. One block as long as the row is masked diffusion.
+
 In rows of prompt and response, each form is drawn over the response alone and put where it lies
 (`placed`): nothing of a prompt is ever masked, and the loss is per token of the response.
 
@@ -30,7 +34,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY
+from strop.denoisers.bd3lm import training_sight
 from strop.denoisers.device import upload
+from strop.denoisers.dit import Sight
 from strop.samplers.machinery.grid import NOISE_EPSILON, sigma_of
 
 TIME_EPSILON = 1e-3
@@ -51,7 +57,7 @@ class Noise:
     hidden: Tensor
     """[B, L], true where masked."""
     weight: Tensor
-    """[B]: the factor of a masked token's surprise in the loss per token."""
+    """[B], or [B, L] in blocks: the factor of a masked token's surprise in the loss per token."""
     sigma: Tensor | None = None
     """[B], the noise level; forms without one have none."""
     text: Tensor | None = None
@@ -133,6 +139,23 @@ def placed(noise: Noise, prompts: Tensor, length: int) -> Noise:
     return Noise(hidden, noise.weight * (length / response), noise.sigma, within < response)
 
 
+def block_noise(
+    form: str, batch: int, length: int, block: int, generator: torch.Generator | None = None
+) -> Noise:
+    """A form drawn for every block of `batch` rows by itself, the row's first token given.
+
+    The first token is where every text begins; nothing predicts it. A block that is cut short,
+    there or at the row's end, keeps the form's law: a part of a uniform order is uniform. The loss
+    is one per predicted token.
+    """
+    blocks = -(-length // block)
+    noise = NOISES[form](batch * blocks, block, generator)
+    hidden = noise.hidden.view(batch, -1)[:, :length].clone()
+    hidden[:, 0] = False
+    weight = noise.weight.view(batch, -1).repeat_interleave(block, 1)[:, :length]
+    return Noise(hidden, weight * (length / (length - 1)))
+
+
 NOISES: dict[str, Callable[[int, int, torch.Generator | None], Noise]] = {
     "public": public_noise,
     "any-order": any_order_noise,
@@ -144,7 +167,9 @@ NOISES: dict[str, Callable[[int, int, torch.Generator | None], Noise]] = {
 class SplitNetwork(Protocol):
     """A network whose head can be asked for some rows."""
 
-    def features(self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = ...) -> Tensor:
+    def features(
+        self, ids: Tensor, sigma: Tensor, dtype: torch.dtype = ..., sight: Sight | None = None
+    ) -> Tensor:
         """States before the head."""
         ...
 
@@ -161,13 +186,22 @@ def hidden_surprise(
     *,
     time_conditioned: bool = False,
     dtype: torch.dtype = torch.float32,
+    block: int | None = None,
 ) -> Tensor:
-    """-log p(token | visible) at the masked tokens only, in the order of `ids[noise.hidden]`."""
+    """-log p(token | visible) at the masked tokens only, in the order of `ids[noise.hidden]`.
+
+    With `block`, visible are the rest of a token's own block and the clean blocks before it.
+    """
     noisy = torch.where(noise.hidden, mask_id, ids)
     # Without time conditioning the condition is one constant vector: one row, broadcast.
     sigma = noise.sigma if time_conditioned else torch.zeros(1, device=ids.device)
     assert sigma is not None  # the spec refuses the combination
-    features = network.features(noisy, sigma, dtype)
+    if block is None or block >= ids.shape[1]:
+        features = network.features(noisy, sigma, dtype)
+    else:
+        sight = training_sight(ids.shape[1], block, ids.device)
+        both = network.features(torch.cat([noisy, ids], 1), sigma, dtype, sight)
+        features = both[:, : ids.shape[1]]
     where = noise.where()
     logits = network.head(features[where], dtype).float()
     return surprise_of(logits, ids[where], mask_id)
@@ -184,7 +218,10 @@ def loss_of(surprise: Tensor, noise: Noise) -> Tensor:
     """Loss per token of every sequence, [B], from the masked tokens' surprise."""
     batch, length = noise.hidden.shape
     total = torch.zeros(batch, dtype=surprise.dtype, device=surprise.device)
-    return total.index_add(0, noise.where()[0], surprise) * noise.weight / length
+    row, column = noise.where()
+    if noise.weight.dim() == 2:
+        return total.index_add(0, row, surprise * noise.weight[row, column]) / length
+    return total.index_add(0, row, surprise) * noise.weight / length
 
 
 def causal_surprise(logits: Tensor, ids: Tensor) -> Tensor:

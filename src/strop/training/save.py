@@ -15,6 +15,7 @@ from torch import Tensor
 
 from strop.checkpoints.layout import Layout, flat_names, write_checkpoint
 from strop.checkpoints.transformer import TransformerShape
+from strop.denoisers.bd3lm import layout
 from strop.denoisers.dit import DiT
 from strop.denoisers.llada import config_of, stored_name
 from strop.denoisers.load import load_model
@@ -35,7 +36,8 @@ def save_network(
     """The weights `tensors` of a module's network in the layout of its family."""
     prefix, texts = "", {"tokenizer.json": tokenizer.decode()}
     if isinstance(module, Diffusion):
-        config, prefix = flat_names(module.network.shape), "backbone."
+        shape, prefix = module.network.shape, "backbone."
+        config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
         config = config_of(_shape(module), end_of_text)
         tensors = {stored_name(key): value for key, value in tensors.items()}
@@ -90,9 +92,11 @@ def begin_with(module: Trainable, source: str, codec: TextCodec) -> str:
     over: checkpoints do not have it, and a run after one whose rate has fallen wants a new one.
     """
     model = load_model(source, device="cpu", dtype="float32")
-    family = {Diffusion: "mdlm", BothWays: "llada"}.get(type(module), "ar")
-    if model.spec.family != family:
-        raise _unfit("family", source, model.spec.family, family)
+    families = {Diffusion: ("mdlm",), BothWays: ("llada",)}.get(type(module), ("ar",))
+    if isinstance(module, Diffusion) and module.block is not None:
+        families = ("bd3lm", "mdlm")  # one network: blocks are learned from whole rows, or others
+    if model.spec.family not in families:
+        raise _unfit("family", source, model.spec.family, " or ".join(families))
     if model.codec is None or model.codec.to_json() != codec.to_json():
         raise _unfit(
             "tokenizer",

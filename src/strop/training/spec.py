@@ -173,9 +173,10 @@ class DataSpec(Spec):
 class ModelSpec(Spec):
     """The network; its vocabulary is the tokenizer's, plus the mask for diffusion."""
 
-    family: Literal["mdlm", "llada", "ar"] = "mdlm"
-    """`mdlm`: masked diffusion. `llada`: the same with a Llama that looks both ways, in LLaDA's
-    layout. `ar`: a causal language model that transformers loads."""
+    family: Literal["mdlm", "bd3lm", "llada", "ar"] = "mdlm"
+    """`mdlm`: masked diffusion. `bd3lm`: the same network, block by block. `llada`: masked
+    diffusion with a Llama that looks both ways, in LLaDA's layout. `ar`: a causal language model
+    that transformers loads."""
     hidden_dim: int = 768
     n_blocks: int = 12
     n_heads: int = 12
@@ -186,6 +187,9 @@ class ModelSpec(Spec):
     """`local`: gates open, output bias at unigram frequencies, heads at the nearest neighbours."""
     vocab_size: int | None = None
     """Classes, the mask included. Left out, the tokenizer decides; given, it must fit."""
+    block_size: int | None = None
+    """Tokens per block of `bd3lm`; the public checkpoints have 4, 8 and 16. A block as long as the
+    row is masked diffusion of the whole row."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -199,13 +203,36 @@ class ModelSpec(Spec):
                 got=f"{self.n_heads} heads, width {self.hidden_dim}",
                 expected="a width that splits into heads of an even size",
             )
-        if self.family != "mdlm" and (self.time_conditioning or self.init != "public"):
+        if (self.family == "bd3lm") != (self.block_size is not None):
+            raise UserError(
+                "Blocks go with the family bd3lm, and it with them.",
+                where="model.block_size",
+                got=f"family: {self.family}, block_size: {self.block_size}",
+                fix="set model.block_size to 4, 8 or 16, say, with model.family: bd3lm",
+            )
+        if self.block_size is not None:
+            _at_least(self, "block_size", 1)
+        if self.family == "bd3lm" and self.time_conditioning:
+            raise UserError(
+                "A block diffusion network does not see the noise level.",
+                where="model.time_conditioning",
+                expected="false",
+            )
+        if self.family in ("llada", "ar") and (self.time_conditioning or self.init != "public"):
             raise UserError(
                 "A Llama has no noise level and one initialisation.",
                 where="model",
                 expected="time_conditioning: false and init: public",
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what does not apply: networks that have no blocks keep their old spelling."""
+        tree = handler(self)
+        if self.block_size is None:
+            del tree["block_size"]
+        return tree
 
 
 class TrainSpec(Spec):
@@ -312,7 +339,7 @@ class TrainSpec(Spec):
                 got=f"{self.objective!r} for {self.model.family!r}",
                 expected="causal for ar; public, any-order or llada for the others",
             )
-        if self.data.response is not None and self.model.family == "mdlm":
+        if self.data.response is not None and self.model.family in ("mdlm", "bd3lm"):
             raise UserError(
                 "This family learns from text without prompts.",
                 where="model.family",

@@ -1,6 +1,6 @@
 """Tuning one side: the best setting of a space that a budget of outputs finds.
 
-    found = tuned(model, evaluator, ["temperature=0.6:1.1"], out="runs/a", steps=16, budget=512)
+    found = tuned(model, ["temperature=0.6:1.1"], Scorers([load]), out="runs/a", steps=16)
     found.sampler, found.spent, found.tried
 
 Everything that is drawn lies in ordinary cells of the run `out`; the same call finds it there and
@@ -26,17 +26,14 @@ from strop.spec import GeneratorSpec, SamplerSpec
 from strop.stats.interval import Interval
 from strop.stats.jackknife import jackknife
 from strop.tuning.race import Arm, Drawn, Limit, Race, Rules, guard_limits
-from strop.tuning.space import Axis, Space
-from strop.verbs.points import fitting
+from strop.tuning.space import Axis, Space, fitting
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
     from strop.engine.progress import Progress
-    from strop.measure.causal import Evaluator
     from strop.measure.cells import Scorers
     from strop.measure.guard import Guard
     from strop.prompts import Canvases
-    from strop.spec import SpanPolicy
 
 BUDGET = 512
 USUAL = ("temperature=0.6:1.1", "precision=float64,float32")
@@ -222,41 +219,33 @@ def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fix
 
 def tuned(
     model: Model,
-    evaluator: Evaluator | Callable[[], Evaluator] | None,
     space: Space | Sequence[str],
+    by: Scorers,
     *,
     out: str | os.PathLike[str],
     steps: int | None = None,
-    budget: int = BUDGET,
     search: Search | None = None,
     guard: Guard | None = None,
-    span: SpanPolicy = "first-document",
     seed: int = 0,
     length: int | None = None,
     canvases: Canvases | None = None,
-    by: Scorers | None = None,
     progress: Progress | None = None,
 ) -> Tuned:
-    """The best setting of a space by at most `budget` outputs, drawn into the run `out`.
+    """The best setting of a space that the outputs of a budget find, drawn into the run `out`.
 
     `space` are axes such as `temperature=0.6:1.1`, of the family's own sampler at `steps`; without
     any, temperature and precision. `search` says what is sought; by default the lowest perplexity
     above the entropy guard. `guard` is that of the generator's length unless another is given.
     """
-
-    from strop.measure.cells import Scorers
     from strop.measure.guard import guard_of
     from strop.tuning.propose import search as run_search
 
-    asked = replace(search or Search(), budget=budget)
+    asked = search or Search()
     if not isinstance(space, Space):
         space = side_space(model.spec.family, tuple(space) or USUAL, steps)
     if guard is None:
         guard = guard_of(plain_generator(model, length, canvases))
     rules, limits = asked.rules(guard)
-    if by is None:
-        load: Any = evaluator if evaluator is None or _loads(evaluator) else (lambda: evaluator)
-        by = Scorers([] if load is None else [load], (span,), progress=progress)
     bench = Bench(
         model,
         out,
@@ -343,8 +332,3 @@ def plain_generator(model: Model, length: int | None, canvases: Canvases | None)
     sampler = SamplerSpec(name=default_sampler(model.spec.family))
     prompts = None if canvases is None else canvases.spec
     return GeneratorSpec.of(model.spec, sampler, size, prompts)
-
-
-def _loads(evaluator: Any) -> bool:
-    """Whether it is a function that loads one."""
-    return callable(evaluator) and not hasattr(evaluator, "spec")

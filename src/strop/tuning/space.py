@@ -19,8 +19,8 @@ from typing import Any
 
 from strop.bounds import MOST_VALUES, bounded
 from strop.errors import UserError, unknown_name
-from strop.records import SAMPLERS
-from strop.spec import SamplerSpec, swept
+from strop.records import SAMPLERS, default_sampler
+from strop.spec import SamplerSpec, check_family, swept
 
 DIGITS = 3
 """Significant digits of a proposed number: settings that people can write down."""
@@ -342,3 +342,16 @@ def _unreadable(text: object) -> UserError:
         got=repr(text),
         expected="name=low:high, name=low:high:log, name=low:high:step or name=value,value",
     )
+
+
+def fitting(family: str, name: str, where: str = "`sampler`") -> Any:
+    """What is known of a sampler, if it can sample a checkpoint of the family."""
+    facts = SAMPLERS.find(name, where="`sampler`")
+    check_family(family, name)
+    if facts.causal != SAMPLERS[default_sampler(family)].causal:
+        raise UserError(
+            f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
+            where=where,
+            fix=f"use `sampler={default_sampler(family)}`",
+        )
+    return facts

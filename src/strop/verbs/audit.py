@@ -28,9 +28,8 @@ from strop.rng import derive_seed
 from strop.spec import MetricSpec, OperatingPoint
 from strop.table import Column, Pivot, Table
 from strop.tuning.choice import RULES, Selection, choose, hashed, write_selection
-from strop.tuning.decision import GOALS, WITHIN, Decision, decide
-from strop.tuning.gain import Gain, family_level, gain, spec_file
-from strop.verbs import paper, parameters
+from strop.tuning.gain import GOALS, WITHIN, Decision, Gain, decide, family_level, gain, spec_file
+from strop.verbs import parameters
 from strop.verbs.paper import BUDGETS, OWN, PUBLIC, PaperItem, RowByRow
 from strop.verbs.points import (
     POINT_COLUMNS,
@@ -418,41 +417,17 @@ def _write(out: Path, audit: Audit) -> None:
 # ---------------------------------------------------------------- the paper's tables
 
 
-def _beside(name: str) -> Any:
-    """The paper's cells of the checkpoint that this one stands for."""
+def _beside(*tables: str) -> Any:
+    """The paper's cells of the checkpoint that this one stands for, where it prints them."""
 
     def table(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         role = roles.get(ask.sources[0], "public")
-        if name == "sweep":
-            return _sweep(result)
-        where = {"checkpoint": role} if "checkpoint" in paper.table(name).columns else {}
-        shown = RowByRow(f"perplexity; paper: {role}", POINT_COLUMNS, name, where)
+        model = "MDLM-Small" if role == "public" else None
+        unit, where = f"perplexity; paper: {role}", {"checkpoint": role}
+        shown = RowByRow(unit, POINT_COLUMNS, tables, where, model=model)
         return shown(result, ask, roles)
 
     return table
-
-
-def _sweep(result: Result) -> Table:
-    """The public checkpoint's cells; the paper prints 52 of its 168."""
-    names = [column.name for column in POINT_COLUMNS]
-    tables = [
-        (paper.table("headline"), {}),
-        (paper.table("headline-full"), {"checkpoint": "public"}),
-    ]
-    printed = {k: row for one, where in tables for k, row in one.by(*names, **where).items()}
-    rows = []
-    for row in result.table.rows:
-        said = printed.get(tuple(row[k] for k in names), {})
-        rows.append(
-            {
-                **{k: row[k] for k in names},
-                **{shown: said.get(column) for shown, column in paper.LEVELS.items()},
-                **{shown: row[column] for shown, column in paper.MEASURED_LEVELS.items()},
-            }
-        )
-    outputs = tables[0][0].settings["outputs"]
-    title = "perplexity; paper: public, where it prints a cell"
-    return paper.beside(title, POINT_COLUMNS, rows, outputs=outputs, log=True)
 
 
 _PAPER = {"fresh": False, "evaluator": "gpt2", "guard_rule": "mean"}
@@ -569,7 +544,7 @@ STUDY = Study(
             ("headline", "headline-full"),
             "the sweep from which the setting was chosen: 7 temperatures, 2 precisions, 12 budgets",
             f"{PUBLIC}, gpt2, a GPU",
-            _beside("sweep"),
+            _beside("headline", "headline-full"),
             {"public": PUBLIC},
             {"public": CHECKPOINT},
             values={"grid": True, "n": (128,), **_PAPER},

@@ -16,10 +16,17 @@ from strop.spec import OperatingPoint, SamplerSpec, swept
 from strop.stats.interval import value_of
 from strop.table import Column, Table
 from strop.verbs import parameters
-from strop.verbs.points import check_groups, judge_texts, load, measure_cells, texts_of
+from strop.verbs.points import (
+    check_groups,
+    judge_command,
+    judge_texts,
+    load,
+    measure_cells,
+    texts_of,
+)
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,8 +134,6 @@ STUDY = Study(
     run=_run,
     check=check_groups,
     runs=RUNS,
-    next=lambda ask: (
-        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
-    ),
+    next=judge_command,
     examples=("strop study collapse --steps 16 -n 64 -o runs/collapse",),
 )

@@ -228,15 +228,13 @@ def _search(ask: Ask, side: SideOutputs, steps: int, by: Scorers) -> Tuned:
     search = Search(budget=ask["budget"], first=first, most=most)
     return tuned(
         side.model,
-        None,
         _space(side, steps),
+        by,
         out=side.run,
-        budget=ask["budget"],
         search=search,
         guard=guard,
         seed=ask["seed"],
         length=ask["length"],
-        by=by,
         progress=ask.progress,
     )
 

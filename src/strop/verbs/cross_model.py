@@ -23,7 +23,13 @@ from strop.verbs.families import (
     smoke_sources,
 )
 from strop.verbs.paper import PaperItem, RowByRow
-from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
+from strop.verbs.points import (
+    POINT_COLUMNS,
+    guard_notes,
+    load,
+    measure_cells,
+    named_points,
+)
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, quoted
@@ -70,25 +76,15 @@ def _run(ask: Ask) -> Result:
         found += scored
         rows += [_row(name, one) for one in scored]
     guards = dict.fromkeys((one.guard.threshold, one.guard.source) for one in found)
-    facts = {
-        "guards": [{"threshold": value, "source": words} for value, words in guards],
-        "protocol": list(PROTOCOL),
-    }
-    table = Table(
-        "Measured perplexity [entropy, paper's, paper's entropy]; M is updates, not calls",
-        COLUMNS,
-        rows,
-        Pivot(
-            ("model", "point", "finish"),
-            ("steps",),
-            "perplexity",
-            ("entropy", "paper", "paper_entropy"),
-        ),
-    )
+    told = [dict(zip(("threshold", "source"), one, strict=True)) for one in guards]
+    facts = {"guards": told, "protocol": list(PROTOCOL)}
+    beside = ("entropy", "paper", "paper_entropy")
+    spread = Pivot(("model", "point", "finish"), ("steps",), "perplexity", beside)
+    title = "Measured perplexity [entropy, paper's, paper's entropy]; M is updates, not calls"
     small = (SMOKE_NOTE, SMALL_NOTE) if ask.smoke else ()
-    said = ask.said()
-    said["checkpoints"] = dict(sources)
-    return Result(said, table, facts=facts, notes=(*guard_notes(found), *PROTOCOL, *small))
+    notes = (*guard_notes(found), *PROTOCOL, *small)
+    said = {**ask.said(), "checkpoints": dict(sources)}
+    return Result(said, Table(title, COLUMNS, rows, spread), facts=facts, notes=notes)
 
 
 def _row(name: str, one: Measured) -> dict[str, Any]:
@@ -168,7 +164,11 @@ def _draw(result: Result) -> Figure:
             steps_axis(one, budgets)
         tidy(one)
     figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncol=2,
+        fontsize=6,
+        handlelength=3,
     )
     return figure
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strop.table import Column
 from strop.verbs import paper, parameters
 from strop.verbs.families import CHECKPOINTS, MODELS, PROTOCOL, small_checkpoints
-from strop.verbs.frontier import PRECISION, TEMPERATURE, sweep
+from strop.verbs.frontier import PRECISION, TEMPERATURE, sweep_lines, swept
 from strop.verbs.paper import BUDGETS, PaperItem, RowByRow
-from strop.verbs.points import POINT_COLUMNS, cell_table, guard_notes, load, measure_cells
+from strop.verbs.points import POINT_COLUMNS, cell_table, guard_facts, guard_notes, load
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask
@@ -29,11 +29,7 @@ def _run(ask: Ask) -> Result:
     model = load(ask, source)
     rows, found, told = [], [], ()
     for name, sampler in GRIDS.items():
-        swept = sweep(ask, model.spec.family, sampler)
-        told = swept.left_out
-        ordered = sorted(swept.points, key=lambda p: p.sampler.precision != "float64")
-        cells = [(m, point) for m in ask["steps"] for point in ordered]
-        scored = measure_cells(ask, source, cells, ask.out / name, model=model)
+        scored, told = swept(ask, source, model, sampler, name)
         printed = paper.table(f"grid-didi-{name}").by(*KEYS)
         for one in scored:
             row = one.row()
@@ -41,48 +37,31 @@ def _run(ask: Ask) -> Result:
             more = {"paper": said.get("perplexity"), "paper_entropy": said.get("entropy")}
             rows.append({"sampler": name, **row, **more})
         found += scored
-    guard = found[0].guard
     table = cell_table(
         "Measured perplexity [entropy], and the paper's",
         rows,
         extra=(Column("sampler"), Column("paper"), Column("paper_entropy", "paper's entropy")),
     )
-    facts = {
-        "guard": {"threshold": guard.threshold, "source": guard.source},
-        "protocol": list(PROTOCOL),
-    }
+    facts = {**guard_facts(found[0]), "protocol": list(PROTOCOL)}
     small = (f"{SMOKE_NOTE} The discriminator has random weights.",) if ask.smoke else ()
     notes = (*told, *guard_notes(found), *PROTOCOL, *small)
     return Result(ask.said(checkpoint=source), table, facts=facts, notes=notes)
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import LINES, PALETTE, log_y, panels, tidy
+    from strop.figures import log_y, panels
 
     rows = list(result.table.rows)
     names = list(dict.fromkeys(row["sampler"] for row in rows))
     figure, axes = panels(len(names), 2.4 * len(names))
-    budgets = sorted({row["steps"] for row in rows})
     for one, name in zip(axes, names, strict=True):
-        for colour, m in zip(PALETTE * len(budgets), budgets, strict=False):
-            for precision, line in LINES.items():
-                key = (name, m, precision)
-                mine = sorted(
-                    (row["temperature"], row["perplexity"].value)
-                    for row in rows
-                    if (row["sampler"], row["steps"], row["precision"]) == key
-                )
-                if mine:
-                    x, y = zip(*mine, strict=True)
-                    label = f"M={m:,}" if precision == "float64" else None
-                    look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 2.5, "lw": 1.0}
-                    one.plot(x, y, ls=line, label=label, **look)
-        one.set(ylabel="perplexity", title=f"{name}; float32 dashed")
+        mine = [row for row in rows if row["sampler"] == name]
+        sweep_lines(one, mine, "perplexity", result.facts["guard"]["threshold"])
+        one.set(ylabel="perplexity", title=f"{name}; open: below the entropy guard")
         log_y(one)
-        tidy(one)
     axes[-1].set_xlabel("temperature")
     figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=3, fontsize=6
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
     )
     return figure
 

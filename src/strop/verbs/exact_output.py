@@ -28,6 +28,7 @@ from strop.verbs.points import (
     SHARPENED,
     check_groups,
     draw,
+    judge_command,
     judge_texts,
     load,
     named_points,
@@ -35,11 +36,13 @@ from strop.verbs.points import (
 )
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, Parameter, quoted
+from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from strop.groupeval.judgments import Judgments
     from strop.stats.interval import Interval
@@ -53,6 +56,7 @@ EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
 AGGREGATES = ("pooled", "macro", "bits_per_byte")
+RULE = ("evaluator", "policy", "aggregate")
 MACRO = (
     "macro is exp of the mean over outputs of their mean loss per token; the paper does not define "
     "its macro average"
@@ -92,10 +96,8 @@ def _pools(ask: Ask) -> Pools:
     if ask.smoke and not ask.sources:
         small = smoke_sources(ask.out)
         sources = {name: small[name] for name in NAMES}
-    elif ask.sources:
-        sources = named_sources(ask.sources)
     else:
-        sources = {name: MODELS[name].source for name in NAMES}
+        sources = named_sources(ask.sources or [f"{name}={MODELS[name].source}" for name in NAMES])
     names = [(m, setting) for setting in SETTINGS for m in sorted(ask["steps"])]
     pools: Pools = {}
     with all_parts() as part:
@@ -167,17 +169,18 @@ def _run(ask: Ask) -> Result:
         for judge, one in judged.items()
     }
     comparisons = _comparisons(ask, pools, names, scored, judged)
-    primary = {place for place in pools if place.steps >= PRIMARY} or set(pools)
+    primary = sorted(place for place in pools if place.steps >= PRIMARY) or sorted(pools)
+    levels = Levels(primary, names, evaluators, scored)
     unfinished = [name for name in series if name not in judged]
     facts = {
         "cells": [_cell(place, scored, quality) for place in sorted(pools)],
         "comparisons": comparisons,
         "judges": list(judged),
         "unfinished": unfinished,
-        "agreement": _agreement(primary, evaluators, scored),
-        "kept": _kept(primary, evaluators[0], scored),
-        "signs": _signs(primary, names, evaluators, scored),
-        "quality": _quality(primary, names, evaluators, scored, quality),
+        "agreement": levels.agreement(),
+        "kept": levels.kept(),
+        "signs": levels.signs(),
+        "quality": levels.quality(quality),
         "claims": paper.table("groupeval-exact").claims,
     }
     outputs = {str(place): len(texts[str(place)]) for place in pools}
@@ -264,110 +267,89 @@ def _judged(judgments: Judgments, pair: Sequence[Place]) -> dict[str, Any]:
 
 
 def _cell(place: Place, scored: Scores, quality: Quality) -> dict[str, Any]:
+    scores: dict[str, dict[str, dict[str, float]]] = {}
+    for (cell, name, policy), one in scored.items():
+        if cell == place:
+            numbers = {aggregate: one[aggregate].value for aggregate in (*AGGREGATES, "kept")}
+            scores.setdefault(name, {})[policy] = numbers
     return {
         "generator": place.generator,
         "setting": place.setting,
         "steps": place.steps,
-        "scores": {
-            name: {
-                policy: {aggregate: one[aggregate].value for aggregate in (*AGGREGATES, "kept")}
-                for (cell, other, policy), one in scored.items()
-                if (cell, other) == (place, name)
-            }
-            for name in dict.fromkeys(name for _, name, _ in scored)
-        },
+        "scores": scores,
         "geq": {judge: found[str(place)] for judge, found in quality.items()},
     }
 
 
-def _rules(evaluators: Sequence[str]) -> list[tuple[str, SpanPolicy, str]]:
-    return list(product(evaluators, POLICIES, AGGREGATES))
+@dataclass(frozen=True)
+class Levels:
+    """The cells behind signs and correlations, and their scores."""
 
+    places: Sequence[Place]
+    names: Sequence[str]
+    evaluators: Sequence[str]
+    scored: Scores
 
-def _agreement(
-    primary: set[Place], evaluators: Sequence[str], scored: Scores
-) -> list[dict[str, Any]]:
-    """Rank correlation of two evaluators across cells, for every policy and aggregate."""
-    from strop.groupeval.trust import spearman
+    def of(self, places: Sequence[Place], *rule: Any) -> NDArray[np.float64]:
+        """The numbers of some cells by one rule: evaluator, spans, aggregate."""
+        import numpy as np
 
-    def levels(name: str, policy: SpanPolicy, aggregate: str) -> list[float]:
-        return [scored[place, name, policy][aggregate].value for place in sorted(primary)]
+        name, policy, aggregate = rule
+        return np.array([self.scored[place, name, policy][aggregate].value for place in places])
 
-    return [
-        {
-            "evaluators": [one, other],
-            "policy": policy,
-            "aggregate": aggregate,
-            "cells": len(primary),
-            "spearman": spearman(levels(one, policy, aggregate), levels(other, policy, aggregate)),
-        }
-        for one, other in combinations(evaluators, 2)
-        for policy, aggregate in product(POLICIES, AGGREGATES)
-    ]
+    def agreement(self) -> list[dict[str, Any]]:
+        """Rank correlation of two evaluators across cells, for every policy and aggregate."""
+        from strop.groupeval.trust import spearman
 
-
-def _kept(primary: set[Place], evaluator: str, scored: Scores) -> dict[str, float | None]:
-    """The share of the source bytes that each policy reads, all cells together."""
-    shares: dict[str, float | None] = {}
-    for policy in POLICIES:
-        sums = [scored[place, evaluator, policy]["kept"].columns.sum(0) for place in primary]
-        kept, source = (float(sum(column)) for column in zip(*sums, strict=True))
-        shares[policy] = kept / source if source else None  # outputs without a single byte
-    return shares
-
-
-def _signs(
-    primary: set[Place], names: Sequence[str], evaluators: Sequence[str], scored: Scores
-) -> list[dict[str, Any]]:
-    """In how many comparisons each generator has the lower perplexity, rule by rule."""
-    matched = sorted({(place.steps, place.setting) for place in primary})
-    rows = []
-    for name, policy, aggregate in _rules(evaluators):
-        gaps = []
-        for m, setting in matched:
-            first, second = (
-                scored[Place(m, setting, one), name, policy][aggregate].value for one in names
-            )
-            gaps.append(first - second)
-        rows.append(
+        return [
             {
-                "evaluator": name,
-                "policy": policy,
-                "aggregate": aggregate,
-                "comparisons": len(gaps),
-                names[0]: sum(gap < 0 for gap in gaps),
-                names[1]: sum(gap > 0 for gap in gaps),
+                "evaluators": pair,
+                **dict(zip(RULE[1:], rule, strict=True)),
+                "cells": len(self.places),
+                "spearman": spearman(
+                    *(self.of(self.places, name, *rule).tolist() for name in pair)
+                ),
             }
-        )
-    return rows
+            for pair in map(list, combinations(self.evaluators, 2))
+            for rule in product(POLICIES, AGGREGATES)
+        ]
 
+    def kept(self) -> dict[str, float | None]:
+        """The share of the source bytes that each policy reads, all cells together."""
+        shares: dict[str, float | None] = {}
+        for policy in POLICIES:
+            cells = [self.scored[p, self.evaluators[0], policy]["kept"] for p in self.places]
+            sums = zip(*(cell.columns.sum(0) for cell in cells), strict=True)
+            kept, source = (float(sum(column)) for column in sums)
+            shares[policy] = kept / source if source else None  # outputs without a single byte
+        return shares
 
-def _quality(
-    primary: set[Place],
-    names: Sequence[str],
-    evaluators: Sequence[str],
-    scored: Scores,
-    quality: Quality,
-) -> list[dict[str, Any]]:
-    """Rank correlation of GEQ with log perplexity, within each generator and across both."""
-    from strop.groupeval.trust import spearman
+    def signs(self) -> list[dict[str, Any]]:
+        """In how many comparisons each generator has the lower perplexity, rule by rule."""
+        matched = sorted({(place.steps, place.setting) for place in self.places})
+        first, second = ([Place(*one, name) for one in matched] for name in self.names)
+        rows = []
+        for rule in product(self.evaluators, POLICIES, AGGREGATES):
+            gaps = self.of(first, *rule) - self.of(second, *rule)
+            lower = (int((gaps < 0).sum()), int((gaps > 0).sum()))
+            told = dict(zip((*RULE, *self.names), (*rule, *lower), strict=True))
+            rows.append({**told, "comparisons": len(gaps)})
+        return rows
 
-    rows = []
-    for judge, name, scope in product(quality, evaluators, (*names, "both")):
-        cells = sorted(p for p in primary if scope in (p.generator, "both"))
-        level = [math.log(scored[place, name, POLICIES[0]][AGGREGATES[0]].value) for place in cells]
+    def quality(self, quality: Quality) -> list[dict[str, Any]]:
+        """Rank correlation of GEQ with log perplexity, within each generator and across both."""
+        from strop.groupeval.trust import spearman
+
         said = paper.table("groupeval-exact").claims["geq_log_perplexity_spearman"]
-        rows.append(
-            {
-                "judge": judge,
-                "evaluator": name,
-                "generators": scope,
-                "cells": len(cells),
-                "spearman": spearman([quality[judge][str(place)] for place in cells], level),
-                "paper": said.get(scope, {}).get(name),
-            }
-        )
-    return rows
+        rows = []
+        for judge, name, scope in product(quality, self.evaluators, (*self.names, "both")):
+            cells = [p for p in self.places if scope in (p.generator, "both")]
+            geq = [quality[judge][str(place)] for place in cells]
+            logs = [math.log(one) for one in self.of(cells, name, POLICIES[0], AGGREGATES[0])]
+            told = {"judge": judge, "evaluator": name, "generators": scope, "cells": len(cells)}
+            found = said.get(scope, {}).get(name)
+            rows.append({**told, "spearman": spearman(geq, logs), "paper": found})
+        return rows
 
 
 # ---------------------------------------------------------------- tables and figure
@@ -549,9 +531,7 @@ STUDY = Study(
     check=_check,
     draw=_draw,
     runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
-    next=lambda ask: (
-        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
-    ),
+    next=judge_command,
     examples=("strop study exact-output --smoke -o runs/exact",),
     items=(
         PaperItem(

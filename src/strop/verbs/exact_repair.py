@@ -63,7 +63,7 @@ STUDY = Study(
             RowByRow(
                 "exact numbers, nothing sampled",
                 (Column("what"),),
-                NAME,
+                (NAME,),
                 paper={"paper": "value"},
                 measured={"measured": "value"},
             ),

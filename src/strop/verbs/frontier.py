@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
@@ -13,18 +14,23 @@ from strop.verbs.points import (
     TEMPERATURES,
     budgets,
     cell_table,
+    guard_facts,
     guard_notes,
     load,
     measure_cells,
     points,
 )
 from strop.verbs.result import Result
-from strop.verbs.sharpened import points_by_guard
+from strop.verbs.sharpened import below_guard
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from strop.denoisers import Model
+    from strop.measure.frame import Measured
 
 RUNS = ("run",)
 TEMPERATURE = Parameter("temperature", "The sweep.", TEMPERATURES, "floats")
@@ -37,51 +43,58 @@ PRECISION = Parameter(
 )
 
 
-def sweep(ask: Ask, family: str, sampler: str | None) -> Any:
-    """Every temperature in every precision, and whatever other axes were asked for."""
+def swept(
+    ask: Ask, source: str, model: Model, sampler: str | None, folder: str
+) -> tuple[Sequence[Measured], tuple[str, ...]]:
+    """Every temperature in every precision and along other axes, and what was left out."""
     axes = dict(ask["axis"] or {})
     if ask["precision"]:
         axes.setdefault("precision", ask["precision"])
-    return points(family, sampler, axes, {"temperature": ask["temperature"]})
+    found = points(model.spec.family, sampler, axes, {"temperature": ask["temperature"]})
+    ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
+    cells = [(m, point) for m in budgets(model, ask["steps"]) for point in ordered]
+    return measure_cells(ask, source, cells, ask.out / folder, model=model), found.left_out
 
 
 def _run(ask: Ask) -> Result:
-    model = load(ask, ask.sources[0])
-    found = sweep(ask, model.spec.family, ask["sampler"])
-    ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
-    cells = [(m, point) for m in budgets(model, ask["steps"]) for point in ordered]
-    scored = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
-    guard = scored[0].guard
-    title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
+    [source] = ask.sources
+    scored, left_out = swept(ask, source, load(ask, source), ask["sampler"], RUNS[0])
+    title = f"{source}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = cell_table(title, [one.row() for one in scored], down="temperature")
-    facts = {"guard": {"threshold": guard.threshold, "source": guard.source}}
-    drawn = ", ".join(dict.fromkeys(point.sampler.precision for point in ordered))
+    drawn = ", ".join(dict.fromkeys(one.point.sampler.precision for one in scored))
     told = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
-    notes = (told, *found.left_out, *guard_notes(scored))
-    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
+    notes = (told, *left_out, *guard_notes(scored))
+    return Result(ask.said(checkpoint=source), table, facts=guard_facts(scored[0]), notes=notes)
+
+
+def sweep_lines(
+    axes: Axes, rows: Sequence[Mapping[str, Any]], column: str, threshold: float | None
+) -> None:
+    """A column against temperature, a colour per budget; float32 dashed, the guard by markers."""
+    from strop.figures import GREY, LINES, PALETTE, line, tidy
+
+    steps = sorted({row["steps"] for row in rows})
+    for colour, m in zip(PALETTE * len(steps), steps, strict=False):
+        for precision, style in LINES.items():
+            mine = [r for r in rows if (r["steps"], r["precision"]) == (m, precision)]
+            mine.sort(key=lambda row: row["temperature"])
+            if mine:
+                x, y = [r["temperature"] for r in mine], [r[column] for r in mine]
+                label = f"M={m:,}, {precision}"
+                line(axes, x, y, below_guard(mine, threshold), color=colour, ls=style, label=label)
+    for tau, style in ((1.0, ":"), (SHARPENED["temperature"], "--")):  # standard and sharpened
+        axes.axvline(tau, color=GREY, lw=0.6, ls=style, zorder=0)
+    tidy(axes)
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, LINES, PALETTE, log_y, panels, tidy
+    from strop.figures import GREY, log_y, panels
 
     rows = list(result.table.rows)
     threshold = result.facts["guard"]["threshold"]
     figure, axes = panels(2, 4.0)
-    budgets = sorted({row["steps"] for row in rows})
-    for colour, m in zip(PALETTE * len(budgets), budgets, strict=False):
-        for precision, line in LINES.items():
-            mine = [r for r in rows if (r["steps"], r["precision"]) == (m, precision)]
-            if not mine:
-                continue
-            mine.sort(key=lambda row: row["temperature"])
-            x = [p["temperature"] for p in mine]
-            look = {"color": colour, "lw": 1.0, "ls": line, "threshold": threshold}
-            levels = [p["perplexity"].value for p in mine]
-            points_by_guard(axes[0], x, levels, mine, label=f"M={m:,}, {precision}", **look)
-            points_by_guard(axes[1], x, [p["entropy"] for p in mine], mine, **look)
-    for one in axes:  # standard and sharpened
-        for tau, style in ((1.0, ":"), (SHARPENED["temperature"], "--")):
-            one.axvline(tau, color=GREY, lw=0.6, ls=style, zorder=0)
+    for one, column in zip(axes, ("perplexity", "entropy"), strict=True):
+        sweep_lines(one, rows, column, threshold)
     if threshold is not None:
         axes[1].axhline(threshold, color=GREY, lw=0.8)
         place = (max(r["temperature"] for r in rows), threshold)
@@ -93,8 +106,6 @@ def _draw(result: Result) -> Figure:
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
     )
     axes[0].set_title("open: below the entropy guard", loc="right", fontsize=6.5)
-    for one in axes:
-        tidy(one)
     return figure
 
 
@@ -123,7 +134,13 @@ STUDY = Study(
             ("frontier",),
             "perplexity and entropy against temperature (numbers at .85, .9 and 1 are printed)",
             f"{PUBLIC}, gpt2, a GPU",
-            RowByRow("perplexity", POINT_COLUMNS, "headline-full", {"checkpoint": "public"}),
+            RowByRow(
+                "perplexity",
+                POINT_COLUMNS,
+                ("headline", "headline-full"),
+                {"checkpoint": "public"},
+                model="MDLM-Small",
+            ),
             {"public": PUBLIC},
             {"public": CHECKPOINT},
             values={"precision": ("float32",), "evaluator": "gpt2"},

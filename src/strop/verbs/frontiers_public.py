@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,10 +34,15 @@ NAME = "frontiers-public"
 FILE = ROOT / "public" / "generative-frontiers.csv"
 CURVE_POINTS = 25
 """Entropies at which the figure reads the ratio off."""
-NOTES = (
+CHECKPOINTS = {"MDLM-Small": "mdlm", "DUO": "duo"}
+"""Whose cells they are, by the names of the comparison across families."""
+SOURCE = (
     "Source: Generative Frontiers (arXiv 2604.02718), public checkpoints of MDLM and DUO, "
     "ancestral sampling, OpenWebText, 1,024 tokens. The source names neither the evaluator nor the "
-    "number of outputs, so there are no intervals.",
+    "number of outputs, so there are no intervals; nor the precision, taken as float64."
+)
+NOTES = (
+    SOURCE,
     "This DUO is not distilled. The paper's claim is about distilled DUO and DiDi-Instruct, with "
     "MDLM sharpened and the others not, from 64 steps on: a neighbouring question.",
 )
@@ -50,6 +57,7 @@ COLUMNS = (
 )
 
 
+@cache
 def grid() -> dict[tuple[str, int], Floats]:
     """Rows of entropy, perplexity and temperature by family and steps, by increasing entropy."""
     cells = defaultdict(list)
@@ -58,6 +66,15 @@ def grid() -> dict[tuple[str, int], Floats]:
             values = [float(row[name]) for name in ("entropy", "perplexity", "temperature")]
             cells[row["family"], int(row["steps"])].append(values)
     return {key: np.array(sorted(rows)) for key, rows in cells.items()}
+
+
+def elsewhere(model: str | None, row: Mapping[str, Any]) -> float | None:
+    """The published perplexity of a public checkpoint in a row's cell, if there is one."""
+    if model not in CHECKPOINTS or row.get("precision") != "float64":
+        return None
+    cells = grid().get((CHECKPOINTS[model], row["steps"]))
+    found = [] if cells is None else cells[cells[:, 2] == row["temperature"], 1].tolist()
+    return found[0] if found else None
 
 
 def read_off(cells: Floats, entropy: float) -> tuple[float, float]:
@@ -145,23 +162,25 @@ def _draw(result: Result) -> Figure:
     from strop.figures import GREY, PALETTE, log_y, panels, tidy
 
     cells = grid()
-    figure, axes = panels(2, 4.4)
+    figure, axes = panels(2, 4.2)
+    axes[1].sharex(axes[0])
+    lines: dict[str, Any] = {"mdlm": "-", "duo": (0, (4, 1.6))}
     for colour, (steps, curve) in zip(PALETTE * 2, result.facts["ratios"].items(), strict=False):
-        for family, line in (("mdlm", "-"), ("duo", (0, (4, 1.6)))):
+        for family, line in lines.items():
             own = cells[family, int(steps)]
-            label = f"{family.upper()}, {steps} steps"
-            axes[0].plot(own[:, 0], own[:, 1], color=colour, ls=line, lw=1.0, label=label)
+            axes[0].plot(own[:, 0], own[:, 1], color=colour, ls=line, lw=1.0)
         entropies, ratios = zip(*curve, strict=True)
-        axes[1].plot(entropies, ratios, color=colour, lw=1.0)
+        axes[1].plot(entropies, ratios, color=colour, lw=1.0, label=f"{steps} steps")
     axes[0].set(ylabel="perplexity")
+    for family, line in lines.items():
+        axes[0].plot([], [], color="black", ls=line, lw=1.0, label=family.upper())
+    axes[0].legend(loc="upper left")
     axes[1].axhline(1.0, color=GREY, lw=0.8)
-    axes[1].set(ylabel="MDLM / DUO", xlabel="entropy (nats)")
+    axes[1].set(ylabel="perplexity, MDLM over DUO", xlabel="entropy (nats)")
     for one in axes:
         log_y(one)
         tidy(one)
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
-    )
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncol=3)
     return figure
 
 

@@ -20,13 +20,14 @@ from strop.errors import unknown_name
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
-from strop.verbs.judged import FACTOR_COLUMNS
+from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import (
     GROUP,
     SHARPENED,
     check_groups,
     draw,
+    judge_command,
     judge_texts,
     load,
     named_points,
@@ -35,7 +36,7 @@ from strop.verbs.points import (
 )
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
-from strop.verbs.verb import Ask, quoted
+from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,22 +67,13 @@ COLUMNS = (
     Column("ged_sharpened", "GED sharpened", digits=3),
 )
 
-DIAGNOSTICS = {
-    one.name: one
-    for one in (
-        *FACTOR_COLUMNS,
-        Column("invalid_rate", "invalid", digits=3, percent=True),
-        Column("effective_modes", "modes", digits=3),
-        Column("dominant_share", "largest", digits=3, percent=True),
-        Column("singleton_rate", "all single", digits=3, percent=True),
-        Column("ceiling_rate", "ceiling", digits=3, percent=True),
-    )
-}
-"""What the protocol demands beside GED."""
+INVALID = share("invalid_rate", "invalid", "texts that fail.", 3)
+BESIDE_GED = {one.name: one for one in (*FACTOR_COLUMNS, INVALID, *DIAGNOSTICS)}
 
 Contrast = Mapping[str, Any]
 """One row: judge, steps, GEQ and GED of both samplers, difference with interval."""
 Score = Literal["geq", "ged"]
+SCORES: tuple[Score, ...] = ("geq", "ged")
 
 
 def paper_contrasts(name: str) -> list[dict[str, Any]]:
@@ -100,7 +92,7 @@ def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, A
         f"{key}_{setting}": value
         for setting, name in (("standard", standard), ("sharpened", sharpened))
         for key, value in diagnose(judgments.cells[name], modes=judgments.modes).items()
-        if key in DIAGNOSTICS
+        if key in BESIDE_GED
     }
     pair = compare(judgments.only(standard), judgments.only(sharpened))["pairs"]
     [row] = pair
@@ -170,13 +162,13 @@ def _diagnostics(rows: Sequence[Contrast]) -> Table:
             "steps": row["steps"],
             "sampler": setting,
             "ged": row[f"ged_{setting}"],
-            **{name: row[f"{name}_{setting}"] for name in DIAGNOSTICS},
+            **{name: row[f"{name}_{setting}"] for name in BESIDE_GED},
         }
         for row in rows
         for setting in SETTINGS
     ]
     columns = (Column("judge"), Column("steps", "M"), Column("sampler"))
-    columns += (Column("ged", "GED", digits=3), *DIAGNOSTICS.values())
+    columns += (Column("ged", "GED", digits=3), *BESIDE_GED.values())
     return Table("Beside GED", columns, lines)
 
 
@@ -201,24 +193,24 @@ def _judges(rows: Sequence[Contrast]) -> list[str]:
     return list(dict.fromkeys(row["judge"] for row in rows))
 
 
-def sign_counts(rows: Sequence[Contrast], *, least_steps: int = PRIMARY) -> dict[str, Any]:
+def sign_counts(rows: Sequence[Contrast]) -> dict[str, Any]:
     """In how many of the judge-budget pairs the sharpened sampler scores higher."""
-    rows = [row for row in rows if row["steps"] >= least_steps]
-    clear = [(row["excludes_zero"], row["difference"].value) for row in rows]
+    rows = [row for row in rows if row["steps"] >= PRIMARY]
+    clear = [row["difference"].value for row in rows if row["excludes_zero"]]
+
+    def higher(score: Score, judge: str | None = None, sign: int = 1) -> int:
+        mine = [row for row in rows if judge in (None, row["judge"])]
+        return sum(sign * _gap(row, score) > 0 for row in mine)
+
     return {
         "pairs": len(rows),
-        "geq_higher": sum(_gap(row, "geq") > 0 for row in rows),
-        "geq_lower": sum(_gap(row, "geq") < 0 for row in rows),
-        "ged_higher": sum(_gap(row, "ged") > 0 for row in rows),
-        "ged_lower": sum(_gap(row, "ged") < 0 for row in rows),
-        "intervals_above_zero": sum(told and gap > 0 for told, gap in clear),
-        "intervals_below_zero": sum(told and gap < 0 for told, gap in clear),
+        **{f"{score}_higher": higher(score) for score in SCORES},
+        **{f"{score}_lower": higher(score, sign=-1) for score in SCORES},
+        "intervals_above_zero": sum(gap > 0 for gap in clear),
+        "intervals_below_zero": sum(gap < 0 for gap in clear),
         "by_judge": {
-            judge: {
-                "geq_higher": sum(_gap(row, "geq") > 0 for row in rows if row["judge"] == judge),
-                "ged_higher": sum(_gap(row, "ged") > 0 for row in rows if row["judge"] == judge),
-                "pairs": sum(row["judge"] == judge for row in rows),
-            }
+            judge: {f"{score}_higher": higher(score, judge) for score in SCORES}
+            | {"pairs": sum(row["judge"] == judge for row in rows)}
             for judge in _judges(rows)
         },
     }
@@ -230,21 +222,11 @@ def step_savings(rows: Sequence[Contrast], *, few: int = 256, many: int = 1024) 
     for judge in _judges(rows):
         mine = {row["steps"]: row for row in rows if row["judge"] == judge}
         if few in mine and many in mine:
-            fast, slow = mine[few], mine[many]
-            judges[judge] = {
-                "geq": [slow["geq_standard"], fast["geq_sharpened"]],
-                "ged": [slow["ged_standard"], fast["ged_sharpened"]],
-                "geq_higher": fast["geq_sharpened"] > slow["geq_standard"],
-                "ged_higher": fast["ged_sharpened"] > slow["ged_standard"],
-            }
-    return {
-        "few": few,
-        "many": many,
-        "judges": judges,
-        "geq_higher": sum(one["geq_higher"] for one in judges.values()),
-        "ged_higher": sum(one["ged_higher"] for one in judges.values()),
-        "of": len(judges),
-    }
+            pairs = {k: (mine[many][f"{k}_standard"], mine[few][f"{k}_sharpened"]) for k in SCORES}
+            judges[judge] = {score: list(pair) for score, pair in pairs.items()}
+            judges[judge] |= {f"{k}_higher": fast > slow for k, (slow, fast) in pairs.items()}
+    higher = {f"{k}_higher": sum(one[f"{k}_higher"] for one in judges.values()) for k in SCORES}
+    return {"few": few, "many": many, "judges": judges, **higher, "of": len(judges)}
 
 
 def judge_correlations(
@@ -258,30 +240,11 @@ def judge_correlations(
         return [row[f"{score}_{which}"] for row in mine for which in SETTINGS]
 
     pairs = [
-        {
-            "a": one,
-            "b": other,
-            "geq": spearman(cells(one, "geq"), cells(other, "geq")),
-            "ged": spearman(cells(one, "ged"), cells(other, "ged")),
-        }
+        {"a": one, "b": other}
+        | {score: spearman(cells(one, score), cells(other, score)) for score in SCORES}
         for one, other in combinations(judges or _judges(rows), 2)
     ]
     return {"n_cells": len(cells(_judges(rows)[0], "geq")), "pairs": pairs}
-
-
-def cross_generator() -> dict[str, Any]:
-    """MDLM against DiDi-Instruct on matched outputs: likelihood and judged quality disagree."""
-    rows = paper.table("groupeval-exact").records()
-    return {
-        "comparisons": len(rows),
-        "perplexity_favours_didi": sum(
-            row["gpt2_large_ratio"] > 1 and row["qwen_ratio"] > 1 for row in rows
-        ),
-        "geq_favours_mdlm": sum(row["geq_mdlm"] > row["geq_didi"] for row in rows),
-        "geq_tied": sum(row["geq_mdlm"] == row["geq_didi"] for row in rows),
-        "ged_favours_mdlm": sum(row["ged_mdlm"] > row["ged_didi"] for row in rows),
-        "intervals_above_zero": sum(row["low"] > 0 for row in rows),
-    }
 
 
 def summary(rows: Sequence[Contrast]) -> dict[str, Any]:
@@ -312,9 +275,11 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
     judges = _judges(rows)
     budgets = sorted({row["steps"] for row in rows})
     colours = dict(zip(budgets, shades(len(budgets)), strict=True))
-    lines = math.ceil(len(judges) / ACROSS)
-    figure = Figure(figsize=(2 * COLUMN, 0.9 + 2.0 * lines), layout="constrained")
-    grid = figure.subplots(lines, ACROSS, sharex=True, sharey=True, squeeze=False).reshape(-1)
+    across = min(ACROSS, len(judges))
+    lines = math.ceil(len(judges) / across)
+    size = (max(COLUMN, 2 * COLUMN * across / ACROSS), 0.9 + 2.0 * lines)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(lines, across, sharex=True, sharey=True, squeeze=False).reshape(-1)
     for axes, judge in zip(grid, judges, strict=False):
         for row in (one for one in rows if one["judge"] == judge):
             if row["ged_standard"] is None or row["ged_sharpened"] is None:
@@ -326,15 +291,20 @@ def quality_diversity(rows: Sequence[Contrast]) -> Figure:
             axes.plot(ged[0], geq[0], "o", ms=4, mfc="white", mec=colour, mew=1.1, zorder=3)
             axes.plot(ged[1], geq[1], "o", ms=4, color=colour, zorder=3)
         axes.set_title(judge, loc="left")
-        axes.set(xlim=(-0.6, 10.6), ylim=(-0.4, 8.4), xticks=range(0, 11, 5), yticks=range(0, 9, 2))
+        axes.set(
+            xlim=(-0.6, 10.6), ylim=(-0.6, 10.6), xticks=range(0, 11, 5), yticks=range(0, 11, 2)
+        )
         tidy(axes)
     for axes in grid[len(judges) :]:
         axes.set_axis_off()
     for place, axes in enumerate(grid[: len(judges)]):
         # The lowest plot of each column carries the axis.
-        axes.tick_params(labelbottom=place + ACROSS >= len(judges))
+        axes.tick_params(labelbottom=place + across >= len(judges))
     figure.legend(
-        *_legend(colours), loc="outside lower center", ncols=min(7, 2 + len(colours)), frameon=False
+        *_legend(colours),
+        loc="outside upper center",
+        handlelength=1,
+        ncols=min(1 + 2 * across, 2 + len(colours)),
     )
     figure.supxlabel("GED: do the outputs differ?", fontsize=8)
     figure.supylabel("GEQ: is each output good?", fontsize=8)
@@ -391,7 +361,7 @@ def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
                 known = said.get(f"{name}_{setting}")
                 known = beside_ged.get(at, {}).get("low") if known is None else known
                 measured = row[f"{name}_{setting}"]
-                if known is None and name in DIAGNOSTICS:
+                if known is None and name in BESIDE_GED:
                     continue
                 keys = {"judge": row["judge"], "steps": row["steps"], "number": label}
                 row_ = {**keys, "sampler": setting, "paper": known, "measured": measured}
@@ -406,7 +376,7 @@ def _beside_main(result: Result, _: Ask, roles: Mapping[str, str]) -> Table:
 MAIN = {"perplexity": "perplexity", "entropy": "H", "geq": "GEQ", "ged": "GED"}
 MAIN |= {"invalid_rate": "invalid share", "effective_modes": "effective modes"}
 """The numbers of table 2A and of the sentences below it."""
-JUDGED = ("geq", "ged", *DIAGNOSTICS)
+JUDGED = ("geq", "ged", *BESIDE_GED)
 
 
 def _named(row: Contrast, judge: str) -> dict[str, Any]:
@@ -419,6 +389,18 @@ def _named(row: Contrast, judge: str) -> dict[str, Any]:
     return {"judge": judge, "steps": row["steps"], **told, "within": None}
 
 
+def _item(
+    id: str, what: str, needs: str, beside: Any, tables: tuple[str, ...] = (), **more: Any
+) -> PaperItem:
+    """Of the public checkpoint unless it says another; in the paper's groups."""
+    usual = {"evaluator": "gpt2", "partition": parameters.PAPERS_GROUPS}
+    more = {"sources": {"public": PUBLIC}, "smoke": {"public": CHECKPOINT}, **more}
+    more |= {"values": usual | more.get("values", {})}
+    more |= {"smoke_values": {"evaluator": None} | more.get("smoke_values", {})}
+    return PaperItem(id, tables or (id,), what, needs, beside, **more)
+
+
+JUDGE = "a judge's endpoint (afterwards: strop groupeval judge OUT/groupeval)"
 STUDY = Study(
     name="groupeval",
     title="Judged quality and diversity, standard against sharpened",
@@ -438,49 +420,33 @@ STUDY = Study(
     check=check_groups,
     draw=_draw,
     runs=RUNS,
-    next=lambda ask: (
-        f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
-    ),
+    next=judge_command,
     examples=("strop study groupeval --steps 16 -n 32 -o runs/judged",),
     items=(
-        PaperItem(
+        _item(
             "groupeval-main",
-            ("groupeval-main", "groupeval-diagnostics"),
             "perplexity, entropy, judged quality and diversity of the same pools (table 2A)",
-            f"{PUBLIC}, gpt2, a judge's endpoint (afterwards: strop groupeval judge "
-            "OUT/groupeval), a GPU",
+            f"{PUBLIC}, gpt2, {JUDGE}, a GPU",
             _beside_main,
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            values={
-                "steps": (16, 64, 256, 1024),
-                "evaluator": "gpt2",
-                "partition": parameters.PAPERS_GROUPS,
-            },
-            smoke_values={"steps": (16, 64), "evaluator": None},
+            ("groupeval-main", "groupeval-diagnostics"),
+            values={"steps": (16, 64, 256, 1024)},
+            smoke_values={"steps": (16, 64)},
         ),
-        PaperItem(
+        _item(
             "groupeval-mdlm",
-            ("groupeval-mdlm",),
             "judged quality and diversity, standard against sharpened",
-            f"{PUBLIC}, a judge's endpoint (afterwards: strop groupeval judge OUT/groupeval), "
-            "a GPU",
+            f"{PUBLIC}, {JUDGE}, a GPU",
             _beside("groupeval-mdlm"),
-            {"public": PUBLIC},
-            {"public": CHECKPOINT},
-            values={"evaluator": "gpt2", "partition": parameters.PAPERS_GROUPS},
-            smoke_values={"evaluator": None},
         ),
-        PaperItem(
+        _item(
             "groupeval-didi",
-            ("groupeval-didi",),
             "the same for DiDi-Instruct, 40 outputs a cell",
             "DiDi-Instruct's files, a judge's endpoint, a GPU",
             _beside("groupeval-didi"),
-            {"DiDi-Instruct": MODELS["DiDi-Instruct"].source},
-            {"DiDi-Instruct": EMBEDDED + "tales-early"},
-            values={"n": 40, "evaluator": "gpt2-large", "partition": parameters.PAPERS_GROUPS},
-            smoke_values={"steps": (4, 16), "evaluator": None},
+            sources={"DiDi-Instruct": MODELS["DiDi-Instruct"].source},
+            smoke={"DiDi-Instruct": EMBEDDED + "tales-early"},
+            values={"n": 40, "evaluator": "gpt2-large"},
+            smoke_values={"steps": (4, 16)},
         ),
     ),
 )

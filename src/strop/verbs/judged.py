@@ -278,18 +278,29 @@ def _conditional(told: dict[str, Any]) -> dict[str, Table]:
     }
 
 
+def share(name: str, label: str, help: str, digits: int = 2) -> Column:
+    """A column of percentages."""
+    return Column(name, label, digits=digits, percent=True, help=help)
+
+
+APART = "pairs of valid texts of a group that are of different kinds."
 FACTOR_COLUMNS = (
-    Column("valid_share", "valid", digits=3, percent=True, help="texts that do not fail."),
+    share("valid_share", "valid", "texts that do not fail.", 3),
     Column("mode_entropy", digits=3, help="of the kinds of the valid texts of a group, in nats."),
-    Column(
-        "different_pairs",
-        "pairs apart",
-        digits=3,
-        percent=True,
-        help="pairs of valid texts of a group that are of different kinds.",
-    ),
+    share("different_pairs", "pairs apart", APART, 3),
 )
 """What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
+LARGEST = share("dominant_share", "largest", "share of the commonest kind.")
+CEILING = share("ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds.")
+SINGLE = "groups whose valid texts, two or more, are all of different kinds."
+DIAGNOSTICS = (
+    Column("effective_modes", "modes", digits=3, help="kinds of a group, by their entropy."),
+    replace(LARGEST, digits=3),
+    share("singleton_rate", "all single", SINGLE, 3),
+    replace(CEILING, digits=3),
+)
+"""What the protocol demands beside GED and the share of valid texts."""
+UNSURE = "groups that the judge sorted without being sure."
 COLUMNS = (
     Column("generator"),
     Column("judged", help="groups with a verdict, of those planned."),
@@ -297,31 +308,14 @@ COLUMNS = (
     Column("ged", "GED", digits=3, help="diversity, 0 to 10."),
     Column("ged_interval", "GED", digits=3, help="diversity of a prompt's answers, 0 to 10."),
     *FACTOR_COLUMNS,
-    Column(
-        "dominant_share", "largest", digits=2, percent=True, help="share of the commonest kind."
-    ),
-    Column(
-        "ceiling_rate",
-        "ceiling",
-        digits=2,
-        percent=True,
-        help="groups with GED 10: all valid, all of different kinds.",
-    ),
-    Column(
-        "non_high_confidence_rate",
-        "unsure",
-        digits=2,
-        percent=True,
-        help="groups that the judge sorted without being sure.",
-    ),
+    LARGEST,
+    CEILING,
+    share("non_high_confidence_rate", "unsure", UNSURE),
     Column("possible", help="where the scores may still go when the missing groups are judged."),
 )
 
 
-HIDDEN = (
-    *("ged", "dominant_share", "ceiling_rate"),
-    "non_high_confidence_rate",
-)
+HIDDEN = ("ged", "dominant_share", "ceiling_rate", "non_high_confidence_rate")
 """Of answers to prompts: what other columns say with an interval, or what is in JSON alone."""
 
 

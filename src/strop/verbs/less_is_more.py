@@ -14,7 +14,7 @@ from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Pivot, Table
 from strop.verbs import paper, parameters
-from strop.verbs.paper import BUDGETS, OWN, PaperItem, RowByRow, beside
+from strop.verbs.paper import BUDGETS, OWN, PaperItem, beside
 from strop.verbs.points import (
     SHARPENED,
     budgets,
@@ -40,11 +40,12 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "stronger": {"temperature": 0.8, "precision": "float32"},
 }
 RUNS = ("more", "less", "less-2")
+SAMPLER, STEPS = Column("sampler"), Column("steps", "M")
 COLUMNS = (
     Column("against"),
-    Column("sampler"),
+    SAMPLER,
     Column("point", "setting"),
-    Column("steps", "M"),
+    STEPS,
     Column("ratio", "more over less", digits=3),
     Column("more", "perplexity of more"),
     Column("less", "perplexity of less"),
@@ -66,16 +67,11 @@ def _run(ask: Ask) -> Result:
         labels = [name for name in chosen for _ in range(len(cells) // len(chosen))]
         rows += [_row(source, *one) for one in zip(labels, above, below, strict=True)]
         every += below
-    inverted = [
-        f"{row['sampler']} at {row['steps']} against {row['against']}"
-        for row in rows
-        if row["inverted"]
-    ]
-    verdict = (
-        "Less is more (the interval lies above 1): " + ", ".join(inverted)
-        if inverted
-        else "No interval lies above 1: here more training or more weights never hurt."
-    )
+    words = "{sampler} at {steps} against {against}"
+    inverted = [words.format(**row) for row in rows if row["inverted"]]
+    verdict = "No interval lies above 1: here more training or more weights never hurt."
+    if inverted:
+        verdict = "Less is more (the interval lies above 1): " + ", ".join(inverted)
     first, *fewer = ask.sources
     others = " and ".join(fewer)
     title = f"Perplexity of {first} over that of {others}, 95% intervals"
@@ -140,10 +136,10 @@ def _draw(result: Result) -> Figure:
     for letter, axes, other in zip("abc", every, others, strict=False):
         axes.axhspan(1, high, color=PALETTE[1], alpha=0.1, lw=0)
         axes.axhline(1, color="black", lw=0.7)
-        for colour, name in zip(PALETTE * len(names), names, strict=False):
+        for i, (colour, name) in enumerate(zip(PALETTE * len(names), names, strict=False)):
             mine = [r for r in rows if (r["sampler"], r["against"]) == (name, other)]
-            ratios = [p["ratio"] for p in mine]
-            x, y = [p["steps"] for p in mine], [one.value for one in ratios]
+            ratios, apart = [p["ratio"] for p in mine], 1.03 ** (i - (len(names) - 1) / 2)
+            x, y = [p["steps"] * apart for p in mine], [one.value for one in ratios]
             look: dict[str, Any] = {"color": colour, "marker": "o", "ms": 3, "capsize": 2}
             axes.errorbar(x, y, errors(ratios), lw=1.2, label=name, **look)
         axes.set(xlabel="configured updates M", yscale="log", ylim=(low, high))
@@ -159,31 +155,39 @@ def _draw(result: Result) -> Figure:
     return figure
 
 
-def _beside(comparison: str) -> RowByRow:
-    return RowByRow(
-        "perplexity, more over less",
-        (Column("sampler"), Column("steps", "M")),
-        "less-is-more",
-        {"comparison": comparison},
-        paper={"paper": "ratio"},
-        measured={"measured": "ratio"},
-        outputs=128,
-    )
-
-
-def _beside_both(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
+def _beside(result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
     """Each row beside the panel that its LESS stands for."""
     del ask
     panel = {"early": "training", "tiny": "size"}
     printed = paper.table("less-is-more").by("comparison", "sampler", "steps")
-    keys = (Column("comparison"), Column("sampler"), Column("steps", "M"))
     rows = []
     for row in result.table.rows:
-        key = (panel[roles[row["against"]]], row["sampler"], row["steps"])
-        said = {one.name: value for one, value in zip(keys, key, strict=True)}
-        ratio = printed.get(key, {}).get("ratio")
-        rows.append({**said, "paper": ratio, "measured": row["ratio"]})
+        own = {
+            "comparison": panel[roles[row["against"]]],
+            **{k: row[k] for k in ("sampler", "steps")},
+        }
+        ratio = printed.get(tuple(own.values()), {}).get("ratio")
+        rows.append({**own, "paper": ratio, "measured": row["ratio"]})
+    keys = (SAMPLER, STEPS)
+    if len({row["comparison"] for row in rows}) > 1:
+        keys = (Column("comparison"), *keys)
     return beside("perplexity, more over less", keys, rows, outputs=128, log=True)
+
+
+def _item(
+    panel: str, what: str, needs: str, smoke: Mapping[str, str], fewer: Any, **small: Any
+) -> PaperItem:
+    return PaperItem(
+        f"less-is-more{panel}",
+        ("less-is-more",),
+        what,
+        needs,
+        _beside,
+        dict.fromkeys(smoke),
+        smoke,
+        values={"steps": BUDGETS, "n": 128, "n_less": fewer, "evaluator": "gpt2"},
+        smoke_values={**small, "n_less": None, "evaluator": None},
+    )
 
 
 STUDY = Study(
@@ -214,39 +218,33 @@ STUDY = Study(
     runs=RUNS,
     examples=("strop study less-is-more --steps 2,8 -n 32 -o runs/less",),
     items=(
-        PaperItem(
-            "less-is-more",
-            ("less-is-more",),
+        _item(
+            "",
             "both panels: longer training and more weights against few-step generation",
             f"a late and an early MDLM-Small and an MDLM-Tiny ({OWN.format('mdlm-small')}), gpt2, "
             "a GPU",
-            _beside_both,
-            {"late": None, "early": None, "tiny": None},
             {"late": CHECKPOINT, "early": EARLY, "tiny": TINY},
-            values={"steps": BUDGETS, "n": 128, "n_less": (128, 256), "evaluator": "gpt2"},
-            smoke_values={"steps": (2, 4), "n": 16, "n_less": None, "evaluator": None},
+            (128, 256),
+            steps=(2, 4),
+            n=16,
         ),
-        PaperItem(
-            "less-is-more-training",
-            ("less-is-more",),
+        _item(
+            "-training",
             "does longer training hurt few-step generation?",
             f"a late and an early MDLM-Small ({OWN.format('mdlm-small')}), gpt2, a GPU",
-            _beside("training"),
-            {"late": None, "early": None},
             {"late": CHECKPOINT, "early": EARLY},
-            values={"steps": BUDGETS, "n": 128, "evaluator": "gpt2"},
-            smoke_values={"steps": (2, 4, 8), "n": 32, "evaluator": None},
+            None,
+            steps=(2, 4, 8),
+            n=32,
         ),
-        PaperItem(
-            "less-is-more-size",
-            ("less-is-more",),
+        _item(
+            "-size",
             "does a larger model hurt few-step generation?",
             "MDLM-Small and MDLM-Tiny of your own, gpt2, a GPU",
-            _beside("size"),
-            {"small": None, "tiny": None},
             {"small": CHECKPOINT, "tiny": TINY},
-            values={"steps": BUDGETS, "n": 128, "n_less": (256,), "evaluator": "gpt2"},
-            smoke_values={"steps": (2, 4, 8), "n": 32, "n_less": None, "evaluator": None},
+            (256,),
+            steps=(2, 4, 8),
+            n=32,
         ),
     ),
 )

@@ -43,7 +43,7 @@ def _check(ask: Ask) -> None:
 def _run(ask: Ask) -> Result:
     from strop.denoisers import load_denoiser
     from strop.denoisers.base import usable_length
-    from strop.instruments.paths import path_scores
+    from strop.instruments.posterior import path_scores
     from strop.measure.heldout import read_rows
     from strop.samplers.machinery.grid import reveal_grid
     from strop.spec import SamplerSpec

@@ -7,6 +7,11 @@ Against inverse temperature, for every number of steps M:
   too large when outputs are few; a jackknife over outputs takes the bias out;
 - B_N + C_N, exact from the chain's profiles: an upper bound on the output error;
 - the true negative log-likelihood of the outputs and their entropy, both per token.
+
+Adjacent pairs of tokens: how far their frequencies are from a known law.
+
+Outputs are independent, the pairs inside one are not: whole outputs are counted, resampled and left
+out together.
 """
 
 from __future__ import annotations
@@ -16,16 +21,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strop.spec import SamplerSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from strop.theory.chain import Chain
 
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
+
 
 STEPS = (4, 16, 64, 256, 1024)
 LAMBDAS = (0.8, 0.9, 1.0, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0)
@@ -65,8 +72,6 @@ class MarkovStudy:
 
     def curve(self, steps: int, name: str) -> tuple[Floats, Floats]:
         """One column against lambda."""
-        import numpy as np
-
         mine = [row for row in self.rows if row.steps == steps]
         return (
             np.array([row.lam for row in mine]),
@@ -75,10 +80,6 @@ class MarkovStudy:
 
     def best(self) -> list[dict[str, Any]]:
         """Where the pair KL is least, and where the NLL meets the entropy rate."""
-        import numpy as np
-
-        from strop.instruments.pairs import crossing, vertex
-
         out: list[dict[str, Any]] = []
         for steps in dict.fromkeys(row.steps for row in self.rows):
             lams, pair = self.curve(steps, "pair_kl")
@@ -113,8 +114,6 @@ def run_markov_study(
     note: Callable[[str], None] = lambda _: None,
 ) -> MarkovStudy:
     """Sample every generator and measure it against the chain."""
-    import numpy as np
-
     from strop.denoisers.tabular import MarkovDenoiser
     from strop.draw import sample
     from strop.theory.chain import random_chain
@@ -138,22 +137,17 @@ def run_markov_study(
 def _measure(
     chain: Chain, ids: NDArray[np.int64], steps: int, lam: float, upper: float
 ) -> MarkovRow:
-    import numpy as np
 
-    from strop.instruments import pairs
-
-    counts = pairs.pair_counts(ids, chain.values)
-    pair_kl, pair_error = pairs.jackknife(
-        counts, lambda c: pairs.pair_kl(chain.pairs.reshape(-1), c)
-    )
-    pair_entropy, _ = pairs.jackknife(counts, lambda c: pairs.conditional_entropy(c, chain.values))
+    counts = pair_counts(ids, chain.values)
+    distance, pair_error = jackknife(counts, lambda c: pair_kl(chain.pairs.reshape(-1), c))
+    pair_entropy, _ = jackknife(counts, lambda c: conditional_entropy(c, chain.values))
     nll = -chain.log_likelihood(ids) / chain.length
     tokens = np.stack([(ids == v).mean(axis=1) for v in range(chain.values)], axis=1)
     unigram = -np.where(tokens > 0, tokens * np.log(np.maximum(tokens, 1e-300)), 0.0).sum(axis=1)
     return MarkovRow(
         steps=steps,
         lam=float(lam),
-        pair_kl=pair_kl,
+        pair_kl=distance,
         pair_kl_stderr=pair_error,
         upper=upper,
         nll=float(nll.mean()),
@@ -165,8 +159,6 @@ def _measure(
 
 def draw(study: MarkovStudy) -> Figure:
     """Three panels against inverse temperature, one colour per number of steps."""
-    import numpy as np
-
     from strop.figures import panels, shades, tidy
 
     figure, (lower, upper, text) = panels(3, 6.4)
@@ -225,3 +217,60 @@ def save(study: MarkovStudy, folder: Path) -> list[Path]:
     files = [folder / f"markov.{kind}" for kind in ("svg", "png")]
     write_figure(lambda: draw(study), files)
     return files
+
+
+Floats = NDArray[np.float64]
+
+
+def pair_counts(ids: NDArray[np.int64], values: int) -> Floats:
+    """How often each adjacent pair occurs in each output: shape `(outputs, V * V)`."""
+    codes = ids[:, :-1] * values + ids[:, 1:]
+    offset = np.arange(len(ids))[:, None] * values**2
+    flat = np.bincount((codes + offset).reshape(-1), minlength=len(ids) * values**2)
+    return flat.reshape(len(ids), -1).astype(float)
+
+
+def jackknife(counts: Floats, statistic: Callable[[Floats], Floats]) -> tuple[float, float]:
+    """A statistic of pooled counts without its first-order bias, and its standard error.
+
+    Outputs are independent, the pairs inside one are not: whole outputs are left out.
+    """
+    n = len(counts)
+    total = counts.sum(axis=0)
+    whole = float(statistic(total[None])[0])
+    without = statistic(total - counts)
+    corrected = n * whole - (n - 1) * float(without.mean())
+    return corrected, float(np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum()))
+
+
+def pair_kl(law: Floats, counts: Floats) -> Floats:
+    """KL(law || counts) per row; half a count where a pair was never seen."""
+    seen = np.maximum(counts, 0.5)
+    return (law * (np.log(law) - np.log(seen / seen.sum(axis=1, keepdims=True)))).sum(axis=1)
+
+
+def conditional_entropy(counts: Floats, values: int) -> Floats:
+    """H(X_i+1 | X_i) per row of counts."""
+    joint = (counts / counts.sum(axis=1, keepdims=True)).reshape(-1, values, values)
+    first = joint.sum(axis=2, keepdims=True)
+    ratio = np.where(joint > 0, joint / np.maximum(first, 1e-300), 1.0)
+    return -(joint * np.log(ratio)).sum(axis=(1, 2))
+
+
+def vertex(lams: Floats, values: Floats) -> float:
+    """The least point of the parabola in log lambda through the best value and its neighbours."""
+    k = int(values.argmin())
+    if k in (0, len(lams) - 1):
+        return float(lams[k])
+    a, b, _ = np.polyfit(np.log(lams[k - 1 : k + 2]), values[k - 1 : k + 2], 2)
+    return float(np.exp(-b / (2 * a)))
+
+
+def crossing(lams: Floats, values: Floats, level: float) -> float | None:
+    """Where a falling curve meets a level, by linear interpolation; None if it does not."""
+    (above,) = np.nonzero((values[:-1] >= level) & (values[1:] < level))
+    if not above.size:
+        return None
+    k = int(above[0])
+    part = (values[k] - level) / (values[k] - values[k + 1])
+    return float(lams[k] + part * (lams[k + 1] - lams[k]))

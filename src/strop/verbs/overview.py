@@ -81,15 +81,24 @@ def three_panels(
     posterior.scatter_on(axes[2], losses)
     axes[2].set_title("(c) worse loss, better samples")
     figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=4, fontsize=6
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncol=4,
+        fontsize=6,
+        handlelength=3,
     )
     return figure
 
 
 def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
-    """From standard (open) to sharpened (filled): scores upwards, token entropy across."""
+    """From standard (open) to sharpened (filled): scores upwards, token entropy across.
+
+    Of one judge, since judges are no one scale: a language model if there is one.
+    """
     from strop.figures import BLUE, GREEN, tidy
 
+    judges = sorted({row.get("judge", "") for row in rows}, key=lambda one: "offline" in one)
+    rows = [row for row in rows if row.get("judge", "") == judges[0]]
     for name, label, colour in (("geq", "GEQ", BLUE), ("ged", "GED", GREEN)):
         for row in rows:
             pair = [(value_of(row[f"entropy_{s}"]), row[f"{name}_{s}"]) for s in groupeval.SETTINGS]
@@ -100,7 +109,7 @@ def _judged_on(axes: Axes, rows: Sequence[Mapping[str, Any]]) -> None:
             axes.plot([x0], [y0], "o", ms=4, mec=colour, mfc="white")
             axes.plot([x1], [y1], "o", ms=4, color=colour)
             look: dict[str, Any] = {"textcoords": "offset points", "fontsize": 6, "ha": "center"}
-            axes.annotate(f"{row['steps']:,}", (x0, y0), (0, 5), color=colour, **look)
+            axes.annotate(f"{row['steps']:,}", (x1, y1), (0, 5), color=colour, **look)
         axes.plot([], [], "o", color=colour, label=label)
     axes.invert_xaxis()
     axes.set(xlabel="token entropy H (nats), falling →", ylabel="score, 0 to 10")

@@ -21,10 +21,8 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from strop.assets import ROOT
 from strop.errors import UserError, unknown_name
 from strop.stats.interval import Interval
-from strop.stats.jackknife import student
-from strop.stats.published import gap
+from strop.stats.published import gap, standard_error
 from strop.table import Column, Table
-from strop.verbs import paper
 
 if TYPE_CHECKING:
     from strop.engine.progress import Progress
@@ -42,8 +40,6 @@ MEASURED_LEVELS = {
     "mark": "mark",
 }
 """Where a study's rows of cells have it."""
-FREEDOM = 10_000
-"""Behind a printed interval, whose ends are those of a bootstrap: normal quantiles."""
 EXTRA = {
     "paper_entropy": "paper H",
     "measured_entropy": "measured H",
@@ -54,6 +50,7 @@ EXTRA = {
     "paper_best": "paper's best tau",
     "best": "best tau",
     "within": "within the noise of both",
+    "elsewhere": "Generative Frontiers",
 }
 """What rows may have besides, and its heading."""
 
@@ -88,7 +85,7 @@ def _within(row: Mapping[str, Any], outputs: int | None, log: bool) -> str | Non
         return None
     error = None
     if isinstance(said, Interval):
-        error = said.half / student(said.level, FREEDOM) if said.bounded else None
+        error = standard_error(said) if said.bounded else None
         said = said.value
     found = gap(measured, said, outputs, error=error, log=log)
     return None if found is None else "yes" if found.within() else "no"
@@ -101,35 +98,41 @@ class RowByRow:
     unit: str
     keys: tuple[Column, ...]
     """Columns that the result and the paper's table share."""
-    table: str | None = None
-    """The paper's; None where the result's rows have its numbers already."""
+    tables: tuple[str, ...] = ()
+    """The paper's; none where the result's rows have its numbers already."""
     where: Mapping[str, Any] = field(default_factory=dict)
-    """Which rows of it, where the keys do not say."""
+    """Which rows of them, where the keys do not say; for tables that have such a column."""
     paper: Mapping[str, str] = field(default_factory=lambda: LEVELS)
     """What is shown, and its column in the paper's table."""
     measured: Mapping[str, str] = field(default_factory=lambda: MEASURED_LEVELS)
     """What is shown, and its column in the result."""
     outputs: int | None = None
     """Behind the paper's numbers, where its table does not say."""
+    model: str | None = None
+    """Which public checkpoint the rows are of, where they do not say: others measured some too."""
 
     def __call__(self, result: Result, ask: Ask, roles: Mapping[str, str]) -> Table:
         """As `Item.beside` is called."""
+        from strop.verbs.frontiers_public import elsewhere
+
         del ask, roles
         names = [column.name for column in self.keys]
-        printed, outputs = None, self.outputs
-        if self.table is not None:
-            printed = paper.table(self.table).by(*names, **self.where)
-            outputs = outputs or paper.table(self.table).settings.get("outputs")
+        printed: dict[tuple[Any, ...], dict[str, Any]] = {}
+        outputs = self.outputs
+        for one in map(table, self.tables):
+            where = {name: value for name, value in self.where.items() if name in one.columns}
+            printed |= one.by(*names, **where)
+            outputs = outputs or one.settings.get("outputs")
         rows = []
         for row in result.table.rows:
             keys = {name: row[name] for name in names}
-            if printed is None:
-                said = {shown: row[shown] for shown in self.paper}
-            else:
+            said = {shown: row.get(shown) for shown in self.paper}
+            if self.tables:
                 found = printed.get(tuple(keys.values()), {})
                 said = {shown: found.get(column) for shown, column in self.paper.items()}
             measured = {shown: row[column] for shown, column in self.measured.items()}
-            rows.append({**keys, **said, **measured})
+            others = elsewhere(row.get("model", self.model), row)
+            rows.append({**keys, **said, **measured, "elsewhere": others})
         return beside(self.unit, self.keys, rows, outputs=outputs, log=True)
 
 
@@ -346,8 +349,13 @@ def reproduce(
     ask = record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **values)
     result = carry_out(ask)
     by_source = {source: role for role, source in roles.items()}
+    shown = item.beside(result, ask, by_source)
     notes = (*result.notes, *_casts(ask.values.get("dtype")))
-    return Reproduction(item, result, item.beside(result, ask, by_source), notes)
+    if any(column.name == "elsewhere" for column in shown.columns):
+        from strop.verbs.frontiers_public import SOURCE
+
+        notes = (*notes, SOURCE)
+    return Reproduction(item, result, shown, notes)
 
 
 def _casts(dtype: str | None) -> tuple[str, ...]:

@@ -13,10 +13,11 @@ from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
 from strop.served.probed import probe_notes
-from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, check_family, swept
+from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
+from strop.tuning.space import fitting
 from strop.verbs.parameters import MINIMUM
-from strop.verbs.verb import Ask
+from strop.verbs.verb import Ask, quoted
 
 if TYPE_CHECKING:
     from strop.denoisers import Model
@@ -114,9 +115,9 @@ def points(
     names = [str(one) for one in axes.get("name", [sampler or default_sampler(family)])]
     found: dict[OperatingPoint, None] = {}
     told: dict[str, None] = {}
-    own = {key for name in names for key in _facts(name).settings}
+    own = {key for name in names for key in SAMPLERS.find(name, where="`sampler`").settings}
     for key in axes:
-        if key not in _shared() and not any(_facts(name).has(key) for name in names):
+        if key not in _shared() and not any(SAMPLERS[name].has(key) for name in names):
             raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
     for name in names:
         facts = fitting(family, name)
@@ -146,30 +147,11 @@ def named_points(
     found = {}
     for label, fields in named.items():
         [precision] = _precisions(name, (fields.get("precision", "float64"),), told)
-        fixed = {} if _facts(name).fast else {"implementation": "dense"}
+        fixed = {} if SAMPLERS.find(name, where="`sampler`").fast else {"implementation": "dense"}
         heat = {k: swept(name, v) for k, v in fields.items() if k == "temperature"}
         spec = SamplerSpec(**{"name": name, **fixed, **fields, **heat, "precision": precision})
         found[label] = OperatingPoint.of(spec)
     return found, tuple(told)
-
-
-def _facts(name: str) -> Any:
-    if name not in SAMPLERS:
-        raise unknown_name("sampler", name, SAMPLERS, where="`sampler`")
-    return SAMPLERS[name]
-
-
-def fitting(family: str, name: str, where: str = "`sampler`") -> Any:
-    """What is known of a sampler, if it can sample a checkpoint of the family."""
-    facts = _facts(name)
-    check_family(family, name)
-    if facts.causal != SAMPLERS[default_sampler(family)].causal:
-        raise UserError(
-            f"The sampler {name!r} does not fit a checkpoint of the family {family!r}.",
-            where=where,
-            fix=f"use `sampler={default_sampler(family)}`",
-        )
-    return facts
 
 
 def _shared() -> list[str]:
@@ -179,7 +161,7 @@ def _shared() -> list[str]:
 
 def _precisions(name: str, wanted: Iterable[str], told: dict[str, None]) -> tuple[str, ...]:
     """The wanted precisions that the sampler draws fast; at least one that it has."""
-    facts = _facts(name)
+    facts = SAMPLERS.find(name, where="`sampler`")
     wanted = tuple(wanted) or ("float64", "float32")
     if not facts.fast:
         return wanted
@@ -426,6 +408,11 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     return tuple(told)
 
 
+def guard_facts(one: Measured) -> dict[str, Any]:
+    """The guard of a result's cells, for its figure."""
+    return {"guard": {"threshold": one.guard.threshold, "source": one.guard.source}}
+
+
 def _few(found: Iterable[Measured]) -> Iterable[str]:
     """Where diversity across outputs does not decide, though there is something to compare with."""
     from strop.measure.across import DECIDES
@@ -453,6 +440,11 @@ def check_groups(ask: Ask) -> None:
             got=ask["n"],
             expected="a multiple of 8",
         )
+
+
+def judge_command(ask: Ask) -> str:
+    """What comes next where texts were planned in OUT/groupeval: a judge that reads them."""
+    return f"strop groupeval judge {quoted(ask.out)}/groupeval --base-url URL --model NAME"
 
 
 def texts_of(cell: Cell, n: int | None = None) -> list[str]:

@@ -23,6 +23,7 @@ from strop.spec import (
     OUTPUT_LIMIT,
     SAMPLERS,
     SEED_LIMIT,
+    Cooling,
     SamplerSpec,
     label,
     plain_baseline,
@@ -184,7 +185,7 @@ def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
 
 
 def _specs(ask: Ask, name: str, *, own: bool) -> list[SamplerSpec]:
-    """Every combination; `own`: with the settings that only one sampler has."""
+    """Every combination; `own`: with settings and schedules, which only some samplers have."""
     common = {
         "name": ask["sampler"] or name,
         "settings": (ask["settings"] or {}) if own else {},
@@ -193,7 +194,10 @@ def _specs(ask: Ask, name: str, *, own: bool) -> list[SamplerSpec]:
     budgets: list[dict[str, Any]] = [{"steps": m} for m in ask["steps"] or ()] or [{}]
     if ask["grid"] not in (None, "uniform"):
         budgets = [{**one, "grid": ask["grid"]} for one in budgets]  # with steps, both must agree
-    heat: list[dict[str, Any]] = [{"temperature": tau} for tau in ask["temperature"]]
+    heat: list[dict[str, Any]] = [
+        {"temperature": tau} if own or not isinstance(tau, Cooling) else {}
+        for tau in ask["temperature"]
+    ]
     if not ask.given("temperature"):
         heat = [{}]  # the sampler's own
     return [
@@ -247,6 +251,8 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
     header = ["cell", "setting", "outputs", "calls per output", "seconds per output"]
     counts = list(dict.fromkeys(name for pool in pools for name in pool.counts))
     header += ["tokens per call", *counts] if counts else []
+    left = any(pool.leftover_masks.any() for pool in pools)
+    header += ["masks left"] if left else []
     documents, rows = [_document(pool) for pool in pools], []
     plain = [plain_baseline(pool.spec.generator.sampler) for pool in pools]
     for pool, one, baseline in zip(pools, documents, plain, strict=True):
@@ -254,8 +260,9 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
         setting = label(pool.spec.generator.sampler)
         row = [one["cell"], setting, str(one["n"]), f"{one['nfe_mean']:.1f}", speed]
         if counts:  # of a sampler that works in blocks or canvases
-            row.append(f"{one['tokens_per_call']:.2f}")
+            row.append(f"{one['tokens_per_call']:.2f}" if "tokens_per_call" in one else "")
             row += [f"{one[name]:.2f}" if name in one else "" for name in counts]
+        row += [f"{one['leftover_masks'] / one['n']:.2f}"] if left else []
         rows.append([*row, *(["" if baseline is None else label(baseline)] if any(plain) else [])])
     return Result(
         parts=(grid([*header, *(["plain baseline"] if any(plain) else [])], rows),),
@@ -325,6 +332,10 @@ def _baseline(ask: Ask, model: Model, specs: Sequence[SamplerSpec]) -> tuple[str
         "--temperature": _each(repr(one.temperature) for one in plain),
         "--precision": _each(one.precision for one in plain),
     }
+    usual = SAMPLERS[first.name].settings
+    own = {name: value for name, value in first.settings.items() if value != usual[name].default}
+    if own:
+        flags["--settings"] = ",".join(f"{name}={value}" for name, value in own.items())
     if first.grid == "uniform":
         flags["--steps"] = _each(str(one.steps) for one in plain)
     else:

@@ -14,6 +14,7 @@ from strop.verbs.points import (
     POINT_COLUMNS,
     SHARPENED,
     budgets,
+    guard_facts,
     guard_notes,
     load,
     measure_cells,
@@ -24,7 +25,6 @@ from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
@@ -51,42 +51,28 @@ def _run(ask: Ask) -> Result:
         for i, (name, one) in enumerate(zip(labels, scored, strict=True))
         for ratio in [perplexity_ratio(scored[i % len(counts)], one)]
     ]
-    guard = scored[0].guard
     title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = Table(title, COLUMNS, rows, Pivot(("steps",), ("sampler",), "perplexity", ("entropy",)))
-    facts = {"guard": {"threshold": guard.threshold, "source": guard.source}}
-    notes = (*told, *guard_notes(scored))
-    return Result(ask.said(checkpoint=ask.sources[0]), table, facts=facts, notes=notes)
+    said, notes = ask.said(checkpoint=ask.sources[0]), (*told, *guard_notes(scored))
+    return Result(said, table, facts=guard_facts(scored[0]), notes=notes)
 
 
-def below(row: Mapping[str, Any], threshold: float | None) -> bool:
-    """Whether a cell's mean entropy lies below the guard: drawn open, as in the paper."""
-    entropy = value_of(row.get("entropy"))
-    return threshold is not None and entropy is not None and entropy < threshold
-
-
-def points_by_guard(axes: Axes, x: Sequence[float], y: Sequence[float], rows: Any, **look: Any):
-    """A line with filled markers, open where the guard is not held; `rows` are the pairs' cells."""
-    threshold, colour = look.pop("threshold"), look["color"]
-    axes.plot(x, y, **look)
-    for open_, fill in ((False, colour), (True, "white")):
-        mine = [i for i, row in enumerate(rows) if below(row, threshold) == open_]
-        at = {"ls": "none", "marker": "o", "ms": 3.5, "color": colour, "mfc": fill, "zorder": 3}
-        axes.plot([x[i] for i in mine], [y[i] for i in mine], **at)
+def below_guard(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> list[bool]:
+    """Whether each cell's mean entropy lies below the guard: drawn open, as in the paper."""
+    entropies = [value_of(row.get("entropy")) for row in rows]
+    return [threshold is not None and one is not None and one < threshold for one in entropies]
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import BLUE, ORANGE, log_y, panels, steps_axis, tidy
+    from strop.figures import PALETTE, line, log_y, panels, steps_axis, tidy
 
     rows = list(result.table.rows)
-    threshold = result.facts["guard"]["threshold"]
     figure, [axes] = panels(1, 2.6)
-    looks = {"standard": (ORANGE, "--"), "sharpened": (BLUE, "-")}
-    for name, (colour, line) in looks.items():
+    for name, colour, style in zip(SETTINGS, PALETTE, ("--", "-"), strict=False):
         mine = [row for row in rows if row["sampler"] == name]
-        x, y = [p["steps"] for p in mine], [value_of(p["perplexity"]) or 0.0 for p in mine]
-        look = {"color": colour, "ls": line, "lw": 1.2, "label": name, "threshold": threshold}
-        points_by_guard(axes, x, y, mine, **look)
+        open_ = below_guard(mine, result.facts["guard"]["threshold"])
+        x, y = [p["steps"] for p in mine], [p["perplexity"] for p in mine]
+        line(axes, x, y, open_, color=colour, ls=style, label=name)
     axes.set(xlabel="configured updates M", ylabel="perplexity")
     log_y(axes)
     steps_axis(axes, [row["steps"] for row in rows])
@@ -119,7 +105,7 @@ STUDY = Study(
             ("tiny", "grid-tiny-late"),
             "standard against sharpened MDLM-Tiny, against steps (figure)",
             f"an MDLM-Tiny of your own ({OWN.format('mdlm-tiny')}), gpt2, a GPU",
-            RowByRow("perplexity; paper: late", POINT_COLUMNS, "grid-tiny-late"),
+            RowByRow("perplexity; paper: late", POINT_COLUMNS, ("grid-tiny-late",)),
             {"late": None},
             {"late": EMBEDDED + "tales-tiny"},
             values={"n": 256, "evaluator": "gpt2", "guard_rule": "mean"},

@@ -220,16 +220,14 @@ def _search(
         )
         result = tuned(
             model,
-            None,
             space,
+            by,
             out=ask.folder or ask.out,
-            budget=ask["budget"],
             search=search,
             guard=guard,
             seed=ask["seed"],
             length=ask["length"],
             canvases=canvases,
-            by=by,
             progress=ask.progress,
         )
         if len(own) > len(axes) and result.sampler.steps == number:

@@ -106,15 +106,13 @@ def _run(ask: Ask) -> Result:
             )
             found = tuned(
                 model,
-                None,
                 space,
+                by,
                 out=Folder(ask.out / SEARCH, "run", ask.verb.name),
-                budget=ask["budget"],
-                search=Search(first=ask["first"], most=ask["n"]),
+                search=Search(budget=ask["budget"], first=ask["first"], most=ask["n"]),
                 guard=guard,
                 seed=ask["seed"],
                 length=ask["length"],
-                by=by,
                 progress=ask.progress,
             )
             plain = space.spec(method.sampler, method.published)

@@ -14,21 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strop.denoisers.base import Denoiser
 from strop.denoisers.block import BlockDenoiser
-from strop.denoisers.device import head_rows, upload, upload_rows
+from strop.denoisers.device import upload, upload_rows
 from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.committing import Turn, best
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence, rule_out
-from strop.samplers.machinery.reading import NetworkReader, Numbers, Truths, View
+from strop.samplers.machinery.reading import NetworkReader, Numbers, Rows, Truths, View
 
 Stop = Literal["never", "block", "early"]
 """What an end of text does: nothing; end the sequence after its block; or as soon as everything
@@ -119,105 +117,90 @@ class BlockRules:
         """What a block's call owes, by its number from 0."""
         if self.quota is not None:
             return np.full_like(call, self.quota)
-        return self.block // self.steps + (call < self.block % self.steps)
+        return quota_at(self.block, self.steps, call)
+
+
+def quota_at(block: int, steps: int, call: Numbers) -> Numbers:
+    """A block's positions over the calls, the earlier ones first: the public codes' schedule."""
+    return block // steps + (call < block % steps)
 
 
 def block_quota(block: int, steps: int) -> list[int]:
-    """A block's positions over the calls, the earlier ones first: the public codes' schedule."""
-    return [block // steps + (call < block % steps) for call in range(steps)]
+    """All of it."""
+    return quota_at(block, steps, np.arange(steps)).tolist()
 
 
-class _Views:
-    """The network as `fill_blocks` asks it: some rows, one block."""
+class OpenBlockReader(NetworkReader):
+    """A network of blocks, for loops over masks: what is before the open block is kept."""
 
-    def __init__(self, denoiser: Denoiser, canvas: BlockState, rules: BlockRules) -> None:
-        self.denoiser, self.canvas, self.rules = denoiser, canvas, rules
-        self.alive = np.arange(len(canvas.ids))
-        self._held = self.alive
-        """The sequences that the reader remembers."""
-        self._open = -1
-        """The column of the block that was opened last."""
-        self._at_once = head_rows(denoiser.vocab_size, denoiser.device)
-        self._blocks: BlockReader | None = None
-        self._plain: NetworkReader | None = None
-        if isinstance(denoiser, BlockDenoiser):
-            self._blocks = BlockReader(denoiser, rules.block)
+    def __init__(self, denoiser: BlockDenoiser, given: Truths, size: int) -> None:
+        super().__init__(denoiser, given)
+        self.blocks, self._open = BlockReader(denoiser, size), -1
+        self.held = np.arange(len(given))
+        """The sequences that are remembered."""
+
+    def windowed(self, turn: Turn) -> bool:  # noqa: ARG002
+        """Every call shows the open block alone."""
+        return True
+
+    def narrow(self, alive: Numbers) -> None:
+        """Forget all sequences but these."""
+        if len(alive) < len(self.held):
+            self.blocks.narrow(upload(np.searchsorted(self.held, alive), self.denoiser.device))
+            self.held = alive
+
+    def _window(self, canvas: BlockState, rows: Numbers, inside: Truths) -> tuple[int, int, Rows]:
+        """One call; the first of a block reads those before it as well, and is for everyone:
+        whoever has no mask here may have one in the next block."""
+        size, ids = self.blocks.block, canvas.ids
+        start = int(np.flatnonzero(inside.any(0))[0]) // size * size
+        stop, before = min(start + size, ids.shape[1]), self.blocks.kept
+        asked = rows if self._open == start else self.held
+        self._open = start
+        mine = ids[upload(asked, ids.device)]
+        if len(asked) == len(self.held):
+            states = self.blocks.read(mine, stop, keep=start)
         else:
-            self._plain = NetworkReader(denoiser, ~canvas.masked)
+            there = upload(np.searchsorted(self.held, rows), ids.device)
+            states = self.blocks.some(mine, there, stop)
+        place = np.searchsorted(asked, rows)
 
-    def look(self, rows: Numbers, start: int, end: int, where: Truths) -> View:
-        """One call; scores at the cells of `where` [B, L] in the columns of the open block."""
-        canvas = self.canvas
-        canvas.total += 1
-        canvas.calls[rows] += 1
-        if self._blocks is None:
-            if self._plain is None:
-                raise RuntimeError("a reader is always there")
-            canvas.positions[rows] += canvas.ids.shape[1]
-            return self._plain.read(canvas, rows, where, where, Turn(rows, 1, where.sum(1)))
-        mine = slice(start, end)
-        first = self._blocks.kept
-        canvas.positions[rows] += end - first
-        return View(
-            rows,
-            start,
-            where[rows, mine],
-            canvas.masked[rows, mine],
-            where[rows, mine],
-            False,
-            canvas.rounds[rows],
-            self._scores(self._blocks, rows, start, end),
-            self.denoiser.vocab_size,
-            self.denoiser.device,
-            self._at_once,
-        )
+        def scores(sequence: Numbers, column: Numbers) -> Tensor:
+            return self._scores(states, place[sequence], column + start - before)
 
-    def _scores(self, reader: BlockReader, rows: Numbers, start: int, end: int):
-        """The call that opens a block is made for all who may need it later."""
-        ids, first = self.canvas.ids, reader.kept
-        if self._open != start:
-            self._open = start
-            if len(self._held) > len(self.alive):
-                reader.narrow(self._on_device(np.searchsorted(self._held, self.alive)))
-                self._held = self.alive
-            asked = self._held
-        else:
-            asked = rows
-        mine = ids[self._on_device(asked)]
-        if len(asked) == len(self._held):
-            states = reader.read(mine, end, keep=start)
-        else:
-            states = reader.some(mine, self._on_device(np.searchsorted(self._held, rows)), end)
-        return partial(self._at, states, np.searchsorted(asked, rows), start - first)
+        return start, stop, scores
 
-    def _at(
-        self, states: Tensor, place: Numbers, skipped: int, sequence: Numbers, column: Numbers
-    ) -> Tensor:
-        rows = upload_rows(self.denoiser.device, place[sequence], column + skipped)
-        return self.denoiser.logits(states, *rows)
 
-    def _on_device(self, rows: Numbers) -> Tensor:
-        return upload(rows, self.canvas.ids.device)
+def reader_of(denoiser: Denoiser, given: Truths, block: int) -> NetworkReader:
+    """Block by block where the network reads so; else all of the canvas, masks behind included."""
+    if isinstance(denoiser, BlockDenoiser):
+        return OpenBlockReader(denoiser, given, block)
+    return NetworkReader(denoiser, given)
 
 
 @dataclass
 class _Filling:
     """The loop under way."""
 
-    views: _Views
+    reader: NetworkReader
     canvas: BlockState
     rules: BlockRules
     draws: AddressedDraws
     opened: Truths
     """[B, L], what was not given."""
     stops: Sequence[int]
-    edited: Numbers
-    """[B], tokens taken back."""
+    counts: dict[str, Numbers]
+    """[B] each: `blocks` that were opened, and `edits`, tokens taken back."""
+    alive: Numbers
+    """The sequences that have not ended."""
 
     def block(self, start: int, end: int) -> None:
         """All rounds of a block."""
-        rules, canvas = self.rules, self.canvas
-        if getattr(self.views.denoiser, "shifted", False):
+        rules, canvas, alive = self.rules, self.canvas, self.alive
+        if isinstance(self.reader, OpenBlockReader):
+            self.reader.narrow(alive)
+        self.counts["blocks"][alive] += canvas.masked[alive, start:end].any(1)
+        if getattr(self.reader.denoiser, "shifted", False):
             self._first(start, end)
         for first in range(start, end, rules.sub or rules.block):
             inside = np.zeros_like(self.opened)
@@ -226,7 +209,7 @@ class _Filling:
             looking = np.zeros(len(canvas.ids), bool)
             while len(rows := self._needy(inside, looking)):
                 full = np.asarray(~(canvas.masked & inside).any(1))
-                edited = self._round(rows, start, end, inside, rules.due(call))
+                edited = self._round(rows, end, inside, rules.due(call))
                 post[rows] += full[rows]
                 call[rows] += 1
                 if rules.edits:
@@ -238,18 +221,28 @@ class _Filling:
             self._stop(end)
 
     def _needy(self, inside: Truths, looking: Truths) -> Numbers:
-        alive = self.views.alive
-        return alive[((self.canvas.masked & inside).any(1) | looking)[alive]]
+        return self.alive[((self.canvas.masked & inside).any(1) | looking)[self.alive]]
+
+    def _look(self, rows: Numbers, end: int, where: Truths) -> View:
+        """One call; scores at the cells of `where` [B, L]."""
+        canvas, read = self.canvas, self.canvas.ids.shape[1]
+        if isinstance(self.reader, OpenBlockReader):
+            read = end - self.reader.blocks.kept
+        canvas.total += 1
+        canvas.calls[rows] += 1
+        canvas.positions[rows] += read
+        view = self.reader.read(canvas, rows, where, where, Turn(rows, 1, where.sum(1)))
+        return self._cut(view)
 
     def _first(self, start: int, end: int) -> None:
         """A shifted network scores a block's first position from what is before the block."""
         canvas, rules = self.canvas, self.rules
-        rows = self.views.alive[canvas.masked[self.views.alive, start]]
+        rows = self.alive[canvas.masked[self.alive, start]]
         if not len(rows):
             return
         where = np.zeros_like(self.opened)
         where[:, start] = True
-        view = self._cut(self.views.look(rows, start, end, where))
+        view = self._look(rows, end, where)
         if rules.first == "argmax":
             logits = view.logits(view.open)
             rule_out(logits, [canvas.mask_id])
@@ -261,14 +254,12 @@ class _Filling:
         if rules.stop == "early":
             self._stop(end)
 
-    def _round(
-        self, rows: Numbers, start: int, end: int, inside: Truths, due: Numbers
-    ) -> NDArray[np.bool_]:
+    def _round(self, rows: Numbers, end: int, inside: Truths, due: Numbers) -> Truths:
         """One call for `rows`; who of them edited a token."""
         canvas, rules = self.canvas, self.rules
         masks = canvas.masked & inside
         mine = self.opened & inside & ~masks if rules.edits else np.zeros_like(masks)
-        view = self._cut(self.views.look(rows, start, end, masks | mine))
+        view = self._look(rows, end, masks | mine)
         columns = slice(view.start, view.start + view.open.shape[1])
         open_ = upload(masks[rows, columns], view.device)
         quota = np.minimum(due[rows], masks[rows].sum(1))
@@ -289,7 +280,7 @@ class _Filling:
                 taken &= tokens != now
                 self._put(view, moved | taken, tokens)
                 many = taken.sum(1).cpu().numpy()  # waits
-                self.edited[rows] += many
+                self.counts["edits"][rows] += many
                 return many > 0
         self._put(view, moved, tokens)
         return np.zeros(len(rows), bool)
@@ -322,7 +313,7 @@ class _Filling:
     def _stop(self, end: int) -> None:
         """Leave the sequences that have ended."""
         if len(self.stops):
-            self.views.alive = self.views.alive[~self._ended(end)[self.views.alive]]
+            self.alive = self.alive[~self._ended(end)[self.alive]]
 
     def _ended(self, end: int) -> Truths:
         found = np.isin(self.canvas.tokens, self.stops) & self.opened
@@ -338,21 +329,23 @@ def fill_blocks(
     rules: BlockRules,
     draws: AddressedDraws,
     stops: Sequence[int] = (),
-) -> Numbers:
-    """Fill every mask of the canvas, block by block; how many tokens each sequence took back [B].
+) -> dict[str, Numbers]:
+    """Fill every mask of the canvas, block by block; what was counted (`_Filling.counts`).
 
     Behind the first end of a sequence everything that was not given becomes that token, whether it
     was decoded or not: a public code cuts there.
     """
     opened = canvas.masked
-    edited = np.zeros(len(canvas.ids), np.int64)
-    views = _Views(denoiser, canvas, rules)
-    filling = _Filling(views, canvas, rules, draws, opened, stops, edited)
+    counts = {name: np.zeros(len(canvas.ids), np.int64) for name in ("blocks", "edits")}
+    reader, everyone = reader_of(denoiser, ~opened, rules.block), np.arange(len(canvas.ids))
+    filling = _Filling(reader, canvas, rules, draws, opened, stops, counts, everyone)
     for start in range(0, canvas.ids.shape[1], rules.block):
+        if not len(filling.alive):
+            break
         filling.block(start, min(start + rules.block, canvas.ids.shape[1]))
     end_rows(canvas, opened, stops)
     draws.refuse_infinite()
-    return edited
+    return counts
 
 
 def end_rows(canvas: BlockState, opened: Truths, stops: Sequence[int]) -> None:

@@ -14,13 +14,11 @@ from torch import Tensor
 
 from strop.denoisers.base import NEG_INFINITY, refuse_infinite, subs
 from strop.records import SAMPLERS, Nucleus
+from strop.rng import RACE_EPSILON
 from strop.spec import SamplerSpec
 
 Confirm = Callable[[Tensor], None]
 """What looks at the normalisers of scores."""
-
-RACE_EPSILON = 1e-10
-"""The public code's guard inside both logarithm and quotient."""
 
 LARGEST_INVERSE = 1e30
 """Largest 1/tau used: beyond it only exact ties are left, and float32 overflows soon after."""

@@ -24,9 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import Denoiser, Model, refuse_infinite
+from strop.denoisers.base import Denoiser, Model, PaddingDenoiser, refuse_infinite
 from strop.denoisers.device import head_rows, upload, upload_rows
-from strop.denoisers.padding import PaddingDenoiser
 from strop.pool import OnStep, Output
 from strop.prompts import Canvases
 from strop.samplers.machinery.addressed import Address

@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strop.denoisers.base import CachingDenoiser, Denoiser
+from strop.denoisers.base import CachingDenoiser, Denoiser, PaddingDenoiser
 from strop.denoisers.device import head_rows, upload, upload_rows
-from strop.denoisers.padding import PaddingDenoiser
 from strop.errors import UserError
 from strop.samplers.machinery.grid import sigma_of
 

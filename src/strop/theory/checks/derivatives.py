@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from strop.theory import schedules, temperature
-from strop.theory.checks.base import Assertion, Case, Check, at_most, equal, holds, problem_cases
+from strop.theory.checks import Assertion, Case, Check, at_most, equal, holds, problem_cases
 from strop.theory.denoiser import temper_slope
 from strop.theory.document import problem_document, to_problem
 from strop.theory.random_targets import random_problems

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strop.theory import accounting, reveal, sampler
-from strop.theory.checks.base import (
+from strop.theory.checks import (
     Assertion,
     Case,
     Check,
