@@ -47,7 +47,7 @@ test-portable: $(STAMPS)/install
 
 # A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
 test-server: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -m server tests/groupeval
+	$(TEST_ENV) $(BIN)/python -m pytest -m server tests/groupeval tests/served
 
 # One-line faults, one at a time: the tests that watch the code must go red. About five minutes.
 planted-faults: $(STAMPS)/install

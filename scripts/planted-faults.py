@@ -190,7 +190,7 @@ FAULTS = (
     # judges
     Fault(
         "texts follow a server's redirect",
-        "groupeval/transport.py",
+        "served/transport.py",
         "stream=True, follow_redirects=False",
         "stream=True, follow_redirects=True",
         ("tests/groupeval/test_hostile_server.py",),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from strop.cli.main import run as command
-from strop.groupeval import endpoint
+from strop.served import client
 
 Called = Callable[..., tuple[int, str, str]]
 
@@ -16,7 +16,7 @@ Called = Callable[..., tuple[int, str, str]]
 @pytest.fixture(name="call")
 def quick_judge(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Called:
     quick = {"attempts": 3, "first_wait": 0.001, "longest_wait": 0.002, "jitter": 0.001}
-    monkeypatch.setattr(endpoint, "Patience", functools.partial(endpoint.Patience, **quick))
+    monkeypatch.setattr(client, "Patience", functools.partial(client.Patience, **quick))
 
     def called(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()

@@ -23,17 +23,17 @@ from pools import planned, verdict
 from quick_judge import Called, quick_judge
 from scripted_server import Action, Script, agree, labels_of, serving
 
-from strop.groupeval import transport
-from strop.groupeval.endpoint import (
+from strop.groupeval.series import Series
+from strop.served import transport
+from strop.served.client import (
     LEAST_KEY,
-    Endpoint,
+    Client,
     Patience,
     Trouble,
     _message,
     _retry_after,
     spellings,
 )
-from strop.groupeval.series import Series
 
 __all__ = ["quick_judge"]  # the fixture `call`
 
@@ -250,7 +250,7 @@ def test_a_server_that_asks_for_a_long_pause_is_left_alone(
     after: float | None, pause: bool | float
 ) -> None:
     """A shorter one holds for all requests."""
-    endpoint = Endpoint.__new__(Endpoint)
+    endpoint = Client.__new__(Client)
     endpoint._patience, endpoint._open_at, endpoint._heard = Patience(first_wait=2.0), 0.0, True
     trouble = Trouble("rate_limited", "", passing=True, retry_after=after, status=429)
     before = time.monotonic()

@@ -22,11 +22,12 @@ from scripted_server import Action, Script, Served, agree, labels_of, serving
 import warm_processes
 from strop.cli.main import run as strop
 from strop.errors import UserError
-from strop.groupeval.cost import SENT, SETTLED, Caps, Price, usage
-from strop.groupeval.endpoint import Endpoint, Patience
+from strop.groupeval.endpoint import Endpoint
 from strop.groupeval.profile import sha256
 from strop.groupeval.series import Series
 from strop.groupeval.session import CONTENT_RETRIES, Session, judge_series
+from strop.served.client import Patience
+from strop.served.cost import SENT, SETTLED, Caps, Price, usage
 from strop.spec import JudgeSpec
 
 QUICK = Patience(timeout=60.0, attempts=3, first_wait=0.001, longest_wait=0.002, jitter=0.001)

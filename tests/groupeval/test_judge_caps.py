@@ -19,9 +19,9 @@ from scripted_server import Action, agree, serving
 
 import warm_processes
 from strop.cli.main import run as command
-from strop.groupeval.cost import Price, usage
 from strop.groupeval.series import Series, list_series
 from strop.groupeval.session import IN_A_ROW
+from strop.served.cost import Price, usage
 
 __all__ = ["quick_judge"]  # the fixture `call`
 

@@ -21,9 +21,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from pools import SUBJECTS, jsonl
 
-from strop.groupeval.cost import SENT, SETTLED
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES
 from strop.groupeval.series import Series
+from strop.served.cost import SENT, SETTLED
 
 pytestmark = pytest.mark.server
 

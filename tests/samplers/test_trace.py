@@ -31,7 +31,7 @@ FORMS = [
     for form in ("dense", "fast")
     for precision in ("float64", "float32")
     if getattr(one, form) is not None and (form == "dense" or precision in one.fast_precisions)
-    if (name, form) not in [(block, "dense") for block in BLOCKS]
+    if (name, form) not in [(block, "dense") for block in BLOCKS] and one.family != "served"
 ]
 
 

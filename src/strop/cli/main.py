@@ -54,6 +54,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "strop.verbs.tune:STUDY",
         "Which setting of its samplers suits a checkpoint best?",
     ),
+    "probe": (
+        "strop.verbs.probe:VERB",
+        "Say what the knobs of CHECKPOINT do: seed, temperature, top_p, company, limits.",
+    ),
     "power": ("strop.verbs.power:STUDY", "How many outputs does a question need?"),
     "report": (
         "strop.page.command:VERB",

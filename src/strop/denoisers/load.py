@@ -22,10 +22,12 @@ from strop.checkpoints.family import (
 from strop.checkpoints.files import read_json_object
 from strop.denoisers.base import Denoiser, Model
 from strop.denoisers.network import NetworkDenoiser
+from strop.denoisers.served import load_served
 from strop.engine.plan import WORKERS
 from strop.errors import UserError, unknown_name
 from strop.records import FAMILIES
 from strop.registry import resolve
+from strop.served.address import is_served
 from strop.spec import CheckpointSpec
 
 
@@ -125,7 +127,8 @@ def load_model(
     dtype: str = "auto",
     load: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Load a checkpoint: a directory, a file, a hub id (`owner/name[@revision]`), `embedded:NAME`.
+    """Load a checkpoint: a directory, a file, a hub id (`owner/name[@revision]`), `embedded:NAME`,
+    or a model behind a server, `server:URL#MODEL`.
 
     A masked diffusion checkpoint becomes a `Denoiser`, a causal language model a `CausalModel`.
 
@@ -136,6 +139,9 @@ def load_model(
     options for transformers, where it does the loading (LLaDA, Dream): attention kernel,
     quantisation, placement, an adapter.
     """
+    if is_served(source):
+        said = {"revision": revision, "weights": weights, "family": family, "dtype": dtype}
+        return load_served(str(source), **said, load=load)
     place = resolve_device(device)
     if dtype != PUBLIC:
         resolve_dtype(dtype, place)  # before anything is fetched

@@ -53,7 +53,9 @@ def canvases_of(
     codec = model.codec
     template = Template(
         shots=None if shots is None else Shots.of(_read(shots)),
-        chat=ChatTemplate.beside(None if codec is None else codec.directory) if chat else None,
+        chat=ChatTemplate.beside(None if codec is None else codec.directory)
+        if chat and model.spec.family != "served"  # a server has a template of its own
+        else None,
         bos=bos,
     )
     return resolve(_read(prompts), reader_of(model), template, length)

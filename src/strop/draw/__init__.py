@@ -14,6 +14,7 @@ from strop.bounds import bounded_batch, bounded_outputs
 from strop.denoisers import Model, load_model
 from strop.denoisers.base import usable_length
 from strop.denoisers.prompting import Prompts, canvases_of, pieces_of
+from strop.denoisers.served import ServedModel
 from strop.draw.batch_size import (
     AUTO,
     BatchSize,
@@ -22,12 +23,14 @@ from strop.draw.batch_size import (
     largest_batch,
     unit_of_auto,
 )
+from strop.draw.served import ServedWorker
 from strop.draw.worker import CellDraw, DrawJob, DrawWorker, batches_of, recipe_of, what_to_load
 from strop.engine import LOCAL, Engine, cut
 from strop.engine.outputs import MemoryRows, OutputRows
 from strop.engine.plan import refuse_missing, stop_if_planning
 from strop.engine.progress import Progress
-from strop.engine.sink import CellRows, Sink
+from strop.engine.sink import Sink
+from strop.engine.worker import Worker
 from strop.engine.workers import run_units
 from strop.errors import UserError, whole_number
 from strop.pool import OnStep, Pool
@@ -170,6 +173,9 @@ def sample_cells(
     if given is not None:
         bounded_batch(given, positions)
     sizes = [given or usual(denoiser, spec, positions) for spec in specs]
+    if isinstance(denoiser, ServedModel):
+        _refuse_workers(engine)
+        sizes = counts  # one unit a cell: requests of a unit go side by side, units one by one
     if auto and denoiser.device.type == "meta":  # its workers will see how many fit
         sizes = [unit_of_auto(count, len(engine.places())) for count in counts]
     prompts = None if canvases is None else canvases.spec
@@ -247,13 +253,15 @@ class _Work(Planned):
     progress: Progress | None
     on_step: OnStep | None
 
-    def into(self, rows: Sequence[CellRows]) -> None:
+    def into(self, rows: Sequence[MemoryRows]) -> None:
         """Draw what cells lack."""
         plan = cut(batches_of(self.denoiser, self.cells, self.canvases))
         sink = Sink(self.engine.own(plan), rows, self.progress)
-        run_units(sink, self._here, self._job, self.engine)
+        run_units(sink, lambda: self._here([one.folder for one in rows]), self._job, self.engine)
 
-    def _here(self) -> DrawWorker:
+    def _here(self, folders: Sequence[Path | None]) -> Worker:
+        if isinstance(self.denoiser, ServedModel):
+            return ServedWorker(self.denoiser, self.cells, self.canvases, folders)
         return DrawWorker(self.denoiser, self.cells, self.canvases, self.on_step)
 
     def _job(self) -> DrawJob:
@@ -274,6 +282,15 @@ def _refuse_incomplete(run: Run, cells: Sequence[Cell], counts: Sequence[int]) -
         for cell, count in zip(cells, counts, strict=True)
     }
     refuse_missing(run.path, missing)
+
+
+def _refuse_workers(engine: Engine) -> None:
+    if engine.parallel or engine.shard is not None:
+        raise UserError(
+            "A served model is asked from one process.",
+            where="`shard`" if engine.shard is not None else "`engine`",
+            fix="leave it out; `concurrency` says how many requests are under way at once",
+        )
 
 
 def _per_spec(n: int | Sequence[int], specs: int) -> Sequence[int]:

@@ -83,6 +83,9 @@ class MemoryRows(CellRows):
         """By worker."""
         self._outputs: dict[int, Output] = {}
 
+    folder: Path | None = None
+    """Where the cell lies; None in memory."""
+
     def missing(self, unit: Unit) -> tuple[int, ...]:
         """What was not drawn."""
         return tuple(index for index in unit.indices if index not in self._outputs)
@@ -111,6 +114,7 @@ class OutputRows(MemoryRows):
     def __init__(self, cell: Cell) -> None:
         super().__init__(cell.spec)
         self._cell, self._known = cell, Known(cell)
+        self.folder = cell.path
 
     @contextmanager
     def hold(self) -> Iterator[bool]:

@@ -11,14 +11,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 from strop.errors import Incomplete, UserError, unknown_name
-from strop.groupeval.cost import SETTLED, Caps, Exhausted, Tab, guessed_tokens
-from strop.groupeval.directory import Journal
-from strop.groupeval.endpoint import Endpoint, Reply, Trouble
+from strop.groupeval.endpoint import Endpoint
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
+from strop.served.address import check_url
+from strop.served.client import Reply, Trouble
+from strop.served.cost import SETTLED, Caps, Exhausted, Tab, guessed_tokens
+from strop.served.journal import Journal
 from strop.spec import JudgeSpec
 
 PROBE: Messages = [{"role": "user", "content": "Answer with an empty JSON object: {}"}]
@@ -55,27 +56,6 @@ def endpoint_spec(
         decoding={**profile.decoding, **limit},
         response_format=response_format,
     )
-
-
-def check_url(url: str) -> str:
-    """A base URL that can be written down: no key in it, and the same spelling every time."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UserError(
-            "The base URL cannot be used.",
-            where="`base_url`",
-            got=url.split("@")[-1],
-            expected="http://HOST:PORT/v1 or https://HOST/v1",
-        )
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise UserError(
-            "The base URL carries more than an address.",
-            where="`base_url`",
-            got="a user, a password or a query",
-            expected="the address alone: keys come from the environment and are never written",
-            fix="export OPENAI_API_KEY=..., or name another variable with `key_env`",
-        )
-    return url.rstrip("/")
 
 
 def reply_limit(judge: JudgeSpec) -> int:

@@ -18,13 +18,11 @@ from typing import Any
 
 from strop.disk import disk, write
 from strop.errors import UserError
-from strop.groupeval.cost import SENT, SETTLED
 from strop.groupeval.directory import (
     CALLS,
     JUDGE,
     SERIES,
     TEXTS,
-    Journal,
     damaged,
     held,
     open_plan,
@@ -32,7 +30,7 @@ from strop.groupeval.directory import (
     series_id,
 )
 from strop.groupeval.plan import GroupKind, Plan, Sheet, Texts
-from strop.groupeval.profile import Profile, sha256
+from strop.groupeval.profile import Profile
 from strop.groupeval.verdict import (
     Failure,
     GroupVerdict,
@@ -42,6 +40,8 @@ from strop.groupeval.verdict import (
     read_reply,
     verdicts_of,
 )
+from strop.served.cost import SENT, SETTLED
+from strop.served.journal import Journal, hash_of
 from strop.spec import JudgeSpec
 from strop.stats.interval import plain, revived
 from strop.store import FORMAT
@@ -303,7 +303,7 @@ class Series:
                 **({} if sheet is None else {"kind": sheet.kind}),
                 "profile_sha256": self.profile.hash,
                 "schema_sha256": self.profile.schema_hash,
-                "reply_sha256": None if reply is None else sha256(reply.encode(errors="replace")),
+                "reply_sha256": None if reply is None else hash_of(reply),
                 "written": datetime.now(UTC).isoformat(timespec="milliseconds"),
                 **entry,
             }

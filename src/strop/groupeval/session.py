@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strop.errors import UserError
-from strop.groupeval.cost import SETTLED, Caps, Exhausted, Tab, guessed_tokens
-from strop.groupeval.endpoint import Endpoint, Reply
+from strop.groupeval.endpoint import Endpoint
 from strop.groupeval.form import reply_limit
 from strop.groupeval.payload import Messages, messages, prompt_hash
 from strop.groupeval.plan import Sheet
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import NoVerdict, read_reply
+from strop.served.client import Reply
+from strop.served.cost import SETTLED, Caps, Exhausted, Tab, guessed_tokens
 
 CONTENT_RETRIES = 3
 """How often the same request is sent again after a reply that is no verdict."""

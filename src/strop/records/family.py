@@ -214,6 +214,15 @@ _BUILT_IN = (
         colour="#3a8fb7",
     ),
     Family(
+        "served",
+        "a served model",
+        "served",
+        load="strop.denoisers.served:load_served",
+        noise=None,
+        time_conditioned=False,
+        colour="#5a3e36",
+    ),
+    Family(
         "ar",
         "autoregressive",
         "autoregressive",

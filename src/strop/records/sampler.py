@@ -36,12 +36,14 @@ class Setting:
     most: float = 1.0
     open: bool = False
     """Whether both ends of the range are excluded."""
-    choices: tuple[str, ...] = ()
-    """The words that it may be, where its default is a word."""
+    choices: tuple[str, ...] | None = ()
+    """The words that it may be, where its default is a word; None: any."""
 
     @property
     def expected(self) -> str:
         """What its value may be, for error messages."""
+        if self.choices is None:
+            return "a text"
         if self.choices:
             return "one of " + ", ".join(self.choices)
         kind = "a whole number" if isinstance(self.default, int) else "a number"
@@ -52,7 +54,7 @@ class Setting:
     def checked(self, value: Any, where: str) -> Value:
         """The value in its one spelling, or an error."""
         if isinstance(self.default, str):
-            fits = value in self.choices
+            fits = isinstance(value, str) if self.choices is None else value in self.choices
         else:
             kind = Integral if isinstance(self.default, int) else Real
             fits = self._within(value) if _is(value, kind) else False
@@ -82,9 +84,17 @@ def _is(value: Any, kind: type) -> bool:
 
 
 def filled(
-    sampler: str, declared: Mapping[str, Setting], given: Any, by_name: Mapping[str, Any]
+    sampler: str,
+    declared: Mapping[str, Setting],
+    given: Any,
+    by_name: Mapping[str, Any],
+    *,
+    any_name: bool = False,
 ) -> dict[str, Value]:
-    """Every declared setting: as given in the mapping or by its own name, or its default."""
+    """Every declared setting: as given in the mapping or by its own name, or its default.
+
+    With `any_name` there may be others, which are taken as they are.
+    """
     if not isinstance(given, Mapping):
         raise UserError(
             "A sampler's own settings are not a mapping.",
@@ -93,13 +103,28 @@ def filled(
             expected='names and values such as {"eta": 0.008}',
         )
     for name in given:
-        if name not in declared:
+        if name not in declared and not any_name:
             raise _unknown(sampler, str(name), declared)
     given = {**given, **by_name}
-    return {
+    found = {
         name: setting.checked(given.get(name, setting.default), f"SamplerSpec.settings.{name}")
         for name, setting in declared.items()
     }
+    return found | {name: _plain(name, given[name]) for name in sorted(given) if name not in found}
+
+
+def _plain(name: str, value: Any) -> Value:
+    """A number or a word, as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise UserError(
+        f"{name} is neither a number nor a text.",
+        where=f"SamplerSpec.settings.{name}",
+        got=repr(value)[:80],
+        fix="write an object or a list as text in JSON",
+    )
 
 
 def _unknown(sampler: str, name: str, declared: Mapping[str, Setting]) -> UserError:
@@ -137,6 +162,8 @@ class Sampler:
     """Which tokens top_p keeps; see `strop.samplers.machinery.categorical`."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
     """Settings that this sampler has and others have not."""
+    any_settings: bool = False
+    """Whether it has settings by any other name too: fields of a request to a server."""
     check: Callable[[Mapping[str, Any]], None] | None = None
     """Refuses values of `settings` that do not go together."""
     baseline: str | None = None
@@ -174,6 +201,10 @@ class Sampler:
     """For a sampler that cannot hold tokens: the name of one that does, and answers prompts."""
     version: str | None = None
     """Of a plug-in: enters the identity of its outputs. None is built in."""
+
+    def has(self, setting: str) -> bool:
+        """Whether it has a setting of this name."""
+        return self.any_settings or setting in self.settings
 
     def stream(self, implementation: Implementation, precision: Precision) -> int:
         """The version of its random numbers."""
@@ -232,6 +263,29 @@ GUIDANCE = {
     "rerank": Setting("share of the updates that re-rank instead of tilting", 0.5),
     "candidates": Setting("states among which an update that re-ranks chooses", 4, 1, 1024),
 }
+
+SERVER = {
+    "api": Setting(
+        "how a server is asked: auto is chat with prompts, completions without",
+        "auto",
+        choices=("auto", "chat", "completions"),
+    ),
+    "start": Setting("what is completed where there are no prompts", "", choices=None),
+}
+SENT_ALWAYS = ("model", "messages", "prompt", "max_tokens", "temperature", "top_p", "seed", "n")
+
+
+def _not_sent_twice(settings: Mapping[str, Any]) -> None:
+    """A field of the request that has a place of its own is no setting."""
+    for name in SENT_ALWAYS:
+        if name in settings:
+            raise UserError(
+                f"`{name}` of a request is no setting of the sampler.",
+                where="SamplerSpec.settings",
+                got=name,
+                fix="say it by its own name: `temperature`, `top_p`, `length` (max_tokens), `seed`",
+            )
+
 
 SKIPPING: dict[Precision, int] = {"float32": 2}
 """The first stream had a number for every position and round; now rounds are skipped."""
@@ -410,6 +464,19 @@ _BUILT_IN = (
         causal=True,
         grid=False,
         family="ar",
+    ),
+    Sampler(
+        "served",
+        "whatever a server does with the fields that it is sent",
+        "draw",
+        fast="strop.draw.served:ServedWorker",
+        causal=True,
+        grid=False,
+        family="served",
+        fast_precisions=("float64",),
+        settings=SERVER,
+        any_settings=True,
+        check=_not_sent_twice,
     ),
 )
 

@@ -40,6 +40,8 @@ def check_model(model: Model, spec: SamplerSpec) -> None:
             expected=f"version {record.version}, the one that is installed",
             fix="leave `version` out, or install the version that belongs to them",
         )
+    if model.spec.family == record.family == "served":
+        return
     if isinstance(model, CausalModel if record.causal else Denoiser):
         return
     wanted = "a causal language model" if record.causal else "a masked denoiser"

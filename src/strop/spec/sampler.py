@@ -213,8 +213,11 @@ class SamplerSpec(Spec):
             data["version"] = facts.version
         if facts.causal and data.get("steps") is None:
             data["steps"] = 0
-        by_name = {key: data.pop(key) for key in facts.settings if key in data}
-        data["settings"] = filled(name, facts.settings, data.get("settings", {}), by_name)
+        own = [key for key in data if key not in cls.model_fields] if facts.any_settings else ()
+        by_name = {key: data.pop(key) for key in (*facts.settings, *own) if key in data}
+        data["settings"] = filled(
+            name, facts.settings, data.get("settings", {}), by_name, any_name=facts.any_settings
+        )
         return data
 
     @field_validator("steps", "temperature", "top_p", mode="before")
@@ -402,9 +405,15 @@ class OperatingPoint:
         words += [f"finish {spec.finish}"] if spec.finish != usual else []
         words += [spec.implementation] if spec.implementation != "fast" else []
         words += ["noise of the device"] if spec.noise != "cpu" else []
-        words += [f"{k} {v}" for k, v in spec.settings.items() if v != facts.settings[k].default]
+        words += [f"{k} {v}" for k, v in _unusual(spec).items()]
         name = "" if spec.name == default_sampler(facts.family) else f"{spec.name} "
         return f"{name}({', '.join(words)})"
+
+
+def _unusual(spec: SamplerSpec) -> dict[str, Value]:
+    """The sampler's own settings that are not its defaults."""
+    declared = SAMPLERS[spec.name].settings
+    return {k: v for k, v in spec.settings.items() if k not in declared or v != declared[k].default}
 
 
 def plain_baseline(spec: SamplerSpec) -> SamplerSpec | None:
@@ -481,8 +490,7 @@ def label(spec: SamplerSpec) -> str:
         words.append("own grid")
     if spec.name != "ancestral":
         words.insert(0, spec.name)
-    declared = SAMPLERS[spec.name].settings
-    words += [f"{k}={v}" for k, v in spec.settings.items() if v != declared[k].default]
+    words += [f"{k}={v}" for k, v in _unusual(spec).items()]
     if spec.implementation != "fast":
         words.append(spec.implementation)
     return " ".join(words)

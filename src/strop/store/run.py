@@ -180,7 +180,8 @@ class Run:
                     if place.is_dir():
                         held.enter_context(locked(place))
             for cell in cells:
-                made = [cell / SPEC, cell / OUTPUTS, cell / COST, *cell.rglob(TEMPORARY + "*")]
+                made = [cell / name for name in (SPEC, OUTPUTS, COST, "calls.jsonl")]
+                made += [*cell.rglob(TEMPORARY + "*")]
                 made += [*(cell / PARTS).glob("*.parquet"), *(cell / SCORES).glob("*.parquet")]
                 made += cell.glob(CLAIM + "*")
                 for file in [*made, cell / SCORES / LOCK, cell / LOCK]:

@@ -56,9 +56,10 @@ def output_table(rows: list[Output], spec: CellSpec) -> pa.Table:
     columns |= {name: pa.array(found, pa.int64()) for name, found in counted(rows, spec).items()}
     if spec.generator.prompts is not None:
         columns[PROMPT] = pa.array([row.prompt for row in rows], pa.string())
+    if spec.generator.prompts is not None or spec.generator.checkpoint.family == "served":
         columns[TOKENS] = pa.array([len(row.ids) for row in rows], pa.int64())
-        if spec.generator.prompts.form == "gaps":
-            columns[PIECES] = pa.array([row.pieces for row in rows], pa.list_(pa.string()))
+    if spec.generator.prompts is not None and spec.generator.prompts.form == "gaps":
+        columns[PIECES] = pa.array([row.pieces for row in rows], pa.list_(pa.string()))
     # A table that travels alone still says what it depends on.
     metadata = {"strop.format": str(FORMAT), "strop.cell": spec.canonical()}
     return pa.table(columns).replace_schema_metadata(metadata)

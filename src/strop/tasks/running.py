@@ -23,6 +23,7 @@ from strop.errors import UserError, unknown_name, whole_number
 from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
 from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
+from strop.served.address import Address, is_served
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec, swept
 from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
@@ -95,6 +96,8 @@ def entrant_of(model: Model, source: str, chat: bool | None, bos: str | None) ->
 
 def decided(entrant: Entrant) -> str:
     """What was decided, in one line."""
+    if entrant.checkpoint.family == "served":
+        return f"{entrant.label}: problems as messages to the server, which ends a response itself"
     how = "as messages in its chat template, thinking off where it has such a switch"
     if not entrant.chat:
         opened = {"always": ", after its beginning-of-text token", "never": ""}
@@ -310,7 +313,10 @@ def _check_sources(sources: Sequence[Source], revision: str | None) -> None:
             fix="write it behind the name: owner/name@revision",
         )
     for one in named:
-        locate(one, revision)
+        if is_served(one):
+            Address.parse(str(one))
+        else:
+            locate(one, revision)
 
 
 def _temperatures(given: Sequence[float]) -> tuple[float, ...]:

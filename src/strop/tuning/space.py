@@ -280,7 +280,7 @@ class Space:
 
 def _has(sampler: str, field: str) -> bool:
     facts = SAMPLERS[sampler]
-    if field in facts.settings:
+    if field not in SHARED and facts.has(field):
         return True
     return field in SHARED and not (field == "finish" and not facts.grid)
 
@@ -293,7 +293,7 @@ def _skipped(sampler: str, field: str, samplers: Sequence[str]) -> bool:
 def _typed(axis: Axis, samplers: Sequence[str]) -> Axis:
     """The axis with its kind of number, if some sampler has it."""
     own = [SAMPLERS[name].settings[axis.name] for name in samplers if _has_own(name, axis.name)]
-    if axis.name not in SHARED and not own:
+    if axis.name not in SHARED and not any(SAMPLERS[name].has(axis.name) for name in samplers):
         known = {*SHARED, "name", *(key for name in samplers for key in SAMPLERS[name].settings)}
         families = {SAMPLERS[name].family for name in samplers}
         have = [

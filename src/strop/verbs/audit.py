@@ -503,6 +503,7 @@ STUDY = Study(
         *parameters.POINTED,
         *parameters.ANSWERING,
         *parameters.SCORED,
+        *parameters.SERVER,
     ),
     run=_run,
     check=_check,

@@ -49,6 +49,23 @@ class CommonPromptsArguments(TypedDict, total=False):
     """Put prompts into the tokenizer's chat template."""
 
 
+class CommonConcurrencyArguments(TypedDict, total=False):
+    """Of several verbs."""
+
+    concurrency: int
+    """Of a served model: requests under way at once."""
+    timeout: float
+    """Of a served model: seconds for one request."""
+    max_calls: int | None
+    """Of a served model: cap on requests, earlier ones too."""
+    max_cost: float | None
+    """The same in money; needs --prices."""
+    prices: Place | None
+    """YAML: MODEL: {input: X, output: Y} per million tokens."""
+    key_env: str
+    """The environment variable that holds a server's key."""
+
+
 class CommonEngineArguments(TypedDict, total=False):
     """Of several verbs."""
 
@@ -91,7 +108,11 @@ class CommonLengthArguments(TypedDict, total=False):
 
 
 class SampleArguments(
-    CommonSettingsArguments, CommonPromptsArguments, CommonEngineArguments, total=False
+    CommonSettingsArguments,
+    CommonPromptsArguments,
+    CommonConcurrencyArguments,
+    CommonEngineArguments,
+    total=False,
 ):
     """What `sample` may be told."""
 
@@ -112,8 +133,9 @@ class SampleArguments(
     analytic, ancestral-duo, analytic-duo, sedd-analytic, sedd-euler, sedd-analytic-duo,
     duo-ancestral, duo-held, didi-guided, didi-ancestral, didi-guided-literal,
     didi-ancestral-literal, ancestral-remdm, remdm-cap, remdm-rescale, remdm-conf,
-    remdm-loop, autoregressive, llada, fast-dllm, dream, fast-dllm-dream, blockwise, sdar,
-    llada2, llada2-edit, llada2-pipeline, fast-dllm-v2, bd3lm, diffusion-gemma."""
+    remdm-loop, autoregressive, served, llada, fast-dllm, dream, fast-dllm-dream,
+    blockwise, sdar, llada2, llada2-edit, llada2-pipeline, fast-dllm-v2, bd3lm,
+    diffusion-gemma."""
     top_p: float
     """Nucleus of the clean-token distribution."""
     grid: str | Sequence[float] | None
@@ -196,6 +218,7 @@ def merge(*runs: Place, **given: Unpack[MergeArguments]) -> Result:
 
 class AuditArguments(
     CommonPromptsArguments,
+    CommonConcurrencyArguments,
     CommonEngineArguments,
     CommonEvaluatorArguments,
     CommonLengthArguments,
@@ -245,7 +268,11 @@ def audit(checkpoint: Place | None = None, /, **given: Unpack[AuditArguments]) -
 
 
 class CompareArguments(
-    CommonEngineArguments, CommonEvaluatorArguments, CommonLengthArguments, total=False
+    CommonConcurrencyArguments,
+    CommonEngineArguments,
+    CommonEvaluatorArguments,
+    CommonLengthArguments,
+    total=False,
 ):
     """What `compare` may be told."""
 
@@ -307,6 +334,7 @@ def compare(
 
 class TuneArguments(
     CommonPromptsArguments,
+    CommonConcurrencyArguments,
     CommonEngineArguments,
     CommonEvaluatorArguments,
     CommonLengthArguments,
@@ -358,6 +386,25 @@ class TuneArguments(
 def tune(checkpoint: Place | None = None, /, **given: Unpack[TuneArguments]) -> Result:
     """Which setting of its samplers suits a checkpoint best?"""
     return _call("strop.verbs.tune:STUDY", [one for one in (checkpoint,) if one is not None], given)
+
+
+class ProbeArguments(CommonConcurrencyArguments, total=False):
+    """What `probe` may be told."""
+
+    knob: Mapping[str, Sequence[Any]] | None
+    """A further field and a value, or two to compare, e.g. threshold=0.1,0.99; may be
+    repeated."""
+    length: int
+    """Of a local checkpoint: tokens per output."""
+    steps: int
+    """Of a local diffusion checkpoint: updates."""
+    device: str
+    """auto, cpu, cuda or cuda:i."""
+
+
+def probe(checkpoint: Any | None = None, **given: Unpack[ProbeArguments]) -> Result:
+    """Say what the knobs of CHECKPOINT do: seed, temperature, top_p, company, limits."""
+    return _call("strop.verbs.probe:VERB", [one for one in (checkpoint,) if one is not None], given)
 
 
 class PowerArguments(
@@ -603,7 +650,9 @@ def doctor(**given: Unpack[DoctorArguments]) -> Result:
     return _call("strop.verbs.doctor:VERB", (), given)
 
 
-class TaskArguments(CommonSettingsArguments, CommonEngineArguments, total=False):
+class TaskArguments(
+    CommonSettingsArguments, CommonConcurrencyArguments, CommonEngineArguments, total=False
+):
     """What `task` may be told."""
 
     out: Required[Place]

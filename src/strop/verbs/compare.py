@@ -352,6 +352,7 @@ STUDY = Study(
         parameters.evaluator(),
         parameters.LENGTH,
         *parameters.SCORED,
+        *parameters.SERVER,
     ),
     run=_run,
     draw=draw,

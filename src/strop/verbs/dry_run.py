@@ -67,6 +67,8 @@ def dry_run(ask: Ask) -> Result:
             where="`dry_run`",
             fix="leave `dry_run` out",
         )
+    if all(one.denoiser.spec.family == "served" for one in planned):
+        return _requests(ask, planned)
     running = {one.denoiser: one.running() for one in planned}
     planned = [replace(one, denoiser=running[one.denoiser]) for one in planned]
     rows, paces = [], {}
@@ -103,6 +105,20 @@ def dry_run(ask: Ask) -> Result:
     )
     mixed = len({row["implementation"] for row in rows}) > 1
     columns = [one for one in COLUMNS if mixed or one.name != "implementation"]
+    table = Table("What would be drawn", tuple(columns), rows)
+    return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
+
+
+def _requests(ask: Ask, planned: list[Planned]) -> Result:
+    """Of served models: requests are counted, and none is made to see how long one takes."""
+    rows = [row for draw in planned for row in _rows(draw, 0.0)]
+    facts = {name: sum(row[name] for row in rows) for name in ("cells", "outputs", "calls")}
+    answer = (
+        f"Drawing makes {facts['outputs']:,} requests for {facts['cells']:,} cells; how long that "
+        "takes only the server knows. Nothing was asked yet."
+    )
+    columns = [one for one in COLUMNS if one.name not in ("implementation", "time")]
+    notes = () if ask.verb.later is None else (ask.verb.later(ask),)
     table = Table("What would be drawn", tuple(columns), rows)
     return Result(ask.mark(), table, {}, {"answer": [answer], **facts}, notes)
 
@@ -218,6 +234,8 @@ def calls(cell: CellSpec) -> float:
     """
     sampler, length = cell.generator.sampler, cell.generator.length
     record, steps = SAMPLERS[sampler.name], sampler.steps
+    if record.family == "served":
+        return 1.0
     if record.causal:
         return float(length)
     if sampler.implementation == "fast" and record.grid and record.baseline is None:

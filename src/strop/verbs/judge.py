@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from strop.errors import UserError
 from strop.verbs.parameters import argument
@@ -16,12 +14,12 @@ from strop.verbs.result import Part, Result, grid
 from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 if TYPE_CHECKING:
-    from strop.groupeval.cost import Price, Usage
-    from strop.groupeval.directory import Journal
     from strop.groupeval.endpoint import Endpoint
     from strop.groupeval.judges import Judge
     from strop.groupeval.series import Series
     from strop.groupeval.session import Asked, Session
+    from strop.served.cost import Price, Usage
+    from strop.served.journal import Journal
     from strop.spec import JudgeSpec
 
 EXCERPT = 160
@@ -29,19 +27,18 @@ PROBE_SECONDS, PROBE_TRIES = 60.0, 3
 """For the first question: a server that loads its model now may need a minute."""
 FREE = {"calls": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
 
-T = TypeVar("T")
-
 
 def _judge(ask: Ask) -> Result:
     record = _chosen(ask)
     own = _own_settings(ask, record)
     if not record.served:
         return _judge_here(ask, record, own)
-    from strop.groupeval.cost import cost_estimate, read_price
+    from strop.groupeval.cost import cost_estimate
     from strop.groupeval.directory import probes, probing
     from strop.groupeval.form import settled_form
     from strop.groupeval.series import Series
     from strop.groupeval.session import pending
+    from strop.served.cost import read_price
 
     run, repeats = ask["run"], ask["repeats"]
     who = _served_judge(ask, record, own)
@@ -108,8 +105,8 @@ def _connection(
 ) -> Callable[[JudgeSpec], Endpoint]:
     """How the judge's server is reached; with a `timeout` of its own it is tried less often."""
     from strop.groupeval import open_plan
-    from strop.groupeval.endpoint import Patience
     from strop.registry import resolve
+    from strop.served.client import Patience
 
     client = resolve(record.client or "")
     _, profile = open_plan(ask["run"])
@@ -136,9 +133,10 @@ def _settled(
     ask: Ask, record: Judge, who: JudgeSpec, caps: dict[str, Any], probe: Journal
 ) -> JudgeSpec:
     """The judge as the server takes it: known from before, or found out now."""
-    from strop.groupeval.cost import Caps, usage
     from strop.groupeval.form import PROBE_TOKENS, settle_form, settled_form
     from strop.groupeval.series import Series
+    from strop.served.cost import Caps, usage
+    from strop.served.loop import to_the_end
 
     known = settled_form(who, probe)
     if known is not None:
@@ -155,7 +153,7 @@ def _settled(
     async def work() -> JudgeSpec:
         return await settle_form(who, connect, Caps(spent, **caps), probe)
 
-    return _to_the_end(work())
+    return to_the_end(work())
 
 
 def _note_form(ask: Ask, asked: JudgeSpec, series: Series) -> None:
@@ -175,60 +173,6 @@ def _note_form(ask: Ask, asked: JudgeSpec, series: Series) -> None:
         ask.note(f"warning: {others} earlier replies of this series were asked for otherwise")
 
 
-def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run to the end; SIGTERM ends it as Ctrl-C does, with everything closed and nothing lost.
-
-    A notebook has a loop of its own in this thread: beside one, the work runs in another thread.
-    """
-    import asyncio
-    import logging
-    from concurrent.futures import ThreadPoolExecutor
-
-    # Retries are in the journal; told here they would only tear the progress bar.
-    logging.getLogger("stamina").setLevel(logging.ERROR)
-    cancel: list[Callable[[], object]] = []
-
-    async def can_be_ended() -> T:
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        if task is not None:
-            cancel.append(lambda: loop.call_soon_threadsafe(task.cancel))
-            if threading.current_thread() is threading.main_thread():
-                loop.add_signal_handler(signal.SIGTERM, task.cancel)
-        return await work
-
-    def whole() -> T:
-        try:
-            return asyncio.run(can_be_ended())
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-    if _beside_a_loop():
-        with ThreadPoolExecutor(1) as beside:
-            future = beside.submit(whole)
-            try:
-                return future.result()
-            except KeyboardInterrupt:
-                for end in cancel if not future.done() else ():
-                    end()
-                raise
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        return whole()
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
-
-
-def _beside_a_loop() -> bool:
-    import asyncio
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 def _note_reply(ask: Ask, asked: Asked) -> None:
     """What came back for a group that was asked alone."""
     told = asked.outcome if not asked.detail else f"{asked.outcome}: {asked.detail}"
@@ -238,7 +182,7 @@ def _note_reply(ask: Ask, asked: Asked) -> None:
 
 def _usage(probe: Journal, series: Series) -> Usage:
     """What a judge has used, the requests included that found out how to ask it."""
-    from strop.groupeval.cost import usage
+    from strop.served.cost import usage
 
     return usage([*probe.entries(), *series.journal.entries()])
 
@@ -250,8 +194,9 @@ def _asked(
     connect: Callable[[JudgeSpec], Endpoint],
     caps: dict[str, Any],
 ) -> Session:
-    from strop.groupeval.cost import Caps
     from strop.groupeval.session import judge_series, pending
+    from strop.served.cost import Caps
+    from strop.served.loop import to_the_end
 
     options = ask.some("concurrency", "repeats")
 
@@ -269,7 +214,7 @@ def _asked(
                 shown=lambda asked: _note_reply(ask, asked),
             )
 
-    return _to_the_end(work())
+    return to_the_end(work())
 
 
 def _judge_here(ask: Ask, record: Judge, own: dict[str, Any]) -> Result:
@@ -356,7 +301,7 @@ def _outcome(
 def _document(
     ask: Ask, series: Series, session: Session, price: Price | None, used: Usage | None
 ) -> dict[str, Any]:
-    from strop.groupeval.cost import Usage
+    from strop.served.cost import Usage
 
     repeats = range(ask["repeats"])
     failures = [f for repeat in repeats for f in series.failures("plan", repeat)]

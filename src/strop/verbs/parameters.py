@@ -169,6 +169,16 @@ GUARD_RULE = Parameter(
 SCORED = (SPAN, HELD_OUT, *DRAWN, DRY_RUN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
 
+SERVER = (
+    Parameter("concurrency", "Of a served model: requests under way at once.", 8, "int", least=1),
+    Parameter("timeout", "Of a served model: seconds for one request.", 300.0, "float"),
+    Parameter("max_calls", "Of a served model: cap on requests, earlier ones too.", None, "int"),
+    Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+    Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
+    Parameter("key_env", "The environment variable that holds a server's key.", "OPENAI_API_KEY"),
+)
+"""How a served model is asked; no number depends on it."""
+
 FAMILY = Parameter(
     "family",
     ", ".join(name for name, one in FAMILIES.builtin.items() if one.noise is not None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
+from strop.served.probed import probe_notes
 from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting
@@ -116,7 +117,7 @@ def points(
     told: dict[str, None] = {}
     own = {key for name in names for key in SAMPLERS.find(name, where="`sampler`").settings}
     for key in axes:
-        if key not in (*_shared(), *own):
+        if key not in _shared() and not any(SAMPLERS[name].has(key) for name in names):
             raise unknown_name("field of the sampler", key, [*_shared(), *own], where="`axis`")
     for name in names:
         facts = fitting(family, name)
@@ -124,7 +125,7 @@ def points(
         mine.pop("name", None)
         if "precision" not in axes:
             mine["precision"] = _precisions(name, mine.get("precision", ()), told)
-        for key in [k for k in mine if k not in _shared() and k not in facts.settings]:
+        for key in [k for k in mine if k not in _shared() and not facts.has(k)]:
             told[f"{key} left out for {name}, which has no such setting"] = None
             mine.pop(key)
         fixed = {} if facts.fast else {"implementation": "dense"}
@@ -394,6 +395,10 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     told = dict.fromkeys(str(one.guard) for one in found)
     told |= dict.fromkeys(cut_notes(found))
     told |= dict.fromkeys(_few(found))
+    served = {one.spec.generator.checkpoint for one in found}
+    for one in served:
+        if one.family == "served":
+            told |= dict.fromkeys(probe_notes(one.sha256))
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
         told[

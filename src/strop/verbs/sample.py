@@ -166,7 +166,16 @@ def _model(ask: Ask) -> Model:
 
 
 def _note_model(ask: Ask, model: Model, canvases: Canvases | None) -> None:
-    length = canvases.length if canvases else ask["length"] or model.length
+    from strop.denoisers.base import usable_length
+
+    length = canvases.length if canvases else usable_length(model, ask["length"])
+    if model.spec.family == "served":
+        how = "each prompt as a chat of one message" if canvases else "completions of no prompt"
+        ask.note(
+            f"{model.source}: replies of at most {length} tokens, {how} (--settings api=chat or "
+            "completions says otherwise); entropy is counted in GPT-2's tokens"
+        )
+        return
     where = model.device if model.device.type != "meta" else "its workers' devices"
     why = " (the default: the sampler's law should not hang on the device)"
     ask.note(
@@ -258,10 +267,26 @@ def _result(ask: Ask, model: Model, specs: Sequence[SamplerSpec], pools: Sequenc
     return Result(
         parts=(grid([*header, *(["plain baseline"] if any(plain) else [])], rows),),
         json={"run": ask["out"], "cells": documents},
-        remarks=_baseline(ask, model, specs),
+        remarks=(*_baseline(ask, model, specs), *_of_server(ask, model)),
         next=None if ask["out"] is None else f"strop show {quoted(ask['out'])}",
         value=list(pools),
     )
+
+
+def _of_server(ask: Ask, model: Model) -> tuple[str, ...]:
+    """Of a served model: other names, tokens per second, what a probe has found."""
+    if model.spec.family != "served":
+        return ()
+    from strop.draw.served import latency_of, named_otherwise
+    from strop.served.probed import probe_notes
+    from strop.store import Run
+
+    notes = probe_notes(model.spec.sha256)
+    if ask["out"] is None:
+        return notes
+
+    cells = Run.open(ask["out"]).cells()
+    return (*named_otherwise(model.source, cells), *latency_of(cells), *notes)
 
 
 def _document(pool: Pool) -> dict[str, Any]:
@@ -334,7 +359,8 @@ VERB = Verb(
         parameters.out(required=False),
         Parameter(
             "checkpoint",
-            "A directory, a .ckpt, a hub id owner/name or owner/name@revision, embedded:NAME.",
+            "A directory, a .ckpt, a hub id owner/name or owner/name@revision, embedded:NAME, "
+            "server:URL#MODEL.",
             CHECKPOINT,
             argument="CHECKPOINT",
         ),
@@ -395,6 +421,7 @@ VERB = Verb(
         parameters.LOAD,
         Parameter("force", "Start the run directory anew.", False, "flag"),
         parameters.DRY_RUN,
+        *parameters.SERVER,
         *parameters.ENGINE,
     ),
     run=_run,

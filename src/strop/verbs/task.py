@@ -242,6 +242,7 @@ VERB = Verb(
         AGAINST,
         Parameter("force", "Start the directory anew.", False, "flag"),
         parameters.DRY_RUN,
+        *parameters.SERVER,
         *parameters.ENGINE,
     ),
     run=_run,

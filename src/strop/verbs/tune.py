@@ -402,6 +402,7 @@ STUDY = Study(
         parameters.LENGTH,
         *parameters.ANSWERING,
         *parameters.SCORED,
+        *parameters.SERVER,
     ),
     run=_run,
     draw=draw_figure,
@@ -412,7 +413,7 @@ STUDY = Study(
     kind="search",
     stamp=_command,
     next=lambda ask: (
-        f"strop sample {quoted(Path(ask.sources[0]))} --spec {quoted(ask.out / YAML)} "
+        f"strop sample {quoted(ask.sources[0])} --spec {quoted(ask.out / YAML)} "
         f"-n 128 -o {quoted(ask.out)}-outputs"
     ),
     examples=(

@@ -20,6 +20,7 @@ from strop.engine import Engine
 from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
+from strop.served.serving import served_as
 from strop.stats.interval import plain
 from strop.verbs.result import Result
 
@@ -58,7 +59,9 @@ SAME: Any = object()
 """The smoke default that is the default."""
 RUNS_AT = ("engine", "devices", "ray_address", "shard")
 """What says where work runs."""
-ASIDE = ("dry_run", "force", "device", "wait", *RUNS_AT)
+SERVING = ("concurrency", "timeout", "max_calls", "max_cost", "prices", "key_env")
+"""What says how a served model is asked."""
+ASIDE = ("dry_run", "force", "device", "wait", *RUNS_AT, *SERVING)
 """Parameters that no number depends on."""
 PANELS = {
     "Sampler": "steps temperature precision sampler top_p grid finish spec settings implementation "
@@ -68,6 +71,7 @@ PANELS = {
     "constraint guard judge",
     "Where it runs": "dry_run batch_size device dtype revision weights family load engine devices "
     "ray_address shard wait",
+    "A served model": " ".join(SERVING),
 }
 """The panels of a verb's help, and the parameters in each; all others stand under Options."""
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
@@ -337,7 +341,7 @@ class Verb:
             from strop.verbs.dry_run import dry_run
 
             return dry_run(ask)
-        with keep_workers() if "engine" in ask.values else nullcontext():
+        with keep_workers() if "engine" in ask.values else nullcontext(), served_as(ask.values):
             if ask.values.get("wait"):
                 self.run(ask)
                 ask = ask.after_its_shard()
