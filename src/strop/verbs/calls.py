@@ -90,6 +90,20 @@ class CommonLengthArguments(TypedDict, total=False):
     """Root seed."""
 
 
+class DemoArguments(TypedDict, total=False):
+    """What `demo` may be told."""
+
+    out: Place
+    """The directory."""
+    smoke: bool
+    """The same in small, in seconds."""
+
+
+def demo(**given: Unpack[DemoArguments]) -> Result:
+    """Show what strop does: mistakes that one can see, an audit, a judge, and the page."""
+    return _call("strop.page.demo:VERB", (), given)
+
+
 class SampleArguments(
     CommonSettingsArguments, CommonPromptsArguments, CommonEngineArguments, total=False
 ):
@@ -113,7 +127,7 @@ class SampleArguments(
     duo-ancestral, duo-held, didi-guided, didi-ancestral, didi-guided-literal,
     didi-ancestral-literal, ancestral-remdm, remdm-cap, remdm-rescale, remdm-conf,
     remdm-loop, autoregressive, llada, fast-dllm, dream, fast-dllm-dream, blockwise, sdar,
-    llada2, llada2-edit, llada2-pipeline, fast-dllm-v2."""
+    llada2, llada2-edit, llada2-pipeline, fast-dllm-v2, bd3lm, diffusion-gemma."""
     top_p: float
     """Nucleus of the clean-token distribution."""
     grid: str | Sequence[float] | None
@@ -137,8 +151,8 @@ class SampleArguments(
     weights: Literal["ema", "raw"] | None
     """Of a training file; ema by default."""
     family: str | None
-    """mdlm, sedd, duo, didi, llada, dream, language or a plug-in's: where the files do not
-    say."""
+    """mdlm, sedd, duo, didi, bd3lm, llada, dream, sdar, llada2, fast-dllm-v2,
+    diffusion-gemma, language or a plug-in's: where the files do not say."""
     force: bool
     """Start the run directory anew."""
     dry_run: bool
