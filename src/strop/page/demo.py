@@ -28,7 +28,7 @@ def _run(ask: Ask) -> Result:
     ask.note(f"the first picture: {out / PICTURE}")
     audited, judged, page = out / "audit", out / "groupeval", out / "report.html"
     audit = _call("strop.verbs.audit:STUDY", ask, source_0=AUDITED, out=audited, **AXES, **wanted)
-    sides = [{"steps": str(wanted["steps"][1]), "temperature": t} for t in ("1", "0.9")]
+    sides = [{"steps": wanted["steps"][1], "temperature": t} for t in (1.0, 0.9)]
     _call("strop.verbs.judging:PLAN", ask, inputs=[str(audited)], where=sides, out=judged)
     _call("strop.verbs.judge:JUDGE", ask, run=judged, offline=True)
     runs = [str(audited), str(judged)]
