@@ -269,7 +269,7 @@ BAD: list[tuple[list[str], str]] = [
     (["--temperature", "-1"], "0 (greedy) or a positive number"),
     (["--temperature", "nan"], "0 (greedy) or a positive number"),
     (["--temperature", "inf"], "0 (greedy) or a positive number"),
-    (["--temperature", "warm"], "numbers separated by commas"),
+    (["--temperature", "warm"], "values separated by commas"),
     (["--precision", "float16"], "float32, float64"),
     (["--precision", ""], "float32, float64"),
     (["--sampler", "ancestal"], "did you mean 'ancestral'"),

@@ -128,6 +128,7 @@ TASK_FINGERPRINTS = {
 SEEDS = {
     ("bootstrap", 0): 926206794529147457,
     ("bootstrap", 1): 5895833548249004572,
+    ("certify", 0): 2351503955989985611,
     ("compare", 1): 9019421029772135155,
     ("compare-resamples", 1): 4279330840484195814,
     ("dense", 1): 9212598949770766867,
@@ -145,6 +146,8 @@ SEEDS = {
     ("held-out", 0): 1264517794045509055,
     ("init", 0): 3405445527863957234,
     ("noise", 1): 2261065020572700409,
+    ("path-bound", 0): 6472077888586470063,
+    ("paths", 1): 6658816897056426379,
     ("propose", 1): 3473760248343817501,
 }
 """Labels with the number of addresses behind them; the seed of root seed 0 at addresses 1, 2."""

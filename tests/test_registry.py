@@ -261,6 +261,7 @@ def test_ids_of_built_in_metrics_are_what_they_were() -> None:
         "pool-repetition": "51f66df69499524c",
         "distinct": "4f268026e3eadb9a",
         "vendi": "7fda36ede1946cfe",
+        "diversity": "5350e1aed707254f",
         "task": "125f1f09e19d8d26",
         "geq": "9fa96d811db8cf0f",
         "violations": "dfff40cb2570c59b",

@@ -319,10 +319,12 @@ def test_only_revising_samplers_have_a_baseline() -> None:
     assert plain_baseline(SamplerSpec()) is None
     for name, facts in SAMPLERS.items():
         if facts.baseline is not None:
-            spec = SamplerSpec(name=name, top_p=0.9, temperature=0.8, grid=[0.5, 0.5])
+            grid = {"grid": (0.5, 0.5)} if facts.grid else {}
+            form = "fast" if facts.fast else "dense"
+            spec = SamplerSpec(name=name, implementation=form, top_p=0.9, temperature=0.8, **grid)
             plain = plain_baseline(spec)
             assert plain is not None
-            assert (plain.top_p, plain.temperature, plain.grid) == (0.9, 0.8, (0.5, 0.5))
+            assert (plain.top_p, plain.temperature, plain.grid) == (0.9, 0.8, spec.grid)
             assert plain_baseline(plain) is None
 
 

@@ -34,7 +34,9 @@ PROMPTS = Canvases(
 )
 OUTPUTS = [0, 1, 2, 5]
 """One of the longest prompt, and three that are padded to share its batch."""
-NAMES = [name for name, one in SAMPLERS.items() if one.family == "mdlm" and one.fast]
+NAMES = [
+    name for name, one in SAMPLERS.items() if one.family == "mdlm" and one.fast and one.padding
+]
 CASES = [(name, None) for name in NAMES]
 CASES += [
     (name, cache)

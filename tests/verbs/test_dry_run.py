@@ -119,6 +119,7 @@ def test_every_study_that_draws_cells_takes_it() -> None:
         *("audit", "cache", "collapse", "compare", "cost", "cross-model", "decoders"),
         *("didi-grids", "exact-output", "frontier", "groupeval", "less-is-more", "posterior"),
         *("power", "tasks", "tune", "tuned-against-tuned", "conditional"),
+        *("certify", "implementations", "sharpened"),
     }
 
 

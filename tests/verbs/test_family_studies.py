@@ -282,7 +282,7 @@ def test_pools_that_lack_a_cell_are_refused(compared: Path) -> None:
 def test_every_table_of_the_paper_has_a_study_or_a_word() -> None:
     named = {name for _, item in paper.items().values() for name in item.tables}
     assert set(paper.ids()) == named
-    with pytest.raises(UserError, match="grid-tiny-late"):
+    with pytest.raises(UserError, match="MDLM-Tiny of your own"):
         paper.reproduce("tiny", out=Path("nowhere"))
 
 

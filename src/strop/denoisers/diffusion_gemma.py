@@ -229,7 +229,7 @@ def _network(directory: Path, options: Any, place: torch.device) -> Any:
             fix=f"pip install 'transformers>={MINIMUM}'",
         )
     if place.type == "meta":
-        config = transformers.AutoConfig.from_pretrained(str(directory), local_files_only=True)
+        config = load_foreign("AutoConfig", directory)
         with torch.device("meta"):
             return getattr(transformers, CLASS)(config)
     passed = dict(options.passed)

@@ -108,6 +108,7 @@ CANVASES = (
         counts=("redraws",),
         finishes=("draw",),
         grid=False,
+        padding=False,
         public_names=_bd3lm_names,
     ),
     Sampler(

@@ -94,7 +94,7 @@ class Try:
     def _fill(self) -> None:
         """Update the last block until no mask is left anywhere, or the steps are spent."""
         asked, mask = self.options, self.denoiser.mask_id
-        grid, law = torch.linspace(1, 0, asked.num_steps), None
+        grid, law = torch.linspace(1, 0, asked.num_steps, device="cpu"), None
         for time in grid:
             if not bool((self.text == mask).any()):  # waits
                 return
@@ -115,7 +115,7 @@ class Try:
             if asked.kv_cache and not bool((after == mask).any()):  # waits
                 self._states(store=True)
                 self.calls += 1
-            if not torch.equal(after, before):
+            if not torch.equal(after, before):  # waits
                 law, self.changes = None, self.changes + 1
 
     def _one(self, law: Tensor, block: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Try:
         if self.options.var_length:
             ends = (self.text == self.options.eos_id).nonzero()
             if len(ends) > 1:
-                stops, cut = True, int(ends[1, 1]) + 1
+                stops, cut = True, int(ends[1, 1]) + 1  # waits
             cut = self.text.shape[1] - TAIL if low else cut
         self.text = self.text if cut is None else self.text[:, :cut]
         return stops

@@ -329,13 +329,13 @@ class Writing:
 
 def temperature_at(cooling: Cooling, call: int, calls: int) -> Tensor:
     """The temperature of a call (from 0), in float32 as the public code computes it."""
-    share = torch.tensor(calls - call, dtype=torch.int32) / calls
+    share = torch.tensor(calls - call, dtype=torch.int32, device="cpu") / calls
     return cooling.last + (cooling.first - cooling.last) * share
 
 
 def tempered(scores: Tensor, temperature: Tensor) -> Tensor:
     """Scores over a temperature; at 0 the best token takes everything."""
-    if float(temperature) == 0:
+    if float(temperature) == 0:  # on the host
         best = scores.argmax(-1, keepdim=True)
         return torch.full_like(scores, -torch.inf).scatter_(-1, best, 0.0)
     return scores / temperature.to(scores.device)
