@@ -392,6 +392,10 @@ def executed(piece: Piece, names: dict[str, Any]) -> list[str]:
     return []
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8192
+
+
 def test_every_page_links_the_glossary() -> None:
     for page in sorted((ROOT / "docs").rglob("*.md")):
         up = "../" * (len(page.relative_to(ROOT / "docs").parts) - 1)
