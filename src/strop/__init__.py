@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from strop.verbs.calls import (
         audit,
         compare,
+        demo,
         doctor,
         export,
         lm_eval,
@@ -77,6 +78,7 @@ __all__ = [
     "__version__",
     "audit",
     "compare",
+    "demo",
     "doctor",
     "draw",
     "export",

@@ -32,6 +32,10 @@ _ClickException: type[Exception] = next(
 __all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
 
 VERBS: dict[str, tuple[str, str]] = {
+    "demo": (
+        "strop.page.demo:VERB",
+        "Show what strop does: mistakes that one can see, an audit, a judge, and the page.",
+    ),
     "sample": (
         "strop.verbs.sample:VERB",
         "Draw outputs of CHECKPOINT for every combination of --steps, --temperature and "

@@ -107,6 +107,20 @@ class CommonLengthArguments(TypedDict, total=False):
     """Root seed."""
 
 
+class DemoArguments(TypedDict, total=False):
+    """What `demo` may be told."""
+
+    out: Place
+    """The directory."""
+    smoke: bool
+    """The same in small, in seconds."""
+
+
+def demo(**given: Unpack[DemoArguments]) -> Result:
+    """Show what strop does: mistakes that one can see, an audit, a judge, and the page."""
+    return _call("strop.page.demo:VERB", (), given)
+
+
 class SampleArguments(
     CommonSettingsArguments,
     CommonPromptsArguments,
