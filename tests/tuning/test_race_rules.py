@@ -317,7 +317,7 @@ def test_the_most_promising_is_paid_first(best, order) -> None:
 
 
 def test_a_promise_beyond_what_there_can_be_counts() -> None:
-    """Both intervals reach below 10, where the values cannot: the one that reaches further leads."""
+    """Both intervals reach below 10, where values cannot: the one that reaches further leads."""
     wave = np.array([0, 1, 0, -1])
     arms = {
         name: Drawn(mean(10 + value + width * wave, span=(10.0, math.inf)))
