@@ -25,7 +25,7 @@ from strop.errors import UserError
 from strop.measure.entropy import entropy
 from strop.rng import derive_seed
 from strop.served import serving as served_how
-from strop.served.address import Address
+from strop.served.address import ServerAddress
 from strop.served.journal import Journal
 from strop.spec import OperatingPoint, SamplerSpec, label
 from strop.store import Run
@@ -206,7 +206,7 @@ def test_another_model_than_asked_is_told(call: Called, tmp_path: Path) -> None:
 )
 def test_addresses_that_are_none(source: str) -> None:
     with pytest.raises(UserError) as error:
-        Address.parse(source)
+        ServerAddress.parse(source)
     assert "u:p" not in str(error.value)
 
 

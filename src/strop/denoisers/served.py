@@ -17,7 +17,7 @@ from strop.bounds import MOST_LENGTH
 from strop.denoisers.base import in_one_line
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
-from strop.served.address import Address
+from strop.served.address import ServerAddress
 from strop.spec import CheckpointSpec
 
 FAMILY = "served"
@@ -34,7 +34,7 @@ class ServedModel:
     default_length = DEFAULT_LENGTH
     __repr__ = in_one_line
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: ServerAddress) -> None:
         self.address, self.source = address, str(address)
         self.codec = TextCodec.gpt2()
         self.vocab_size = self.codec.vocab_size
@@ -58,4 +58,4 @@ def load_served(source: str, **given: Any) -> ServedModel:
                 got=value,
                 fix=f"leave `{name}` out; tell it to whoever starts the server",
             )
-    return ServedModel(Address.parse(source))
+    return ServedModel(ServerAddress.parse(source))

@@ -167,17 +167,7 @@ def sample_cells(
         check_model(denoiser, spec)
     specs = [spec.for_length(length) for spec in specs]
     positions = length if canvases is None else canvases.positions
-    auto = batch_size == AUTO
-    usual = largest_batch if auto and denoiser.device.type != "meta" else default_batch
-    given = None if batch_size == AUTO else batch_size
-    if given is not None:
-        bounded_batch(given, positions)
-    sizes = [given or usual(denoiser, spec, positions) for spec in specs]
-    if isinstance(denoiser, ServedModel):
-        _refuse_workers(engine)
-        sizes = counts  # one unit a cell: requests of a unit go side by side, units one by one
-    if auto and denoiser.device.type == "meta":  # its workers will see how many fit
-        sizes = [unit_of_auto(count, len(engine.places())) for count in counts]
+    sizes = _unit_sizes(denoiser, specs, counts, batch_size, positions, engine)
     prompts = None if canvases is None else canvases.spec
     cells = [
         CellSpec.of(
@@ -186,7 +176,7 @@ def sample_cells(
         for spec, count, size in zip(specs, counts, sizes, strict=True)
     ]
     draws = [
-        CellDraw(cell, count, size, auto)
+        CellDraw(cell, count, size, batch_size == AUTO)
         for cell, count, size in zip(cells, counts, sizes, strict=True)
     ]
     if draws:
@@ -216,6 +206,27 @@ def sample_cells(
     if engine.shard is not None:
         _refuse_incomplete(run, on_disk, counts)
     return [cell.pool(count) for cell, count in zip(on_disk, counts, strict=True)]
+
+
+def _unit_sizes(
+    denoiser: Model,
+    specs: Sequence[SamplerSpec],
+    counts: list[int],
+    batch_size: BatchSize | None,
+    positions: int,
+    engine: Engine,
+) -> list[int]:
+    """How many outputs of each cell a worker draws at a time."""
+    if isinstance(denoiser, ServedModel):
+        _refuse_workers(engine)
+        return counts  # one unit a cell: requests of a unit go side by side, units one by one
+    if batch_size == AUTO and denoiser.device.type == "meta":  # its workers will see how many fit
+        return [unit_of_auto(count, len(engine.places())) for count in counts]
+    if isinstance(batch_size, int):
+        bounded_batch(batch_size, positions)
+        return [batch_size] * len(specs)
+    usual = largest_batch if batch_size == AUTO else default_batch
+    return [usual(denoiser, spec, positions) for spec in specs]
 
 
 def _read_only(path: Path, cells: Sequence[CellSpec], counts: Sequence[int]) -> list[Pool] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from strop.groupeval.payload import Messages
 from strop.groupeval.profile import Profile
-from strop.served.address import Address
+from strop.served.address import ServerAddress
 from strop.served.client import Client, Patience, Reply, Trouble
 from strop.served.cost import Tab
 from strop.spec import JudgeSpec
@@ -19,7 +19,7 @@ class Endpoint:
     def __init__(
         self, judge: JudgeSpec, profile: Profile, key: str | None, patience: Patience
     ) -> None:
-        self._client = Client(Address(judge.base_url or "", judge.model or ""), key, patience)
+        self._client = Client(ServerAddress(judge.base_url or "", judge.model or ""), key, patience)
         self._judge, self._profile = judge, profile
 
     async def close(self) -> None:

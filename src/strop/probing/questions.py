@@ -61,7 +61,7 @@ class Said:
     """Why it ended, as the server says."""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The subject does not take a field of the request."""
 
 
@@ -217,7 +217,7 @@ class Probe:
             base = self.base
             if against is not None:
                 base = _texts(self._asked(_requests(extra={name: against})))
-        except Refused as refusal:
+        except RefusedRequest as refusal:
             return Answer(name, question, "no", f"it is refused: {refusal}")
         return self._effect(name, question, base, there, f"{name} {extreme}")
 
@@ -371,7 +371,7 @@ class Probe:
         for request, whole, word in tried[: 4 * len(PROMPTS)]:
             try:
                 [[found]] = self._asked([[replace(request, extra={"stop": [word]})]])
-            except Refused as refusal:
+            except RefusedRequest as refusal:
                 return Answer("stop", question, "no", f"it is refused: {refusal}")
             expected = whole[: whole.find(word)].strip()
             if found.text.strip() == expected:

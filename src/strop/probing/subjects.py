@@ -8,8 +8,8 @@ from itertools import groupby
 from typing import Any
 
 from strop.errors import Incomplete, UserError
-from strop.probing.questions import PROMPTS, Refused, Request, Said
-from strop.served.address import Address
+from strop.probing.questions import PROMPTS, RefusedRequest, Request, Said
+from strop.served.address import ServerAddress
 from strop.served.client import Reply
 from strop.served.cost import Exhausted, Tab, Usage
 from strop.served.serving import serving
@@ -26,7 +26,7 @@ class ServedSubject:
 
     greedy = takes_stop = True
 
-    def __init__(self, address: Address, knobs: Mapping[str, Any]) -> None:
+    def __init__(self, address: ServerAddress, knobs: Mapping[str, Any]) -> None:
         self.knobs = knobs
         self._how, self._address = serving(), address
         self._runner = asyncio.Runner()
@@ -113,7 +113,7 @@ class ServedSubject:
         if not reply.delivered:
             refused = reply.trouble is not None and reply.trouble.status in REFUSING
             if refused and request.extra:
-                raise Refused(reply.detail)
+                raise RefusedRequest(reply.detail)
             raise self._silent(reply)
         tokens = None if reply.tokens is None else reply.tokens["completion"]
         return Said(reply.reply or "", tokens, reply.finish_reason)

@@ -11,14 +11,14 @@ SERVER = "server:"
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """A model behind a URL."""
 
     base_url: str
     model: str
 
     @classmethod
-    def parse(cls, source: str) -> Address:
+    def parse(cls, source: str) -> ServerAddress:
         """From `server:URL#MODEL`."""
         url, _, model = source.removeprefix(SERVER).partition("#")
         if not url or not model:

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeGuard
 from urllib.parse import quote
 
 from strop.errors import UserError
-from strop.served.address import Address
+from strop.served.address import ServerAddress
 from strop.served.cost import Exhausted, Fate, Tab
 from strop.served.transport import TIMES, Unreadable, bounded_client
 
@@ -91,7 +91,7 @@ class Reply:
 class Client:
     """A model behind an address."""
 
-    def __init__(self, at: Address, key: str | None, patience: Patience) -> None:
+    def __init__(self, at: ServerAddress, key: str | None, patience: Patience) -> None:
         from openai import AsyncOpenAI
 
         self._client = AsyncOpenAI(
@@ -351,7 +351,9 @@ class Trouble(Exception):
         """What became of the request."""
 
 
-def read_error(error: Exception, at: Address, hide: Callable[[str], str] = str) -> Trouble | None:
+def read_error(
+    error: Exception, at: ServerAddress, hide: Callable[[str], str] = str
+) -> Trouble | None:
     """The SDK's exception in our terms; None if it is a bug of ours.
 
     `hide` takes the key out of what the server says, before anything is cut.
@@ -380,7 +382,7 @@ def read_error(error: Exception, at: Address, hide: Callable[[str], str] = str) 
     return None
 
 
-def _unreachable(cause: BaseException, at: Address) -> Trouble:
+def _unreachable(cause: BaseException, at: ServerAddress) -> Trouble:
     told = f"the connection failed: {_root(cause)}"[:SHOWN]
     secure = "SSL" in told  # of whatever package it is
     fatal = UserError(
@@ -407,7 +409,7 @@ def _root(error: BaseException) -> str:
     return f"{type(found).__name__}: {found}"
 
 
-def _status(error: Any, at: Address, hide: Callable[[str], str]) -> Trouble:
+def _status(error: Any, at: ServerAddress, hide: Callable[[str], str]) -> Trouble:
     status, message = error.status_code, _message(error, hide)
     after = _retry_after(error.response.headers)
     if status == 429:
@@ -451,7 +453,7 @@ def _without_markup(told: str) -> str:
     return f"an HTML page: {' '.join(words) or 'without words'}"
 
 
-def _redirected(message: str, target: str, at: Address) -> UserError:
+def _redirected(message: str, target: str, at: ServerAddress) -> UserError:
     return UserError(
         "The server sends requests to another address, which is not followed.",
         where=at.base_url,
@@ -461,7 +463,7 @@ def _redirected(message: str, target: str, at: Address) -> UserError:
     )
 
 
-def _fatal(status: int, message: str, at: Address) -> UserError:
+def _fatal(status: int, message: str, at: ServerAddress) -> UserError:
     if status == 404:
         return UserError(
             "The server does not know this model or this address.",

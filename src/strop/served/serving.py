@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.errors import UserError
-from strop.served.address import Address
+from strop.served.address import ServerAddress
 from strop.served.client import Client, Patience
 from strop.served.cost import Caps, Usage, read_price
 
@@ -30,7 +30,7 @@ class Serving:
     prices: Path | None = None
     key_env: str = "OPENAI_API_KEY"
 
-    def client(self, at: Address) -> Client:
+    def client(self, at: ServerAddress) -> Client:
         """Whoever asks."""
         if not 0 < self.timeout < float("inf"):
             raise UserError("`timeout` is out of range.", where="`timeout`", got=self.timeout)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
 from strop.probing.evidence import LEVEL, Answer
-from strop.served.address import Address, is_served
+from strop.served.address import ServerAddress, is_served
 from strop.served.probed import keep_probe
 from strop.verbs import parameters
 from strop.verbs.result import Result, grid
@@ -23,14 +23,16 @@ TOP = {"top_p": 0.01, "top_k": 1}
 
 def _run(ask: Ask) -> Result:
     source = ask["checkpoint"]
-    return _served(ask, str(Address.parse(source))) if is_served(source) else _local(ask, source)
+    return (
+        _served(ask, str(ServerAddress.parse(source))) if is_served(source) else _local(ask, source)
+    )
 
 
 def _served(ask: Ask, source: str) -> Result:
     from strop.probing.subjects import ServedSubject
 
     knobs = {**TOP, **_named(ask)}
-    subject = ServedSubject(Address.parse(source), knobs)
+    subject = ServedSubject(ServerAddress.parse(source), knobs)
     with closing(subject):
         _announce(ask, subject, len(knobs) + sum(isinstance(v, dict) for v in knobs.values()))
         subject.open()

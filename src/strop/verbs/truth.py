@@ -62,7 +62,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Question:
+class TruthQuestion:
     """One question: what is drawn, and what the rows say."""
 
     asks: str
@@ -451,29 +451,29 @@ TAKEN = (
     {**ORDER, "block_length": 32, "score": "confidence", "steps": 64},
 )
 
-QUESTIONS: dict[str, Question] = {
-    "temperature": Question(
+QUESTIONS: dict[str, TruthQuestion] = {
+    "temperature": TruthQuestion(
         "A perfect model: what temperature and steps do to the truth",
         ("perfect",),
         swept((4, 16, 64), BELOW),
         _sharpening,
         smoke=(0, 2),
     ),
-    "leak": Question(
+    "leak": TruthQuestion(
         "How much of sharpening's gain is the tail of an imperfect predictor",
         ("perfect", "leaky"),
         (*swept((16, 64, 256), (1.0, 0.8)), *({**ONE, "temperature": t} for t in (1.0, 0.8))),
         _headline,
         smoke=(0, 1),
     ),
-    "less": Question(
+    "less": TruthQuestion(
         "Less is more: does a narrower model collide less",
         ("perfect", "narrow", "early"),
         swept((2, 4, 8, 16, 64), (1.0,)),
         _narrower,
         smoke=(0,),
     ),
-    "precision": Question(
+    "precision": TruthQuestion(
         "float32 against float64 and against a temperature",
         ("perfect",),
         (
@@ -485,21 +485,21 @@ QUESTIONS: dict[str, Question] = {
         languages=("even", "tail"),
         more=_rare,
     ),
-    "orders": Question(
+    "orders": TruthQuestion(
         "Orders and revision at equal calls",
         ("perfect", "leaky"),
         TAKEN,
         _orders,
         smoke=(0, 7),
     ),
-    "schedules": Question(
+    "schedules": TruthQuestion(
         "A temperature per round against constant ones",
         ("perfect",),
         swept((4, 16), (*FLAT, *COOLING)),
         _schedules,
         smoke=(0, 4, 5),
     ),
-    "proxies": Question(
+    "proxies": TruthQuestion(
         "Do the proxies tell the truth",
         ("perfect", "leaky", "narrow", "near"),
         (
@@ -513,7 +513,7 @@ QUESTIONS: dict[str, Question] = {
         smoke=(0, 8, 13),
         more=_proxies,
     ),
-    "bound": Question(
+    "bound": TruthQuestion(
         "Does the m-path bound name the best temperature",
         ("perfect", "leaky"),
         swept((4, 16), (1.1, 1.0, 0.9, 0.8, 0.6)),
