@@ -141,7 +141,8 @@ def test_short_outputs_are_read_as_far_as_most_reach():
     cut = outputs.copy()
     cut[:2, 5:] = -1  # fewer than one in ten
     assert value(cut) != pytest.approx(value(outputs[:, :5], HeldOutPairs(HELD.ids[:, :5])))
-    assert np.isnan(HELD.shares(outputs[:1])).all()
+    assert np.isnan(HELD.shares(outputs[:7])).all()
+    assert np.isfinite(HELD.shares(outputs[:8])).all()
     assert HELD.diversity(outputs[:, :1]) is None
 
 

@@ -13,13 +13,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from strop.engine.plan import spelled
 from strop.pool import Output
 from strop.version import __version__
 
 if TYPE_CHECKING:
+    import torch
+
     from strop.denoisers import Model
 
 PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensors", "pyarrow")
@@ -27,6 +27,8 @@ PACKAGES = ("strop", "torch", "transformers", "numpy", "tokenizers", "safetensor
 
 def new_session(denoiser: Model, device: torch.device | None = None) -> dict[str, Any]:
     """Where and with what the outputs of this session are drawn; `device`: not the model's."""
+    import torch
+
     device = denoiser.device if device is None else device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
     return {

@@ -40,6 +40,8 @@ MARGIN = 0.9
 """The share of the held-out texts' diversity that outputs must have."""
 DECIDES = 64
 """Outputs below which diversity is told and decides nothing: its interval is too rough."""
+FEWEST = 8
+"""Outputs below which nothing is told: two that share no pair of tokens are no more diverse."""
 TEXTS = 512
 """Held-out texts that outputs are compared with."""
 UNLIKE = 0.25
@@ -109,7 +111,7 @@ class HeldOutPairs:
         """
         lengths = np.sort((np.asarray(outputs) >= 0).sum(axis=1))
         tokens = int(lengths[len(lengths) // REACHED]) if len(lengths) else 0
-        if len(outputs) < 2 or len(self.ids) < 2 or tokens < 2:
+        if len(outputs) < FEWEST or len(self.ids) < 2 or tokens < 2:
             return np.full(len(outputs), np.nan)
         if tokens < self.ids.shape[1]:
             return HeldOutPairs(self.ids[:, :tokens]).shares(outputs[:, :tokens])
