@@ -130,7 +130,7 @@ def correct_series(judge: Series, person: Series, *, seed: int = 0) -> dict[str,
         raise UserError(
             "Nobody drew at random which outputs the person grades, so nothing can be corrected.",
             where=judge.run,
-            expected=f"{FILE}, which `strop groupeval plan --label-first K` writes",
+            expected=f"{FILE}, which a plan with `label_first` writes",
             fix="plan again with `label_first`, and grade those groups",
         )
     said = {

@@ -166,7 +166,7 @@ def _moved(groups: Sequence[RatedGroup], verdicts: Sequence[Any]) -> dict[str, A
 
 def _served(ask: Ask, groups: Sequence[RatedGroup]) -> Asked:
     """A server's model, asked through a plan in OUT: the same command continues."""
-    from strop.groupeval.cost import read_price, usage
+    from strop.served.cost import read_price, usage
 
     _planned(ask, groups)
     own = ask.some("base_url", "model", "key_env", "prices", "max_calls", "max_cost", "repeats")

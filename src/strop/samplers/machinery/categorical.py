@@ -60,9 +60,9 @@ def clean_log_probs(
     """
     if isinstance(temperature, Tensor):
         return _row_by_row(logits, mask_id, temperature, top_p, nucleus, confirm)
-    if temperature == 0:
+    if temperature == 0:  # on the host
         return _certain(subs(logits, mask_id, confirm))
-    if temperature != 1:
+    if temperature != 1:  # on the host
         logits = _tempered(logits, mask_id, temperature)
     log_probs = subs(logits, mask_id, confirm)
     return log_probs if top_p == 1 else _nucleus(log_probs, top_p, nucleus)
@@ -78,7 +78,7 @@ def _row_by_row(
 ) -> Tensor:
     """The rows of each temperature together: a batch of `fast` has few."""
     found = torch.empty_like(logits)
-    for one in temperature.unique().tolist():
+    for one in temperature.unique().tolist():  # waits
         rows = temperature == one
         found[rows] = clean_log_probs(logits[rows], mask_id, one, top_p, nucleus, confirm)
     return found
