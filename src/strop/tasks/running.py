@@ -23,7 +23,7 @@ from strop.errors import UserError, unknown_name, whole_number
 from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
 from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
-from strop.served.address import Address, is_served
+from strop.served.address import ServerAddress, is_served
 from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec, swept
 from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
@@ -314,7 +314,7 @@ def _check_sources(sources: Sequence[Source], revision: str | None) -> None:
         )
     for one in named:
         if is_served(one):
-            Address.parse(str(one))
+            ServerAddress.parse(str(one))
         else:
             locate(one, revision)
 
