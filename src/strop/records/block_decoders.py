@@ -128,7 +128,8 @@ def _translated(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         ours = {_ALIASES.get(key, key): value for key, value in given.items()}
         if "eos_early_stop" in ours:
             early = str(ours.pop("eos_early_stop")).lower() == "true"
-            ours.setdefault("stop", SETTINGS[name]["stop"].choices[int(early)])
+            choices = SETTINGS[name]["stop"].choices or ()
+            ours.setdefault("stop", choices[int(early)])
         if "editing_threshold" in ours and ours["editing_threshold"] is None:
             ours["editing_threshold"] = 1.0
         return ours

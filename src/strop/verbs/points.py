@@ -395,10 +395,9 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     told = dict.fromkeys(str(one.guard) for one in found)
     told |= dict.fromkeys(cut_notes(found))
     told |= dict.fromkeys(_few(found))
-    served = {one.spec.generator.checkpoint for one in found}
-    for one in served:
-        if one.family == "served":
-            told |= dict.fromkeys(probe_notes(one.sha256))
+    sources = [one.spec.generator.checkpoint for one in found]
+    for name in dict.fromkeys(one.sha256 for one in sources if one.family == "served"):
+        told |= dict.fromkeys(probe_notes(name))
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
         told[

@@ -27,8 +27,8 @@ from strop.verbs.verb import Ask, quoted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from strop.groupeval.cost import Usage
     from strop.groupeval.series import Series
+    from strop.served.cost import Usage
     from strop.spec import JudgeSpec
 
 PROFILE = "answers-v1"
