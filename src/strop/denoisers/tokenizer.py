@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strop.checkpoints.files import opening, read_json_object, sha256_of_all
-from strop.denoisers.base import Model
 from strop.errors import UserError
 from strop.prompts.chat import special_tokens
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from strop.checkpoints.checkpoint import Checkpoint
+    from strop.denoisers.base import Model
 
 
 _END_OF_TEXT = "<|endoftext|>"
