@@ -176,8 +176,8 @@ FAULTS = (
     Fault(
         "the length of a batch is not counted",
         "draw/__init__.py",
-        "bounded_batch(given, positions)",
-        "bounded_batch(given)",
+        "bounded_batch(batch_size, positions)",
+        "bounded_batch(batch_size)",
         ("tests/test_bounds.py",),
     ),
     Fault(
