@@ -184,7 +184,7 @@ def test_a_tab_shows_what_another_one_answers(page_file: Path, browser: Any) -> 
     grade(two, 0, "Readability", 2)
     until(one, "Object.keys(state.sheets).length === 2")
     assert one.locator("#where").inner_text() == "Group 1 of 3"  # where one is, is the tab's own
-    assert one.locator("input[aria-label='Readability: 1']:checked").count() == 1
+    one.wait_for_selector("input[aria-label='Readability: 1']:checked", state="attached")
 
 
 def loaded(page: Any, path: Path, document: Any) -> str:
@@ -286,7 +286,7 @@ def test_what_the_browser_holds_and_cannot_be_read_is_put_aside(
         page.reload()
         grade(page, 0, "Readability", 1)
         page.reload()
-        assert page.locator("input[aria-label='Readability: 1']:checked").count() == 1
+        page.wait_for_selector("input[aria-label='Readability: 1']:checked", state="attached")
         assert page.evaluate("localStorage.getItem(key + ':unreadable')") == broken
         assert page.locator("#message").inner_text() == ""
 
