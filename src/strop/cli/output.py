@@ -36,6 +36,7 @@ FEW_NOTES = 4
 """Notes that may stand below a broad table even if every row has another one."""
 MANY_COLUMNS = 5
 """Columns of a broad table, in which a folded note would have little room."""
+RED, PLAIN = "\033[31m", "\033[0m"
 GAPS = (3, 2)
 """Places between two columns: usually, and where that makes a table fit."""
 FRAMES = 12
@@ -56,8 +57,11 @@ def emit(document: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Say something to the person at the terminal without touching stdout."""
-    print(harmless(text), file=sys.stderr)
+    """Say something to the person at the terminal without touching stdout; warnings in red."""
+    words = harmless(text)
+    if words.startswith("warning:") and sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        words = f"{RED}{words}{PLAIN}"
+    print(words, file=sys.stderr)
 
 
 def say(text: str) -> None:

@@ -31,15 +31,8 @@ from strop.pool import Output
 from strop.prompts import Canvases
 from strop.rng import derive_seed
 from strop.served.client import Client, Reply
-from strop.served.cost import (
-    CAUTIOUS_BYTES_PER_TOKEN,
-    SETTLED,
-    Caps,
-    Exhausted,
-    Tab,
-    usage,
-)
-from strop.served.journal import Journal, hash_of
+from strop.served.cost import CAUTIOUS_BYTES_PER_TOKEN, SETTLED, Caps, Exhausted, Tab
+from strop.served.journal import CALLS, Journal, MemoryJournal, hash_of
 from strop.served.serving import Serving, serving
 from strop.spec import CellSpec
 
@@ -47,7 +40,6 @@ if TYPE_CHECKING:
     from strop.draw.worker import CellDraw
     from strop.store import Cell
 
-CALLS = "calls.jsonl"
 REPLY = "reply"
 """The outcome of a request that brought a text, if only an empty one."""
 OWN = ("api", "start")
@@ -77,21 +69,6 @@ def _sent(value: Any) -> Any:
         with contextlib.suppress(ValueError):
             return json.loads(value)
     return value
-
-
-class MemoryJournal:
-    """A journal of outputs that go nowhere but into a pool."""
-
-    def __init__(self) -> None:
-        self._entries: list[dict[str, Any]] = []
-
-    def entries(self) -> list[dict[str, Any]]:
-        """Every entry."""
-        return self._entries
-
-    def append(self, entry: dict[str, Any]) -> None:
-        """One more."""
-        self._entries.append(entry)
 
 
 @dataclass
@@ -160,9 +137,8 @@ class ServedWorker:
         """Ask side by side in a thread of their own; outputs in the order in which they arrive."""
         arrived: queue.Queue[Any] = queue.Queue()
         ended = threading.Event()
-        spent = usage([e for one in self._journals for e in one.entries()])
         thread = threading.Thread(
-            target=lambda: asyncio.run(self._all(journal, spec, waiting, arrived, ended, spent)),
+            target=lambda: asyncio.run(self._all(journal, spec, waiting, arrived, ended)),
             daemon=True,
         )
         thread.start()
@@ -182,12 +158,11 @@ class ServedWorker:
         waiting: list[int],
         arrived: queue.Queue[Any],
         ended: threading.Event,
-        spent: Any,
     ) -> None:
         client = self._how.client(self._model.address)
         tasks: list[asyncio.Task[None]] = []
         try:
-            caps = self._how.caps(self._model.address.model, spent)
+            caps = self._how.caps(self._model.address.model, self._journals)
             pinned = next((_pin(e) for e in journal.entries() if e["outcome"] == REPLY), {})
             work = _Asking(client, caps, journal, spec, waiting[::-1], arrived, pinned)
             most = min(self._how.concurrency, len(waiting))
@@ -219,7 +194,13 @@ class ServedWorker:
 
     async def _one(self, work: _Asking, index: int) -> None:
         body = request_body(work.cell, self._prompt(index), index)
-        line = {"sheet": str(index), "repeat": 0, "attempt": 1, "session": work.session}
+        line = {
+            "sheet": str(index),
+            "repeat": 0,
+            "attempt": 1,
+            "session": work.session,
+            "asked": self._model.address.model,
+        }
         size = len(json.dumps(body).encode())
         most = {
             "prompt": round(size / CAUTIOUS_BYTES_PER_TOKEN),

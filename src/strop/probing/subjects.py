@@ -11,7 +11,7 @@ from strop.errors import Incomplete, UserError
 from strop.probing.questions import PROMPTS, RefusedRequest, Request, Said
 from strop.served.address import ServerAddress
 from strop.served.client import Reply
-from strop.served.cost import Exhausted, Tab, Usage
+from strop.served.cost import Exhausted, Tab
 from strop.served.serving import serving
 
 NO_SUCH_PATH = (404, 405, 501)
@@ -31,7 +31,7 @@ class ServedSubject:
         self._how, self._address = serving(), address
         self._runner = asyncio.Runner()
         self._client = self._how.client(address)
-        self._caps = self._how.caps(address.model, Usage())
+        self._caps = self._how.caps(address.model, [])
         self.chat = True
         self.facts: dict[str, Any] = {}
         """The server's words about itself."""

@@ -158,10 +158,13 @@ class Caps:
         max_calls: int | None = None,
         max_cost: float | None = None,
         price: Price | None = None,
+        beside: Iterable[tuple[Usage, Price | None]] = (),
     ) -> None:
-        self.calls = spent.calls
+        """`beside` is what other models have cost, on which the caps are, too."""
+        every = [(spent, price), *beside]
+        self.calls = sum(used.calls for used, _ in every)
         self.price = price
-        self.cost = 0.0 if price is None else spent.cost(price)
+        self.cost = sum(0.0 if each is None else used.cost(each) for used, each in every)
         if max_cost is not None and spent.uncounted:
             raise UserError(
                 "This server does not count tokens, so its cost cannot be capped.",

@@ -18,6 +18,8 @@ from strop.disk import disk, reading
 from strop.errors import UserError
 from strop.served.cost import SENT
 
+CALLS = "calls.jsonl"
+
 
 def _text(value: Any) -> bool:
     return isinstance(value, str)
@@ -55,6 +57,7 @@ KINDS: dict[str, Callable[[Any], bool]] = {
     "unseen": _counts_or_none,
     "reserve": _counts,
     "session": _text,
+    "asked": _text,
 }
 """What is read back from an entry, and what it must be."""
 
@@ -62,6 +65,21 @@ KINDS: dict[str, Callable[[Any], bool]] = {
 def hash_of(reply: str) -> str:
     """SHA-256 of a reply, written beside it."""
     return hashlib.sha256(reply.encode(errors="replace")).hexdigest()
+
+
+class MemoryJournal:
+    """A journal of outputs that go nowhere but into a pool."""
+
+    def __init__(self) -> None:
+        self._entries: list[dict[str, Any]] = []
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Every entry."""
+        return self._entries
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """One more."""
+        self._entries.append(entry)
 
 
 class Journal:

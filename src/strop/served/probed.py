@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from strop.disk import write
 from strop.errors import UserError
+from strop.served.address import ServerAddress, is_served
 from strop.store.remembered import cache_folder
 
 
 def keep_probe(source: str, words: Mapping[str, str], idle: Sequence[str]) -> None:
     """Keep the answers in the user's cache, under the model's identity."""
-    digest = hashlib.sha256(source.encode()).hexdigest()
+    digest = _digest(source)
     document = {"checkpoint": source, "knobs": dict(words), "idle": list(idle)}
     with suppress(OSError, UserError):
         _place(digest).parent.mkdir(parents=True, exist_ok=True)
@@ -32,6 +33,16 @@ def probe_notes(digest: str) -> tuple[str, ...]:
         return ()
     told = [f"{knob} does nothing" if knob in idle else f"{knob}: no" for knob in wrong]
     return (f"by the last `strop probe` of this server: {'; '.join(told)}",) if told else ()
+
+
+def notes_of(sources: Iterable[str]) -> tuple[str, ...]:
+    """The same for checkpoints by their names; those that are not served have none."""
+    served = dict.fromkeys(str(ServerAddress.parse(one)) for one in sources if is_served(one))
+    return tuple(note for one in served for note in probe_notes(_digest(one)))
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _place(digest: str) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
@@ -13,7 +13,8 @@ from typing import Any
 from strop.errors import UserError
 from strop.served.address import ServerAddress
 from strop.served.client import Client, Patience
-from strop.served.cost import Caps, Usage, read_price
+from strop.served.cost import Caps, Price, read_price, usage
+from strop.served.journal import CALLS, Journal, MemoryJournal
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Serving:
     timeout: float = 300.0
     """Seconds for one request."""
     max_calls: int | None = None
-    """For all cells of a command, earlier sessions of the same cells included."""
+    """For everything in the command's directory, what other commands asked for included."""
     max_cost: float | None = None
     prices: Path | None = None
     key_env: str = "OPENAI_API_KEY"
+    place: Path | None = None
+    """The command's directory."""
 
     def client(self, at: ServerAddress) -> Client:
         """Whoever asks."""
@@ -36,8 +39,23 @@ class Serving:
             raise UserError("`timeout` is out of range.", where="`timeout`", got=self.timeout)
         return Client(at, os.environ.get(self.key_env), Patience(timeout=self.timeout))
 
-    def caps(self, model: str, spent: Usage) -> Caps:
-        """What may be spent beside what was."""
+    def caps(self, model: str, asking: Sequence[Journal | MemoryJournal]) -> Caps:
+        """What may be spent beside what was, by these journals and all others in the directory.
+
+        A study draws cells in several goes, and may ask several models: the caps are on all.
+        """
+        files = () if self.place is None else self.place.rglob(CALLS)
+        mine = {one.path for one in asking if isinstance(one, Journal)}
+        others = [Journal(path) for path in files if path not in mine]
+        entries: dict[str, list[dict[str, Any]]] = {model: []}
+        for entry in (e for one in (*asking, *others) for e in one.entries()):
+            entries.setdefault(entry.get("asked", model), []).append(entry)
+        spent = {name: (usage(some), self._price(name)) for name, some in entries.items()}
+        used, price = spent.pop(model)
+        caps = {"max_calls": self.max_calls, "max_cost": self.max_cost}
+        return Caps(used, price=price, beside=spent.values(), **caps)
+
+    def _price(self, model: str) -> Price | None:
         price = read_price(self.prices, model)
         if self.max_cost is not None and price is None:
             raise UserError(
@@ -47,7 +65,7 @@ class Serving:
                 "tokens",
                 fix="add it, or use `max_calls`",
             )
-        return Caps(spent, max_calls=self.max_calls, max_cost=self.max_cost, price=price)
+        return price
 
 
 _NOW: ContextVar[Serving | None] = ContextVar("serving", default=None)
@@ -59,9 +77,9 @@ def serving() -> Serving:
 
 
 @contextmanager
-def served_as(values: Mapping[str, Any]) -> Iterator[None]:
-    """While a verb runs that was told how to ask servers."""
-    told = {one.name: values.get(one.name) for one in fields(Serving)}
+def served_as(values: Mapping[str, Any], place: Path | None) -> Iterator[None]:
+    """While a verb runs that was told how to ask servers, in its directory if it has one."""
+    told = {**{one.name: values.get(one.name) for one in fields(Serving)}, "place": place}
     token = _NOW.set(Serving(**{name: one for name, one in told.items() if one is not None}))
     try:
         yield

@@ -190,7 +190,7 @@ def _is_ours(place: Path) -> bool:
 def label_of(source: str) -> str:
     """A folder's name for a checkpoint: the last part of what it is called."""
     name = source.rstrip("/").rpartition("@")[0] if "@" in source else source.rstrip("/")
-    name = re.split(r"[/:\\]", name)[-1]
+    name = re.split(r"[/:#\\]", name)[-1]  # of a served model what stands behind the #
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-") or "checkpoint"
 
 

@@ -313,10 +313,15 @@ def _check_sources(sources: Sequence[Source], revision: str | None) -> None:
             fix="write it behind the name: owner/name@revision",
         )
     for one in named:
-        if is_served(one):
-            ServerAddress.parse(str(one))
-        else:
-            locate(one, revision)
+        find_checkpoint(one, revision)
+
+
+def find_checkpoint(source: str | os.PathLike[str], revision: str | None = None) -> None:
+    """Refuse a checkpoint that is not there, before anything is loaded; a server is not asked."""
+    if is_served(source):
+        ServerAddress.parse(str(source))
+    else:
+        locate(source, revision)
 
 
 def _temperatures(given: Sequence[float]) -> tuple[float, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from strop.served.probed import notes_of
 from strop.spec import OperatingPoint
 from strop.stats.interval import plain
 from strop.store import StudyFolder
@@ -211,6 +212,7 @@ def notes(found: Results) -> list[str]:
         told.append("some programs ran without a sandbox")
     if any(len(s.index) > len(one.index) for one in found.settings for s in one.grades):
         told.append("some seeds have answered more problems: only those of all seeds count")
+    told += notes_of(entrant.source for entrant in found.run.entrants)
     lost = sum(one.ungraded for one in found.settings)
     if lost:
         told.append(f"{lost} responses have no verdict: `strop task score` tries again")

@@ -106,11 +106,11 @@ def answer_tasks(
 
 def _ready(ask: Ask, tasks: Sequence[str]) -> None:
     """Find every checkpoint, and a sandbox where one is needed, before hours of work."""
-    from strop.checkpoints.checkpoint import locate
     from strop.tasks import TASKS, ready
+    from strop.tasks.running import find_checkpoint
 
     for source in ask.sources:
-        locate(source, None)
+        find_checkpoint(source)
     boxes = [ready(TASKS.find(t, where="`task`"), unsafe_run=ask["unsafe_run"]) for t in tasks]
     if any(boxes) and ask["unsafe_run"]:
         ask.note("warning: programs of the models run without a sandbox, as you")
@@ -132,8 +132,8 @@ def protocol(name: str, model: Model, task: str) -> dict[str, Any]:
     from strop.tasks import TASKS
 
     known = PROTOCOLS[name].get(model.spec.family)
-    if known is None:
-        return {"precision": "float32"}
+    if known is None:  # a server draws by its own rules
+        return {} if model.spec.family == "served" else {"precision": "float32"}
     length = TASKS.find(task, where="`task`").length
     block = min(BLOCK, length)
     settings = {k: v for k, v in known.items() if k != "sampler"}
@@ -166,5 +166,6 @@ TASK_PARAMETERS = (
     parameters.FORCE,
     parameters.DRY_RUN,
     *parameters.ENGINE,
+    *parameters.SERVER,
 )
 """What whoever lets checkpoints answer tasks takes."""

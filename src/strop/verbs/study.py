@@ -21,6 +21,8 @@ from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError
 from strop.registry import Registry
+from strop.served.probed import notes_of
+from strop.served.serving import served_as
 from strop.table import Table
 from strop.verbs.parameters import refuse_usual_evaluator
 from strop.verbs.result import Result, result_of
@@ -236,7 +238,8 @@ def carry_out(ask: Ask) -> Result:
         from strop.verbs.dry_run import dry_run
 
         return dry_run(ask)
-    with keep_workers():  # a study draws and scores many times
+    # a study draws and scores many times
+    with keep_workers(), served_as(ask.values, ask.out):
         try:
             return _carried_out(ask)
         except Elsewhere:
@@ -261,6 +264,8 @@ def _carried_out(ask: Ask) -> Result:
         if known is not None:
             return known
         result = record.run(replace(ask, folder=folder))
+        probed = [note for note in notes_of(record.origins(ask)) if note not in result.notes]
+        result = replace(result, notes=(*result.notes, *probed))
         if record.version is not None:  # which version of a plug-in was asked
             result = replace(result, asked={**result.asked, "version": record.version})
         if record.draw is not None:

@@ -293,7 +293,8 @@ STUDY = Study(
             "large-models-control",
             ("large-models-control",),
             "the same for four causal models, HumanEval up to temperature 1",
-            NEEDS.format("four", "6,996"),
+            NEEDS.format("four", "6,996")
+            + "; or servers of them: --checkpoint NAME=server:URL#MODEL",
             _beside("large-models-control"),
             CAUSAL,
             {"Llama-3.1-8B-Instruct": EMBEDDED + "sums-ar"},

@@ -341,7 +341,9 @@ class Verb:
             from strop.verbs.dry_run import dry_run
 
             return dry_run(ask)
-        with keep_workers() if "engine" in ask.values else nullcontext(), served_as(ask.values):
+        out = ask.values.get("out")
+        asking = served_as(ask.values, Path(out) if out else None)
+        with keep_workers() if "engine" in ask.values else nullcontext(), asking:
             if ask.values.get("wait"):
                 self.run(ask)
                 ask = ask.after_its_shard()
