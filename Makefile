@@ -45,11 +45,11 @@ test-heavy: $(STAMPS)/install
 test-portable: $(STAMPS)/install
 	scripts/test-portable.sh $(SPREAD)
 
-# A real server on loopback: SmolLM2-135M on the CPU; about two minutes.
+# A real server on loopback, SmolLM2-135M on the CPU: judges, every verb, the probe; some minutes.
 test-server: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -m "server and not heavy" tests/groupeval tests/served
 
-# Its longer half: every verb, the probe and faulty proxies before that server; half an hour or more.
+# Its longer half: five faulty proxies before that server, which the probe must find.
 test-served: $(STAMPS)/install
 	$(TEST_ENV) $(BIN)/python -m pytest -m "server and heavy" tests/groupeval tests/served
 

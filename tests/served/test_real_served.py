@@ -1,7 +1,7 @@
 """Sampling, audits, comparisons, tasks and the probe with a real server: `make test-server`.
 
 The model has 135 million parameters: what is tested is everything around it. A proxy before it is
-the negative control of the probe: each of its faults must be found.
+the negative control of the probe: each of its faults must be found (`make test-served`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from faulty_proxy import (
 from strop.cli.main import run as command
 from strop.store import Run
 
-pytestmark = [pytest.mark.server, pytest.mark.heavy]
+pytestmark = pytest.mark.server
 
 SCORED = ("--evaluator", "embedded:tales-ar")
 
@@ -90,6 +90,7 @@ def test_the_probe(url: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert told[knob] == "yes", told
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("spoil", "knob"),
     [
