@@ -10,7 +10,14 @@ import sys
 from pathlib import Path
 
 from strop.disk import write
-from strop.groupeval.card import CARDS, effects, make_card, said_of, tried_here
+from strop.groupeval.card import (
+    CARDS,
+    control_groups,
+    controlled,
+    effects,
+    make_card,
+    said_of,
+)
 from strop.groupeval.offline import VERSIONS, offline_client, offline_spec, pieces
 from strop.groupeval.people import shipped_groups
 from strop.groupeval.profile import Profile
@@ -32,9 +39,9 @@ def main() -> None:
             client = offline_client(spec, profile, embed)
             verdicts = said_of(groups, client, profile)
             found = validate(JudgedGroups.of(spec.title, verdicts), groups)
-            tried = tried_here(
-                groups, verdicts, lambda some, client=client: said_of(some, client, profile)
-            )
+            controls = control_groups(groups)
+            said = {name: said_of(some, client, profile) for name, some in controls.items()}
+            tried = controlled(verdicts, said)
             more = {**tried, "effects": effects(groups, verdicts), "per_1000_texts": FREE}
             card = make_card(spec, profile, found, DATA, verdicts, **more)
             content = json.dumps(card, indent=2, allow_nan=False) + "\n"

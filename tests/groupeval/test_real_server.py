@@ -147,6 +147,7 @@ def test_validate_goes_through(tmp_path: Path, url: str) -> None:
     """Eight groups that people rated; few of its replies are verdicts, and the card says so."""
     line = [sys.executable, "-m", "strop", "groupeval", "validate", "--limit", "8", "--json"]
     line += ["--base-url", url, "--model", "smollm2", "-o", str(tmp_path / "out")]
+    line += ["--controls", "1"]
     done = subprocess.run([*line, "--max-calls", "40"], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 2), done.stderr
     document = json.loads(done.stdout)

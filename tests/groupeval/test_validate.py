@@ -227,15 +227,15 @@ def by_last_word(body: dict[str, Any], _: int) -> Action:
     """A judge whose modes are the texts' last words, and who likes texts that begin with good."""
     lines = body["messages"][-1]["content"].split("\n")
     texts = [json.loads(line) for line in lines if line.startswith('{"id"')]
-    words = sorted({one["text"].split()[-1] for one in texts})
+    words = sorted({one["text"].split()[-1] for one in texts if one["text"]})
     grade = lambda one: 2 if one["text"].startswith("good") else 1  # noqa: E731
     names = ("readability", "coherence", "fulfilment", "nondegeneration")
     outputs = [
         {
             "id": one["id"],
-            "valid": True,
-            **dict.fromkeys(names, grade(one)),
-            "mode": chr(65 + words.index(one["text"].split()[-1])),
+            "valid": bool(one["text"]),
+            **dict.fromkeys(names, grade(one) if one["text"] else 0),
+            "mode": chr(65 + words.index(one["text"].split()[-1])) if one["text"] else None,
             "hybrid": False,
         }
         for one in texts
@@ -264,7 +264,7 @@ def test_a_server_is_asked_once_and_its_verdicts_find_their_groups(
         asked = len(served.requests)
         assert run([*line, "--json"]) == 0
         again = json.loads(capsys.readouterr().out)
-        assert len(served.requests) == asked == 4  # and nothing was asked twice
+        assert len(served.requests) == asked == 4 + 6 * 4  # and nothing was asked twice
     one = document["tasks"]["all"]
     assert (one["adjusted_rand"], one["v_measure"], one["mean_shift"]) == (1, 1, 0)
     assert (one["alpha"], one["weighted_kappa"]) == (1, 1)
@@ -274,3 +274,34 @@ def test_a_server_is_asked_once_and_its_verdicts_find_their_groups(
     assert card["per_1000_texts"]["calls"] == pytest.approx(4 / 0.011)
     assert card["without_a_verdict"] == 0
     assert again["tasks"] == document["tasks"]
+    assert again["card"] == card
+    assert card["planted"] == {
+        "n_groups_of_each_kind": 4,
+        "copies_are_one_mode": 1,
+        "a_copy_shares_its_mode": 1,
+        "an_empty_text_is_invalid": 1,
+        "mean_ged": pytest.approx((0 + 10 + 5.793802 + 10) / 4, abs=1e-6),
+        # x x, x y, x x and x z: the first word of one group and the second of the next.
+        "mean_ged_of_unrelated_texts": pytest.approx(5.0),
+    }
+    for name in ("repeatability", "other_order"):
+        assert card[name] == {"n_groups": 4, "same_ged": 1, "mean_change_of_ged": 0}
+
+
+def test_a_cap_is_on_groups_and_controls_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"texts": ["good x", "bad y"], "context": str(i), "score": i} for i in range(4)]
+    file, out = str(rated(tmp_path / "r.jsonl", rows)), str(tmp_path / "out")
+    with serving(by_last_word) as served:
+        line = ["groupeval", "validate", file, "--base-url", served.url, "--model", "m", "-o", out]
+        assert run([*line, "--max-calls", "5"]) == 2  # one finds out how to ask
+        assert "nothing for planted controls" in capsys.readouterr().err
+        assert len(served.requests) == 4
+        assert run([*line, "--max-calls", "10"]) == 2
+        assert len(served.requests) + len(served.probes) == 10
+        assert run([*line, "--controls", "0", "--json"]) == 0
+        assert len(served.requests) + len(served.probes) == 10
+        capsys.readouterr()
+        assert run([*line, "--controls", "0", "--json"]) == 0
+        assert "planted" not in json.loads(capsys.readouterr().out)["card"]

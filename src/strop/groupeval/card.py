@@ -30,7 +30,7 @@ from strop.spec import JudgeSpec
 CARDS = ROOT / "cards"
 NAME = "card.json"
 SOME = 60
-"""Groups that are asked about again, and planted, of a judge in this process."""
+"""Groups that are asked about again, and planted of each kind, of a judge in this process."""
 
 
 def said_of(
@@ -57,27 +57,65 @@ def said_of(
     return found
 
 
-def tried_here(
-    groups: Sequence[RatedGroup],
-    verdicts: Sequence[GroupVerdict | None],
-    ask: Callable[[Sequence[RatedGroup]], list[GroupVerdict | None]],
-) -> dict[str, Any]:
-    """Repeats, other orders and planted groups, for a judge that answers at once."""
-    step = max(1, len(groups) // SOME)
-    some = list(range(0, len(groups), step))[:SOME]
-    picked = [groups[i] for i in some]
-    first = [verdicts[i] for i in some]
-    turned = [replace(one, texts=one.texts[::-1]) for one in picked]
+Verdicts = Sequence[GroupVerdict | None]
+
+
+def control_groups(groups: Sequence[RatedGroup], most: int = SOME) -> dict[str, list[RatedGroup]]:
+    """Some of the groups again and in another order, and planted ones, by what they are for.
+
+    What must hold whatever people think: copies are one mode, a copy shares the mode of its text,
+    an empty text is invalid, texts of different contexts differ.
+    """
+    some = [groups[i] for i in _spread(len(groups), most)]
+    size = min(len(one.texts) for one in some)
+    # One text of every context, so that nothing but the task is common to them.
+    mixed = [
+        replace(one, texts=tuple(some[(i + k) % len(some)].texts[k] for k in range(size)))
+        for i, one in enumerate(some)
+    ]
     return {
-        "repeatability": asked_again(first, ask(picked)),
-        "other_order": asked_again(first, ask(turned)),
-        "planted": _planted(picked, first, ask),
+        "again": some,
+        "turned": [replace(one, texts=one.texts[::-1]) for one in some],
+        "copies": [replace(one, texts=one.texts[:1] * len(one.texts)) for one in some],
+        "twice": [replace(one, texts=(*one.texts[:-1], one.texts[0])) for one in some],
+        "empty": [replace(one, texts=(*one.texts[:-1], "")) for one in some],
+        "mixed": mixed,
     }
 
 
-def asked_again(
-    first: Sequence[GroupVerdict | None], second: Sequence[GroupVerdict | None]
-) -> dict[str, Any]:
+def _spread(groups: int, most: int) -> list[int]:
+    return list(range(0, groups, max(1, groups // most)))[:most]
+
+
+def controlled(verdicts: Verdicts, said: Mapping[str, Verdicts]) -> dict[str, Any]:
+    """What a judge made of `control_groups`, beside its verdicts on all groups."""
+    first = [verdicts[i] for i in _spread(len(verdicts), len(said["again"]))]
+
+    def share(name: str, holds: Callable[[GroupVerdict], bool]) -> float | None:
+        found = [one for one in said[name] if one is not None]
+        return sum(map(holds, found)) / len(found) if found else None
+
+    def mean_ged(some: Verdicts) -> float | None:
+        found = [group_ged(one) for one in some if one is not None]
+        return float(np.mean(found)) if found else None
+
+    return {
+        "repeatability": asked_again(first, said["again"]),
+        "other_order": asked_again(first, said["turned"]),
+        "planted": {
+            "n_groups_of_each_kind": len(first),
+            "copies_are_one_mode": share("copies", lambda v: group_ged(v) == 0),
+            "a_copy_shares_its_mode": share(
+                "twice", lambda v: v.outputs[0].mode == v.outputs[-1].mode
+            ),
+            "an_empty_text_is_invalid": share("empty", lambda v: not v.outputs[-1].valid),
+            "mean_ged": mean_ged(first),
+            "mean_ged_of_unrelated_texts": mean_ged(said["mixed"]),
+        },
+    }
+
+
+def asked_again(first: Verdicts, second: Verdicts) -> dict[str, Any]:
     """How often GED stayed the same, and how far it moved."""
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     gaps = np.array([abs(group_ged(a) - group_ged(b)) for a, b in pairs])
@@ -85,37 +123,6 @@ def asked_again(
         "n_groups": len(pairs),
         "same_ged": float((gaps < 1e-9).mean()) if len(gaps) else None,
         "mean_change_of_ged": float(gaps.mean()) if len(gaps) else None,
-    }
-
-
-def _planted(
-    groups: Sequence[RatedGroup],
-    verdicts: Sequence[GroupVerdict | None],
-    ask: Callable[[Sequence[RatedGroup]], list[GroupVerdict | None]],
-) -> dict[str, Any]:
-    """What must hold whatever people think: copies, an empty text, texts of other contexts."""
-    copies = [replace(one, texts=one.texts[:1] * len(one.texts)) for one in groups]
-    twice = [replace(one, texts=(*one.texts[:-1], one.texts[0])) for one in groups]
-    empty = [replace(one, texts=(*one.texts[:-1], "")) for one in groups]
-    # One text of every context, so that nothing but the task is common to them.
-    mixed = [
-        replace(one, texts=tuple(groups[(i + k) % len(groups)].texts[k] for k in range(n)))
-        for i, one in enumerate(groups)
-        for n in [min(len(one.texts), min(len(other.texts) for other in groups))]
-    ]
-    own = [group_ged(one) for one in verdicts if one is not None]
-
-    def share(some: Sequence[RatedGroup], holds: Callable[[GroupVerdict], bool]) -> float | None:
-        said = [one for one in ask(some) if one is not None]
-        return sum(map(holds, said)) / len(said) if said else None
-
-    strangers = [group_ged(one) for one in ask(mixed) if one is not None]
-    return {
-        "copies_are_one_mode": share(copies, lambda v: group_ged(v) == 0),
-        "a_copy_shares_its_mode": share(twice, lambda v: v.outputs[0].mode == v.outputs[-1].mode),
-        "an_empty_text_is_invalid": share(empty, lambda v: not v.outputs[-1].valid),
-        "mean_ged": float(np.mean(own)) if own else None,
-        "mean_ged_of_unrelated_texts": float(np.mean(strangers)) if strangers else None,
     }
 
 

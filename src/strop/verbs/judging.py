@@ -433,8 +433,15 @@ VALIDATE = Verb(
         Parameter("columns", "Fields of FILE to compare with people too.", kind="words"),
         Parameter("limit", "Only so many groups, equally many of each task.", kind="int", least=1),
         Parameter("repeats", "Ask a server about each group this often.", 1, "int", least=1),
+        Parameter(
+            "controls",
+            "Ask a server about so many groups again, in another order, and about as many of each "
+            "kind that is planted; 0: none.",
+            8,
+            "int",
+        ),
         Parameter("timeout", "Seconds for one request.", 300.0, "float"),
-        Parameter("max_calls", "Cap for the whole series.", kind="int"),
+        Parameter("max_calls", "Cap for groups and controls together.", kind="int"),
         Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
         Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
         Parameter("replicates", "Resamples of contexts.", 2000, "int", least=1, most=100_000),

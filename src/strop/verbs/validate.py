@@ -12,7 +12,15 @@ import numpy as np
 
 from strop.errors import UserError
 from strop.groupeval.card import NAME as CARD
-from strop.groupeval.card import asked_again, card_rows, effects, make_card, said_of, tried_here
+from strop.groupeval.card import (
+    asked_again,
+    card_rows,
+    control_groups,
+    controlled,
+    effects,
+    make_card,
+    said_of,
+)
 from strop.groupeval.offline import Embed, offline_client, offline_spec, pieces
 from strop.groupeval.people import RatedGroup, read_groups, shipped_groups, tasks_of
 from strop.groupeval.profile import Profile
@@ -152,7 +160,9 @@ def _judge_asked(
         client = offline_client(spec, profile, embed)
         with ask.bars.questions(spec.title, len(groups)) as told:
             verdicts = said_of(groups, client, profile, told)
-        tried = tried_here(groups, verdicts, lambda some: said_of(some, client, profile))
+        controls = control_groups(groups)
+        said = {name: said_of(some, client, profile) for name, some in controls.items()}
+        tried = controlled(verdicts, said)
         free = dict.fromkeys(("calls", "prompt_tokens", "completion_tokens", "cost"), 0)
         return spec, verdicts, {**tried, **_moved(groups, verdicts), "per_1000_texts": free}, False
     if ask["base_url"] is None:
@@ -166,22 +176,55 @@ def _moved(groups: Sequence[RatedGroup], verdicts: Sequence[Any]) -> dict[str, A
 
 def _served(ask: Ask, groups: Sequence[RatedGroup]) -> Asked:
     """A server's model, asked through a plan in OUT: the same command continues."""
+    from strop.groupeval.directory import probes
     from strop.served.cost import read_price, usage
 
-    _planned(ask, groups)
-    own = ask.some("base_url", "model", "key_env", "prices", "max_calls", "max_cost", "repeats")
-    given = {"run": ask["out"], **own, "timeout": ask["timeout"]}
-    judged = JUDGE.answer(JUDGE.asked(given, note=ask.note, bars=ask.bars))
-    series: Series = judged.value
+    series, incomplete = _asked_in(ask, groups, Path(ask["out"]), ask.some("max_calls", "max_cost"))
     used = usage(series.journal.entries())
     price = read_price(ask["prices"], series.judge.title)
     texts = sum(len(one.texts) for one in groups) / 1000
     verdicts = _by_place(series, groups)
     extra = _moved(groups, verdicts) | {"per_1000_texts": _cost(used, price, texts)}
+    if ask["controls"] and not incomplete:
+        caps = ask.some("max_calls", "max_cost")
+        asking = probes(ask["out"], series.judge)  # the requests that found out how to ask it
+        spent = usage([*asking.entries(), *series.journal.entries()])
+        if caps["max_calls"] is not None:
+            caps["max_calls"] -= spent.calls
+        if caps["max_cost"] is not None and price is not None:
+            caps["max_cost"] -= spent.cost(price)
+        found, incomplete = _controls(ask, groups, verdicts, caps)
+        extra |= found
     if series.repeats > 1:
         again = _by_place(series, groups, repeat=1)
         extra["repeatability"] = asked_again(verdicts, again)
-    return series.judge, verdicts, extra, judged.incomplete
+    return series.judge, verdicts, extra, incomplete
+
+
+def _asked_in(
+    ask: Ask, groups: Sequence[RatedGroup], run: Path, caps: Mapping[str, Any]
+) -> tuple[Series, bool]:
+    """What a server says of groups, with its journal in `run`; whether something is missing."""
+    _planned(run, groups, ask["seed"])
+    own = ask.some("base_url", "model", "key_env", "prices", "repeats", "timeout")
+    judged = JUDGE.answer(JUDGE.asked({"run": run, **own, **caps}, note=ask.note, bars=ask.bars))
+    return judged.value, judged.incomplete
+
+
+def _controls(
+    ask: Ask, groups: Sequence[RatedGroup], verdicts: Sequence[Any], caps: Mapping[str, Any]
+) -> tuple[dict[str, Any], bool]:
+    """Groups again, in another order and planted; what is left of the caps is for them."""
+    controls = control_groups(groups, ask["controls"])
+    every = [one for some in controls.values() for one in some]
+    if any(cap is not None and cap <= 0 for cap in caps.values()):
+        ask.note("the caps leave nothing for planted controls: the card has none")
+        return {}, True
+    series, incomplete = _asked_in(ask, every, Path(ask["out"]) / "controls", caps)
+    said = iter(_by_place(series, every))
+    return controlled(
+        verdicts, {k: [next(said) for _ in v] for k, v in controls.items()}
+    ), incomplete
 
 
 def _cost(used: Usage, price: Any, thousands: float) -> dict[str, Any]:
@@ -204,7 +247,7 @@ def _cells(groups: Sequence[RatedGroup]) -> list[str]:
     return names
 
 
-def _planned(ask: Ask, groups: Sequence[RatedGroup]) -> None:
+def _planned(run: Path, groups: Sequence[RatedGroup], seed: int) -> None:
     from strop.groupeval import Source, make_plan, write_plan
 
     profile = Profile.load(PROFILE)
@@ -215,8 +258,8 @@ def _planned(ask: Ask, groups: Sequence[RatedGroup]) -> None:
         Source(name, tuple(t for t, _ in rows), tuple(p for _, p in rows), name)
         for name, rows in cells.items()
     ]
-    plan, texts = make_plan(sources, profile, seed=ask["seed"])
-    write_plan(ask["out"], plan, profile, texts)
+    plan, texts = make_plan(sources, profile, seed=seed)
+    write_plan(run, plan, profile, texts)
 
 
 def _by_place(series: Series, groups: Sequence[RatedGroup], repeat: int = 0) -> list[Any]:
