@@ -301,7 +301,7 @@ def _flat(row: Mapping[str, Any], *, safe: bool = True) -> dict[str, Any]:
         if isinstance(value, Interval):
             found |= zip((key, *_ends(key)), (value.value, value.low, value.high), strict=True)
         else:
-            found[key] = _inert(value) if safe else value
+            found[key] = inert(value) if safe else value
     return found
 
 
@@ -322,7 +322,8 @@ def _lines(text: str) -> str:
     return escape(text).replace("\n", "<br>")
 
 
-def _inert(value: Any) -> Any:
+def inert(value: Any) -> Any:
+    """A cell that no spreadsheet runs."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shutil
@@ -11,9 +13,10 @@ from small_runs import HOSTILE, INVALID, answer, grades, judged, planned, pools
 
 from strop.errors import UserError
 from strop.groupeval.directory import open_plan
-from strop.groupeval.human import human_page, import_answers
+from strop.groupeval.human import human_csv, human_page, import_answers
 from strop.groupeval.profile import FILES, PROFILES, Profile, sha256
 from strop.groupeval.series import Series
+from strop.groupeval.verdict import GroupVerdict
 from strop.spec import JudgeSpec
 
 
@@ -233,3 +236,75 @@ def test_human_and_rule_agree(run: Path, tmp_path: Path) -> None:
     assert told["n_groups"] == len(kept)
     assert told["n_groups_asked"] == 8
     assert told["alpha"]["quality"] is None  # all grades are equal: agreement means nothing
+
+
+def filled(run: Path, path: Path, **changes: str) -> Path:
+    """The table of the first two groups, every text graded alike but the first of each group."""
+    rows = list(csv.DictReader(io.StringIO(human_csv(run, first=2))))
+    for place, row in enumerate(rows):
+        row |= dict.fromkeys(Profile.load("webtext-v1").dimensions, "2")
+        row |= {"valid": "Yes", "mode": "a" if place % 8 else "b", "confidence": "high"}
+        if place % 8 == 7:
+            row |= {"valid": "no", "mode": "", "readability": ""}
+        row |= changes if place == 3 else {}
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def test_a_table_that_was_filled_in_is_what_the_page_would_have_saved(
+    run: Path, tmp_path: Path
+) -> None:
+    plan, _ = open_plan(run)
+    table = list(csv.DictReader(io.StringIO(human_csv(run))))
+    assert [(r["group"], r["id"]) for r in table] == [
+        (sheet.id, label) for sheet in plan.sheets for label in sheet.labels
+    ]
+    assert not any(row["text"].startswith(("=", "+", "-", "@")) for row in table)
+    assert not any(name in human_csv(run) for name in plan.cells)
+    done = import_answers(run, filled(run, tmp_path / "g.csv"), name="anna")
+    assert (done.added, done.known) == (2, 0)
+    said = [v for s in ("plan", "control") for _, some in done.series.states(s) for v in some]
+    verdicts = [one for one in said if isinstance(one, GroupVerdict)]
+    assert len(verdicts) == 2
+    for one in verdicts:
+        assert [grade.mode for grade in one.outputs] == ["B", *"AAAAAA", None]
+        assert [sum(grade.scores) for grade in one.outputs] == [*[8] * 7, 0]
+    again = import_answers(run, tmp_path / "g.csv", name="anna")
+    assert (again.added, again.known) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"valid": "maybe"}, "line 5, column valid"),
+        ({"valid": ""}, "line 5, column valid"),
+        ({"readability": "3"}, "line 5, column readability"),
+        ({"mode": "?"}, "breaks the rules"),
+        ({"plan": "0" * 16}, "of another plan"),
+        ({"id": "none"}, "breaks the rules"),
+        ({"group": "none"}, "breaks the rules"),
+    ],
+)
+def test_a_table_that_cannot_be_right_is_refused_at_its_place(
+    run: Path, tmp_path: Path, changes: dict[str, str], told: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        import_answers(run, filled(run, tmp_path / "g.csv", **changes), name="anna")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"a,b\n1,2\n", "lacks columns"), (b"", "lacks columns"), (b"\xff\xfe", "cannot be read")],
+)
+def test_a_file_that_is_no_table_is_told(
+    run: Path, tmp_path: Path, content: bytes, told: str
+) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        import_answers(run, tmp_path / "g.csv", name="anna")
+    (tmp_path / "g.csv").write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        import_answers(run, tmp_path / "g.csv", name="anna")

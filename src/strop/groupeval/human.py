@@ -9,7 +9,9 @@ every judge, so one validation serves all.
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import json
 import os
 import re
@@ -27,6 +29,7 @@ from strop.groupeval.profile import RUBRIC, SYSTEM, Profile
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict, NoVerdict, read_reply
 from strop.spec import JudgeSpec
+from strop.table import inert
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -34,8 +37,95 @@ if TYPE_CHECKING:
 KIND = "strop-human-judgments"
 AGAIN = "strop groupeval import-human RUN FILE --name {}"
 FORMAT = 1
+PLAN = 16
+"""Characters of a plan's hash in a table of grades."""
 PAGE = ROOT / "human"
 MARKS = (("### ", "h3"), ("## ", "h3"), ("# ", "h3"), ("- ", "li"))
+
+
+def human_csv(run: str | os.PathLike[str], *, first: int | None = None) -> str:
+    """The same as a table to fill in: a line per text, with empty columns for what is asked."""
+    plan, profile = open_plan(run)
+    texts = Texts.read(Path(run) / TEXTS, plan.texts_sha256)
+    made = io.StringIO()
+    asked = _asked_of(profile)
+    names = ["plan", "group", "id", "task", "text", *asked]
+    rows = csv.DictWriter(made, names, lineterminator="\n")
+    rows.writeheader()
+    for sheet in (_sheet(one, texts, profile) for one in plan.sheets[:first]):
+        for label, documents_of in zip(sheet["labels"], sheet["texts"], strict=True):
+            text = f"\n{profile.boundary}\n".join(documents_of)
+            where = {"plan": plan.hash[:PLAN], "group": sheet["id"], "id": label}
+            rows.writerow({**where, "task": inert(sheet["task"] or ""), "text": inert(text)})
+    return made.getvalue()
+
+
+def _asked_of(profile: Profile) -> list[str]:
+    return ["valid", *profile.dimensions, *(["mode"] if profile.modes else []), "confidence"]
+
+
+def _read_csv(path: Path, plan: Plan, profile: Profile) -> dict[str, Any]:
+    """The groups of a filled table that have an answer; the words of the page in cells."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text("utf-8-sig"), newline="")))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError("The table of grades cannot be read.", where=path, got=error) from None
+    wanted = {"plan", "group", "id", *_asked_of(profile)}
+    missing = sorted(wanted - set(rows[0] if rows else ()))
+    if missing:
+        raise UserError(
+            "The table lacks columns.",
+            where=path,
+            got="no " + ", ".join(missing),
+            expected="the table of `strop groupeval export-human RUN -o FILE.csv`, filled in",
+        )
+    if {row["plan"] for row in rows} != {plan.hash[:PLAN]}:
+        raise UserError(
+            "The grades are of another plan.",
+            where=path,
+            got=", ".join(sorted({str(row["plan"])[:PLAN] for row in rows})),
+            expected=plan.hash[:PLAN],
+            fix="name the run whose table was filled in",
+        )
+    groups: dict[str, list[dict[str, str]]] = {}
+    for number, row in enumerate(rows, 2):
+        filled = {k: (v or "").strip() for k, v in row.items() if isinstance(v, str | None)}
+        groups.setdefault(filled["group"], []).append({**filled, "line": str(number)})
+    replies = {
+        group: {
+            "outputs": [_graded(row, profile, path) for row in some],
+            "confidence": next((r["confidence"] for r in some if r["confidence"]), "medium"),
+        }
+        for group, some in groups.items()
+        if any(row["valid"] for row in some)
+    }
+    return {"replies": replies}
+
+
+def _graded(row: dict[str, str], profile: Profile, path: Path) -> dict[str, Any]:
+    valid = {"yes": True, "no": False}.get(row["valid"].lower())
+    if valid is None:
+        raise UserError(
+            "A text has no answer.",
+            where=f"{path}, line {row['line']}, column valid",
+            got=row["valid"] or "nothing",
+            expected="yes or no, for every text of a group that was begun",
+        )
+    grades = {}
+    for name in profile.dimensions if valid else ():
+        if row[name] not in ("0", "1", "2"):
+            raise UserError(
+                "A grade is missing or no grade.",
+                where=f"{path}, line {row['line']}, column {name}",
+                got=row[name] or "nothing",
+                expected="0, 1 or 2",
+            )
+        grades[name] = int(row[name])
+    said: dict[str, Any] = {"id": row["id"], "valid": valid}
+    said |= grades or dict.fromkeys(profile.dimensions, 0)
+    if profile.modes:
+        said |= {"mode": row["mode"].upper() or None if valid else None, "hybrid": False}
+    return said
 
 
 def human_page(run: str | os.PathLike[str], *, first: int | None = None) -> str:
@@ -180,7 +270,8 @@ def import_answers(
     the journal already is another series: nothing is overwritten.
     """
     plan, profile = open_plan(run)
-    document = _read(Path(path), plan, profile)
+    path = Path(path)
+    document = (_read_csv if path.suffix == ".csv" else _read)(path, plan, profile)
     replies = {
         sheet: _checked(sheet, reply, plan, profile, path)
         for sheet, reply in document["replies"].items()

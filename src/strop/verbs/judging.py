@@ -241,7 +241,7 @@ def _export_human(ask: Ask) -> Result:
     from strop.disk import write
     from strop.groupeval.corrected import marked
     from strop.groupeval.directory import open_plan
-    from strop.groupeval.human import human_page
+    from strop.groupeval.human import human_csv, human_page
 
     run = ask["run"]
     first = ask["first"]
@@ -249,13 +249,16 @@ def _export_human(ask: Ask) -> Result:
         ids = marked(run, open_plan(run)[0])
         sheets = [sheet.id for sheet in open_plan(run)[0].sheets]
         first = None if ids is None else sheets.index(ids[-1]) + 1
-    page = human_page(run, first=first).encode()
     path = Path(ask["out"]) if ask["out"] else Path(run) / PAGE
+    table = path.suffix == ".csv"
+    page = (human_csv if table else human_page)(run, first=first).encode()
     write(path, page)
+    told = "valid: yes or no; grades: 0, 1 or 2" if table else "needs no network"
+    saved = f"{quoted(path)} --name NAME" if table else "judgments-NAME.json"
     return Result(
-        parts=(f"{path}: {len(page):,} bytes, needs no network",),
+        parts=(f"{path}: {len(page):,} bytes, {told}",),
         json={"page": str(path), "bytes": len(page)},
-        next=f"strop groupeval import-human {quoted(run)} judgments-NAME.json",
+        next=f"strop groupeval import-human {quoted(run)} {saved}",
         value=path,
     )
 
@@ -388,7 +391,11 @@ EXPORT_HUMAN = Verb(
     help="Write the blinded groups as one self-contained page: open it, grade, download, import.",
     parameters=(
         argument("run", "RUN", "A planned run directory."),
-        Parameter("out", f"The page; by default RUN/{PAGE}.", flags=("-o", "--out")),
+        Parameter(
+            "out",
+            f"The page; by default RUN/{PAGE}. FILE.csv: a table to fill in instead.",
+            flags=("-o", "--out"),
+        ),
         Parameter(
             "first",
             "Only the first so many groups: the order is random, so it is a sample.",
@@ -407,7 +414,7 @@ IMPORT_HUMAN = Verb(
     "A file with more groups of the same person adds to the series; nothing is counted twice.",
     parameters=(
         argument("run", "RUN", "The run whose page was graded."),
-        argument("file", "FILE", "What the page saved."),
+        argument("file", "FILE", "What the page saved, or the table that was filled in (.csv)."),
         Parameter("name", "The person's name in tables; by default as in the file."),
     ),
     run=_import_human,
