@@ -125,3 +125,13 @@ def test_notebooks_show_tables(pool: Pool, checkpoint: Path) -> None:
         "<tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>"
     )
     assert strop.sample(str(checkpoint), steps=(1,), n=1)._repr_html_().count("<table>") == 1
+
+
+def test_the_rooms_with_functions_need_no_import_of_their_own() -> None:
+    lines = (
+        "import sys, strop",
+        "assert callable(strop.groupeval.run) and callable(strop.language.Language.load)",
+        "assert strop.theory.__name__ == 'strop.theory'",
+        "assert 'torch' not in sys.modules",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True)

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from strop import draw
+    from strop import draw, groupeval, language, theory
     from strop.denoisers import Denoiser, TabularDenoiser, load_denoiser, load_model
     from strop.errors import CheckFailed, Incomplete, StropError, UserError
     from strop.pool import Pool
@@ -60,6 +60,9 @@ _NEED_TORCH = (
     "score_task",
 )
 
+_ROOMS = ("draw", "groupeval", "language", "theory")
+"""Modules with functions of their own: strop.draw.sample, strop.groupeval.run."""
+
 __all__ = [
     "CellSpec",
     "CheckFailed",
@@ -82,6 +85,8 @@ __all__ = [
     "doctor",
     "draw",
     "export",
+    "groupeval",
+    "language",
     "lm_eval",
     "load_denoiser",
     "load_model",
@@ -99,6 +104,7 @@ __all__ = [
     "score_task",
     "show",
     "task",
+    "theory",
     "train",
     "tune",
 ]
@@ -111,11 +117,9 @@ def __getattr__(name: str) -> Any:
     from strop.registry import homes
 
     try:
-        # `draw` is a room, whose function makes one pool: strop.draw.sample
-        draws = name == "draw"
         value = (
-            import_module("strop.draw")
-            if draws
+            import_module(f"strop.{name}")
+            if name in _ROOMS
             else getattr(import_module(homes("strop")[name][0]), name)
         )
     except (ModuleNotFoundError, UserError) as error:
