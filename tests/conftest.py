@@ -9,17 +9,9 @@ import random
 from pathlib import Path
 
 import pytest
-import torch
-from hypothesis import settings
-
-import cpu_times
-from strop.cli import output
-from tiny_models import THREADS, write_checkpoint
 
 gc.disable()  # until everything is imported: a fifth of that time went into looking for garbage
-torch.set_num_threads(THREADS)
 os.environ.pop("COLUMNS", None)
-output.PIPED = 400  # tables are as wide as they are, unless a test says otherwise
 
 TESTS = Path(__file__).parent
 NUMERIC = ("samplers", "denoisers", "measure", "training", "theory", "language", "test_generate.py")
@@ -35,10 +27,6 @@ NOT_NUMERIC = {
 }
 """Files in those rooms that are about words and files."""
 
-# The same examples on every machine, however slow it is.
-settings.register_profile("strop", deadline=None, derandomize=True)
-settings.load_profile("strop")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
@@ -46,6 +34,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Load torch where tests run: not in the process that hands them out, which workers wait for."""
+    if config.getoption("numprocesses", None):
+        return
+    import torch
+    from hypothesis import settings
+
+    import cpu_times
+    from strop.cli import output
+    from tiny_models import THREADS
+
+    torch.set_num_threads(THREADS)
+    output.PIPED = 400  # tables are as wide as they are, unless a test says otherwise
+    # The same examples on every machine, however slow it is.
+    settings.register_profile("strop", deadline=None, derandomize=True)
+    settings.load_profile("strop")
     cpu_times.record(config)
 
 
@@ -74,10 +77,14 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with a tokenizer: 12 tokens, length 8."""
+    from tiny_models import write_checkpoint
+
     return write_checkpoint(tmp_path_factory.mktemp("checkpoints") / "tiny")
 
 
 @pytest.fixture(scope="session")
 def bare_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same without a tokenizer."""
+    from tiny_models import write_checkpoint
+
     return write_checkpoint(tmp_path_factory.mktemp("checkpoints") / "bare", texts=False)

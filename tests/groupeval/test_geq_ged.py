@@ -16,6 +16,7 @@ from strop.groupeval.scores import (
     group_ged,
     mode_counts,
     quality,
+    saturation,
 )
 from strop.groupeval.verdict import Grade, GroupVerdict
 
@@ -170,3 +171,12 @@ def test_bottom_quartile_is_the_mean_of_the_lowest_quarter() -> None:
     told = diagnose(by_cell([GroupVerdict("c", 0, 0, tuple(grades), "high")])["c"], modes=True)
     assert told["bottom_quartile_quality"] == pytest.approx(2.5)  # outputs 0 and 5
     assert told["quality_p10"] == pytest.approx(3.5)  # 0.7 of the way from 0 to 5
+
+
+def test_saturation_by_counting() -> None:
+    """All ways to draw 3 of 4 modes: 24 of 64 differ."""
+    assert saturation(3, 4) == pytest.approx((24 / 64, 1 - 3 / 4))
+    assert saturation(8, 7) == (0.0, 0.0)
+    for modes in (8, 30, 100, 1000):
+        chance, bound = saturation(8, modes)
+        assert chance >= bound

@@ -41,9 +41,10 @@ def pool(*rows: list[int]) -> PoolRows:
 
 
 def test_the_entropy_of_every_prefix() -> None:
-    found = prefix_entropy(HELD_OUT)
-    expected = [entropy(HELD_OUT[:, :tokens]) for tokens in range(1, LENGTH + 1)]
-    np.testing.assert_allclose(found, np.stack(expected, 1), atol=1e-12)
+    for ids in (HELD_OUT, np.random.default_rng(4).integers(0, 3, (4, 300))):
+        found = prefix_entropy(ids)
+        expected = [entropy(ids[:, :tokens]) for tokens in range(1, ids.shape[1] + 1)]
+        np.testing.assert_allclose(found, np.stack(expected, 1), atol=1e-12)
 
 
 def test_a_guard_knows_how_much_lower_that_of_fewer_tokens_is() -> None:

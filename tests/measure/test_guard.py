@@ -410,3 +410,67 @@ def test_the_paper_passes_a_cell_by_its_mean() -> None:
     assert paper.document(near)["rule"] == "mean"
     assert "undecided" in str(strict)
     assert "by their mean" in str(paper)
+
+
+def test_the_worse_of_entropy_and_diversity_decides() -> None:
+    held = guard(LENGTH, rows(40))
+    assert held.pairs is not None
+    assert held.threshold is not None
+    rich, poor = between(held.threshold, 9), between(0, held.threshold - 0.001)
+    apart, near, alike = between(0.9, 1.1), between(0.8, 1), between(0.5, 0.8)
+    assert [held.diverse(one) for one in (apart, near, alike)] == ["above", "undecided", "below"]
+    assert [held.both(rich, one) for one in (apart, near, alike)] == ["above", "undecided", "below"]
+    assert [held.both(poor, apart), held.both(rich, None), held.both(None, near)] == [
+        "below",
+        "above",
+        "undecided",
+    ]
+    assert held.both(None, None) is None
+    assert held.diverse(replace(alike, n=64)) == "below"
+    assert held.diverse(replace(alike, n=63)) is None
+    assert replace(held, rule="mean").both(rich, alike) == "above"
+    told = held.document(rich, alike)
+    assert (told["verdict"], told["least_diversity"], told["diversity_verdict"]) == (
+        "above",
+        0.9,
+        "below",
+    )
+    assert "or the diversity guard of 90% of held-out" in str(held)
+    assert replace(held, texts=held.texts[:20]).pairs is not None
+    assert replace(held, texts=held.texts[:19]).pairs is None
+    apart_all = tuple(tuple(range(k * LENGTH, (k + 1) * LENGTH)) for k in range(20))
+    assert replace(held, texts=apart_all).pairs is None  # no two are alike at all
+
+
+def test_shorter_texts_are_raised_by_what_their_length_costs() -> None:
+    found = Guard(3, 5.0, "mine", rise=(3.0, 2.0, 0.0))
+    assert found.raised(np.array([1.0, 1.5, 4.0]), np.array([1, 2, 3])).tolist() == [4.0, 3.5, 4.0]
+    ids = rows(40)
+    lower = [np.quantile(entropy(ids[:, :tokens]), 0.1) for tokens in range(1, LENGTH + 1)]
+    assert guard(LENGTH, ids).rise == pytest.approx([lower[-1] - one for one in lower])
+
+
+def test_a_known_languages_guard_is_of_exact_texts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    class Known:
+        def draw(self, n: int) -> np.ndarray:
+            asked.append(n)
+            return rows(40)
+
+    def known(sha256: str, kept: Path | None) -> Known | None:
+        asked.append((sha256, kept))
+        return Known() if sha256 == "a" * 64 else None
+
+    monkeypatch.setattr("strop.language.reading.known_language", known)
+    made = generator()
+
+    def of(sha256: str) -> GeneratorSpec:
+        change = {"family": "language", "sha256": sha256}
+        return made.model_copy(update={"checkpoint": made.checkpoint.model_copy(update=change)})
+
+    assert default_guard(of("a" * 64)) == guard(LENGTH, rows(40), source="exact texts")
+    assert default_guard(of("b" * 64), run) == guard(LENGTH)
+    assert asked == [("a" * 64, None), 2048, ("b" * 64, run.grammar)]

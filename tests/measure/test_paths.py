@@ -11,7 +11,6 @@ import pytest
 from strop import TabularDenoiser
 from strop.cli.main import run
 from strop.errors import UserError
-from strop.groupeval.scores import saturation
 from strop.instruments.posterior import path_scores
 from strop.theory.mpath import bound_from_scores, exact_bound
 from strop.theory.sampler import LawProblem
@@ -53,12 +52,3 @@ def test_temperatures_without_1_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1 among them"):
         run_study("likelihood", out=tmp_path / "x", temperature=(0.9,))
     assert run(["study", "likelihood", "--paths", "0", "-o", str(tmp_path / "y")]) != 0
-
-
-def test_saturation_by_counting() -> None:
-    """All ways to draw 3 of 4 modes: 24 of 64 differ."""
-    assert saturation(3, 4) == pytest.approx((24 / 64, 1 - 3 / 4))
-    assert saturation(8, 7) == (0.0, 0.0)
-    for modes in (8, 30, 100, 1000):
-        chance, bound = saturation(8, modes)
-        assert chance >= bound

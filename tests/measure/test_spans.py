@@ -29,7 +29,16 @@ from strop.measure.perplexity import (
     token_columns,
 )
 from strop.measure.score import Outputs
-from strop.measure.spans import END_OF_TEXT, Passage, Reading, clean_up, spans
+from strop.measure.spans import (
+    END_OF_TEXT,
+    POLICIES,
+    Passage,
+    Reading,
+    Stretch,
+    answer_spans,
+    clean_up,
+    spans,
+)
 from strop.prompts import Canvas, Canvases
 from strop.spec import EvaluatorSpec
 from strop.stats.resample import POSITIVE, SHARE
@@ -99,6 +108,11 @@ def spans_of(text: str, policy: Any, evaluator: Any = None, length: int = 99, **
     """Readings as their text and what is scored of it, then the three counts of bytes."""
     evaluator = evaluator or Bytes()
     [span] = spans([passage(text)], policy, evaluator, length=length, **how)
+    return told_of(span, evaluator)
+
+
+def told_of(span: Any, evaluator: Any) -> Any:
+    assert all((one.ids.dtype, one.scored.dtype) == (np.int64, bool) for one in span.readings)
     readings = [
         (evaluator.decode(one.ids.tolist()).replace(END_OF_TEXT, "|"), marks(one.scored))
         + (("filler",) if one.filler else ())
@@ -141,6 +155,39 @@ STREAM = {
 @pytest.mark.parametrize("text", STREAM)
 def test_the_full_stream(text: str, retokenise: bool) -> None:
     assert spans_of(text, "full-stream", retokenise=retokenise) == STREAM[text]
+
+
+ANSWERS: dict[tuple[str, ...], tuple[Any, Any]] = {
+    ("ab", "cd|e"): (
+        ([("abcd|", "..xxx")], 2, 2, 3),
+        ([("abcd", "..xx"), ("e", ".")], 2, 3, 3),
+    ),
+    ("", "cd"): (([("cd", ".x")], 1, 2, 2),) * 2,
+    ("a|b", "c"): (([("a|bc", "...x")], 1, 1, 1),) * 2,
+    ("", "éa", "b", "c"): (([("éabc", ".xx.x")], 4, 4, 4),) * 2,
+    ("a", ""): (([], 0, 0, 0),) * 2,
+}
+"""Prompt and response in turn; what the first document and the full stream make of them."""
+
+
+@pytest.mark.parametrize("retokenise", [True, False])
+@pytest.mark.parametrize("parts", ANSWERS)
+def test_answers_are_scored_behind_their_prompts(parts: tuple[str, ...], retokenise: bool) -> None:
+    stretches = tuple(
+        Stretch(one.text, one.ids, scored=k % 2 == 1)
+        for k, one in enumerate(passage(part) for part in parts)
+    )
+    whole = passage("".join(parts[1::2]))
+    answer = Passage(whole.text, whole.ids, stretches)
+    for policy, expected in zip(("first-document", "full-stream"), ANSWERS[parts], strict=True):
+        evaluator: Any = Bytes()
+        [span] = answer_spans([answer], policy, evaluator, retokenise=retokenise)
+        assert told_of(span, evaluator) == expected
+
+
+def test_every_policy_is_told_in_words() -> None:
+    for policy in POLICIES.values():
+        assert all(isinstance(said, str) and said for said in vars(policy).values())
 
 
 def test_what_a_tokenizer_puts_before_a_text_is_context_of_its_first_token() -> None:
