@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load torch where tests run: not in the process that hands them out, which workers wait for."""
+    """Load torch where tests run, not in the process that hands them out: workers wait for it."""
     if config.getoption("numprocesses", None):
         return
     import torch
