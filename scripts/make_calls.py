@@ -1,4 +1,4 @@
-"""Write src/strop/verbs/calls.py: every verb as a typed function, from the records.
+"""Write src/strop/verbs/calls.pyi: the types of every verb as a function, from the records.
 
 scripts/make_calls.py            write the file
 scripts/make_calls.py --check    exit code 3 if it is not what the records say
@@ -6,44 +6,37 @@ scripts/make_calls.py --check    exit code 3 if it is not what the records say
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections import defaultdict
-from importlib import import_module
 from pathlib import Path
 
-from strop.cli.main import VERBS
 from strop.registry import resolve
+from strop.verbs.calls import MODULES, VERBS, argument_name, record_of
 from strop.verbs.study import Study
-from strop.verbs.verb import Parameter, Verb, VerbGroup
+from strop.verbs.verb import Parameter, Verb
 
-FILE = Path(__file__).parents[1] / "src/strop/verbs/calls.py"
-OF_GROUP = {"task": "strop.verbs.task:VERB"}
-"""Groups that have a function of their name, and the verb that it is."""
-MODULES = ("theory",)
-"""Groups whose verbs are functions of the module that bears the group's name."""
-HEAD = '''"""Every verb as a function of its name, with the parameters of its record as arguments.
+FILE = Path(__file__).parents[1] / "src/strop/verbs/calls.pyi"
+HEAD = '''"""Every verb as a function of its name, as type checkers and editors read it.
 
 Made by scripts/make_calls.py from the records; change those and run it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
+from inspect import Signature
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, Unpack
+from typing import Any, Literal, Required, TypedDict, Unpack
 
-from strop.registry import resolve
-
-if TYPE_CHECKING:
-    from strop.verbs.result import Result
+from strop.verbs.result import Result
+from strop.verbs.verb import Parameter, Verb
 
 Place = str | PathLike[str]
+MODULES: tuple[str, ...]
+VERBS: dict[str, tuple[str, str]]
 
-
-def _call(reference: str, arguments: Sequence[Any], given: Mapping[str, Any]) -> Result:
-    return resolve(reference)(*arguments, **given)
+def record_of(name: str) -> Verb | None: ...
+def argument_name(one: Parameter, verb: Verb) -> str: ...
+def signature(verb: Verb) -> Signature: ...
 '''
 TYPES = {
     "int": "int",
@@ -68,20 +61,11 @@ TYPES = {
 }
 
 
-def verbs() -> dict[str, tuple[str, Verb]]:
-    """Functions by name, with where their records are."""
-    found = {}
-    for name, (reference, _) in VERBS.items():
-        record = resolve(OF_GROUP.get(name, reference))
-        if isinstance(record, Verb) and not isinstance(record, VerbGroup):
-            found[name.replace("-", "_")] = (OF_GROUP.get(name, reference), record)
-    return found | {
-        f"{group}_{verb.name}": (f"{module}:{name}", verb)
-        for group in MODULES
-        for module in [VERBS[group][0].partition(":")[0]]
-        for name, verb in vars(import_module(module)).items()
-        if isinstance(verb, Verb) and verb in resolve(VERBS[group][0]).verbs
-    }
+def verbs() -> dict[str, Verb]:
+    """The verbs by the names of their functions."""
+    names = [name.replace("-", "_") for name in VERBS]
+    names += [f"{group}_{one.name}" for group in MODULES for one in resolve(VERBS[group][0]).verbs]
+    return {name: verb for name in names if (verb := record_of(name)) is not None}
 
 
 def of(one: Parameter) -> str:
@@ -98,15 +82,14 @@ def of(one: Parameter) -> str:
     return f"Required[{words}]" if one.required and not one.argument else words
 
 
-def argument(one: Parameter, study: bool) -> tuple[str, str]:
-    """How an argument without a flag is declared and handed on."""
-    name = re.sub(r"\W", "", one.argument.lower()) if study else one.name
-    name = f"side_{name}" if len(name) == 1 else name  # compare's A, beside its parameter `a`
+def argument(one: Parameter, verb: Verb) -> str:
+    """How an argument without a flag is declared."""
+    name = argument_name(one, verb)
     if one.kind == "many":
-        return f"*{name}: Place", f"*{name}"
+        return f"*{name}: Place"
     kind = "Any" if one.name in ("checkpoint", "config") else "Place"
     kind = "str" if one.name in ("task", "id", "cell") else kind
-    return (f"{name}: {kind}" if one.required else f"{name}: {kind} | None = None"), name
+    return f"{name}: {kind}" if one.required else f"{name}: {kind} | None = None"
 
 
 def field(one: Parameter) -> str:
@@ -122,7 +105,7 @@ def title(name: str) -> str:
 def shared() -> dict[str, list[str]]:
     """Fields that several verbs have in common, by the name of their class."""
     users: dict[str, list[str]] = defaultdict(list)
-    for name, (_, verb) in verbs().items():
+    for name, verb in verbs().items():
         for one in verb.takes:
             if not one.argument:
                 users[field(one)].append(name)
@@ -142,30 +125,18 @@ def typed(name: str, fields: list[str], about: str, bases: list[str]) -> str:
     return f"class {name}({', '.join(bases or ['TypedDict'])}, total=False):\n{body}"
 
 
-def function(name: str, reference: str, verb: Verb, common: dict[str, list[str]]) -> str:
+def function(name: str, verb: Verb, common: dict[str, list[str]]) -> str:
     """A verb's arguments as a TypedDict, and its function."""
-    study = isinstance(verb, Study)
-    named = [one for one in verb.takes if not one.argument]
-    fields = [field(one) for one in named]
+    fields = [field(one) for one in verb.takes if not one.argument]
     bases = [base for base, some in common.items() if set(some) <= set(fields)]
     own = [one for one in fields if not any(one in common[base] for base in bases)]
-    given = [argument(one, study) for one in verb.takes if one.argument]
-    rest = f"**given: Unpack[{title(name)}]" if named else ""
-    first = verb.help.split("\n\n")[0]
-    handed = ", ".join(one for _, one in given)
-    optional = [one for one in verb.takes if one.argument and not one.required]
-    values = f"({handed},)" if handed else "()"
-    if optional and not any(one.kind == "many" for one in optional):
-        values = f"[one for one in {values} if one is not None]"
-    # a study's checkpoints have no names: one of its parameters may be called like them
-    alone = ["/"] if study and not any(one.startswith("*") for _, one in given) and given else []
-    declared = ", ".join([*(one for one, _ in given), *alone, *([rest] if rest else [])])
+    given = [argument(one, verb) for one in verb.takes if one.argument]
+    alone = ["/"] if isinstance(verb, Study) and given and not given[0].startswith("*") else []
+    rest = [f"**given: Unpack[{title(name)}]"] if fields else []
     about = f"What `{name}` may be told."
-    head = typed(title(name), own, about, bases) + "\n\n" if named else ""
-    return (
-        f"{head}def {name}({declared}) -> Result:\n    {words(first)}\n"
-        f"    return _call({reference!r}, {values}, {'given' if named else '{}'})\n"
-    )
+    head = typed(title(name), own, about, bases) + "\n\n" if fields else ""
+    first = words(verb.help.split("\n\n")[0])
+    return f"{head}def {name}({', '.join([*given, *alone, *rest])}) -> Result:\n    {first}\n"
 
 
 def words(text: str) -> str:
@@ -187,7 +158,7 @@ def text() -> str:
     """The whole file, in the house's style."""
     common = shared()
     parts = [typed(name, some, "Of several verbs.", []) for name, some in common.items()]
-    parts += [function(name, *found, common) for name, found in verbs().items()]
+    parts += [function(name, verb, common) for name, verb in verbs().items()]
     source = HEAD + "\n\n" + "\n\n".join(parts)
     style = ["ruff", "format", "-", "--stdin-filename", str(FILE)]
     ruff = Path(sys.executable).parent / style[0]

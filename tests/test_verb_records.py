@@ -22,6 +22,7 @@ from strop.stats.interval import Interval
 from strop.table import Column, Table
 from strop.verbs import calls
 from strop.verbs.result import Facts, Result, Strong, grid
+from strop.verbs.study import Study
 from strop.verbs.verb import Ask, Parameter, Verb, VerbGroup
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
@@ -36,6 +37,29 @@ def test_the_functions_are_what_the_records_say() -> None:
     assert make_calls.FILE.read_text(encoding="utf-8") == make_calls.text(), (
         "run scripts/make_calls.py"
     )
+
+
+@pytest.mark.parametrize("name", make_calls.verbs())
+def test_a_function_has_the_arguments_of_its_record(name: str) -> None:
+    verb, function = make_calls.verbs()[name], getattr(calls, name)
+    assert function.__name__ == name
+    assert function.__doc__.startswith(verb.help)
+    arguments = inspect.signature(function).parameters.values()
+    named = [one for one in arguments if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    taken = [one for one in verb.takes if not one.argument]
+    assert [one.name for one in named] == [one.name for one in taken]
+    for argument, one in zip(named, taken, strict=True):
+        assert argument.default is (inspect.Parameter.empty if one.required else one.default)
+    placed = [one for one in arguments if one not in named]
+    assert len(placed) == len(verb.takes) - len(taken)
+    alone = {one.kind is inspect.Parameter.POSITIONAL_ONLY for one in placed}
+    assert alone <= {isinstance(verb, Study) and not verb.sources.many}
+
+
+@pytest.mark.parametrize("name", ["groupeval", "study", "theory_nothing", "nothing"])
+def test_what_is_no_verb_is_no_function(name: str) -> None:
+    with pytest.raises(AttributeError, match=name):
+        getattr(calls, name)
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -85,7 +109,7 @@ def test_verbs_are_functions_after_every_module_was_imported(tmp_path: Path) -> 
     assert missing <= {*OPTIONAL}
     functions = make_calls.verbs()
     assert {"sample", "audit", "tune", "compare", "score", "report", "task", "train"} < {*functions}
-    groups = {name: getattr(strop, name) for name in make_calls.MODULES}
+    groups = {name: getattr(strop, name) for name in calls.MODULES}
     for name in functions:
         group, _, verb = name.partition("_")
         home = groups.get(group)

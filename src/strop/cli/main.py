@@ -20,6 +20,7 @@ from strop.cli.entry import main
 from strop.cli.flags import Flags, speaking
 from strop.errors import Incomplete, StropError, UserError, missing_package, out_of_memory
 from strop.registry import resolve
+from strop.verbs.calls import VERBS
 from strop.verbs.verb import Verb, VerbGroup
 from strop.version import __version__
 
@@ -30,92 +31,6 @@ _ClickException: type[Exception] = next(
 )
 
 __all__ = ["INTERRUPTED", "VERBS", "build", "main", "run"]
-
-VERBS: dict[str, tuple[str, str]] = {
-    "demo": (
-        "strop.page.demo:VERB",
-        "Show what strop does: mistakes that one can see, an audit, a judge, and the page.",
-    ),
-    "sample": (
-        "strop.verbs.sample:VERB",
-        "Draw outputs of CHECKPOINT for every combination of --steps, --temperature and "
-        "--precision.",
-    ),
-    "score": (
-        "strop.verbs.score:VERB",
-        "Score every cell of RUN. The same command continues; nothing is scored twice.",
-    ),
-    "merge": (
-        "strop.verbs.merge:VERB",
-        "Bring outputs and scores of runs together that were made for the same cells.",
-    ),
-    "audit": (
-        "strop.verbs.audit:STUDY",
-        "How much of a checkpoint's few-step gap is its sampler?",
-    ),
-    "compare": ("strop.verbs.compare:STUDY", "Is A better than B, or only sharper?"),
-    "tune": (
-        "strop.verbs.tune:STUDY",
-        "Which setting of its samplers suits a checkpoint best?",
-    ),
-    "probe": (
-        "strop.verbs.probe:VERB",
-        "Say what the knobs of CHECKPOINT do: seed, temperature, top_p, company, limits.",
-    ),
-    "power": ("strop.verbs.power:STUDY", "How many outputs does a question need?"),
-    "report": (
-        "strop.page.command:VERB",
-        "Write one self-contained HTML page of RUN...: tables, figures, and a browser of outputs.",
-    ),
-    "export": (
-        "strop.verbs.export:VERB",
-        "Write every table of a result as CSV, LaTeX, Markdown, Parquet or JSON, and its figure "
-        "as PDF.",
-    ),
-    "reproduce": (
-        "strop.verbs.reproduce:VERB",
-        "List the paper's tables and figures, or run one and print paper and measured side by "
-        "side.",
-    ),
-    "show": (
-        "strop.verbs.show:VERB",
-        "Print what a run or one of its cells holds: spec, counts, first outputs.",
-    ),
-    "ls": (
-        "strop.verbs.ls:VERB",
-        "List what lies below a directory: runs, audits, studies, training runs, GroupEval.",
-    ),
-    "precision": (
-        "strop.verbs.precision:VERB",
-        "Say how much probability the float32 draw truncates, and how entropy and timing shift.",
-    ),
-    "train": (
-        "strop.verbs.train:VERB",
-        "Train by CONFIG into a run directory. The same command continues a run.",
-    ),
-    "lm-eval": (
-        "strop.verbs.lm_eval:VERB",
-        "Run tasks of lm-eval on a checkpoint with its sampler.",
-    ),
-    "doctor": (
-        "strop.verbs.doctor:VERB",
-        "Say what is installed, what is missing and how to get it.",
-    ),
-    "study": ("strop.cli.commands:register", "Studies of checkpoints and their samplers."),
-    "groupeval": ("strop.verbs.judging:GROUP", "Quality and diversity of texts, in groups."),
-    "theory": ("strop.verbs.theory:GROUP", "The paper's mathematics, exact on any small target."),
-    "language": (
-        "strop.verbs.language:GROUP",
-        "A language whose law is known: texts, exact probabilities, what is wrong in a text.",
-    ),
-    "task": (
-        "strop.verbs.task:GROUP",
-        "Problems with answers that can be checked: GSM8K, HumanEval, sums.",
-    ),
-    "models": ("strop.verbs.models:GROUP", "Known checkpoints, and a look at any."),
-}
-"""Where each verb's record is, and the first line of its help: `strop --help` loads no record."""
-
 
 START = examples("strop sample -n 4 -o runs/first", "strop show runs/first")
 COMPLETION = "_STROP_COMPLETE"
