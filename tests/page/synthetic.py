@@ -184,6 +184,13 @@ def audit_result() -> Result:
                 "outputs than with (1, float64).",
                 "At M = 16 nothing is recommended: the fresh outputs do not stay above the guard.",
             ],
+            "family": "mdlm",
+            "checkpoint": "embedded:tales",
+            "decision": {
+                "goal": "best",
+                "recommended": True,
+                "sampler": CORNERS[3].at(4).model_dump(mode="json"),
+            },
             "selections": {"frozen": chosen, "per-budget": chosen},
             "refusals": {
                 "sharpest": "no setting passes the guard at more than half of the budgets"

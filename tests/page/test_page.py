@@ -9,9 +9,11 @@ import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from synthetic import (
     CORNERS,
     GUARD,
@@ -32,7 +34,8 @@ from strop.measure.guard import MARKS
 from strop.page import render, write
 from strop.page.data import AuditPart, CellGroup, Report, Shown, StudyPart, place, replaced
 from strop.page.figures import MOST_LINES, drawings
-from strop.page.page import Page
+from strop.page.hero import Recommended, hero
+from strop.page.page import LIVE, SCRIPTS, STYLES, Page
 from strop.page.svg import VARIABLES, as_file, inline
 from strop.page.tables import (
     COLUMNS,
@@ -200,7 +203,9 @@ def test_absent_parts_say_which_command_adds_them() -> None:
 
 
 def test_no_cells_at_all() -> None:
-    assert "0 generators of 0 checkpoints" in render(Report(title="empty")).html
+    html = render(Report(title="empty")).html
+    assert "0 generators" not in html
+    assert 'id="answer"' not in html
 
 
 def parts_of(html: str) -> list[str]:
@@ -223,7 +228,7 @@ def test_what_was_given_comes_first_and_empty_parts_are_not_there() -> None:
     html = render(judged).html
     assert parts_of(html) == ["groupeval"]
     assert "0 generators" not in html
-    assert "<script" not in html
+    assert html.count("<script") == 1  # of the page, with nothing to unpack
     assert html.index("What is not in this report") > html.index("</section>")
     assert "<code>strop audit X</code> adds it" in html
 
@@ -233,8 +238,10 @@ def test_what_was_given_comes_first_and_empty_parts_are_not_there() -> None:
 
 def test_the_page_starts_with_the_answer() -> None:
     text = plain(page().html)
-    answer = text.index("Use (0.9, float32) at M = 4")
-    assert all(answer < text.index(later) for later in ("20 generators", "Corners", "GroupEval"))
+    before, _, after = text.partition("Use (0.9, float32) at M = 4")
+    for later in ("20 generators", "Every setting", "A judge reads groups"):
+        assert later in after
+        assert later not in before
 
 
 def test_every_rule_is_shown_and_only_what_is_above_the_guard_is_recommended() -> None:
@@ -259,7 +266,80 @@ def test_the_samplers_stand_folded_below_the_gains() -> None:
     for rule in ("frozen", "per-budget"):
         at = html.index(f"The samplers of the rule {rule}, as YAML")
         assert html.rindex("<details", 0, at) > html.index("Gain over (1, float64)")
-    assert html.count("<pre") == html.count('<details class="fold"><summary>The samplers') == 2
+    assert html.count('<details class="fold"><summary>The samplers') == 2
+
+
+def recommended_of(result: Result) -> list[Recommended]:
+    report_ = Report(title="audit", audits=(AuditPart(result, {}),))
+    return list(hero(report_, []).recommended)
+
+
+def test_the_recommended_sampler_can_be_copied_in_three_forms() -> None:
+    (found,) = recommended_of(audit_result())
+    assert yaml.safe_load(found.forms["YAML"]) == {
+        "samplers": [{"steps": 4, "temperature": 0.9, "precision": "float32"}]
+    }
+    assert found.forms["Command"] == (
+        "strop sample embedded:tales --steps 4 --temperature 0.9 --precision float32 -n 16 "
+        "-o runs/recommended"
+    )
+    given: dict[str, Any] = {}
+    called = found.forms["Python"].replace("import strop", "").replace("strop.sample", "call")
+    exec(
+        called.replace("strop.SamplerSpec", "SamplerSpec"),
+        {"SamplerSpec": SamplerSpec, "call": lambda at, **rest: given.update(at=at, **rest)},
+    )
+    assert given == {"at": "embedded:tales", "spec": CORNERS[3].at(4), "n": 16}
+    assert "strop sample embedded:tales --steps 4" in plain(page().html)
+
+
+def test_a_sampler_with_settings_of_its_own_is_copied_with_its_file() -> None:
+    spec = SamplerSpec(name="remdm-cap", steps=8, eta=0.02)
+    found = Recommended.of(spec.model_dump(mode="json"), "a model", "mdlm")
+    assert "strop sample 'a model' --spec sampler.yaml" in found.forms["Command"]
+    assert [SamplerSpec(**one) for one in yaml.safe_load(found.forms["YAML"])["samplers"]] == [spec]
+    other = SamplerSpec(name="duo-ancestral", steps=8).model_dump(mode="json")
+    assert "--sampler duo-ancestral" in Recommended.of(other, "x", "mdlm").forms["Command"]
+    assert "--sampler" not in Recommended.of(other, "x", "duo").forms["Command"]
+
+
+def test_what_the_result_does_not_recommend_is_not_recommended() -> None:
+    result = audit_result()
+    refused = {**result.facts["decision"], "recommended": False}
+    assert recommended_of(replace(result, facts={**result.facts, "decision": refused})) == []
+    older = {key: one for key, one in result.facts.items() if key != "decision"}
+    assert recommended_of(replace(result, facts=older)) == []
+    sampler = CORNERS[3].at(4).model_dump(mode="json")
+    rows = [{"sampler": sampler, "recommended": said} for said in (False, True)]
+    searched = replace(result, facts=older, table=Table("", (), rows))
+    assert len(recommended_of(searched)) == 1
+
+
+def test_a_comparison_opens_with_its_verdict_and_its_figure() -> None:
+    part = replace(
+        report().studies[0], result=replace(study_result(), facts={"answer": ["A wins."]})
+    )
+    html = render(Report(title="compared", studies=(part,))).html
+    first = html[html.index('id="answer"') : html.index('id="study-1"')]
+    assert "A wins." in first
+    assert "<figure" in first
+    assert html.count("A wins.") == 1
+    assert html.count("<figure") == 1
+    assert "generators" not in plain(html)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_served_page_holds_neither_outputs_nor_script() -> None:
+    html = render(report(steps=(4,)), live={"view": "0", "folders": []}).html
+    assert "pack-0" not in html
+    assert "Content-Security-Policy" not in html
+    for name in (*STYLES, *SCRIPTS, LIVE):
+        assert f'"{name}"' in html
+    assert json.loads(html.partition('id="live">')[2].partition("<")[0]) == {
+        "view": "0",
+        "folders": [],
+    }
+    assert html.index('id="under-way" hidden') < html.index('id="answer"')
 
 
 @pytest.mark.usefixtures("undrawn")

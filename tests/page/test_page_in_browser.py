@@ -107,13 +107,48 @@ def test_marks_stand_at_every_cell_that_is_not_above_the_guard(opened: Watched) 
         assert sum(mark in option for option in options) == here
 
 
-def test_the_answer_is_what_one_sees_first(opened: Watched) -> None:
-    box = opened.page.locator("#answer .sentences p").first.bounding_box()
+@pytest.mark.parametrize("size", [LAPTOP, PHONE])
+def test_the_answer_is_what_one_sees_first(
+    browser: object, page_file: Path, size: dict[str, int]
+) -> None:
+    watched = Watched(browser, page_file, size)  # type: ignore[arg-type]
+    sentence = watched.page.locator("#answer .decides").bounding_box()
+    figure = watched.page.locator("#answer figure").bounding_box()
+    assert sentence
+    assert figure
+    assert sentence["y"] + sentence["height"] < size["height"] / 2
+    assert figure["y"] + 100 < size["height"]  # and its figure begins there too
+    watched.page.close()
+
+
+def test_the_recommended_sampler_is_copied(opened: Watched) -> None:
+    page = opened.page
+    assert page.locator("#answer pre").nth(0).is_visible()
+    page.focus("#form-1-1")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.textContent") == "Command"
+    shown = page.locator("#text-1-2 code").inner_text()
+    assert shown.startswith("strop sample embedded:tales --steps 4 --temperature 0.9")
+    assert page.locator("#text-1-1").is_hidden()
+    page.click("#text-1-2 .copy")
+    page.wait_for_function(
+        "() => document.querySelector('#text-1-2 .copy').textContent === 'Copied'"
+    )
+    page.focus("#search")
+    page.keyboard.press("Control+v")
+    assert page.input_value("#search") == shown
+
+
+def test_the_navigation_stays_and_says_where_one_is(opened: Watched) -> None:
+    page = opened.page
+    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    page.evaluate("document.getElementById('outputs').scrollIntoView()")
+    page.wait_for_function(
+        "() => document.querySelector('nav a[aria-current]')?.hash === '#outputs'", timeout=3000
+    )
+    box = page.locator("nav").bounding_box()
     assert box
-    assert box["y"] + box["height"] < LAPTOP["height"] / 2
-    assert opened.page.locator("#answer pre").first.is_hidden()
-    opened.page.locator("#answer summary").first.click()
-    assert "temperature: 0.9" in opened.page.locator("#answer pre").first.inner_text()
+    assert box["y"] == 0
 
 
 WIDE = {"width": 1600, "height": 900}

@@ -340,8 +340,8 @@ def test_an_audited_run_starts_with_the_answer(call: Called, made: Path, tmp_pat
     code, _, err = call("report", made, "-o", page)
     assert code == 0, err
     html = page.read_text("utf-8")
-    assert html.index("Use (0.9, float32) at M = 4") < html.index("Corners")
-    assert html.count("temperature: 0.9") == 2
+    assert html.index("Use (0.9, float32) at M = 4") < html.index("Every setting")
+    assert html.count("temperature: 0.9") == 3  # each rule, and the one that is recommended
     assert "unheard-of" not in html
 
 

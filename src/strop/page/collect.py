@@ -10,6 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -35,6 +36,7 @@ from strop.tasks.run_folder import OWNER
 from strop.tasks.tables import draw as draw_accuracies
 from strop.verbs.result import result_of
 from strop.verbs.study import STUDIES
+from strop.version import __version__
 
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
@@ -71,6 +73,7 @@ def gather(
     asked = [run.asked for run in found.runs] + [dict(part.result.asked) for part in parts]
     return Report(
         title=title or " and ".join(names[:3]) or "GroupEval",
+        head=_head(found),
         groups=tuple(group for group, _ in groups),
         audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
@@ -266,6 +269,21 @@ def _origin_of_run(run: Run) -> Provenance:
     facts.append(("cells", ", ".join(cell.id for cell in cells)))
     facts += _sessions(session for cell in cells for session in cell.sessions())
     return Provenance(place(str(run.path)), tuple(facts))
+
+
+def _head(found: _Found) -> tuple[tuple[str, str], ...]:
+    """The first things that one asks of a page: when, and with which code."""
+    sessions = [one for run in found.runs for cell in run.cells() for one in cell.sessions()]
+    times = sorted(str(one["started"]) for one in sessions if "started" in one)
+    if not times:
+        files = [path / RESULT for path, _ in found.studies]
+        times = sorted(
+            datetime.fromtimestamp(one.stat().st_mtime, UTC).isoformat() for one in files
+        )
+    days = list(dict.fromkeys(time[:10] for time in (times[:1] + times[-1:])))
+    codes = list(dict.fromkeys(str(one["code"]) for one in sessions if "code" in one))
+    said = {"measured": " to ".join(days), "strop": ", ".join(codes[-2:]) or __version__}
+    return tuple((name, fact) for name, fact in said.items() if fact)
 
 
 def _sessions(sessions: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:

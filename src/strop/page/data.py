@@ -200,6 +200,10 @@ class Report:
     """All that the page shows."""
 
     title: str
+    head: tuple[tuple[str, str], ...] = ()
+    """When it was measured, and with which code."""
+    command: str = ""
+    """What made the first of the directories."""
     groups: tuple[CellGroup, ...] = ()
     audits: tuple[AuditPart, ...] = ()
     studies: tuple[StudyPart, ...] = ()

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from strop.measure.guard import MARKS
-from strop.page.data import AuditPart, Report, Shown, count, encodable, replaced, visible
+from strop.page.data import AuditPart, Report, Shown, encodable, replaced, visible
 from strop.page.figures import drawings, study_drawings
+from strop.page.hero import hero, hints, summary
 from strop.page.svg import Drawing, as_file, inline, mended
 from strop.page.tables import (
     OutputColumn,
@@ -39,6 +40,10 @@ SOME = 16
 """Outputs of each generator that tell how much room outputs take."""
 FIGURES = 5
 """Significant digits of the numbers of an output: more than the page shows."""
+STYLES, SCRIPTS = ("page.css",), ("base.js", "outputs.js")
+"""Of both forms of the page: held inside a file, or served beside it."""
+LIVE = "live.js"
+"""What a page that is served has besides."""
 LONG = 40
 """Lines of a study's table from which on it is folded."""
 
@@ -53,8 +58,18 @@ class Page:
     """Outputs of each generator that the page holds, at most."""
 
 
-def render(report: Report, outputs: int | None = None, most_bytes: int = MOST_BYTES) -> Page:
-    """The page of a report, with the first `outputs` of each generator (None: all that fit)."""
+def render(
+    report: Report,
+    outputs: int | None = None,
+    most_bytes: int = MOST_BYTES,
+    *,
+    live: Mapping[str, Any] | None = None,
+) -> Page:
+    """The page of a report, with the first `outputs` of each generator (None: all that fit).
+
+    `live` says what is served with it: such a page holds no outputs, style or script, and asks
+    for them beside its address.
+    """
 
     def told(text: str) -> str:
         return visible(replaced(text, report.private))
@@ -65,10 +80,12 @@ def render(report: Report, outputs: int | None = None, most_bytes: int = MOST_BY
     for drawing in drawn:
         mended(drawing.figure, told)
     words = _words(report, drawn, [beside for _, beside in studies], told)
+    if live is not None:
+        return Page(_html(report, words, 0, told, live), drawn, 0)
     have = max((len(cell.texts) for cell in report.cells), default=0)
     keep = min(have, _fitting(report, most_bytes)) if outputs is None else min(outputs, have)
     while True:
-        html = _html(report, words, keep, told)
+        html = _html(report, words, keep, told, None)
         size = len(html.encode())
         if outputs is not None or keep == 0 or size <= most_bytes:
             return Page(html, drawn, keep)
@@ -78,7 +95,10 @@ def render(report: Report, outputs: int | None = None, most_bytes: int = MOST_BY
 def _fitting(report: Report, most_bytes: int) -> int:
     """How many outputs of each generator may fit: by the first few of them, and rather more."""
     columns = output_columns(report)
-    some = [(len(pack(cell, columns, SOME)), min(SOME, len(cell.texts))) for cell in report.cells]
+    some = [
+        (len(packed(rows_of(cell, columns)[:SOME])), min(SOME, len(cell.texts)))
+        for cell in report.cells
+    ]
     each = sum(size / max(1, number) for size, number in some)
     return int(1.25 * most_bytes / max(1.0, each))
 
@@ -120,10 +140,11 @@ def _words(
         "version": __version__,
         "marks": MARKS,
         "svg": svg,
-        "drawn": lambda part: [drawing for drawing in drawn if drawing.part == part],
-        "summary": _summary(report),
+        "drawn": lambda part: [one for one in drawn if one.part == part],
+        "hero": hero(report, drawn),
+        "summary": summary(report),
         "sections": _sections(report),
-        "hints": _hints(report),
+        "hints": hints(report),
         "answers": [_answer(audit) for audit in report.audits],
         "corners": [corner_tables(report, group) for group in report.groups],
         "facts": [" ".join(facts(group)) for group in report.groups],
@@ -135,24 +156,6 @@ def _words(
     }
 
 
-def _summary(report: Report) -> str:
-    cells = [cell.measured for cell in report.cells]
-    if not cells and (report.studies or report.series):
-        return ""
-    names = {group.name for group in report.groups}
-    words = (
-        f"{count(len(cells), 'generator')} of {count(len(names), 'checkpoint')}, "
-        f"{count(sum(cell.outputs for cell in cells), 'output')}"
-    )
-    if report.perplexities:
-        words += f"; perplexity under {' and '.join(report.perplexities.values())}"
-    words += "."
-    for verdict, said in (("below", "below the entropy guard"), ("undecided", "undecided")):
-        found = sum(cell.verdict == verdict for cell in cells)
-        words += f" {count(found, 'generator')} {said} ({MARKS[verdict]})." if found else ""
-    return words
-
-
 def _sections(report: Report) -> list[tuple[str, str]]:
     """The page's parts after the answer, anchors and headings: those that hold something.
 
@@ -162,7 +165,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         (f"study-{i}", part.name.replace("-", " ").capitalize())
         for i, part in enumerate(report.studies, 1)
     ]
-    corners = [("corners", "Corners")] if report.groups else []
+    corners = [("corners", "Settings")] if report.groups else []
     first = [*corners, *studies] if report.audits else [*studies, *corners]
     last = {
         ("groupeval", "GroupEval"): report.series,
@@ -171,21 +174,6 @@ def _sections(report: Report) -> list[tuple[str, str]]:
         ("provenance", "Provenance"): report.provenance,
     }
     return [*first, *(part for part, there in last.items() if there)]
-
-
-def _hints(report: Report) -> list[tuple[str, str]]:
-    """What is not there, and the command that adds it."""
-    parts = {
-        "audit": ("An audit", report.audits),
-        "score": ("Perplexity", report.perplexities),
-        "study": ("Cost and other studies", report.studies),
-        "groupeval": ("Quality and diversity by a judge", report.series),
-    }
-    return [
-        (what, report.commands[part])
-        for part, (what, there) in parts.items()
-        if not there and part in report.commands
-    ]
 
 
 def _answer(audit: AuditPart) -> dict[str, Any]:
@@ -260,14 +248,18 @@ def _column(one: OutputColumn) -> dict[str, Any]:
     return {"label": column.heading, "help": column.help, "digits": column.digits}
 
 
-def pack(cell: Shown, columns: Sequence[OutputColumn], keep: int) -> str:
-    """What `page.js` unpacks: [[index, text, [values]], ...]."""
+def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
+    """What the browser of outputs knows of each: [[index, text, [values]], ...]."""
     values = [column.values(cell) for column in columns]
-    rows = [
+    return [
         [index, encodable(text), [_shortened(one.get(index)) for one in values]]
-        for index, text in list(cell.texts.items())[:keep]
+        for index, text in cell.texts.items()
     ]
-    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def packed(value: Any) -> str:
+    """JSON as the page's script unpacks it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
@@ -278,8 +270,14 @@ def _shortened(value: float | None) -> float | None:
 # ---------------------------------------------------------------------------- templates
 
 
-def _html(report: Report, words: dict[str, Any], keep: int, told: Callable[[str], str]) -> str:
-    script = _source("page.js")
+def _html(
+    report: Report,
+    words: dict[str, Any],
+    keep: int,
+    told: Callable[[str], str],
+    live: Mapping[str, Any] | None,
+) -> str:
+    script = "\n".join(map(_source, SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     columns = output_columns(report)
 
@@ -297,10 +295,13 @@ def _html(report: Report, words: dict[str, Any], keep: int, told: Callable[[str]
     )
     return environment.get_template("page.html").render(
         **words,
-        packs=[Markup(pack(cell, columns, keep)) for cell in report.cells],
+        live=live,
+        packs=[] if live else [packed(rows_of(cell, columns)[:keep]) for cell in report.cells],
+        styles=STYLES,
+        scripts=(*SCRIPTS, LIVE),
         script=Markup(script),
         script_hash=f"sha256-{digest}",
-        style=Markup(_source("page.css")),
+        style=Markup("\n".join(map(_source, STYLES))),
     )
 
 

@@ -1,10 +1,12 @@
-// The browser of outputs. Texts are hostile: they reach the page as text nodes only, never as HTML.
+// Outputs side by side. Texts are hostile: they reach the page as text nodes only, never as HTML.
 "use strict";
 (() => {
   const $ = (id) => document.getElementById(id);
   const PAGE = 6; // rows shown at a time
   const REPEAT = 1, HIT = 2, CONTROL = 4; // what can be true of a character
 
+  if (!$("browser-index")) return;
+  const { element, option, number, codePoint, CONTROLS } = strop;
   const index = JSON.parse($("browser-index").textContent);
   const controls = $("controls");
   if (index.cells.length === 0) return say("There are no outputs in this report.");
@@ -23,9 +25,7 @@
   }
 
   async function unpack(packed) {
-    const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const list = JSON.parse(await new Response(stream).text());
+    const list = await strop.unpack(packed);
     return list.map(([number, text, values]) => ({ number, text, values, lower: text.toLowerCase() }));
   }
 
@@ -73,9 +73,6 @@
     for (let i = from; i < to; i++) flags[i] |= flag;
   }
 
-  // What would move, hide or reorder text: shown as its code point.
-  const CONTROLS = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc]/g;
-
   function textNodes(text, flags) {
     for (const found of text.matchAll(CONTROLS)) flags[found.index] |= CONTROL;
     const nodes = document.createDocumentFragment();
@@ -92,15 +89,6 @@
     if (flag & HIT) return element("mark", "hit", text);
     if (flag & REPEAT) return element("mark", "repeat", text);
     return document.createTextNode(text);
-  }
-
-  const codePoint = (c) => "U+" + c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
-
-  function element(tag, className, text) {
-    const made = document.createElement(tag);
-    if (className) made.className = className;
-    if (text !== undefined) made.textContent = text;
-    return made;
   }
 
   // What the controls say.
@@ -131,11 +119,6 @@
       (known(a) ? direction * (a.values[column] - b.values[column]) : 0));
   }
 
-  function significant(value, digits) {
-    if (value === null || value === undefined) return "–";
-    return value.toLocaleString("en", { maximumSignificantDigits: digits, minimumSignificantDigits: Math.min(digits, 2) });
-  }
-
   function card(side, one, counts, ask) {
     const made = element("article", "output " + side.name);
     const head = element("header");
@@ -146,7 +129,7 @@
     index.columns.forEach((column, i) => {
       const fact = element("div");
       fact.title = column.help;
-      fact.append(element("dt", "", column.label), element("dd", "", significant(one.values[i], column.digits)));
+      fact.append(element("dt", "", column.label), element("dd", "", number(one.values[i], column.digits)));
       facts.append(fact);
     });
     head.append(facts);
@@ -217,12 +200,6 @@
   }
 
   // Setting up the controls.
-  function option(value, text) {
-    const made = element("option", "", text);
-    made.value = value;
-    return made;
-  }
-
   function fillSide(select, cell) {
     const groups = new Map();
     index.cells.forEach((one, i) => {
