@@ -102,6 +102,7 @@ SLOW = {
     "strop doctor --gpu": "half a minute; tests/samplers has its parts",
     "strop doctor --gpu --json": "the same",
     "from strop.theory.mpath import run_mpath_study": "all the targets of two tables",
+    "strop probe embedded:tales-ar": "tests/served runs it",
     "strop merge runs/local runs/devices runs/ray runs/shards -o runs/one": "needs the run above",
 }
 """What `make test` parses and `make test-slow` runs: commands, and Python by its first line."""
@@ -109,7 +110,8 @@ LEDGERS = ("docs/claims.md", "docs/evidence.md", "docs/gallery.md")
 """Pages of numbers that were measured: their commands take up to an hour and are parsed only."""
 SMALLER = {
     "README.md": {
-        "--steps 4,16,64 -n 32 -o": "--steps 2,4 -n 4 -o",
+        "audit embedded:tales --steps 4,16,64 -n 32": "audit embedded:tales-tiny --length 16"
+        " --steps 2,4 -n 4",
         'temperature=0.9, n=16, out="runs/x"': 'temperature=0.9, n=2, out="runs/x"',
         "--temperature 0,1 --limit 32": "--temperature 0,1 --limit 4",
     },

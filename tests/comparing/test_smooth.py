@@ -39,6 +39,8 @@ def test_a_parabola_is_that_of_least_squares_in_every_row() -> None:
         expected = np.polyval(np.polyfit(x[row], y[row], 2), places[row])
         assert found[row] == pytest.approx(expected)
     # At one place there is nothing to fit but the mean.
+    level = parabola(np.full((5, 7), 2.0), y)(places)
+    assert level == pytest.approx(np.repeat(y.mean(axis=1, keepdims=True), 4, axis=1))
     assert parabola(np.full((1, 5), 2.0), np.arange(5.0)[None])(
         np.array([[1.0, 9.0]])
     ).tolist() == [[2.0, 2.0]]

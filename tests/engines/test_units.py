@@ -157,6 +157,22 @@ def test_where_a_process_loads_the_model_itself() -> None:
     assert Engine.of(devices="cuda:0,all").places() == ["all"]
 
 
+def test_a_cluster_is_asked_for_gpus_where_no_devices_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str | None] = []
+    monkeypatch.setattr(
+        "strop.engine.rays.has_gpus", lambda address: asked.append(address) or address == "auto"
+    )
+    assert Engine.of("ray", ray_address="auto").at_home("cuda:1") == "workers"
+    assert Engine.of("ray").at_home("cuda:1") == "cpu"
+    assert asked == ["auto", None]
+    assert Engine.of("ray", "cpu:2").at_home("cuda:1") == "cpu"
+    assert Engine.of("ray", "cuda:0").at_home("cpu") == "workers"
+    assert Engine.of("devices").at_home("cpu") == "workers"
+    assert len(asked) == 2
+
+
 def test_what_is_said_of_an_engine_is_kept() -> None:
     assert Engine.of() == LOCAL == Engine("local", None, None, None)
     assert Engine.of(gpu := Engine("ray")) is gpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -251,3 +252,12 @@ def test_normalisers_are_added_up_and_looked_at_first_and_last() -> None:
         some.refuse_infinite()
     with pytest.raises(UserError):
         draws().confirm(torch.tensor([torch.nan]))
+
+
+def test_tables_of_proposals_are_made_where_the_scores_are() -> None:
+    """With nothing open, so that no score is asked for on a device that holds none."""
+    closed = view(LOGITS.expand(1, 2, VOCAB), open_=np.zeros((1, 2), bool))
+    there = replace(closed, device=torch.device("meta"))
+    tokens, value = draws().propose(there, Confidence("top"))
+    assert (tokens.device.type, value.device.type, value.dtype) == ("meta", "meta", torch.float64)
+    assert draws().tokens(there, there.open).device.type == "meta"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from strop.errors import UserError
+from strop.records import SAMPLERS
 from strop.spec import SamplerSpec
-from strop.tuning.space import Axis, Space, parse
+from strop.tuning.space import Axis, Space, fitting, parse
 
 
 def test_every_form_of_an_axis_is_read_and_written_the_same() -> None:
@@ -266,3 +267,22 @@ def test_combinations_are_counted_before_they_are_made() -> None:
     assert len(list(space._combinations(2))) == 17
     assert space.settings(17) is not None
     assert space.settings(16) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "where", "fix"),
+    [
+        ("mdlm", "autoregressive", "`space`", "ancestral"),
+        ("ar", "ancestral", "SamplerSpec.name", "autoregressive"),
+        ("mdlm", "nobody", "`sampler`", None),
+    ],
+)
+def test_a_sampler_that_does_not_fit_a_family_is_refused(
+    family: str, name: str, where: str, fix: str | None
+) -> None:
+    with pytest.raises(UserError) as caught:
+        fitting(family, name, where="`space`")
+    assert caught.value.where == where
+    assert fix is None or caught.value.fix == f"use `sampler={fix}`"
+    assert fitting("mdlm", "ancestral") == SAMPLERS["ancestral"]
+    assert fitting("ar", "autoregressive") == SAMPLERS["autoregressive"]

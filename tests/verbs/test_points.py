@@ -16,6 +16,7 @@ from strop.comparing.outputs import Named, SideOutputs, pool_cell, seed_of
 from strop.errors import UserError
 from strop.measure.cells import Scorers
 from strop.measure.entropy import entropy
+from strop.measure.guard import guard
 from strop.verbs.compare import STUDY
 from strop.verbs.study import Ask
 
@@ -95,7 +96,7 @@ def test_embeddings_are_of_the_tokens_that_count(pool: Path) -> None:
     from strop.measure.entropy import vendi_score
 
     asked_for: list[Any] = []
-    vectors = np.random.default_rng(1).normal(size=(HELD, 5))
+    vectors = np.random.default_rng(1).normal(size=(HELD, 5)).astype(np.float32)
 
     def embed(rows: Any) -> np.ndarray:
         asked_for.append(rows)
@@ -105,13 +106,25 @@ def test_embeddings_are_of_the_tokens_that_count(pool: Path) -> None:
     there = np.arange(8) != SHORT
     pairs = found.sample(6).alike["embeddings"]
     assert asked_for == [IDS[:8][there, :6].tolist()]
-    unit = vectors[:7] / np.linalg.norm(vectors[:7], axis=1, keepdims=True)
+    exact = vectors[:7].astype(float)  # where products of float32 would be rounded
+    unit = exact / np.linalg.norm(exact, axis=1, keepdims=True)
     cosine = unit @ unit.T
     expected = np.where(cosine > 0, np.minimum(cosine, 1) ** 2, 0)
-    assert pairs[np.ix_(there, there)] == pytest.approx(expected)
+    assert pairs[np.ix_(there, there)] == pytest.approx(expected, rel=1e-12)
     assert not pairs[SHORT].any()
     assert found.row("A", 4, 6)["vendi"] == pytest.approx(vendi_score(unit))
     assert len(asked_for) == 1
+
+
+def test_diversity_is_of_the_outputs_that_reach_so_far(pool: Path) -> None:
+    found, held = point(pool, HELD), guard(LENGTH, np.random.default_rng(1).integers(0, 9, (40, 8)))
+    assert held.pairs is not None
+    there = np.arange(HELD) != SHORT
+    assert found.diversity(6, held) == held.pairs.diversity(IDS[there, :6])
+    assert found.diversity(5, held) == held.pairs.diversity(IDS[:, :5])
+    assert found.diversity(6, held) is found.diversity(6, held)
+    assert found.diversity(9, held) is None  # none has so many
+    assert found.diversity(6, guard(LENGTH)) is None
 
 
 def test_texts_are_cut_to_as_many_as_were_asked_for(tmp_path: Path) -> None:

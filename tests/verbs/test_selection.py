@@ -5,13 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from strop.errors import UserError
+from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
+from strop.stats.interval import Interval
 from strop.store.documents import SELECTION
-from strop.tuning.choice import RULES, Candidate, Choice, hashed, select, write_selection
+from strop.tuning.choice import (
+    RULES,
+    Candidate,
+    Choice,
+    choose,
+    hashed,
+    select,
+    write_selection,
+)
 from strop.tuning.race import Limit
 from strop.verbs import paper
 
@@ -61,6 +73,35 @@ def test_the_frozen_rule_weighs_budgets_by_ratio_and_sharpest_by_entropy() -> No
     flat = [Candidate(4, STANDARD, 50.0, 4.0, True), Candidate(4, SHARP, 60.0, 3.9, True)]
     assert select(flat, "frozen").choices[0].point == STANDARD
     assert select(flat, "sharpest").choices[0].point == SHARP
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_row_counts_by_its_perplexity_its_entropy_and_its_side_of_the_guard(rule: str) -> None:
+    """Without entropy it is the sharpest of all; without a verdict it passes."""
+    said = [
+        (STANDARD, 50.0, 0.5, "above"),
+        (SHARP, 60.0, None, None),
+        (SHARPER, 40.0, 0.1, "undecided"),
+        (point(0.7), 30.0, 0.05, "below"),
+    ]
+    guard = Guard(8, 5.0, "mine")
+    frame: list[Any] = [
+        SimpleNamespace(
+            steps=4,
+            point=one,
+            perplexity=lambda value=value: Interval(value),
+            entropy=None if entropy is None else Interval(entropy),
+            verdict=verdict,
+            guard=guard,
+        )
+        for one, value, entropy, verdict in said
+    ]
+    expected = [
+        Candidate(4, one, value, entropy or 0.0, verdict in ("above", None))
+        for one, value, entropy, verdict in said
+    ]
+    assert choose(frame, rule) == select(expected, rule, (Limit("entropy", ">=", 5.0),))
+    assert choose(frame, rule).choices[0].point == (SHARP if rule == "sharpest" else STANDARD)
 
 
 def test_per_budget_looks_at_each_budget_alone() -> None:

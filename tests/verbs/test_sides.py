@@ -167,6 +167,9 @@ def test_a_setting_at_a_budget() -> None:
     # What writes one token after the other has no steps.
     causal = sampler_spec("ar", "autoregressive", 4, {"top_p": 0.9})
     assert causal == SamplerSpec(name="autoregressive", top_p=0.9)
+    with pytest.raises(UserError, match="does not fit") as caught:
+        sampler_spec("mdlm", "autoregressive", 4, {})
+    assert caught.value.where == "`a`, `b`"
 
 
 def side(tmp_path: Path, sampler: dict[str, Any], **values: Any) -> Any:
