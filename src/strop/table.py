@@ -215,16 +215,22 @@ class Table:
     def csv(self) -> bytes:
         """Every key of every row, of an interval `x` also `x_low` and `x_high`.
 
-        A text that a spreadsheet would run is quoted.
+        A value that has names of its own, such as a sampler, has a column for each of them
+        (`sampler_steps`). A text that a spreadsheet would run is quoted.
         """
-        spread = {key for row in self.rows for key in row if isinstance(row[key], Interval)}
-        names = dict.fromkeys(key for row in self.rows for key in row)
-        heads = [one for key in names for one in ([key, *_ends(key)] if key in spread else [key])]
         text = io.StringIO()
-        writer = csv.DictWriter(text, heads, lineterminator="\n")
+        writer = csv.DictWriter(text, self._heads(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(_flat(row) for row in self.rows)
         return text.getvalue().encode()
+
+    def _heads(self) -> list[str]:
+        """The columns of a file: those of one key side by side."""
+        found: dict[str, dict[str, None]] = {}
+        for row in self.rows:
+            for key, value in row.items():
+                found.setdefault(key, {}).update(dict.fromkeys(_flat({key: value})))
+        return list(dict.fromkeys(name for names in found.values() for name in names))
 
     def markdown(self) -> str:
         """As it is printed, for a page in Markdown."""
@@ -254,13 +260,12 @@ class Table:
         return self.html().replace("<table>", f"<table>{caption}", 1)
 
     def arrow(self) -> pa.Table:
-        """Every key of every row, of an interval `x` also `x_low` and `x_high`."""
+        """The columns of `csv`, with their types."""
         import pyarrow as pa
 
         rows = [_flat(row, safe=False) for row in self.rows]
-        names = dict.fromkeys(name for row in rows for name in row)
         columns = {}
-        for name in names:
+        for name in self._heads():
             values = [row.get(name) for row in rows]
             try:
                 columns[name] = pa.array(values)
@@ -291,15 +296,13 @@ class Table:
         )
 
 
-def _ends(key: str) -> tuple[str, str]:
-    return f"{key}_low", f"{key}_high"
-
-
 def _flat(row: Mapping[str, Any], *, safe: bool = True) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Interval):
-            found |= zip((key, *_ends(key)), (value.value, value.low, value.high), strict=True)
+            found |= {key: value.value, f"{key}_low": value.low, f"{key}_high": value.high}
+        elif isinstance(value, Mapping):
+            found |= _flat({f"{key}_{name}": one for name, one in value.items()}, safe=safe)
         else:
             found[key] = inert(value) if safe else value
     return found

@@ -21,8 +21,13 @@ from strop.verbs.export import FORMATS, exported
 from strop.verbs.result import Result
 
 ROWS = [
-    {"steps": 4, "gain": Interval(1.5, 1.25, 1.75), "note": "a & b"},
-    {"steps": 16, "gain": Interval(2.0, 1.5, 2.5, 0.99), "note": "=1+1"},
+    {"steps": 4, "sampler": {"top_p": 1.0}, "gain": Interval(1.5, 1.25, 1.75), "note": "a & b"},
+    {
+        "steps": 16,
+        "sampler": {"name": "=x", "top_p": 0.9, "settings": {"eta": 0.02}},
+        "gain": Interval(2.0, 1.5, 2.5, 0.99),
+        "note": "=1+1",
+    },
     {"steps": 64, "note": {"not": "a text"}},
 ]
 TABLE = Table("Gains", (Column("steps", "M"), Column("gain", digits=3), Column("note")), ROWS)
@@ -61,6 +66,19 @@ def test_the_files_have_the_numbers_and_say_which_intervals() -> None:
     assert "{'not': 'a text'} |" in markdown
     assert markdown.endswith("\nGains. Intervals: 95%, 99%.\n")
     assert exported(MORE, "md").decode().endswith("\nMore.\n")
+
+
+def test_what_has_names_of_its_own_has_a_column_for_each() -> None:
+    spread = ["sampler_top_p", "sampler_name", "sampler_settings_eta"]
+    gain = ["gain", "gain_low", "gain_high"]
+    wanted = ["steps", *spread, *gain, "note", "note_not"]
+    lines = exported(TABLE, "csv").decode().splitlines()
+    assert lines[0].split(",") == wanted
+    assert lines[2].split(",") == ["16", "0.9", "'=x", "0.02", "2.0", "1.5", "2.5", "'=1+1", ""]
+    columns = pq.read_table(io.BytesIO(exported(TABLE, "parquet"))).to_pydict()
+    assert list(columns) == wanted
+    assert columns["sampler_top_p"] == [1.0, 0.9, None]
+    assert columns["note_not"] == [None, None, "a text"]
 
 
 def test_a_directory_without_a_result_is_refused(tmp_path: Path, folder: Path) -> None:
