@@ -89,7 +89,7 @@ VERB = Verb(
     "On the models that ship, in about three minutes on two cores. The same command continues.",
     parameters=(
         Parameter("out", "The directory.", "runs/demo", flags=("-o", "--out")),
-        Parameter("smoke", "The same in small, in seconds.", False, "flag"),
+        Parameter.flag("smoke", "The same in small, in seconds."),
     ),
     run=_run,
     examples=("strop demo", "strop demo --smoke -o runs/small"),

@@ -458,25 +458,16 @@ STUDY = Study(
     "all else equal: KL call by call, changed tokens, cost. Without CHECKPOINT: a random LLaDA.",
     sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
     parameters=(
-        Parameter(
-            "steps",
-            "Updates M, where a quota is committed.",
-            kind="ints",
-            least=1,
-            shown="one per position",
+        Parameter.counts(
+            "steps", "Updates M, where a quota is committed.", shown="one per position"
         ),
         Parameter("temperature", "The sweep.", (0.0, 1.0), "floats"),
         parameters.outputs(32, smoke=4),
-        Parameter("prompts", "JSON lines; output i follows prompt i mod P.", kind="path"),
+        Parameter.file("prompts", "JSON lines; output i follows prompt i mod P."),
         Parameter("task", "Grade outputs: output i answers problem i of this task."),
-        Parameter("batch_size", "Outputs at a time.", 16, "int", least=1, most=2**20),
-        Parameter(
-            "length",
-            "Generated tokens per output.",
-            kind="int",
-            smoke=64,
-            least=1,
-            shown="the model's own",
+        Parameter.count("batch_size", "Outputs at a time.", 16, most=2**20),
+        Parameter.count(
+            "length", "Generated tokens per output.", smoke=64, shown="the model's own"
         ),
         parameters.SAMPLER,
         parameters.AXES,

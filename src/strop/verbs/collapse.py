@@ -122,8 +122,8 @@ STUDY = Study(
     "GED.",
     sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
-        Parameter("steps", "Updates M.", 64, "int", smoke=8, least=1),
-        Parameter("temperature", "tau.", 1.0, "float"),
+        Parameter.count("steps", "Updates M.", 64, smoke=8),
+        Parameter.real("temperature", "tau.", 1.0),
         Parameter("precision", "Of the draw.", "float64", choices=("float64", "float32")),
         parameters.outputs(128, smoke=16, words="Outputs; a multiple of 8."),
         parameters.evaluator(),

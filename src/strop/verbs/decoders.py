@@ -300,19 +300,11 @@ STUDY = Study(
     sources=Sources(("CHECKPOINT", "CONTROL"), "As for `strop sample`.", (SUMS, SUMS_AR)),
     parameters=(
         Parameter("task", "One of `strop task list`.", "sums"),
-        Parameter(
-            "n",
-            "Problems, from the first.",
-            kind="int",
-            smoke=16,
-            least=1,
-            most=2**31,
-            shown="all of the task",
+        Parameter.count(
+            "n", "Problems, from the first.", smoke=16, most=2**31, shown="all of the task"
         ),
         parameters.LENGTH,
-        Parameter(
-            "unsafe_run", "Run programs without a sandbox, as yourself.", default=False, kind="flag"
-        ),
+        Parameter.flag("unsafe_run", "Run programs without a sandbox, as yourself."),
         parameters.DEVICE,
         parameters.DTYPE,
         parameters.FORCE,

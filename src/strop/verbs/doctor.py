@@ -195,9 +195,7 @@ def _evaluators() -> dict[str, str | None]:
 VERB = Verb(
     name="doctor",
     help="Say what is installed, what is missing and how to get it.",
-    parameters=(
-        Parameter("gpu", "Try the samplers on the GPU, or on a pretend one.", False, "flag"),
-    ),
+    parameters=(Parameter.flag("gpu", "Try the samplers on the GPU, or on a pretend one."),),
     run=_run,
     examples=("strop doctor", "strop doctor --json", "strop doctor --gpu --json"),
 )

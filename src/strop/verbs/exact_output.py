@@ -510,7 +510,7 @@ STUDY = Study(
         ("MODEL...",), "Two, as NAME=SOURCE; by default MDLM-Small and DiDi-Instruct.", smoke=()
     ),
     parameters=(
-        Parameter("pools", "A directory of `strop study cross-model`: its outputs.", kind="path"),
+        Parameter.file("pools", "A directory of `strop study cross-model`: its outputs."),
         parameters.steps(4, 16, 64, 256, 1024, smoke=(4, 16)),
         parameters.outputs(40, smoke=16, words="Outputs per cell, where drawn; a multiple of 8."),
         Parameter(

@@ -112,10 +112,10 @@ STUDY = Study(
     "same random numbers. Without CHECKPOINT: a random one.",
     sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (), ()),
     parameters=(
-        Parameter("steps", "Decoder calls per canvas at most.", 48, "int", smoke=6, least=1),
+        Parameter.count("steps", "Decoder calls per canvas at most.", 48, smoke=6),
         parameters.outputs(64, smoke=4),
         *parameters.ANSWERING,
-        Parameter("length", "Generated tokens per output.", kind="int", smoke=16, least=1),
+        Parameter.count("length", "Generated tokens per output.", smoke=16),
         *parameters.DRAWN,
         parameters.DRY_RUN,
         *parameters.ENGINE,

@@ -368,41 +368,29 @@ JUDGE = Verb(
         Parameter(
             "judge", "Who judges: endpoint (the default), offline, oracle, a plug-in's name."
         ),
-        Parameter(
+        Parameter.flag(
             "offline",
             "The counting judge: offline-v2 for answers to prompts, else offline-v1; no server.",
-            False,
-            "flag",
         ),
-        Parameter(
-            "oracle",
-            "The judge oracle-v1 of a known language; --settings language=skewed,valid=8.",
-            False,
-            "flag",
+        Parameter.flag(
+            "oracle", "The judge oracle-v1 of a known language; --settings language=skewed,valid=8."
         ),
         Parameter(
             "settings", "Of the oracle or a plug-in's judge, e.g. least=40,strict=1.", kind="pairs"
         ),
         Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
-        Parameter(
-            "repeats", "Ask about each group this often, to measure the judge.", 1, "int", least=1
-        ),
-        Parameter("concurrency", "Requests under way at once.", 8, "int", least=1),
-        Parameter("timeout", "Seconds for one request.", 300.0, "float"),
-        Parameter(
-            "max_tokens",
-            "Of a reply; the profile's by default. Another judge.",
-            kind="int",
-            least=1,
-        ),
+        Parameter.count("repeats", "Ask about each group this often, to measure the judge.", 1),
+        Parameter.count("concurrency", "Requests under way at once.", 8),
+        Parameter.real("timeout", "Seconds for one request.", 300.0),
+        Parameter.count("max_tokens", "Of a reply; the profile's by default. Another judge."),
         Parameter(
             "response_format",
             "The strictest form to try: json_schema, json_object or text.",
             "json_schema",
         ),
-        Parameter("dry_run", "Say how many calls and tokens, and what they cost.", False, "flag"),
+        Parameter.flag("dry_run", "Say how many calls and tokens, and what they cost."),
         Parameter("max_calls", "Cap for the whole series, earlier sessions included.", kind="int"),
-        Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+        Parameter.real("max_cost", "The same in money; needs --prices."),
         Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
     ),
     run=_judge,

@@ -26,8 +26,8 @@ OFFLINE = (
     "The offline judge counts words and letters. It shows how everything works; its numbers are no "
     "evidence of quality."
 )
-REPLICATES = Parameter(
-    "replicates", "Draws of the Bayesian bootstrap: how GED moves.", 10_000, "int", least=1
+REPLICATES = Parameter.count(
+    "replicates", "Draws of the Bayesian bootstrap: how GED moves.", 10_000
 )
 
 

@@ -345,19 +345,17 @@ PLAN = Verb(
         PARTITION,
         Parameter("field", "Of a file: the field or column that holds the text.", "text"),
         Parameter("prompt_field", "The one that holds what the text answers, if any.", "prompt"),
-        Parameter("first", "Use only the first outputs of every generator.", kind="int", least=1),
+        Parameter.count("first", "Use only the first outputs of every generator."),
         Parameter(
             "where",
             "Of strop's runs, only cells with these settings, e.g. steps=64,temperature=0.9; "
             "repeat for more.",
             kind="wheres",
         ),
-        Parameter("mixed_sizes", "Accept generators of different sizes.", False, "flag"),
-        Parameter(
+        Parameter.flag("mixed_sizes", "Accept generators of different sizes."),
+        Parameter.count(
             "label_first",
             "Draw so many groups at random for a person to grade; `score --with` uses them.",
-            kind="int",
-            least=1,
         ),
         Parameter(
             "controls",
@@ -380,8 +378,8 @@ SHOW = Verb(
     parameters=(
         argument("run", "RUN", "A directory made by `strop groupeval plan`."),
         Parameter("series", "A judge: its id, the beginning of it, or its name."),
-        Parameter("failures", "Every group without a verdict, and why.", False, "flag"),
-        Parameter("full", "Print whole replies.", False, "flag"),
+        Parameter.flag("failures", "Every group without a verdict, and why."),
+        Parameter.flag("full", "Print whole replies."),
     ),
     run=_show,
     examples=("strop groupeval show runs/ge --failures",),
@@ -396,11 +394,9 @@ EXPORT_HUMAN = Verb(
             f"The page; by default RUN/{PAGE}. FILE.csv: a table to fill in instead.",
             flags=("-o", "--out"),
         ),
-        Parameter(
+        Parameter.count(
             "first",
             "Only the first so many groups: the order is random, so it is a sample.",
-            kind="int",
-            least=1,
             shown="those that `plan --label-first` drew, else all",
         ),
     ),
@@ -427,19 +423,17 @@ VALIDATE = Verb(
     '{"texts": [...], "score": 3.2}; also context, task, label, modes, grades.',
     parameters=(
         Parameter("file", "Rated groups as .jsonl.", argument="FILE"),
-        Parameter(
+        Parameter.flag(
             "offline",
             "The counting judges: offline-v2 with embeddings if they are installed, else n-grams.",
-            False,
-            "flag",
         ),
         Parameter("features", "Of the offline judge: auto, minilm or ngrams.", "auto"),
         Parameter("base_url", "Of an OpenAI-compatible server, e.g. http://HOST:8000/v1."),
         Parameter("model", "As the server names it; with --offline, offline-v1 or offline-v2."),
         Parameter("key_env", "The environment variable that holds the key.", "OPENAI_API_KEY"),
         Parameter("columns", "Fields of FILE to compare with people too.", kind="words"),
-        Parameter("limit", "Only so many groups, equally many of each task.", kind="int", least=1),
-        Parameter("repeats", "Ask a server about each group this often.", 1, "int", least=1),
+        Parameter.count("limit", "Only so many groups, equally many of each task."),
+        Parameter.count("repeats", "Ask a server about each group this often.", 1),
         Parameter(
             "controls",
             "Ask a server about so many groups again, in another order, and about as many of each "
@@ -447,11 +441,11 @@ VALIDATE = Verb(
             8,
             "int",
         ),
-        Parameter("timeout", "Seconds for one request.", 300.0, "float"),
+        Parameter.real("timeout", "Seconds for one request.", 300.0),
         Parameter("max_calls", "Cap for groups and controls together.", kind="int"),
-        Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+        Parameter.real("max_cost", "The same in money; needs --prices."),
         Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
-        Parameter("replicates", "Resamples of contexts.", 2000, "int", least=1, most=100_000),
+        Parameter.count("replicates", "Resamples of contexts.", 2000, most=100_000),
         Parameter("seed", "Of resampling, and of a plan's orders.", 0, "int", most=2**63),
         Parameter(
             "out",
@@ -472,12 +466,12 @@ IMPORT_PROFILE = Verb(
     "$data and $ids, as in the profiles that ship.",
     parameters=(
         Parameter("name", "What the profile is called, e.g. authors-v1.", required=True),
-        Parameter("system", "File: the system prompt.", kind="path", required=True),
-        Parameter("rubric", "File: the rubric, which follows it.", kind="path", required=True),
-        Parameter("user", "File: the user prompt.", kind="path", required=True),
-        Parameter("schema", "File: the JSON schema of a reply.", kind="path", required=True),
+        Parameter.file("system", "File: the system prompt.", required=True),
+        Parameter.file("rubric", "File: the rubric, which follows it.", required=True),
+        Parameter.file("user", "File: the user prompt.", required=True),
+        Parameter.file("schema", "File: the JSON schema of a reply.", required=True),
         Parameter("group_size", "Texts that the judge reads at once.", 8, "int", least=2, most=65),
-        Parameter("partitions", "How often every output is judged.", 2, "int", least=1, most=3),
+        Parameter.count("partitions", "How often every output is judged.", 2, most=3),
         Parameter(
             "dimensions",
             "The four grades of 0, 1, 2, as the schema names them.",
@@ -490,8 +484,8 @@ IMPORT_PROFILE = Verb(
             "unconditional",
             choices=("unconditional", "conditional", "answers"),
         ),
-        Parameter("no_modes", "The judge is not asked for modes.", False, "flag"),
-        Parameter("max_tokens", "Of a reply.", 8192, "int", least=1),
+        Parameter.flag("no_modes", "The judge is not asked for modes."),
+        Parameter.count("max_tokens", "Of a reply.", 8192),
         out("A new directory."),
     ),
     run=_import_profile,

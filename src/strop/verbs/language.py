@@ -162,7 +162,7 @@ DRAW = Verb(
     help="Draw texts exactly by the law of the language.",
     parameters=(
         LANGUAGE,
-        Parameter("n", "Texts.", 4, "int", least=1, most=OUTPUT_LIMIT),
+        Parameter.count("n", "Texts.", 4, most=OUTPUT_LIMIT),
         Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),
         Parameter("out", "A .jsonl for texts and ids, not the terminal.", flags=("-o", "--out")),
     ),
@@ -198,9 +198,9 @@ BOUND = Verb(
     "The ancestral sampler on an equal grid: the mean over m paths of what a path gives a text.",
     parameters=(
         LANGUAGE,
-        Parameter("steps", "Rounds M.", (4,), "ints", least=1, most=2**20),
+        Parameter.counts("steps", "Rounds M.", (4,), most=2**20),
         Parameter("temperature", "Temperatures.", (1.0,), "floats"),
-        Parameter("paths", "Paths per text.", (1, 16, 64), "ints", least=1, most=4096),
+        Parameter.counts("paths", "Paths per text.", (1, 16, 64), most=4096),
         Parameter("n", "Exact texts.", 96, "int", least=2, most=OUTPUT_LIMIT),
         Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),
     ),

@@ -250,19 +250,17 @@ ROWS = Verb(
     "documents of OpenWebText: --dataset Skylion007/openwebtext --last 100000 -n 512.",
     parameters=(
         argument("source", "SOURCE", "Whose tokenizer and length; as for `strop sample`."),
-        Parameter(
-            "texts", "A .jsonl with `text`, a text file, or a directory of such.", kind="path"
-        ),
+        Parameter.file("texts", "A .jsonl with `text`, a text file, or a directory of such."),
         Parameter("dataset", "A dataset of the hub, instead."),
-        Parameter("last", "Only the last so many documents.", kind="int", least=1),
+        Parameter.count("last", "Only the last so many documents."),
         Parameter(
             "how",
             "wrapped: pieces between two end-of-texts, as in the public code; packed: end to end.",
             "wrapped",
             choices=("wrapped", "packed"),
         ),
-        Parameter("n", "Rows, at most.", 512, "int", least=1, most=OUTPUT_LIMIT),
-        Parameter("length", "Tokens of a row.", kind="int", least=1, shown="the model's own"),
+        Parameter.count("n", "Rows, at most.", 512, most=OUTPUT_LIMIT),
+        Parameter.count("length", "Tokens of a row.", shown="the model's own"),
         out("The .jsonl to write."),
     ),
     run=_rows,

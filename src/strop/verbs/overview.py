@@ -140,7 +140,7 @@ STUDY = Study(
     parameters=(
         parameters.outputs(128, smoke=16, words="Outputs per cell of panel c."),
         parameters.evaluator("gpt2", smoke=parameters.evaluator().default),
-        Parameter("held_out", "JSON lines of texts for the loss.", kind="path"),
+        Parameter.file("held_out", "JSON lines of texts for the loss."),
         *parameters.DRAWN,
         *parameters.ENGINE,
     ),

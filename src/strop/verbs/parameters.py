@@ -17,7 +17,7 @@ from strop.verbs.verb import SAME, Parameter
 def steps(*default: int, smoke: Any = SAME) -> Parameter:
     """The budgets."""
     words = "Updates M, e.g. 16,64."
-    return Parameter("steps", words, default, "ints", smoke, least=1, most=MOST_STEPS + 1)
+    return Parameter.counts("steps", words, default, smoke=smoke, most=MOST_STEPS + 1)
 
 
 def outputs(
@@ -89,23 +89,21 @@ SPAN = Parameter(
     "first-document",
     choices=("first-document", "full-stream", "public-code"),
 )
-HELD_OUT = Parameter(
-    "held_out", "Texts for the entropy guard, instead of ours: JSON lines or a .txt.", kind="path"
+HELD_OUT = Parameter.file(
+    "held_out", "Texts for the entropy guard, instead of ours: JSON lines or a .txt."
 )
 SEED = Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT)
 DEVICE = Parameter("device", "auto, cpu, cuda or cuda:i.", "auto")
 DTYPE = Parameter(
     "dtype", "Of the generator's network: float32, bfloat16, float16, public.", "auto"
 )
-FORCE = Parameter("force", "Draw and measure everything anew.", False, "flag")
-DRY_RUN = Parameter(
+FORCE = Parameter.flag("force", "Draw and measure everything anew.")
+DRY_RUN = Parameter.flag(
     "dry_run",
     "Say how many cells, outputs and network calls it would be, and how long; draw nothing.",
-    False,
-    "flag",
 )
 SAMPLER = Parameter("sampler", "By default that of the checkpoint's family.")
-LENGTH = Parameter("length", "Tokens per output.", kind="int", least=1, shown="the model's own")
+LENGTH = Parameter.count("length", "Tokens per output.", shown="the model's own")
 AXES = Parameter(
     "axis",
     "A field of the sampler and the values to try, e.g. top_p=1,0.9; may be repeated.",
@@ -131,10 +129,8 @@ def grouping(method: str) -> str:
     )
 
 
-PROMPTS = Parameter(
-    "prompts", "A .jsonl of prompts, or of texts with gaps such as [[12]].", kind="path"
-)
-CHAT = Parameter("chat", "Put prompts into the tokenizer's chat template.", False, "flag")
+PROMPTS = Parameter.file("prompts", "A .jsonl of prompts, or of texts with gaps such as [[12]].")
+CHAT = Parameter.flag("chat", "Put prompts into the tokenizer's chat template.")
 
 ENGINE = (
     Parameter(
@@ -145,12 +141,10 @@ ENGINE = (
     Parameter("devices", "For engines: cuda:0,cuda:1, all, or cpu:2 for two processes."),
     Parameter("ray_address", "A Ray cluster to join, or auto; else one is started here."),
     Parameter("shard", "Do part i of n of the work, i from 0, e.g. 0/4; auto: as Slurm says."),
-    Parameter(
+    Parameter.flag(
         "wait",
         "With --shard: then do what no other shard has begun, wait for the rest, and end as one "
         "command would.",
-        False,
-        "flag",
     ),
 )
 """Where the work of a study runs; `Ask.engine` is the value."""
@@ -170,10 +164,10 @@ SCORED = (SPAN, HELD_OUT, *DRAWN, DRY_RUN, *ENGINE)
 """What every study of sampled outputs takes besides budgets, outputs and evaluator."""
 
 SERVER = (
-    Parameter("concurrency", "Of a served model: requests under way at once.", 8, "int", least=1),
-    Parameter("timeout", "Of a served model: seconds for one request.", 300.0, "float"),
+    Parameter.count("concurrency", "Of a served model: requests under way at once.", 8),
+    Parameter.real("timeout", "Of a served model: seconds for one request.", 300.0),
     Parameter("max_calls", "Of a served model: cap on requests, earlier ones too.", None, "int"),
-    Parameter("max_cost", "The same in money; needs --prices.", kind="float"),
+    Parameter.real("max_cost", "The same in money; needs --prices."),
     Parameter("prices", "YAML: MODEL: {input: X, output: Y} per million tokens.", kind="place"),
     Parameter("key_env", "The environment variable that holds a server's key.", "OPENAI_API_KEY"),
 )
@@ -218,4 +212,4 @@ NETWORK_DTYPE = Parameter(
 def tokens(words: str) -> Parameter:
     """How long an output is, by any of its three names."""
     names = ("--length", "--gen-length", "--max-new-tokens")
-    return Parameter("length", words, kind="int", least=1, most=MOST_LENGTH + 1, flags=names)
+    return Parameter.count("length", words, most=MOST_LENGTH + 1, flags=names)

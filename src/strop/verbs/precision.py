@@ -63,19 +63,15 @@ VERB = Verb(
     parameters=(
         Parameter("checkpoint", "As for `strop sample`.", CHECKPOINT, argument="CHECKPOINT"),
         parameters.budgets("Updates M, e.g. 64,1024.", (64, 1024)),
-        Parameter("temperature", "tau of the draw.", 1.0, "float"),
-        Parameter("top_p", "Nucleus of the draw.", 1.0, "float"),
-        Parameter("samples", "Outputs whose contexts are looked at.", 4, "int", least=1),
-        Parameter("rows", "Masked positions per level.", 64, "int", least=1),
-        Parameter(
-            "reveals",
-            "Reveals to count per level in draws from the exact law.",
-            4_000,
-            "int",
-            least=1,
+        Parameter.real("temperature", "tau of the draw.", 1.0),
+        Parameter.real("top_p", "Nucleus of the draw.", 1.0),
+        Parameter.count("samples", "Outputs whose contexts are looked at.", 4),
+        Parameter.count("rows", "Masked positions per level.", 64),
+        Parameter.count(
+            "reveals", "Reveals to count per level in draws from the exact law.", 4_000
         ),
         parameters.SEED,
-        Parameter("length", "Tokens per output.", kind="int", least=1, most=MOST_LENGTH + 1),
+        Parameter.count("length", "Tokens per output.", most=MOST_LENGTH + 1),
         parameters.DEVICE,
         Parameter("dtype", "Of the network.", "auto"),
     ),

@@ -87,20 +87,10 @@ VERB = Verb(
             kind="many",
         ),
         Parameter("evaluator", "Instead of the paper's."),
-        Parameter(
-            "steps",
-            "Instead of the paper's budgets.",
-            kind="ints",
-            least=1,
-            most=MOST_STEPS + 1,
-        ),
-        Parameter("n", "Instead of the paper's.", kind="int", least=1, most=OUTPUT_LIMIT),
-        Parameter(
-            "limit",
-            "Problems of a task, from the first; the paper's are all.",
-            kind="int",
-            least=1,
-            most=OUTPUT_LIMIT,
+        Parameter.counts("steps", "Instead of the paper's budgets.", most=MOST_STEPS + 1),
+        Parameter.count("n", "Instead of the paper's.", most=OUTPUT_LIMIT),
+        Parameter.count(
+            "limit", "Problems of a task, from the first; the paper's are all.", most=OUTPUT_LIMIT
         ),
         Parameter(
             "held_out", "JSON lines of texts: of the posterior loss, or the guard.", kind="place"

@@ -367,11 +367,9 @@ VERB = Verb(
         parameters.budgets("Updates M, e.g. 16,64; 64 by default (autoregressive: the length)."),
         Parameter("temperature", "tau, e.g. 1.0,0.9; 0 is greedy.", (1.0,), "floats"),
         Parameter("precision", "Of the draw: float64, float32 or both.", ("float64",), "words"),
-        Parameter(
+        Parameter.count(
             "n",
             "Outputs per cell; may grow later. 16 by default; with prompts, one for each.",
-            kind="int",
-            least=1,
             most=OUTPUT_LIMIT,
         ),
         Parameter("seed", "Root seed; output i depends on it and on i.", 0, "int", most=SEED_LIMIT),
@@ -381,7 +379,7 @@ VERB = Verb(
             + ", ".join(SAMPLERS.builtin)
             + ".",
         ),
-        Parameter("top_p", "Nucleus of the clean-token distribution.", 1.0, "float"),
+        Parameter.real("top_p", "Nucleus of the clean-token distribution.", 1.0),
         Parameter(
             "grid",
             "Reveal masses that sum to 1, e.g. 0.2,0.3,0.5, instead of --steps.",
@@ -397,12 +395,8 @@ VERB = Verb(
         Parameter("noise", "Of dense, drawn on: cpu (the same everywhere), or device.", "cpu"),
         parameters.tokens("Tokens per output, after a prompt if there is one; else the model's."),
         Parameter("prompts", "A .jsonl of prompts, or of texts with gaps such as [[12]]."),
-        Parameter(
-            "per_prompt",
-            "Outputs for each prompt; may grow later.",
-            kind="int",
-            least=1,
-            most=OUTPUT_LIMIT,
+        Parameter.count(
+            "per_prompt", "Outputs for each prompt; may grow later.", most=OUTPUT_LIMIT
         ),
         parameters.CHAT,
         Parameter("shots", "A .jsonl of worked examples, put before every prompt."),
@@ -419,7 +413,7 @@ VERB = Verb(
         parameters.WEIGHTS,
         parameters.FAMILY,
         parameters.LOAD,
-        Parameter("force", "Start the run directory anew.", False, "flag"),
+        Parameter.flag("force", "Start the run directory anew."),
         parameters.DRY_RUN,
         *parameters.SERVER,
         *parameters.ENGINE,

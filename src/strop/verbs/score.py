@@ -244,7 +244,7 @@ VERB = Verb(
             "Tidy spaces as transformers 4 did; by default for public-code only.",
             kind="flag",
         ),
-        Parameter("own_ids", "Score the generator's ids, without retokenising.", False, "flag"),
+        Parameter.flag("own_ids", "Score the generator's ids, without retokenising."),
         Parameter(
             "vendi",
             "Vendi score; auto: if embeddings are installed.",
@@ -256,9 +256,7 @@ VERB = Verb(
             "Texts for the entropy guard, instead of ours: JSON lines or a .txt; kept in the run.",
             kind="place",
         ),
-        Parameter(
-            "batch_size", "Outputs at a time; changes nothing but speed.", kind="int", least=1
-        ),
+        Parameter.count("batch_size", "Outputs at a time; changes nothing but speed."),
         parameters.DEVICE,
         Parameter("dtype", "Of the evaluator: auto (float32), bfloat16, float16.", "auto"),
         *parameters.ENGINE,

@@ -215,9 +215,9 @@ VERB = Verb(
         argument("run", "RUN", "A run directory."),
         Parameter("cell", "A cell's id or its beginning.", argument="CELL"),
         Parameter("first", "Outputs to print.", 3, "int", most=2**99),
-        Parameter("full", "Print whole outputs.", False, "flag"),
+        Parameter.flag("full", "Print whole outputs."),
         Parameter("output", "Only the output of this number, whole.", kind="int", most=2**99),
-        Parameter("unmask", "Replay that output round by round.", False, "flag"),
+        Parameter.flag("unmask", "Replay that output round by round."),
     ),
     run=_run,
     examples=(

@@ -42,7 +42,7 @@ OUT = Parameter(
     flags=("-o", "--out"),
     required=True,
 )
-SMOKE = Parameter("smoke", "On the embedded models, within minutes.", False, "flag")
+SMOKE = Parameter.flag("smoke", "On the embedded models, within minutes.")
 SMOKE_NOTE = (
     "Measured on the embedded models: other data, another vocabulary, short outputs, a small "
     "evaluator and a judge that counts. Compare the shape of the columns, not the numbers."

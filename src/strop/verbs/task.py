@@ -160,13 +160,11 @@ def _result(results: Results, against: int | None) -> Result:
 
 
 TASK = argument("task", "TASK", "One of `strop task list`.")
-UNSAFE_RUN = Parameter("unsafe_run", "Run programs without a sandbox, as yourself.", False, "flag")
-AGAINST = Parameter(
+UNSAFE_RUN = Parameter.flag("unsafe_run", "Run programs without a sandbox, as yourself.")
+AGAINST = Parameter.count(
     "against",
     "The row to compare all others with, by its number; by default each row is compared with the "
     "same checkpoint and sampler at its lowest temperature.",
-    kind="int",
-    least=1,
 )
 LIST = Verb(
     name="list",
@@ -180,7 +178,7 @@ CHECK = Verb(
     help="Send reference answers and wrong ones through the whole pipeline; exit 3 if it fails.",
     parameters=(
         TASK,
-        Parameter("limit", "Only so many problems, from the first.", kind="int", least=1),
+        Parameter.count("limit", "Only so many problems, from the first."),
         UNSAFE_RUN,
     ),
     run=_check,
@@ -202,15 +200,9 @@ VERB = Verb(
             "floats",
             shown="0,0.25,0.5,0.75,1,1.5,2",
         ),
-        Parameter(
-            "seeds", "So many seeds, 0, 1, ..., above 0.", 3, "int", least=1, most=SEED_LIMIT
-        ),
-        Parameter(
-            "limit",
-            "Only so many problems, from the first; may grow later.",
-            kind="int",
-            least=1,
-            most=OUTPUT_LIMIT,
+        Parameter.count("seeds", "So many seeds, 0, 1, ..., above 0.", 3, most=SEED_LIMIT),
+        Parameter.count(
+            "limit", "Only so many problems, from the first; may grow later.", most=OUTPUT_LIMIT
         ),
         Parameter("sampler", "Of diffusion models; by default each family's own."),
         parameters.budgets("Updates M of diffusion models, e.g. 8,24; by default one per token."),
@@ -240,7 +232,7 @@ VERB = Verb(
         parameters.LOAD,
         UNSAFE_RUN,
         AGAINST,
-        Parameter("force", "Start the directory anew.", False, "flag"),
+        Parameter.flag("force", "Start the directory anew."),
         parameters.DRY_RUN,
         *parameters.SERVER,
         *parameters.ENGINE,

@@ -263,7 +263,7 @@ STUDY = Study(
             "Another sweep of one task, e.g. humaneval=0,0.5,1; may be repeated.",
             kind="axes",
         ),
-        Parameter("seeds", "Runs at every temperature above 0.", 3, "int", least=1),
+        Parameter.count("seeds", "Runs at every temperature above 0.", 3),
         *TASK_PARAMETERS,
     ),
     run=_run,

@@ -187,9 +187,9 @@ PAIR = Verb(
     name="pair",
     help="Proposition 2: two bits, in closed form, and the temperature that repairs them.",
     parameters=(
-        Parameter("s", "Agreement of the two bits, 1/2 < s < 1.", kind="float", required=True),
-        Parameter("c", "Chance that both share a round, 0 < c < 1.", kind="float", required=True),
-        Parameter("lam", "Inverse temperature.", 1.0, "float"),
+        Parameter.real("s", "Agreement of the two bits, 1/2 < s < 1.", required=True),
+        Parameter.real("c", "Chance that both share a round, 0 < c < 1.", required=True),
+        Parameter.real("lam", "Inverse temperature.", 1.0),
     ),
     run=_pair,
     examples=(
@@ -201,13 +201,11 @@ COLLISIONS = Verb(
     name="collisions",
     help="How often tokens share their reveal round.",
     parameters=(
-        Parameter("length", "Tokens per output.", 1024, "int", least=1, most=2**63),
-        Parameter("rounds", "Reveal rounds of equal mass.", 1024, "int", least=1, most=2**63),
-        Parameter(
+        Parameter.count("length", "Tokens per output.", 1024, most=2**63),
+        Parameter.count("rounds", "Reveal rounds of equal mass.", 1024, most=2**63),
+        Parameter.flag(
             "clipped",
             "The public schedule: --rounds updates and a cleanup round.",
-            False,
-            "flag",
             flags=("--clipped/--no-clipped",),
         ),
     ),

@@ -136,7 +136,7 @@ VERB = Verb(
         ),
         parameters.DEVICE,
         Parameter("strategy", "Under torchrun: auto (ddp), ddp or fsdp.", "auto"),
-        Parameter("prepare_only", "Tokenise the corpus and stop.", False, "flag"),
+        Parameter.flag("prepare_only", "Tokenise the corpus and stop."),
     ),
     run=_run,
     examples=(

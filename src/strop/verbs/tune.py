@@ -345,21 +345,13 @@ STUDY = Study(
             kind="many",
             shown=" and ".join(USUAL),
         ),
-        Parameter(
+        Parameter.counts(
             "steps",
             "Budgets of updates M, each searched on its own.",
-            kind="ints",
-            least=1,
             most=2**20 + 1,
             shown="64; with --smoke 8",
         ),
-        Parameter(
-            "calls",
-            "Budgets of network calls per output instead.",
-            kind="ints",
-            least=1,
-            most=2**20,
-        ),
+        Parameter.counts("calls", "Budgets of network calls per output instead.", most=2**20),
         Parameter(
             "objective",
             "A metric, or one of its numbers; also geq, calls and seconds.",
@@ -393,7 +385,7 @@ STUDY = Study(
             least=2,
             most=2**31,
         ),
-        Parameter("tolerance", "A share that is not worth more outputs.", Rules.tolerance, "float"),
+        Parameter.real("tolerance", "A share that is not worth more outputs.", Rules.tolerance),
         Parameter(
             "fresh_n", "Fresh outputs of the choice.", 128, "int", smoke=32, least=2, most=2**31
         ),

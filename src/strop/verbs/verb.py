@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from strop.engine import Engine
 from strop.engine.progress import Progress
@@ -99,6 +99,31 @@ class Parameter:
     required: bool = False
     typed: bool = False
     """Whether it must be given on the command line; a call from Python may leave it out."""
+
+    @classmethod
+    def flag(cls, name: str, help: str, **more: Any) -> Self:
+        """Yes or no; no if nothing is said."""
+        return cls(name, help, False, "flag", **more)
+
+    @classmethod
+    def count(cls, name: str, help: str, default: Any = None, **more: Any) -> Self:
+        """A whole number of at least one."""
+        return cls(name, help, default, "int", least=1, **more)
+
+    @classmethod
+    def counts(cls, name: str, help: str, default: Any = None, **more: Any) -> Self:
+        """Whole numbers of at least one."""
+        return cls(name, help, default, "ints", least=1, **more)
+
+    @classmethod
+    def real(cls, name: str, help: str, default: Any = None, **more: Any) -> Self:
+        """A number."""
+        return cls(name, help, default, "float", **more)
+
+    @classmethod
+    def file(cls, name: str, help: str, **more: Any) -> Self:
+        """A file that is there."""
+        return cls(name, help, kind="path", **more)
 
     @property
     def panel(self) -> str | None:
