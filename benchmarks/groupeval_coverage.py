@@ -25,6 +25,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy loads
 
@@ -32,9 +34,12 @@ import numpy as np
 
 from strop.groupeval.bootstrap import FLOOR
 from strop.groupeval.by_prompt import over_prompts, share_over_prompts, too_skewed
-from strop.groupeval.scores import ged_of_counts
 from strop.stats.crossed import Crossed, crossed
 from strop.stats.jackknife import student
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+
+from ged_formula import ged_of_counts
 
 SIZES, SIZE = (8, 16, 32, 64, 128), 8
 VALID = (0.05, 0.2, 0.5, 0.95)

@@ -14,7 +14,8 @@ import json
 from pathlib import Path
 
 from strop.disk import write
-from strop.tasks.sums import problems, tokenizer
+from strop.tasks.sums import problems
+from sums_words import tokenizer
 
 
 def main() -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 from packing import PackedLoss, pack
 from strop.denoisers.load import load_model
 from strop.disk import write
-from strop.tasks.sums import RESPONSE, best_by_numbers, commonest_answer, problems
+from strop.tasks.sums import RESPONSE, problems
 from strop.training.run import TrainingRun
 from strop.training.shards import Shards
 from sums_score import score
+from sums_words import best_by_numbers, commonest_answer
 
 FEWER_CALLS = (RESPONSE, RESPONSE // 2, RESPONSE // 4)
 SHOWN = 4

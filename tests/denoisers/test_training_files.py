@@ -17,7 +17,8 @@ from training_file import PUBLIC_CONFIG, write_training_file
 
 from strop.checkpoints.checkpoint import read_checkpoint
 from strop.checkpoints.config import infer_shape
-from strop.checkpoints.pickles import Inert, load_pickle, placeholder_value
+from strop.checkpoints.family import placeholder_value
+from strop.checkpoints.pickles import Inert, load_pickle
 from strop.errors import UserError
 
 

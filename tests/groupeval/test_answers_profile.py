@@ -14,6 +14,7 @@ from pools import jsonl
 from scipy.stats import t as student
 from scripted_server import Action, answers_verdict, labels_of, serving
 
+from ged_formula import ged_of_counts
 from strop.cli.main import run as command
 from strop.errors import UserError
 from strop.groupeval import Judgments, load_judgments, open_plan, reliability, run, score
@@ -30,7 +31,7 @@ from strop.groupeval.inputs import Source, fitted, read_inputs
 from strop.groupeval.payload import messages
 from strop.groupeval.plan import make_plan
 from strop.groupeval.profile import Profile
-from strop.groupeval.scores import PlannedGroups, ged_of_counts
+from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
 from strop.page.tables import judged_series

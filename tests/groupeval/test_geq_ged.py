@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_judgments import group, random_verdicts
 
+from ged_formula import ged_of_counts
 from strop.groupeval.scores import (
     by_cell,
     diagnose,
     factors,
     ged,
-    ged_of_counts,
     group_ged,
     mode_counts,
     quality,

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from strop.denoisers.base import carry_over, subs
+from strop.denoisers.bd3lm import training_sight
 from strop.samplers.bd3lm import SemiAR, Try
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +117,12 @@ def test_bd3lm_logits_and_both_views():
     for one in folder.case["logits"]:
         size, given = one["block_size"], one["input"]
         if isinstance(given, list):
-            states = model.beside_clean(*(expected[name].long() for name in given), size)
+            noisy, clean = (expected[name].long() for name in given)
+            sight = training_sight(noisy.shape[1], size, noisy.device)
+            both, still = torch.cat([noisy, clean], 1), torch.zeros(len(noisy))
+            with torch.no_grad():
+                states = model.network.features(both, still, model.dtype, sight)
+            states = states[:, : noisy.shape[1]]
         else:
             ids = expected[given].long()
             states = model.advance(ids, None, block=size, keep=0)[0]

@@ -12,7 +12,7 @@ from strop.checkpoints.config import SHAPES
 from strop.checkpoints.layout import write_random
 from strop.records import FAMILIES
 from strop.registry import resolve
-from strop.tasks.sums import tokenizer
+from sums_words import tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
+import sums_words
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
 from strop.tasks import sums
@@ -68,7 +69,7 @@ def test_every_skeleton_that_keeps_within_range_is_there_and_no_other():
                 values.append(value)
             if all(1 <= one <= 99 for one in values):
                 expected.add((first, *zip(pattern, amounts, strict=True)))
-    skeletons = [one for one, _ in sums._all()]
+    skeletons = [one for one, _ in sums_words.every_skeleton()]
     found = [(one.first, *one.events) for one in skeletons]
     assert len(found) == len(expected)
     assert set(found) == expected
@@ -170,7 +171,7 @@ def test_other_splits_leak(split_by, name):
 def test_train_and_test_are_apart_and_of_their_sizes(test):
     assert len({one.skeleton for one in test}) == len(test)
     kept, used = set(skeletons("test")), set(skeletons("train"))
-    everything = {one for one, _ in sums._all()}
+    everything = {one for one, _ in sums_words.every_skeleton()}
     assert not kept & used
     assert {sums.split_of(one) for one in everything - kept - used} == {None}
     assert 0.08 < len(kept) / len(everything) < 0.12
@@ -187,8 +188,8 @@ def test_a_seed_is_a_set(test):
 
 def test_numbers_alone_say_little(train, test):
     # Exact: the best function of the numbers in their order, over everything that can be drawn.
-    assert sums.best_by_numbers() < 0.09
-    assert sums.commonest_answer()[1] < 0.04
+    assert sums_words.best_by_numbers() < 0.09
+    assert sums_words.commonest_answer()[1] < 0.04
     # The same as a table learnt from training problems; for unseen numbers, the commonest answer.
     table = defaultdict(Counter)
     for problem in train:
@@ -205,11 +206,11 @@ def test_numbers_alone_say_little(train, test):
 def test_with_one_pattern_the_numbers_would_say_all(monkeypatch):
     # Negative control of the measure.
     monkeypatch.setattr(sums, "PATTERNS", (("add", "times", "take"),))
-    assert sums.best_by_numbers() == pytest.approx(1)
+    assert sums_words.best_by_numbers() == pytest.approx(1)
 
 
 def test_the_tokenizer_loses_nothing(tmp_path, test):
-    (tmp_path / "tokenizer.json").write_text(json.dumps(sums.tokenizer()))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(sums_words.tokenizer()))
     codec = TextCodec.from_directory(tmp_path)
     assert codec.vocab_size < 200
     longest = 0

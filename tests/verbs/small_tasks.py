@@ -36,7 +36,7 @@ def random_llada(directory: Path) -> Path:
     from strop.checkpoints.layout import write_random
     from strop.records import FAMILIES
     from strop.registry import resolve
-    from strop.tasks.sums import tokenizer
+    from sums_words import tokenizer
 
     layout = FAMILIES["llada"].layout
     assert layout is not None

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from strop.checkpoints.family import Inert, described, placeholder_value
+from strop.checkpoints.family import Inert, described
 from strop.checkpoints.files import opening
 from strop.errors import UserError
 
@@ -165,9 +165,6 @@ class Records:
 def _aligned(data: torch.UntypedStorage, itemsize: int) -> torch.UntypedStorage:
     """The same bytes where the type may lie: torch.save aligns, other writers may not."""
     return data.clone() if data.data_ptr() % itemsize else data
-
-
-__all__ = ["Inert", "load_pickle", "placeholder_value"]
 
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:

@@ -153,15 +153,6 @@ class BD3LM(MDLM):
         return states, KeptBlocks(kept)
 
     @torch.no_grad()
-    def beside_clean(self, noisy: Tensor, clean: Tensor, block: int) -> Tensor:
-        """States of the noisy tokens [B, L], each block behind the clean blocks before it."""
-        sight = training_sight(noisy.shape[1], block, noisy.device)
-        both = torch.cat([noisy, clean], 1)
-        return self.network.features(both, self._still(noisy), self.dtype, sight)[
-            :, : noisy.shape[1]
-        ]
-
-    @torch.no_grad()
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """The head at the rows asked for, in float32."""
         return self.network.head(hidden[sequence, position], self.dtype).float()

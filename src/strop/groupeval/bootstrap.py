@@ -52,18 +52,6 @@ from strop.stats.resample import REPLICATES, dirichlet, exponentials
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = [
-    "FLOOR",
-    "REPLICATES",
-    "ged_replicates",
-    "geq_of",
-    "mind",
-    "output_weights",
-    "partition_weights",
-    "replicate",
-    "score",
-]
-
 FLOOR = 5
 """Outputs with a quality above 0 from which an interval of a difference may be read against 0."""
 Floats = NDArray[np.float64]

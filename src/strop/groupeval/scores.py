@@ -50,13 +50,6 @@ def entropy(counts: Sequence[float]) -> float:
     return math.fsum(-c / total * math.log(c / total) for c in counts if c > 0)
 
 
-def ged_of_counts(counts: Sequence[int], size: int) -> float:
-    """GED of a group from its mode counts: 10 / (n log n) * (V log V - sum of c log c)."""
-    bracket = _xlogx(sum(counts)) - math.fsum(_xlogx(c) for c in counts)
-    # Rounding may leave a trace of either sign where the exact value is 0 or 10.
-    return min(TOP, max(0.0, TOP * bracket / _xlogx(size)))
-
-
 def group_ged(verdict: GroupVerdict) -> float:
     """GED of one judged group, by its definition."""
     counts, size = mode_counts(verdict.outputs), len(verdict.outputs)
@@ -68,10 +61,6 @@ def group_ged(verdict: GroupVerdict) -> float:
 def at_ceiling(counts: Sequence[int], size: int) -> bool:
     """Whether the group cannot score higher: all outputs are valid and all modes differ."""
     return len(counts) == size
-
-
-def _xlogx(x: float) -> float:
-    return x * math.log(x) if x > 0 else 0.0
 
 
 Floats = NDArray[np.float64]

@@ -40,9 +40,6 @@ def vendi_score(embeddings: NDArray[np.floating]) -> float:
     return float(np.exp(-(share * np.log(share)).sum()))
 
 
-__all__ = ["NGRAM", "distinct", "ngrams", "pool_repetition", "repetition"]
-
-
 def ngrams(ids: NDArray[np.integer], n: int) -> NDArray[np.int64]:
     """A number per n-gram [N, L - n + 1], equal exactly where the n-grams are equal."""
     ids = np.asarray(ids, np.int64)

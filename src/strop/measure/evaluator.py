@@ -23,8 +23,6 @@ from strop.measure.causal import Evaluator, EvaluatorRecipe, head_comes_apart
 from strop.measure.spans import END_OF_TEXT
 from strop.spec import EvaluatorSpec
 
-__all__ = ["Evaluator", "check_evaluator", "load_evaluator"]
-
 TOKENIZER_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -202,17 +202,6 @@ def refuse_unscored(work: Sequence[Scoring]) -> None:
         refuse_missing(work[0].cell.path.parents[1], missing, "scores")
 
 
-__all__ = [
-    "Measure",
-    "Outputs",
-    "ScoreWorker",
-    "score_all",
-    "score_cell",
-    "score_embeddings",
-    "score_outputs",
-    "score_records",
-]
-
 Measure = Callable[[Sequence[str], NDArray[np.int64]], Mapping[str, NDArray]]
 """From some outputs' texts and ids [n, L] to columns; -1 behind an output that is shorter."""
 

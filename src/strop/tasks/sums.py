@@ -4,7 +4,7 @@ A problem is a number of things that somebody has, then three events. Each adds,
 multiplies, or (one of them, in half of the problems) does not matter: it happens to somebody else,
 or to something else. So two or three steps count, each needs the result of the one before, and the
 numbers alone do not say which: they are drawn from the same small range whatever happens to them.
-`best_by_numbers` has the exact accuracy of the best guess that sees the numbers and no words.
+`scripts/sums_words.py` has the exact accuracy of the best guess that sees the numbers and no words.
 
 The response goes on from each result on the next line ("7+5=12", then "*2=24"), and the last result
 is the answer. No number is written twice: where a result has a copy, a model that fills in masked
@@ -21,8 +21,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeVar
@@ -92,7 +91,7 @@ OPENING = "{name} has {n} {things}."
 QUESTION = "How many {things} does {name} have now?"
 WOMAN = {"She": "She", "she": "she"}
 MAN = {"She": "He", "she": "he"}
-END, UNKNOWN = "<|endoftext|>", "<|unknown|>"
+END = "<|endoftext|>"
 _RESULT = re.compile(r"=(\d+)")
 
 
@@ -188,62 +187,6 @@ def answer_of(text: str) -> int | None:
     """The last result of a response, if there is one."""
     found = _RESULT.findall(text)
     return int(found[-1]) if found else None
-
-
-def words() -> list[str]:
-    """Every word of a problem, with the space before it where it has one, sorted."""
-    found = {*WOMEN, *MEN, *(f" {word}" for word in (*WOMEN, *MEN, *THINGS))}
-    for text in (QUESTION, *itertools.chain.from_iterable(SAYINGS.values())):
-        for who in (WOMAN, MAN):
-            said = text.format(n=0, things="", name="", Other="", **who)
-            found |= {f" {word}" for word in re.findall(r"[A-Za-z]+", said)}
-    found |= {f" {word}" for word in re.findall(r"[a-z]+", OPENING.format(name="", n=0, things=""))}
-    return sorted(found)
-
-
-def tokenizer() -> dict[str, object]:
-    """A tokenizer.json: one token per word of a problem, else one per character.
-
-    Digits have no longer token than themselves. Anything printable in ASCII comes back as it was.
-    """
-    characters = ["\n", *map(chr, range(32, 127))]
-    pieces = [(END, 0.0), (UNKNOWN, -100.0), *((c, -10.0) for c in characters)]
-    pieces += [(word, -1.0) for word in words()]
-    end = {"id": 0, "content": END, "single_word": False, "lstrip": False, "rstrip": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{**end, "normalized": False, "special": True}],
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": None,
-        "decoder": {"type": "Fuse"},
-        "model": {"type": "Unigram", "unk_id": 1, "vocab": pieces, "byte_fallback": False},
-    }
-
-
-def best_by_numbers() -> float:
-    """How often the best guess from the numbers is right: exact, over all that can be drawn."""
-    chance: dict[tuple[int, ...], dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for skeleton, share in _all():
-        chance[skeleton.numbers][skeleton.answer] += share
-    return sum(max(answers.values()) for answers in chance.values())
-
-
-def commonest_answer() -> tuple[int, float]:
-    """The answer that is right most often, and how often: exact."""
-    chance: dict[int, float] = defaultdict(float)
-    for skeleton, share in _all():
-        chance[skeleton.answer] += share
-    return max(chance.items(), key=lambda pair: pair[1])
-
-
-def _all() -> Iterator[tuple[Skeleton, float]]:
-    """Every skeleton with its probability, before the split."""
-    for kinds in PATTERNS:
-        found = _made(kinds)
-        yield from ((skeleton, 1 / (len(PATTERNS) * len(found))) for skeleton in found)
 
 
 @cache

@@ -146,18 +146,6 @@ def numbers_of(
     return found
 
 
-__all__ = [
-    "BITS",
-    "CAP",
-    "CLOCK_SLACK",
-    "WEIGHT_SLACK",
-    "Lattice",
-    "Offers",
-    "exact_law",
-    "first_order",
-    "told",
-]
-
 BITS = 24
 """Random bits in a float32 number of torch's CPU generator."""
 
