@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -27,6 +28,7 @@ from strop.page.data import (
     listed,
     place,
 )
+from strop.page.player import players
 from strop.page.tables import judged_series
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
@@ -181,16 +183,16 @@ def _group(
     name = place(str(run.asked.get("checkpoint") or generator.checkpoint.family))
     seen: Counter[tuple[int, str]] = Counter()
     shown = []
-    for measured, cell, _ in members:
+    for measured, cell, where in members:
         label = str(measured.point)
         seen[measured.steps, label] += 1
         number = seen[measured.steps, label]
         told = label if number == 1 else f"{label} #{number}"
-        shown.append(_shown(measured, cell, told, outputs))
+        shown.append(_shown(measured, cell, where, told, outputs))
     return CellGroup(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
 
 
-def _shown(measured: Measured, cell: Cell, label: str, outputs: int) -> Shown:
+def _shown(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
     columns = [name for name in cell.columns() if name != CHANGED]
     table = next(cell.rows(columns, rows=max(1, outputs))).slice(0, outputs)
     index, texts = table["index"].to_pylist(), table["text"].to_pylist()
@@ -199,7 +201,8 @@ def _shown(measured: Measured, cell: Cell, label: str, outputs: int) -> Shown:
         rows = token_ids(table, cell.spec).tolist()
         texts = [" ".join(str(token) for token in row if token >= 0) for row in rows]
     calls = dict(zip(index, table["nfe"].to_pylist(), strict=True))
-    return Shown(measured, label, dict(zip(index, texts, strict=True)), calls, as_ids)
+    played = partial(players, cell, run)
+    return Shown(measured, label, dict(zip(index, texts, strict=True)), calls, as_ids, played)
 
 
 def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterable[str]:

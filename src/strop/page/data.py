@@ -9,11 +9,11 @@ Text of any origin as text that can be written, stays where it is put and tells 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strop.measure.frame import Measured
 from strop.measure.guard import Guard
@@ -89,6 +89,8 @@ class Shown:
     """Network calls, likewise."""
     as_ids: bool = False
     """No tokenizer was known: the texts are token ids."""
+    players: Callable[[Sequence[int]], list[dict[str, Any]]] = lambda _: []
+    """How some outputs came about, by number (`strop.page.player`)."""
 
     @property
     def plain_name(self) -> str:

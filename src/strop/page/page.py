@@ -22,6 +22,7 @@ from strop.measure.guard import MARKS
 from strop.page.data import AuditPart, Report, Shown, encodable, replaced, visible
 from strop.page.figures import drawings, study_drawings
 from strop.page.hero import hero, hints, summary
+from strop.page.player import PLAYED
 from strop.page.svg import Drawing, as_file, inline, mended
 from strop.page.tables import (
     OutputColumn,
@@ -40,7 +41,7 @@ SOME = 16
 """Outputs of each generator that tell how much room outputs take."""
 FIGURES = 5
 """Significant digits of the numbers of an output: more than the page shows."""
-STYLES, SCRIPTS = ("page.css",), ("base.js", "outputs.js")
+STYLES, SCRIPTS = ("page.css",), ("base.js", "player.js", "outputs.js")
 """Of both forms of the page: held inside a file, or served beside it."""
 LIVE = "live.js"
 """What a page that is served has besides."""
@@ -80,8 +81,11 @@ def render(
     for drawing in drawn:
         mended(drawing.figure, told)
     words = _words(report, drawn, [beside for _, beside in studies], told)
+    words["plays"] = []
     if live is not None:
         return Page(_html(report, words, 0, told, live), drawn, 0)
+    played = [cell.players(list(cell.texts)[:PLAYED]) for cell in report.cells]
+    words["plays"] = [packed(one) if one else "" for one in played]
     have = max((len(cell.texts) for cell in report.cells), default=0)
     keep = min(have, _fitting(report, most_bytes)) if outputs is None else min(outputs, have)
     while True:
@@ -169,6 +173,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
     first = [*corners, *studies] if report.audits else [*studies, *corners]
     last = {
         ("groupeval", "GroupEval"): report.series,
+        ("unmasking", "Unmasking"): any(cell.players([0]) for cell in report.cells),
         ("outputs", "Outputs"): report.cells,
         ("why", "Why"): report.groups,
         ("provenance", "Provenance"): report.provenance,
@@ -235,12 +240,21 @@ def _browser(report: Report) -> dict[str, Any]:
                 "label": cell.name + (" · token ids" if cell.as_ids else ""),
                 "model": group.title,
                 "n": cell.measured.outputs,
+                "point": _without_temperature(cell),
+                "exact": cell.measured.point.sampler.implementation == "fast",
             }
             for group, cell in everywhere
         ],
         "left": left,
         "right": right,
     }
+
+
+def _without_temperature(cell: Shown) -> str:
+    """The same for generators that differ in their temperature alone."""
+    spec = cell.measured.spec
+    cold = spec.generator.sampler.model_copy(update={"temperature": 1.0})
+    return f"{spec.generator.checkpoint.sha256} {spec.seed} {spec.generator.length} {cold.id}"
 
 
 def _column(one: OutputColumn) -> dict[str, Any]:

@@ -25,6 +25,21 @@ window.strop = (() => {
     return made;
   }
 
+  // The generators as the options of a select, by checkpoint.
+  function fillCells(select, cells, wanted) {
+    const groups = new Map();
+    cells.forEach((one, i) => {
+      if (wanted && !wanted(i)) return;
+      if (!groups.has(one.model)) {
+        const group = document.createElement("optgroup");
+        group.label = one.model;
+        groups.set(one.model, group);
+      }
+      groups.get(one.model).append(option(String(i), one.label));
+    });
+    select.append(...groups.values());
+  }
+
   function button(text, act, className) {
     const made = element("button", className || "", text);
     made.type = "button";
@@ -137,6 +152,6 @@ window.strop = (() => {
 
   return {
     setUp, setUpAll, live: live ? JSON.parse(live.textContent) : null,
-    element, drawn, option, button, number, unpack, fetched, harmless, roving, CONTROLS, codePoint,
+    element, fillCells, drawn, option, button, number, unpack, fetched, harmless, roving, CONTROLS, codePoint,
   };
 })();

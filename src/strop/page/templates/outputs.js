@@ -200,22 +200,10 @@
   }
 
   // Setting up the controls.
-  function fillSide(select, cell) {
-    const groups = new Map();
-    index.cells.forEach((one, i) => {
-      if (!groups.has(one.model)) {
-        const group = document.createElement("optgroup");
-        group.label = one.model;
-        groups.set(one.model, group);
-      }
-      groups.get(one.model).append(option(String(i), one.label));
-    });
-    select.append(...groups.values());
-    select.value = String(cell);
+  for (const [side, cell] of [["side-a", index.left], ["side-b", index.right]]) {
+    strop.fillCells($(side), index.cells);
+    $(side).value = String(cell);
   }
-
-  fillSide($("side-a"), index.left);
-  fillSide($("side-b"), index.right);
   $("order").append(option("number", "number"));
   index.columns.forEach((column, i) => {
     $("filter-column").append(option(String(i), column.label));
