@@ -17,7 +17,6 @@ from strop.records import FAMILIES
 from strop.store import Cell, Run
 from strop.store.prompts import KeptPrompts
 from strop.store.tables import CHANGED
-from strop.verbs.show import GPT2
 
 if TYPE_CHECKING:
     from strop.language import Language
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 Tokens = Callable[[Sequence[int]], list[str]]
 FILES = ("tokenizer.json", "vocab.json")
 CLOSING = ".,;:!?"
+GPT2 = (50257, 50258)
+"""Vocabularies of GPT-2's tokenizer, without and with a mask."""
 PLAYED = 8
 """Outputs of each generator whose rounds a page in one file holds."""
 BLOCKS = ("block_length", "canvas_length", "block_size")
