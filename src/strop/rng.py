@@ -68,10 +68,7 @@ class Stream:
 
     def __init__(self, seed: int, name: str) -> None:
         digest = _digest("strop", name, seed)
-        self._key = (
-            int.from_bytes(digest[:4], "big"),
-            int.from_bytes(digest[4:8], "big"),
-        )
+        self._key = (int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:8], "big"))
 
     def words(
         self, output: ArrayLike, round_: ArrayLike, position: ArrayLike, slot: ArrayLike

@@ -202,12 +202,7 @@ def _checked(name: str, value: Any, where: Path, label: str) -> Any:
     return value
 
 
-_PLACES = (
-    ("model_type",),
-    ("algo", "name"),
-    ("graph", "type"),
-    ("parameterization",),
-)
+_PLACES = (("model_type",), ("algo", "name"), ("graph", "type"), ("parameterization",))
 
 
 def family_of_keys(keys: Iterable[str]) -> str | None:

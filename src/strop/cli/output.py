@@ -196,9 +196,7 @@ def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _widths(
-    header: list[str],
-    rows: list[list[str]],
-    pieces: Callable[[str], list[str]] = str.splitlines,
+    header: list[str], rows: list[list[str]], pieces: Callable[[str], list[str]] = str.splitlines
 ) -> list[int]:
     """The widest piece of every column, in places on the screen."""
     from rich.cells import cell_len

@@ -346,10 +346,7 @@ def _read_on(ask: Ask, found: Mapping[int, Budget], called: Sequence[str]) -> li
 
 
 def _search_notes(
-    measured: Mapping[int, Sequence[SideAtBudget]],
-    guard: Guard,
-    tokens: int,
-    called: Sequence[str],
+    measured: Mapping[int, Sequence[SideAtBudget]], guard: Guard, tokens: int, called: Sequence[str]
 ) -> list[str]:
     notes = []
     for number, both in measured.items():

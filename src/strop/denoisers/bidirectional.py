@@ -123,11 +123,7 @@ class Bidirectional(TransformerDenoiser):
         return states
 
     def _states(
-        self,
-        ids: Tensor,
-        first: int = 0,
-        starts: Tensor | None = None,
-        slots: Slots | None = None,
+        self, ids: Tensor, first: int = 0, starts: Tensor | None = None, slots: Slots | None = None
     ) -> Tensor:
         """One call of the network on the columns from `first` on.
 

@@ -199,10 +199,7 @@ def load_bidirectional(found: Located, release: Release, loading: Loading) -> An
     if options.identity is not None:
         said["load"] = options.identity
     spec = CheckpointSpec(
-        family=release.family,
-        sha256=sha256_of_all(files),
-        shape=said,
-        network_dtype=options.dtype,
+        family=release.family, sha256=sha256_of_all(files), shape=said, network_dtype=options.dtype
     )
     if options.placed and place.type != "meta":
         place = first_device(network)

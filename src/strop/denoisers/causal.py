@@ -21,14 +21,7 @@ from strop.checkpoints.files import read_json_object, sha256_of_all
 from strop.checkpoints.foreign import empty_foreign, load_foreign
 from strop.denoisers.base import in_one_line
 from strop.denoisers.load import Loading
-from strop.denoisers.pretrained import (
-    CONFIG,
-    complete,
-    directory_of,
-    hashed,
-    pinned,
-    weight_files,
-)
+from strop.denoisers.pretrained import CONFIG, complete, directory_of, hashed, pinned, weight_files
 from strop.denoisers.tokenizer import TextCodec, stop_ids
 from strop.errors import UserError, missing_package
 from strop.spec import CheckpointSpec

@@ -36,12 +36,7 @@ class Slots(Cache):
         self.reach = start + width if cut else self._keys[0].shape[-2]
 
     def update(
-        self,
-        key_states: Tensor,
-        value_states: Tensor,
-        layer_idx: int,
-        *_: Any,
-        **__: Any,
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Take a layer's new keys and values [B, H, w, D]; return what its queries see."""
         if self._start is None:
@@ -91,12 +86,7 @@ class GrowingSlots(Cache):
         """How many columns are kept."""
 
     def update(
-        self,
-        key_states: Tensor,
-        value_states: Tensor,
-        layer_idx: int,
-        *_: Any,
-        **__: Any,
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """Take a layer's new keys and values [B, H, n, D]; return what its queries see."""
         new: tuple[Tensor, ...] = (key_states, value_states)

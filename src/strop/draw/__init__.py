@@ -37,21 +37,10 @@ from strop.pool import OnStep, Pool
 from strop.prompts import Bos, Canvases, PromptSet
 from strop.records import default_sampler
 from strop.samplers import check_model
-from strop.spec import (
-    OUTPUT_LIMIT,
-    SEED_LIMIT,
-    CellSpec,
-    GeneratorSpec,
-    SamplerSpec,
-)
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, CellSpec, GeneratorSpec, SamplerSpec
 from strop.store import Cell, Run
 
-__all__ = [
-    "Progress",
-    "outputs_of",
-    "sample",
-    "sample_cells",
-]
+__all__ = ["Progress", "outputs_of", "sample", "sample_cells"]
 
 
 def sample(

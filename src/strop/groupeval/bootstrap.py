@@ -220,10 +220,7 @@ def score(
             scores = score_by_prompt(cell, planned)
         else:
             scores = _scored(cell, planned, judgments.modes, shared, seed, told)
-        document[name] = {
-            **scores,
-            "failures": dict(failed.get(name, {})),
-        }
+        document[name] = {**scores, "failures": dict(failed.get(name, {}))}
         if not judgments.modes:
             document[name]["ged_bounds"] = None
     return {

@@ -27,10 +27,7 @@ class Endpoint:
         await self._client.close()
 
     async def ask(
-        self,
-        messages: Messages,
-        tab: Tab,
-        hopeless: Callable[[Trouble], bool] = lambda _: False,
+        self, messages: Messages, tab: Tab, hopeless: Callable[[Trouble], bool] = lambda _: False
     ) -> Reply:
         """The reply to one question; `tab` hears of every request."""
         judge = self._judge

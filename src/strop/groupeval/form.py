@@ -129,11 +129,7 @@ def _answered(answer: Reply) -> bool:
 
 
 async def _ask(
-    judge: JudgeSpec,
-    endpoint: Endpoint,
-    budget: Caps,
-    journal: Journal,
-    line: dict[str, Any],
+    judge: JudgeSpec, endpoint: Endpoint, budget: Caps, journal: Journal, line: dict[str, Any]
 ) -> Reply:
     most = {
         "prompt": guessed_tokens(PROBE, cautious=True),

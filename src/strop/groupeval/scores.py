@@ -198,13 +198,7 @@ def saturation(size: int, modes: int) -> tuple[float, float]:
     return chance, max(0.0, 1 - math.comb(size, 2) / modes)
 
 
-_MODE_KEYS = (
-    "effective_modes",
-    "dominant_share",
-    "hybrid_rate",
-    "singleton_rate",
-    "ceiling_rate",
-)
+_MODE_KEYS = ("effective_modes", "dominant_share", "hybrid_rate", "singleton_rate", "ceiling_rate")
 
 
 def _of_modes(cell: JudgedCell) -> dict[str, Any]:

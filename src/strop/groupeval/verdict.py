@@ -242,11 +242,7 @@ def _check_output(one: dict[str, Any], profile: Profile) -> None:
 
 
 def verdicts_of(
-    document: dict[str, Any],
-    sheet: Sheet,
-    plan: Plan,
-    profile: Profile,
-    prompt: str | None = None,
+    document: dict[str, Any], sheet: Sheet, plan: Plan, profile: Profile, prompt: str | None = None
 ) -> list[GroupVerdict]:
     """The verdict with the blinding undone: one per generator on the sheet."""
     said = {one["id"]: one for one in document["outputs"]}

@@ -163,10 +163,7 @@ def forced_contexts(
 
 
 def measure(
-    denoiser: Denoiser,
-    ids: Ints,
-    contexts: Contexts,
-    temperatures: Sequence[float] = TEMPERATURES,
+    denoiser: Denoiser, ids: Ints, contexts: Contexts, temperatures: Sequence[float] = TEMPERATURES
 ) -> Losses:
     """Both estimates in every context; `ids[n]` is the clean sequence of context n."""
     check_temperatures(temperatures)

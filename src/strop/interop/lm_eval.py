@@ -23,14 +23,7 @@ from strop.draw import sample_cells
 from strop.engine.progress import Silent
 from strop.errors import UserError, unknown_name, whole_number
 from strop.interop.harness_settings import Generation, Settings
-from strop.interop.likelihood import (
-    Pair,
-    Score,
-    check_masked,
-    exact,
-    is_greedy,
-    monte_carlo,
-)
+from strop.interop.likelihood import Pair, Score, check_masked, exact, is_greedy, monte_carlo
 from strop.prompts import (
     Bos,
     Canvas,

@@ -12,13 +12,7 @@ from strop.registry import loader
 if TYPE_CHECKING:
     from strop.measure.causal import Evaluator
     from strop.measure.evaluator import load_evaluator
-    from strop.measure.frame import (
-        Measured,
-        Score,
-        perplexity_ratio,
-        read_cell,
-        read_run,
-    )
+    from strop.measure.frame import Measured, Score, perplexity_ratio, read_cell, read_run
     from strop.measure.guard import Guard
     from strop.measure.metric import Aggregate, Metric, metrics
     from strop.measure.outside import score_texts

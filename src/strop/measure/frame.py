@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 from strop.errors import UserError
 from strop.measure.across import HeldOutPairs
 from strop.measure.aggregates import pooled
-from strop.measure.documents import (
-    CUTS,
-    NONE_CUT,
-    CutOutputs,
-    document_entropy,
-    documents,
-)
+from strop.measure.documents import CUTS, NONE_CUT, CutOutputs, document_entropy, documents
 from strop.measure.grams import NGRAM
 from strop.measure.guard import MARKS, Guard, Verdict, guard_of
 from strop.measure.metric import (

@@ -17,12 +17,7 @@ from strop.engine.progress import Progress, Silent
 from strop.errors import UserError
 from strop.measure.frame import Score, score_of
 from strop.measure.metric import PERPLEXITY, leave_out_broken, metrics
-from strop.measure.perplexity import (
-    TOKENS,
-    perplexity_columns,
-    perplexity_metric,
-    token_columns,
-)
+from strop.measure.perplexity import TOKENS, perplexity_columns, perplexity_metric, token_columns
 from strop.measure.rows import PoolRows
 from strop.measure.spans import Passage
 from strop.spec import SpanPolicy

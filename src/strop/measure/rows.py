@@ -38,10 +38,7 @@ class PoolRows:
 
     @classmethod
     def of(
-        cls,
-        ids: Ids,
-        texts: Sequence[str | None] = (),
-        beside: Mapping[str, NDArray] | None = None,
+        cls, ids: Ids, texts: Sequence[str | None] = (), beside: Mapping[str, NDArray] | None = None
     ) -> PoolRows:
         """What is in memory."""
         rows = np.asarray(ids, np.int64)

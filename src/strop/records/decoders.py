@@ -34,12 +34,7 @@ EPS = Setting("where Dream's times end", 1e-3, open=True)
 COMMIT = ("quota", "threshold", "factor")
 
 SETTINGS: dict[str, dict[str, Setting]] = {
-    "llada": {
-        "block_length": BLOCK,
-        "remasking": REMASKING,
-        "cfg_scale": GUIDANCE,
-        "end": END,
-    },
+    "llada": {"block_length": BLOCK, "remasking": REMASKING, "cfg_scale": GUIDANCE, "end": END},
     "fast-dllm": {
         "block_length": BLOCK,
         "remasking": REMASKING,

@@ -173,14 +173,7 @@ def fast(
         for positions, group in by_shape(canvases, outputs, padding=_pads(denoiser, spec))
         for one in sampler(
             FastDraw(
-                denoiser,
-                spec,
-                seed,
-                group,
-                min(slots, len(group)),
-                positions,
-                on_step,
-                canvases,
+                denoiser, spec, seed, group, min(slots, len(group)), positions, on_step, canvases
             )
         )
     )

@@ -173,11 +173,7 @@ def _outcome(
     opened = np.flatnonzero(draws.opened(where, odds))
     if opened.size:
         clean = clean_log_probs(
-            logits[run.upload(opened)],
-            mask_id,
-            spec.temperature,
-            spec.top_p,
-            confirm=run.confirm,
+            logits[run.upload(opened)], mask_id, spec.temperature, spec.top_p, confirm=run.confirm
         )
         token[opened] = draws.draw(clean, where.at(opened), odds.at(opened), mask_id)
     return token

@@ -193,11 +193,7 @@ class Cell:
         with disk(self.path):
             (self.path / PARTS).mkdir(parents=True, exist_ok=True)
         if not (self.path / SPEC).exists():
-            document = {
-                "format": FORMAT,
-                "id": self.id,
-                "spec": self.spec.model_dump(mode="json"),
-            }
+            document = {"format": FORMAT, "id": self.id, "spec": self.spec.model_dump(mode="json")}
             write(self.path / SPEC, as_json(document))
         else:
             Cell.open(self.path)

@@ -205,10 +205,7 @@ def ready(task: Task, *, unsafe_run: bool = False) -> Box | None:
 
 
 def grade_all(
-    task: Task,
-    responses: Sequence[tuple[Item, str]],
-    box: Box | None,
-    workers: int | None = None,
+    task: Task, responses: Sequence[tuple[Item, str]], box: Box | None, workers: int | None = None
 ) -> Iterator[tuple[int, Graded]]:
     """All of them as they get done, each with its place in the list; programs in parallel.
 

@@ -65,20 +65,9 @@ WOMEN = ("Anna", "Clara", "Eva", "Ida", "Mia", "Rosa")
 MEN = ("Ben", "David", "Finn", "Hugo", "Leo", "Tom")
 THINGS = ("apples", "beads", "books", "cards", "coins", "eggs", "nuts", "pens", "shells", "stamps")
 SAYINGS: dict[Kind, tuple[str, ...]] = {
-    "add": (
-        "{She} finds {n} more.",
-        "{She} buys {n} more.",
-        "{Other} gives {name} {n} more.",
-    ),
-    "take": (
-        "{She} loses {n}.",
-        "{She} sells {n}.",
-        "{name} gives {Other} {n}.",
-    ),
-    "times": (
-        "Then {she} has {n} times as many.",
-        "A trade leaves {name} with {n} times as many.",
-    ),
+    "add": ("{She} finds {n} more.", "{She} buys {n} more.", "{Other} gives {name} {n} more."),
+    "take": ("{She} loses {n}.", "{She} sells {n}.", "{name} gives {Other} {n}."),
+    "times": ("Then {she} has {n} times as many.", "A trade leaves {name} with {n} times as many."),
     "aside": (
         "{Other} finds {n} more.",
         "{Other} loses {n}.",

@@ -160,11 +160,7 @@ def problem_document(problem: LawProblem) -> dict[str, Any]:
     else:
         tables = [
             [
-                {
-                    "i": i,
-                    "A": elements(mask),
-                    "table": q.table(i, mask, r).tolist(),
-                }
+                {"i": i, "A": elements(mask), "table": q.table(i, mask, r).tolist()}
                 for i, mask in contexts(length)
             ]
             for r in range(q.rounds)

@@ -290,10 +290,7 @@ def _log_mean(w: Array, weights: Array, m: int) -> Array:
 
 
 def problem_scores(
-    problem: LawProblem,
-    lams: ArrayLike,
-    outputs: NDArray[np.int64],
-    rounds: NDArray[np.int64],
+    problem: LawProblem, lams: ArrayLike, outputs: NDArray[np.int64], rounds: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """Scores of data `outputs` (n,) on paths `rounds` (n, m, L), as `PathScores` would hold."""
     n, m, length = rounds.shape

@@ -86,15 +86,7 @@ def run_schedule_study(seed: int = 0) -> ScheduleStudy:
 
 LOG_LIMITS = (float(np.log(0.05)), float(np.log(50.0)))
 
-PLANS = (
-    "single",
-    "after-first",
-    "non-empty",
-    "per-round",
-    "grid",
-    "grid+single",
-    "grid+per-round",
-)
+PLANS = ("single", "after-first", "non-empty", "per-round", "grid", "grid+single", "grid+per-round")
 """What may vary: one lambda; one lambda from round 2 on; one lambda wherever something is
 visible; one per round; the grid alone; the grid together with lambda."""
 

@@ -160,8 +160,7 @@ def output_errors(problem: LawProblem, lams: Array) -> Array:
     """KL(P || pi_lambda) for every common inverse temperature in `lams`, in blocks of memory."""
     target = problem.target
     cells = max(
-        problem.denoiser.log_q.size,
-        min(problem.N**target.L, problem.N * 3**target.L) * target.size,
+        problem.denoiser.log_q.size, min(problem.N**target.L, problem.N * 3**target.L) * target.size
     )
     step = max(1, 2 * CHUNK // cells)
     out = [

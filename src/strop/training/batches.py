@@ -181,12 +181,7 @@ class Batches:
         """Which tokens of the global batch are hidden; see `row_noise`."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "noise", step))
         return row_noise(
-            self.rows,
-            lambda: self.numbers(step),
-            self.batch,
-            self.objective,
-            generator,
-            self.block,
+            self.rows, lambda: self.numbers(step), self.batch, self.objective, generator, self.block
         )
 
     def _epoch(self, epoch: int) -> Ids:

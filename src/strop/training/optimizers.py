@@ -166,11 +166,6 @@ def optimizers_of(
     taken = {id(parameter) for parameter in chosen}
     rest = [parameter for parameter in module.parameters() if id(parameter) not in taken]
     adamw = torch.optim.AdamW(
-        rest,
-        lr=spec.lr,
-        betas=spec.betas,
-        eps=spec.eps,
-        weight_decay=spec.weight_decay,
-        fused=True,
+        rest, lr=spec.lr, betas=spec.betas, eps=spec.eps, weight_decay=spec.weight_decay, fused=True
     )
     return [adamw, Muon(chosen, spec.muon_lr, dtype=dtype)] if chosen else [adamw]

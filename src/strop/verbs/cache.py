@@ -274,10 +274,7 @@ def _measured(
 
 
 def _joined(
-    cells: Mapping[str, CacheCell],
-    model: Denoiser,
-    grader: Grader | None,
-    parts: list[pa.Table],
+    cells: Mapping[str, CacheCell], model: Denoiser, grader: Grader | None, parts: list[pa.Table]
 ) -> list[pa.Table]:
     """The tables of a decoder, graded, from all its batches."""
     from strop.instruments.cache_cells import Compared

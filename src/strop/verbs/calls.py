@@ -34,15 +34,9 @@ VERBS: dict[str, tuple[str, str]] = {
         "strop.verbs.merge:VERB",
         "Bring outputs and scores of runs together that were made for the same cells.",
     ),
-    "audit": (
-        "strop.verbs.audit:STUDY",
-        "How much of a checkpoint's few-step gap is its sampler?",
-    ),
+    "audit": ("strop.verbs.audit:STUDY", "How much of a checkpoint's few-step gap is its sampler?"),
     "compare": ("strop.verbs.compare:STUDY", "Is A better than B, or only sharper?"),
-    "tune": (
-        "strop.verbs.tune:STUDY",
-        "Which setting of its samplers suits a checkpoint best?",
-    ),
+    "tune": ("strop.verbs.tune:STUDY", "Which setting of its samplers suits a checkpoint best?"),
     "probe": (
         "strop.verbs.probe:VERB",
         "Say what the knobs of CHECKPOINT do: seed, temperature, top_p, company, limits.",

@@ -118,13 +118,7 @@ PAIR_COLUMNS = (
     Column("right", "right one higher", help="Of the conditions where exactly one passed."),
     Column("tied"),
     Column("wrong", "wrong one higher"),
-    Column(
-        "preferred",
-        "right one preferred",
-        percent=True,
-        digits=3,
-        help="Ties count half.",
-    ),
+    Column("preferred", "right one preferred", percent=True, digits=3, help="Ties count half."),
 )
 
 

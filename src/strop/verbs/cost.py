@@ -42,12 +42,7 @@ MEASURED = (
     Column("extra_gib", "extra GiB", digits=3, help="On top of the weights."),
     Column("failure"),
 )
-COLUMNS = (
-    Column("updates", "M"),
-    Column("implementation"),
-    Column("setting"),
-    *MEASURED,
-)
+COLUMNS = (Column("updates", "M"), Column("implementation"), Column("setting"), *MEASURED)
 COMPARED = (
     Column("updates", "M"),
     Column("what"),

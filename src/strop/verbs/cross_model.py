@@ -23,13 +23,7 @@ from strop.verbs.families import (
     smoke_sources,
 )
 from strop.verbs.paper import PaperItem, RowByRow
-from strop.verbs.points import (
-    POINT_COLUMNS,
-    guard_notes,
-    load,
-    measure_cells,
-    named_points,
-)
+from strop.verbs.points import POINT_COLUMNS, guard_notes, load, measure_cells, named_points
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, quoted

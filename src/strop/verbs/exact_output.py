@@ -223,11 +223,7 @@ def _scored(ask: Ask, pools: Pools, evaluators: Sequence[str]) -> Scores:
 
 
 def _comparisons(
-    ask: Ask,
-    pools: Pools,
-    names: Sequence[str],
-    scored: Scores,
-    judged: Mapping[str, Judgments],
+    ask: Ask, pools: Pools, names: Sequence[str], scored: Scores, judged: Mapping[str, Judgments]
 ) -> list[dict[str, Any]]:
     """The ratio table: likelihood and judged quality of the first generator against the second."""
     from strop.stats.resample import ratio

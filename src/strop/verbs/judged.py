@@ -647,10 +647,7 @@ COMPARE = Verb(
     name="compare",
     help="B minus A: GEQ with a 95% interval; GED with one where prompts are paired.\n\n"
     "Refuses different profiles, judges and group sizes. Without :CELL it pairs cells by name.",
-    parameters=(
-        argument("a", "A", SIDE),
-        argument("b", "B", SIDE),
-    ),
+    parameters=(argument("a", "A", SIDE), argument("b", "B", SIDE)),
     run=_compare,
     examples=("strop groupeval compare RUN:standard RUN:sharpened",),
 )

@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 LEVELS = {"paper": "perplexity", "paper_entropy": "entropy"}
 """Where the paper's tables of cells have what is shown."""
-MEASURED_LEVELS = {
-    "measured": "perplexity",
-    "measured_entropy": "entropy",
-    "mark": "mark",
-}
+MEASURED_LEVELS = {"measured": "perplexity", "measured_entropy": "entropy", "mark": "mark"}
 """Where a study's rows of cells have it."""
 EXTRA = {
     "paper_entropy": "paper H",

@@ -187,9 +187,7 @@ LOAD = Parameter(
     kind="options",
 )
 SETTINGS = Parameter(
-    "settings",
-    "What only this sampler has, e.g. eta=0.008 (see docs/samplers.md).",
-    kind="pairs",
+    "settings", "What only this sampler has, e.g. eta=0.008 (see docs/samplers.md).", kind="pairs"
 )
 IMPLEMENTATION = Parameter(
     "implementation", "fast, or dense: the public code step by step.", "fast"

@@ -350,10 +350,7 @@ def _just(evaluator: Evaluator) -> Callable[[], Evaluator]:
 
 
 def score(
-    ask: Ask,
-    model: Model,
-    cells: Sequence[Cell],
-    evaluators: Sequence[Evaluator] | None = None,
+    ask: Ask, model: Model, cells: Sequence[Cell], evaluators: Sequence[Evaluator] | None = None
 ) -> Frame:
     """Score cells of one run, and read them under one guard."""
     from strop.measure.cells import measure

@@ -386,10 +386,7 @@ VERB = Verb(
             kind="masses",
         ),
         Parameter("finish", "Last mass: greedy, draw or none; by default the public one."),
-        Parameter(
-            "spec",
-            "A YAML file of samplers, e.g. from `strop audit`; no other settings.",
-        ),
+        Parameter("spec", "A YAML file of samplers, e.g. from `strop audit`; no other settings."),
         parameters.SETTINGS,
         parameters.IMPLEMENTATION,
         Parameter("noise", "Of dense, drawn on: cpu (the same everywhere), or device.", "cpu"),

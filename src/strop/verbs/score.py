@@ -225,9 +225,7 @@ VERB = Verb(
     "outputs. Texts that are no run are scored in memory, in the evaluator's tokens.",
     parameters=(
         parameters.argument(
-            "run",
-            "RUN",
-            "A run directory; or any texts: a .jsonl, a .parquet, a folder of .txt.",
+            "run", "RUN", "A run directory; or any texts: a .jsonl, a .parquet, a folder of .txt."
         ),
         Parameter(
             "evaluator",

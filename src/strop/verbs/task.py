@@ -207,8 +207,7 @@ VERB = Verb(
         Parameter("sampler", "Of diffusion models; by default each family's own."),
         parameters.budgets("Updates M of diffusion models, e.g. 8,24; by default one per token."),
         Parameter(
-            "precision",
-            "Of the draw: float64 or float32; by default each family's public code.",
+            "precision", "Of the draw: float64 or float32; by default each family's public code."
         ),
         parameters.SETTINGS,
         parameters.IMPLEMENTATION,

@@ -192,10 +192,7 @@ PAIR = Verb(
         Parameter.real("lam", "Inverse temperature.", 1.0),
     ),
     run=_pair,
-    examples=(
-        "strop theory pair --s 0.9 --c 0.25",
-        "strop theory pair --s 0.9 --c 0.25 --lam 1.3",
-    ),
+    examples=("strop theory pair --s 0.9 --c 0.25", "strop theory pair --s 0.9 --c 0.25 --lam 1.3"),
 )
 COLLISIONS = Verb(
     name="collisions",
@@ -233,10 +230,7 @@ VERIFY = Verb(
         _seed("Seed of the random cases."),
         Parameter("case", "Check again only the case in this file.", kind="place"),
         Parameter(
-            "out",
-            "Where a failing case is written.",
-            "theory-failure.json",
-            flags=("--out", "-o"),
+            "out", "Where a failing case is written.", "theory-failure.json", flags=("--out", "-o")
         ),
     ),
     run=_verify,

@@ -286,10 +286,7 @@ class Lattice:
         count = self.first(weights, np.broadcast_to(threshold[:, None], weights.shape))
         classes = np.arange(weights.shape[1])
         u = stream.uniform(
-            offers.output[:, None],
-            offers.round[:, None],
-            offers.position[:, None],
-            2**20 + classes,
+            offers.output[:, None], offers.round[:, None], offers.position[:, None], 2**20 + classes
         )
         scores = weights / self.clock(np.minimum((u * count).astype(np.int64), count - 1))
         scores[:, mask_id] = offers.mask_score
