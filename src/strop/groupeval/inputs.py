@@ -301,10 +301,8 @@ def _run(path: Path, where: Sequence[Mapping[str, object]], prompted: bool) -> l
             got="; ".join(_spelled(one) for one in where) or "a run without cells",
             expected="one of " + "; ".join(_spelled(_knobs(cell)) for cell in run.cells()[:6]),
         )
-    samplers = [dict(cell.spec.generator.sampler) for cell in cells]
-    differ = [key for key in samplers[0] if len({str(s[key]) for s in samplers}) > 1]
     sources = []
-    for cell, sampler in zip(cells, samplers, strict=True):
+    for cell, name in zip(cells, cell_names(path, cells), strict=True):
         texts = cell.pool(wanted[cell.id]).texts
         if texts is None:
             raise UserError(
@@ -312,11 +310,17 @@ def _run(path: Path, where: Sequence[Mapping[str, object]], prompted: bool) -> l
                 where=cell.path,
                 expected="a checkpoint that comes with its tokenizer",
             )
-        words = [f"{key}={sampler[key]}" for key in differ]
-        name = " ".join([path.resolve().name, *words])
         prompts = _prompts(cell, len(texts)) if prompted else None
         sources.append(_source(name, texts, prompts, path))
     return sources
+
+
+def cell_names(path: Path, cells: Sequence[Cell]) -> list[str]:
+    """What the cells of a run are called: the run, and those settings in which they differ."""
+    samplers = [dict(cell.spec.generator.sampler) for cell in cells]
+    differ = [key for key in samplers[0] if len({str(s[key]) for s in samplers}) > 1]
+    run = path.resolve().name
+    return [" ".join([run, *(f"{key}={one[key]}" for key in differ)]) for one in samplers]
 
 
 def _prompts(cell: Cell, outputs: int) -> list[str] | None:

@@ -41,7 +41,8 @@ SOME = 16
 """Outputs of each generator that tell how much room outputs take."""
 FIGURES = 5
 """Significant digits of the numbers of an output: more than the page shows."""
-STYLES, SCRIPTS = ("page.css",), ("base.js", "player.js", "outputs.js")
+STYLES = ("page.css", "live.css")
+SCRIPTS = ("base.js", "player.js", "outputs.js")
 """Of both forms of the page: held inside a file, or served beside it."""
 LIVE = "live.js"
 """What a page that is served has besides."""

@@ -19,6 +19,8 @@ from strop.errors import UserError
 from strop.served.cost import SENT
 
 CALLS = "calls.jsonl"
+REPLY = "reply"
+"""The outcome of a request that brought a text, if only an empty one."""
 
 
 def _text(value: Any) -> bool:

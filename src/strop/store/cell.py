@@ -124,8 +124,8 @@ def in_order(
     while going or closed:
         while closed and (not going or closed[-1][0] <= going[0][0]):
             least, path = closed.pop()
-            one = _File(path, read_batches(path, schema, names, rows))
-            if (one.at() or 0) < least:
+            one = _File(path, read_batches(path, schema, names, rows, after))
+            if (begins := one.at()) is not None and begins < least:
                 raise damaged(path, "it is named after other rows")
             _queue(going, one)
         if not going:

@@ -141,9 +141,9 @@ def read_parquet(path: Path, schema: pa.Schema, columns: list[str] | None) -> pa
 
 
 def read_batches(
-    path: Path, schema: pa.Schema, columns: list[str] | None, rows: int
+    path: Path, schema: pa.Schema, columns: list[str] | None, rows: int, after: int = -1
 ) -> Iterator[pa.Table]:
-    """As `read_parquet`, up to `rows` at a time."""
+    """As `read_parquet`, up to `rows` at a time; groups of rows up to an index are passed over."""
     import pyarrow as pa
 
     wanted = pa.schema([schema.field(name) for name in columns or schema.names])
@@ -153,7 +153,8 @@ def read_batches(
             found = file.schema_arrow
             if found.names != schema.names or found.metadata != schema.metadata:
                 raise damaged(path, "it is not a table of this cell")
-            for batch in file.iter_batches(rows, columns=wanted.names, use_threads=False):
+            groups = _beyond(file, after)
+            for batch in file.iter_batches(rows, groups, wanted.names, use_threads=False):
                 table = pa.Table.from_batches([batch]).cast(wanted)
                 table.validate(full=True)
                 if any(table[n].null_count for n in wanted.names if n not in MAY_BE_NULL):
@@ -164,6 +165,17 @@ def read_batches(
             raise
         except Exception as error:  # damaged bytes make the reader raise nearly anything
             raise damaged(path, error) from None
+
+
+def _beyond(file: pq.ParquetFile, after: int) -> list[int]:
+    """The groups of rows that may hold an index beyond `after`, by what the file says of them."""
+    place, groups = file.schema_arrow.get_field_index("index"), range(file.num_row_groups)
+    if after < 0 or place < 0:
+        return list(groups)
+    # Columns before the index hold one leaf each, or the file is read whole.
+    said = [file.metadata.row_group(group).column(place) for group in groups]
+    last = [one.statistics.max if one.path_in_schema == "index" else None for one in said]
+    return [group for group, most in zip(groups, last, strict=True) if most is None or most > after]
 
 
 def _check_ids(path: Path, table: pa.Table, schema: pa.Schema) -> None:

@@ -16,6 +16,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 
 from strop.errors import UserError, unknown_name
 from strop.spec import Spec
+from strop.store import read_mark
 from strop.store.documents import load_yaml
 
 CONFIGS = Path(str(resources.files("strop"))) / "assets" / "configs"
@@ -376,7 +377,7 @@ def read_spec(
     config: str | os.PathLike[str] | dict[str, Any] | TrainSpec,
     changes: dict[str, Any] | None = None,
 ) -> TrainSpec:
-    """A spec from a YAML file, the name of a shipped configuration, a mapping, or itself.
+    """A spec from a YAML file, the name of a shipped configuration, a training run, a mapping.
 
     `changes` replaces single values by dotted keys, e.g. {"model.n_blocks": 2}.
     """
@@ -384,6 +385,8 @@ def read_spec(
         tree = config.model_dump(mode="json")
     elif isinstance(config, dict):
         tree = config
+    elif (mark := read_mark(config)) is not None and mark.kind == "training":
+        tree = dict(mark.asked)
     else:
         tree = _read_yaml(_find(os.fspath(config)))
     for key, value in (changes or {}).items():
@@ -402,7 +405,7 @@ def _find(text: str) -> Path:
         "configuration",
         text,
         config_names(),
-        fix="pass a YAML file, or the name of a shipped configuration",
+        fix="pass a YAML file, a training run, or the name of a shipped configuration",
     )
 
 

@@ -46,6 +46,10 @@ VERBS: dict[str, tuple[str, str]] = {
         "strop.page.command:VERB",
         "Write one self-contained HTML page of RUN...: tables, figures, and a browser of outputs.",
     ),
+    "view": (
+        "strop.page.live.command:VERB",
+        "Show FOLDER... in a browser, and what is under way there.",
+    ),
     "export": (
         "strop.verbs.export:VERB",
         "Write every table of a result as CSV, LaTeX, Markdown, Parquet or JSON, and its figure "

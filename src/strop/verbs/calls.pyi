@@ -427,6 +427,17 @@ def report(*runs: Place, **given: Unpack[ReportArguments]) -> Result:
     """Write one self-contained HTML page of RUN...: tables, figures, and a browser of
     outputs."""
 
+class ViewArguments(TypedDict, total=False):
+    """What `view` may be told."""
+
+    port: int | None
+    """Of 127.0.0.1; by default the first free one from 8111."""
+    no_open: bool
+    """Print the address only."""
+
+def view(*folders: Place, **given: Unpack[ViewArguments]) -> Result:
+    """Show FOLDER... in a browser, and what is under way there."""
+
 class ExportArguments(TypedDict, total=False):
     """What `export` may be told."""
 

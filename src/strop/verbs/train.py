@@ -124,7 +124,9 @@ VERB = Verb(
     "Several devices: torchrun --nproc-per-node N --no-python strop train CONFIG -o RUN",
     parameters=(
         parameters.argument(
-            "config", "CONFIG", "A YAML file, or the name of a shipped configuration."
+            "config",
+            "CONFIG",
+            "A YAML file, a training run, or the name of a shipped configuration.",
         ),
         parameters.out(),
         Parameter(

@@ -1,0 +1,161 @@
+"""The outputs of one cell a few at a time, chosen and ordered among all of them, of any number.
+
+What is in memory of a cell is the numbers of its outputs, their values, and which of them a search
+found; texts are read from the disk when they are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strop.errors import UserError
+from strop.page.data import Shown
+from strop.page.page import rows_of
+from strop.page.tables import OutputColumn
+from strop.store import Cell
+from strop.store.tables import ROWS, token_ids
+
+LONGEST = 20_000
+"""Characters of a text in a list; the output alone has it whole."""
+MOST = 64
+"""Outputs that are handed out at once."""
+AHEAD = 128
+"""Rows that are read at once to come to one of them."""
+SECONDS = 10.0
+"""How long a search may take; what was found by then is shown, and that it is not all is said."""
+SEARCHES = 16
+"""Searches of a cell whose finds are kept."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which outputs are wanted, in which order."""
+
+    after: int = 0
+    """How many of those were handed out already."""
+    count: int = 12
+    search: str = ""
+    column: int | None = None
+    least: float = -np.inf
+    most: float = np.inf
+    order: tuple[int, int] | None = None
+    """By the values of a column, up (1) or down (-1)."""
+
+
+class Paged:
+    """A cell's outputs as they were when it was last looked at."""
+
+    def __init__(self, cell: Cell, shown: Shown, columns: Sequence[OutputColumn]) -> None:
+        self._cell, self._shown, self._columns = cell, shown, columns
+        self._found: OrderedDict[str, tuple[NDArray[np.int64], bool]] = OrderedDict()
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int64]:
+        """The numbers of all outputs that it has, ascending."""
+        tables = [table["index"].to_numpy() for table in self._cell.rows(["index"])]
+        return np.concatenate([np.zeros(0, np.int64), *tables])
+
+    def page(self, wish: Wish) -> dict[str, Any]:
+        """The next of the outputs that are wanted."""
+        kept, whole = self._searched(wish.search)
+        if wish.column is not None:
+            values = self._values(wish.column, kept)
+            kept = kept[(values >= wish.least) & (values <= wish.most)]
+        if wish.order is not None:
+            column, direction = wish.order
+            values = direction * self._values(column, kept)
+            # Those without a value come last, either way.
+            kept = kept[np.argsort(np.where(np.isnan(values), np.inf, values), kind="stable")]
+        end = wish.after + min(wish.count, MOST)
+        return {
+            "cell": self._cell.id,
+            "held": len(self.numbers),
+            "kept": len(kept) if whole else None,
+            "next": end if end < len(kept) else None,
+            "rows": self.rows(kept[wish.after : end], LONGEST),
+        }
+
+    def rows(self, wanted: NDArray[np.int64], longest: int | None = None) -> list[list[Any]]:
+        """Some outputs, as the page has them: number, text, values."""
+        texts, calls = {}, {}
+        names = ["index", "text", "ids", "nfe", "tokens"]
+        names = [name for name in names if name in self._cell.columns()]
+        for first, count in _spans(wanted):
+            for found in self._cell.rows(names, after=first - 1, rows=max(count, AHEAD)):
+                table = found.slice(0, count)
+                index = table["index"].to_pylist()
+                texts |= dict(zip(index, self._texts(table), strict=True))
+                calls |= dict(zip(index, table["nfe"].to_pylist(), strict=True))
+                break
+        if longest is not None:
+            texts = {k: t if len(t) <= longest else t[:longest] + "…" for k, t in texts.items()}
+        order = [number for number in wanted.tolist() if number in texts]
+        return rows_of(
+            replace(self._shown, texts={k: texts[k] for k in order}, calls=calls), self._columns
+        )
+
+    def _texts(self, table: Any) -> list[str]:
+        texts = table["text"].to_pylist()
+        if None in texts:  # no tokenizer was known
+            ids = token_ids(table, self._cell.spec).tolist()
+            texts = [" ".join(str(token) for token in row if token >= 0) for row in ids]
+        return texts
+
+    def _values(self, column: int, wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+        """A column's values of some outputs; NaN where one has none."""
+        if not 0 <= column < len(self._columns):
+            raise UserError("There is no such column.", got=column)
+        if column not in self._by_column:
+            self._by_column[column] = self._read_values(self._columns[column])
+        return self._by_column[column][np.searchsorted(self.numbers, wanted)]
+
+    @cached_property
+    def _by_column(self) -> dict[int, NDArray[np.float64]]:
+        return {}
+
+    def _read_values(self, column: OutputColumn) -> NDArray[np.float64]:
+        if column.metric is None:
+            tables = [table["nfe"].to_numpy() for table in self._cell.rows(["index", "nfe"])]
+            return np.concatenate([np.zeros(0), *tables])
+        told = column.values(self._shown)
+        return np.array([told.get(number, np.nan) for number in self.numbers.tolist()])
+
+    def _searched(self, words: str) -> tuple[NDArray[np.int64], bool]:
+        """The outputs that hold some words in any case, and whether all were looked at."""
+        if not words:
+            return self.numbers, True
+        if words not in self._found:
+            self._found[words] = self._search(words.lower())
+            while len(self._found) > SEARCHES:
+                self._found.popitem(last=False)
+        return self._found[words]
+
+    def _search(self, words: str) -> tuple[NDArray[np.int64], bool]:
+        found: list[int] = []
+        end = time.monotonic() + SECONDS
+        names = ["index", "text", *({"ids", "tokens"} & set(self._cell.columns()))]
+        names = names if self._shown.as_ids else names[:2]
+        for table in self._cell.rows(names, rows=ROWS):
+            texts = zip(table["index"].to_pylist(), self._texts(table), strict=True)
+            found += [number for number, text in texts if words in text.lower()]
+            if time.monotonic() > end:
+                return np.array(found, np.int64), False
+        return np.array(found, np.int64), True
+
+
+def _spans(wanted: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Runs of numbers that follow each other: the first, and how many."""
+    if not len(wanted):
+        return []
+    ordered = np.sort(wanted)
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
+    sizes = np.diff(np.append(starts, len(ordered)))
+    return list(zip(ordered[starts].tolist(), sizes.tolist(), strict=True))

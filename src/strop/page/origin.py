@@ -1,0 +1,148 @@
+"""Which command made a directory, from what its mark says was asked; the same command continues it.
+
+Only what numbers depend on is on record: devices, workers and caps are not, and are to be said
+again where they matter.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from strop.store import Mark, read_mark
+from strop.store.documents import RESULT, parsed
+from strop.verbs.study import STUDIES, Study
+from strop.verbs.verb import SAME, Verb, spelled
+
+AXES = ("steps", "temperature", "precision")
+"""What `strop sample` and `strop audit` take several values of."""
+SHARED = ("top_p", "finish", "implementation")
+
+
+def command_of(path: Path, mark: Mark) -> str | None:
+    """The command that made a directory; None where its mark does not tell."""
+    try:
+        words = _words(path, mark)
+    except (KeyError, TypeError, ValueError, AttributeError):  # of another version, or by hand
+        return None
+    return None if words is None else shlex.join(map(str, words))
+
+
+def _words(path: Path, mark: Mark) -> list[Any] | None:
+    if mark.kind == "training":
+        return ["strop", "train", path, "-o", path]
+    if mark.kind == "groupeval":
+        return _judging(path)
+    if mark.kind == "task":
+        return _task(path, mark)
+    if mark.owner == "sample":
+        from strop.verbs.sample import VERB
+
+        return _drawn("sample", VERB, path, mark)
+    study = STUDIES.get(mark.owner)
+    if study is None or mark.kind == "run":  # inside what another command made
+        return None
+    if mark.holds_cells:
+        return _drawn(study.name, study, path, mark)
+    name = [study.name] if study.kind != "study" else ["study", study.name]
+    name = ["models", "certify"] if study.name == "certify" else name
+    smoke = ["--smoke"] if mark.asked.get("smoke") else []
+    flags = _flags(study, mark.asked, smoke=bool(smoke))
+    return ["strop", *name, *mark.asked["checkpoints"], *flags, *smoke, "-o", path]
+
+
+def _flags(verb: Verb, asked: Mapping[str, Any], *, smoke: bool = False) -> list[str]:
+    """What is not the default, as words."""
+    found: list[str] = []
+    for one in verb.parameters:
+        value = asked.get(one.name)
+        default = one.smoke if smoke and one.smoke is not SAME else one.default
+        usual = json.loads(json.dumps(one.checked(default), default=str))
+        if value is None or value == usual or one.argument or one.name == "out":
+            continue
+        flag = "-n" if one.name == "n" else f"--{one.name.replace('_', '-')}"
+        if value is False:
+            continue
+        if isinstance(value, Mapping):
+            found += [word for k, v in value.items() for word in (flag, f"{k}={spelled(v)}")]
+        else:
+            found += [flag] if value is True else [flag, spelled(value)]
+    return found
+
+
+def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
+    """Of a directory of cells: its samplers as axes, if they are all combinations of some."""
+    samplers: Sequence[Mapping[str, Any]] = mark.asked["samplers"]
+    axes = {axis: list(dict.fromkeys(one[axis] for one in samplers)) for axis in AXES}
+    met = {tuple(one[axis] for axis in AXES) for one in samplers}
+    rest = {json.dumps(_besides(one), sort_keys=True) for one in samplers}
+    whole = met == set(product(*axes.values())) and len(rest) == 1
+    if name == "sample" and not whole:
+        return None
+    asked: dict[str, Any] = {k: mark.asked.get(k) for k in ("n", "seed", "batch_size")}
+    asked |= axes if whole else {}
+    asked |= _besides(samplers[0]) if whole else {}
+    if isinstance(verb, Study):
+        asked |= _answered(path)
+    shape = mark.asked.get("weights", {}).get("shape", {})
+    if mark.asked.get("length") != shape.get("length"):
+        asked["length"] = mark.asked.get("length")
+    flags = _flags(verb, {k: v for k, v in asked.items() if k in _names(verb)})
+    return ["strop", name, mark.asked["checkpoint"], *flags, "-o", path]
+
+
+def _besides(sampler: Mapping[str, Any]) -> dict[str, Any]:
+    """A sampler's settings that are no axes and not its own defaults."""
+    from strop.records import SAMPLERS
+
+    record = SAMPLERS.find(sampler["name"])
+    found = {"sampler": sampler["name"], "settings": dict(sampler.get("settings", {}))}
+    found["settings"] = {
+        k: v for k, v in found["settings"].items() if v != record.settings[k].default
+    } or None
+    if sampler.get("grid", "uniform") != "uniform":
+        found["grid"] = sampler["grid"]
+    return found | {k: sampler[k] for k in SHARED if k in sampler}
+
+
+def _answered(path: Path) -> dict[str, Any]:
+    """What a study that came to an end says that it was asked."""
+    if not (path / RESULT).is_file():
+        return {}
+    asked = parsed(path / RESULT).get("asked", {})
+    return {k: v for k, v in asked.items() if not isinstance(v, Mapping)}
+
+
+def _names(verb: Verb) -> Iterable[str]:
+    return [one.name for one in verb.parameters]
+
+
+def _judging(path: Path) -> list[Any]:
+    """Of a plan: the judge who has not finished it."""
+    from strop.groupeval.series import list_series
+
+    for series in list_series(path):
+        if series.judge.kind == "endpoint" and len(series.verdicts()) < series.asked:
+            at = series.judge.base_url or "URL"
+            model = ["--base-url", at, "--model", series.judge.model]
+            return ["strop", "groupeval", "judge", path, *model]
+    return ["strop", "groupeval", "judge", path, "--offline"]
+
+
+def _task(path: Path, mark: Mark) -> list[Any]:
+    """Of a task run: its checkpoints, and the temperatures, seeds and problems of their cells."""
+    from strop.verbs.task import VERB
+
+    entrants = mark.asked["checkpoints"]
+    asked: dict[str, Any] = {"length": mark.asked["length"]}
+    runs = [read_mark(path / one["label"]) for one in entrants]
+    samplers = [one for run in runs if run is not None for one in run.asked["samplers"]]
+    if samplers:
+        asked["temperature"] = sorted({one["temperature"] for one in samplers})
+    flags = _flags(VERB, asked)
+    sources = [one["source"] for one in entrants]
+    return ["strop", "task", "run", mark.asked["task"], *sources, *flags, "-o", path]

@@ -1,0 +1,587 @@
+"""`strop view` without a browser: who may ask, what is handed out, and what is said of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_runs import cell_spec, made_cell, output, with_perplexity
+from strop.cli.main import run
+from strop.errors import UserError
+from strop.groupeval import load_judgments, score
+from strop.groupeval.inputs import read_inputs
+from strop.page.live.paged import LONGEST, MOST
+from strop.page.live.watch import Watched, locked_files, walk
+from strop.store import Cell, Run
+from strop.training.run import METRICS
+
+pytest.importorskip("starlette")
+
+from strop.page.live.guarded import NAMES
+from strop.page.live.server import Server
+from strop.page.live.viewer import Viewer
+
+TOKEN, PORT = "the-token", 8111
+HOST = f"127.0.0.1:{PORT}"
+TEXTS = [f"text {i} of the {'long' if i % 3 else 'short'} kind" for i in range(30)]
+HOSTILE = [
+    "<script>document.title = 'owned'</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "\u202eright to left\u2066 \x00\x1b[31m \u2028",
+    "{{ 7 * 7 }} & < >",
+    "a" * 100_000,
+    "",
+]
+
+
+def cell_of(path: Path, texts: list[str], **changes: Any) -> Cell:
+    """A cell whose outputs have these texts, and as many calls as their number says."""
+    rng = np.random.default_rng(1)
+    rows = [output(i, rng.integers(0, 11, 4), text=text) for i, text in enumerate(texts)]
+    return made_cell(path, cell_spec(4, **changes), rows)
+
+
+class Client:
+    """Asks an application as it stands, without any client that would tidy addresses up."""
+
+    def __init__(self, server: Server) -> None:
+        self.app = server.app
+
+    def ask(
+        self,
+        path: str,
+        query: str = "",
+        method: str = "GET",
+        body: bytes = b"",
+        **headers: str,
+    ) -> tuple[int, dict[str, str], bytes]:
+        told = {"host": HOST} | {k.replace("_", "-"): v for k, v in headers.items()}
+        scope = {
+            "type": "http", "http_version": "1.1", "method": method, "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+            "root_path": "", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", PORT),
+            "headers": [(k.encode(), v.encode("latin-1")) for k, v in told.items()],
+        }  # fmt: skip
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        asyncio.run(self.app(scope, receive, send))
+        start = next(one for one in sent if one["type"] == "http.response.start")
+        answer = b"".join(one.get("body", b"") for one in sent)
+        return start["status"], {k.decode(): v.decode() for k, v in start["headers"]}, answer
+
+    def get(self, path: str, **asked: Any) -> Any:
+        """The JSON of an address below the token."""
+        from urllib.parse import urlencode
+
+        status, _, body = self.ask(f"/{TOKEN}/{path}", urlencode(asked))
+        return {"status": status, **json.loads(body)}
+
+    def rate(self, view: str = "0", **said: Any) -> Any:
+        status, _, body = self.ask(
+            f"/{TOKEN}/{view}/ratings",
+            method="POST",
+            body=json.dumps(said).encode(),
+            content_type="application/json",
+        )
+        return {"status": status, **json.loads(body)}
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two cells: thirty plain texts, and the hostile ones."""
+    path = tmp_path_factory.mktemp("view") / "run"
+    cell = cell_of(path, TEXTS)
+    with_perplexity(cell, np.arange(30)[::-1] * 3.0, [2] * 30)
+    cell_of(path, HOSTILE, temperature=0.5)
+    return path
+
+
+@pytest.fixture(scope="module")
+def viewer(kept: Path) -> Iterator[Viewer]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strop.page.page.inline", lambda _, name, __: f"<svg>{name}</svg>")
+        yield Viewer([kept])
+
+
+@pytest.fixture
+def client(viewer: Viewer) -> Client:
+    return Client(Server(viewer, TOKEN, PORT))
+
+
+@pytest.fixture(scope="module")
+def plain(kept: Path) -> str:
+    return cell_spec(4).id
+
+
+# ---------------------------------------------------------------------------- who may ask
+
+
+@pytest.mark.parametrize("path", ["/", "//", "", "/wrong/", "/the-toke/0/", f"/{TOKEN}x/0/", "/0/"])
+def test_without_the_token_nothing_is_answered(client: Client, path: str) -> None:
+    status, headers, body = client.ask(path)
+    assert status == 403
+    assert b"strop view" in body
+    assert "script-src 'self'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", f"evil.example:{PORT}", "127.0.0.1", "127.0.0.1:80", "", "0.0.0.0:8111"],
+)
+def test_a_foreign_host_is_refused_even_with_the_token(client: Client, host: str) -> None:
+    assert client.ask(f"/{TOKEN}/0/", host=host)[0] == 403
+
+
+def test_two_hosts_in_one_request_are_refused(viewer: Viewer) -> None:
+    app = Server(viewer, TOKEN, PORT).app
+    assert app._refusal(
+        {
+            "path": f"/{TOKEN}/0/",
+            "method": "GET",
+            "headers": [(b"host", HOST.encode()), (b"host", b"evil.example")],
+        }
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_this_machine_may_ask_by_either_name(client: Client, name: str) -> None:
+    status, headers, _ = client.ask(f"/{TOKEN}/0/", host=f"{name}:{PORT}")
+    assert status == 200
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    policy = dict(one.split(" ", 1) for one in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["connect-src"] == "'self'"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+@pytest.mark.parametrize("path", ["0/", "0/outputs", "0/page.css", "0/events"])
+def test_all_but_ratings_can_be_read_only(client: Client, method: str, path: str) -> None:
+    assert client.ask(f"/{TOKEN}/{path}", method=method)[0] == 405
+
+
+def test_another_page_cannot_rate(client: Client, plain: str) -> None:
+    body = json.dumps({"cell": plain, "index": 0, "value": 2}).encode()
+    json_ = {"content_type": "application/json"}
+    for more, expected in (
+        ({"origin": "http://127.0.0.1:9", **json_}, 403),
+        ({"origin": "null", **json_}, 403),
+        ({"content_type": "text/plain"}, 415),
+        ({"origin": f"http://{HOST}", "content_type": "text/plain"}, 415),
+    ):
+        status, _, _ = client.ask(f"/{TOKEN}/0/ratings", method="POST", body=body, **more)
+        assert status == expected
+    assert client.get("0/ratings")["ratings"] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "0/../../../../etc/passwd", "0/%2e%2e/strop.json", "0/strop.json", "0/cells", "../0/",
+        "0//", "0/page.html", "page.html", "0/....//strop.json", "0/\\..\\strop.json",
+        "static/../0/", "0/outputs/x",
+        "1/", "0+1/", "-1/", "٠/", "0+/", "00000000/", "0/page.css/", "0/page.css\x00",
+    ],
+)  # fmt: skip
+def test_nothing_but_pages_and_their_files_has_an_address(client: Client, path: str) -> None:
+    status, _, body = client.ask(f"/{TOKEN}/{path}")
+    assert status == 404
+    assert b"root:" not in body
+
+
+def test_a_link_that_leads_out_hides_the_folder(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    cell_of(secret, ["what nobody may see"])
+    given = tmp_path / "given"
+    cell_of(given, ["plain"], seed=3)
+    inside = next((secret / "cells").iterdir())
+    (given / "cells" / inside.name).symlink_to(inside)
+    (given / "notes").symlink_to(given / "cells")  # within the folder: fine
+    viewer = Viewer([given])
+    viewer.look()
+    [state] = viewer.states()
+    assert state["state"] == "damaged"
+    assert "leads out of it" in state["failures"][0]["why"]
+    client = Client(Server(viewer, TOKEN, PORT))
+    status, _, page = client.ask(f"/{TOKEN}/0/")
+    assert status == 200
+    assert b"browser-index" not in page
+    assert client.get("0/outputs", cell=inside.name)["status"] == 404
+    both = Viewer([given, secret])  # what was given may be led to
+    both.look()
+    assert [one["state"] for one in both.states()] == ["finished", "finished"]
+    walk(given, [given.resolve(), secret.resolve()])
+    with pytest.raises(UserError, match="leads out"):
+        walk(given, [given.resolve()])
+
+
+# ---------------------------------------------------------------------------- what is handed out
+
+
+def test_the_page_is_the_report_without_its_outputs(client: Client) -> None:
+    _, _, body = client.ask(f"/{TOKEN}/0/")
+    page = body.decode()
+    assert 'id="browser-index"' in page
+    assert "pack-0" not in page
+    assert 'src="live.js"' in page
+    for text in HOSTILE[:4]:
+        assert text not in page
+    scripts = [one.split(">", 1)[0] for one in page.split("<script")[1:]]
+    assert all("src=" in one or 'type="application/json"' in one for one in scripts)
+    for name in ("base.js", "live.js", "page.css", "live.css"):
+        assert client.ask(f"/{TOKEN}/0/{name}")[0] == 200
+
+
+def test_outputs_come_a_few_at_a_time_each_once(client: Client, plain: str) -> None:
+    seen, after = [], 0
+    while after is not None:
+        page = client.get("0/outputs", cell=plain, after=after, n=7)
+        assert page["status"] == 200
+        assert (page["held"], page["kept"]) == (30, 30)
+        seen += page["rows"]
+        after = page["next"]
+    assert [row[0] for row in seen] == list(range(30))
+    assert [row[1] for row in seen] == TEXTS
+    assert len(client.get("0/outputs", cell=plain, n=10_000)["rows"]) == min(MOST, 30)
+
+
+def test_search_bounds_and_order_hold_for_all_outputs(client: Client, plain: str) -> None:
+    found = client.get("0/outputs", cell=plain, search="SHORT", n=4)
+    assert [row[0] for row in found["rows"]] == [0, 3, 6, 9]
+    assert (found["kept"], found["next"]) == (10, 4)
+    rest = client.get("0/outputs", cell=plain, search="SHORT", n=64, after=4)
+    assert [row[0] for row in rest["rows"]] == [12, 15, 18, 21, 24, 27]
+    columns = json.loads(
+        client.ask(f"/{TOKEN}/0/")[2].decode().split('id="browser-index">')[1].split("</script")[0]
+    )["columns"]
+    calls = next(i for i, one in enumerate(columns) if one["label"] == "calls")
+    nll = next(i for i, one in enumerate(columns) if "perplexity" in one["label"])
+    down = client.get("0/outputs", cell=plain, order=f"{calls} -1", n=3)
+    assert [row[0] for row in down["rows"]] == [29, 28, 27]
+    up = client.get("0/outputs", cell=plain, order=f"{nll} 1", n=3, search="long")
+    assert [row[0] for row in up["rows"]] == [29, 28, 26]
+    most = client.get("0/outputs", cell=plain, column=calls, bound=12, direction="most")
+    assert [row[0] for row in most["rows"]] == [0, 1, 2]
+    least = client.get("0/outputs", cell=plain, column=calls, bound=38, direction="least")
+    assert [row[0] for row in least["rows"]] == [28, 29]
+
+
+def test_texts_are_data(client: Client) -> None:
+    hostile = cell_spec(4, temperature=0.5).id
+    rows = client.get("0/outputs", cell=hostile)["rows"]
+    assert [row[1] for row in rows[:4]] == HOSTILE[:4]
+    assert rows[4][1] == HOSTILE[4][:LONGEST] + "…"
+    assert client.get("0/output", cell=hostile, index=4)["text"] == HOSTILE[4]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"cell": "0" * 16}, 404), ({}, 404), ({"cell": "../../etc"}, 404),
+        ({"cell": None, "after": "x"}, 400), ({"cell": None, "order": "9 1"}, 400),
+        ({"cell": None, "order": "up"}, 400), ({"cell": None, "bound": "x", "column": 0}, 400),
+        ({"cell": None, "column": -1, "bound": 1}, 400),
+    ],
+)  # fmt: skip
+def test_what_is_asked_wrongly_is_refused_in_words(
+    client: Client, plain: str, asked: dict[str, Any], status: int
+) -> None:
+    asked = {k: plain if v is None else v for k, v in asked.items()}
+    found = client.get("0/outputs", **asked)
+    assert found["status"] == status
+    assert found["error"]
+
+
+def test_a_page_far_into_a_large_cell_reads_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from strop.measure.frame import Measured
+    from strop.page.data import Shown
+    from strop.page.live.paged import Paged, Wish
+
+    cell = cell_of(tmp_path / "run", [f"{i}" for i in range(5000)])
+    shown = Shown(Measured(cell.spec, cell.path, 5000, None, ()), "one", {})
+    paged = Paged(cell, shown, [])
+    assert len(paged.numbers) == 5000
+    import strop.store.tables as tables
+
+    read = []
+    real = tables.parquet_file
+
+    def watched(source: Any, **options: Any) -> Any:
+        file = real(source, **options)
+        iterate = file.iter_batches
+
+        def counted(*arguments: Any, **more: Any) -> Any:
+            for batch in iterate(*arguments, **more):
+                read.append(batch.num_rows)
+                yield batch
+
+        file.iter_batches = counted
+        return file
+
+    monkeypatch.setattr(tables, "parquet_file", watched)
+    page = paged.page(Wish(after=4900, count=5))
+    assert [row[0] for row in page["rows"]] == [4900, 4901, 4902, 4903, 4904]
+    assert sum(read) < 2100  # its own row group, and not the four before
+
+
+# ---------------------------------------------------------------------------- ratings
+
+
+def test_ratings_last_and_become_judgments(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    one = cell_of(path, TEXTS[:4])
+    two = cell_of(path, TEXTS[:4], temperature=0.5)
+    client = Client(Server(Viewer([path]), TOKEN, PORT))
+    for cell, index, value in ((one, 0, 2), (one, 1, 1), (two, 3, 0), (one, 1, 0), (two, 2, 2)):
+        assert client.rate(cell=cell.id, index=index, value=value)["status"] == 200
+    assert client.rate(cell=two.id, index=2, value=None)["status"] == 200
+    kept = {(one.id, 0, 2), (one.id, 1, 0), (two.id, 3, 0)}
+    # A server that is killed in the middle of a line leaves the lines before it.
+    journal = path / "ratings" / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes() + b'{"cell": "' + two.id.encode())
+    client = Client(Server(Viewer([path]), TOKEN, PORT))
+    assert {tuple(said) for said in client.get("0/ratings")["ratings"]} == kept
+    client.rate(cell=two.id, index=0, value=1)
+    kept.add((two.id, 0, 1))
+    assert {tuple(said) for said in client.get("0/ratings")["ratings"]} == kept
+    judged = load_judgments(str(path / "ratings" / "human.jsonl"))
+    names = {source.name for source in read_inputs([str(path)])}
+    assert set(judged.cells) == names  # as a plan of the same run calls them
+    found = score(judged)["cells"]
+    assert {round(found[name]["geq"].value, 3) for name in names} == {5.0, 2.5}
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"index": 0, "value": 3}, 400), ({"index": 0, "value": -1}, 400),
+        ({"index": 0, "value": 1.0}, 400), ({"index": 0, "value": True}, 400),
+        ({"index": 30, "value": 1}, 404), ({"index": -1, "value": 1}, 404),
+        ({"index": "0", "value": 1}, 400), ({"index": 0}, 404),
+        ({"cell": "f" * 16, "index": 0, "value": 1}, 404),
+        ({"cell": 7, "index": 0, "value": 1}, 400),
+    ],
+)  # fmt: skip
+def test_other_ratings_are_refused(
+    client: Client, plain: str, kept: Path, said: dict[str, Any], status: int
+) -> None:
+    assert client.rate(**{"cell": plain, **said})["status"] == status
+    assert not (kept / "ratings").exists()
+
+
+def test_a_rating_is_small_and_json(client: Client) -> None:
+    for body, status in ((b"x" * 5000, 413), (b"[1]", 400), (b"{", 400), (b"\xff", 400)):
+        found = client.ask(
+            f"/{TOKEN}/0/ratings", method="POST", body=body, content_type="application/json"
+        )
+        assert found[0] == status
+
+
+# ---------------------------------------------------------------------------- what is under way
+
+
+def watched(path: Path) -> Watched:
+    return Watched(0, path, [path.resolve()])
+
+
+def test_progress_follows_the_files(tmp_path: Path) -> None:
+    path, spec = tmp_path / "run", cell_spec(4)
+    Run.prepare(path, {"checkpoint": "made", "samplers": [], "n": 8}, [spec])
+    folder, cell = watched(path), Run(path).cell(spec.id)
+    assert folder.look(set())
+    state = folder.state(0.0)
+    assert (state["state"], state["done"], state["asked"], state["kind"]) == (
+        "stopped",
+        0,
+        8,
+        "run",
+    )
+    cell.add([output(i, [1, 2, 3, 4]) for i in range(3)])
+    assert folder.look(set())
+    assert not folder.look(set())
+    assert folder.state(1.0)["cells"] == [
+        {"id": spec.id, "label": "M=4 tau=1 float64", "done": 3, "asked": 8}
+    ]
+    cell.add([output(i, [1, 2, 3, 4]) for i in range(3, 8)])
+    cell.merge()
+    folder.look(set())
+    state = folder.state(2.0)
+    assert (state["state"], state["done"], state["rate"]) == ("finished", 8, None)
+
+
+def test_rate_and_time_to_go_are_of_the_last_minute(tmp_path: Path) -> None:
+    path, spec = tmp_path / "run", cell_spec(4)
+    Run.prepare(path, {"checkpoint": "made", "samplers": [], "n": 100}, [spec])
+    folder, cell = watched(path), Run(path).cell(spec.id)
+    for second, until in ((0, 10), (50, 20), (70, 40), (80, 60)):
+        done = len(cell.indices())
+        cell.add([output(i, [1, 2, 3, 4]) for i in range(done, until)])
+        folder.look(set())
+        folder.busy = True
+        state = folder.state(float(second))
+    # From second 50 on, where there were 20: 40 more in 30 s, and 40 are left.
+    assert state["rate"] == pytest.approx(4 / 3)
+    assert state["left"] == pytest.approx(30)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from strop.store import Run
+run = Run(Path(sys.argv[1]))
+with run.cells()[0].drawing():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(locked_files() is None, reason="the system does not tell its locks")
+def test_a_run_that_is_killed_is_stopped_at_once(tmp_path: Path) -> None:
+    path, spec = tmp_path / "run", cell_spec(4)
+    Run.prepare(path, {"checkpoint": "made", "samplers": [], "n": 8}, [spec])
+    folder = watched(path)
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    folder.look(locked_files())
+    assert folder.state()["state"] == "under way"
+    # Looking at the lock does not take it: another process can still draw, alone or together.
+    with Run(path).cell(spec.id).drawing(wait=False) as mine:
+        assert mine
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    folder.look(locked_files())
+    assert folder.state()["state"] == "stopped"
+
+
+def test_without_locks_to_see_what_changed_lately_is_under_way(tmp_path: Path) -> None:
+    cell_of(tmp_path / "run", ["one"])
+    folder = watched(tmp_path / "run")
+    folder.look(None, time.time() + 5)
+    assert folder.state()["state"] == "under way"
+    folder.look(None, time.time() + 3600)
+    assert folder.state()["state"] == "finished"
+
+
+def test_the_command_that_continues_is_what_was_asked(tmp_path: Path) -> None:
+    out = tmp_path / "a run"
+    words = ["sample", "embedded:tales-tiny", "--steps", "2,4", "--temperature", "1.0,0.5"]
+    assert run([*words, "-n", "2", "--length", "8", "--seed", "7", "-o", str(out)]) == 0
+    folder = watched(out)
+    folder.look(set())
+    command = folder.state()["command"]
+    assert command.startswith("strop sample embedded:tales-tiny --steps 2,4 --temperature 1.0,0.5")
+    assert "-n 2" in command
+    assert "--seed 7" in command
+    assert command.endswith(f"-o '{out}'")
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")}
+    import shlex
+
+    assert run(shlex.split(command)[1:]) == 0  # it continues: there is nothing to draw
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*.parquet")} == before
+
+
+def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
+    path = tmp_path / "trained"
+    path.mkdir()
+    mark = {
+        "kind": "training",
+        "format": 1,
+        "strop": "0",
+        "owner": "train",
+        "asked": {"steps": 100},
+    }
+    (path / "strop.json").write_text(json.dumps(mark))
+    held = {"value": 2.5, "low": 2.0, "high": 3.0}
+    lines = [
+        {"kind": "train", "step": 10, "loss": 4.0},
+        {"kind": "held_out", "step": 10, "nats_per_token": held},
+    ]
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    (path / METRICS).write_text(content + '{"kind": "train", "st')
+    folder = watched(path)
+    folder.look(set())
+    assert folder.details()["training"] == [
+        {"kind": "train", "step": 10, "loss": 4.0},
+        {"kind": "held_out", "step": 10, "loss": 2.5, "low": 2.0, "high": 3.0},
+    ]
+    state = folder.state()
+    assert (state["done"], state["asked"], state["unit"]) == (10, 100, "steps")
+    assert state["command"] == f"strop train {path} -o {path}"
+
+
+def test_judges_are_told_with_their_failures(tmp_path: Path) -> None:
+    source, out = tmp_path / "texts.jsonl", tmp_path / "ge"
+    source.write_text(
+        "".join(json.dumps({"text": f"A text, number {i}."}) + "\n" for i in range(16))
+    )
+    assert run(["groupeval", "plan", str(source), "-o", str(out)]) == 0
+    folder = watched(out)
+    folder.look(set())
+    assert folder.state()["state"] == "not judged"
+    assert run(["groupeval", "judge", str(out), "--offline"]) == 0
+    journal = next(out.glob("series/*/calls.jsonl"))
+    lines = journal.read_text().splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    failed = {k: last[k] for k in ("sheet", "repeat")} | {
+        "outcome": "timeout",
+        "detail": "no reply",
+    }
+    journal.write_text("".join(lines[:-1]) + json.dumps(failed) + "\n")
+    folder.look(set())
+    [series] = folder.details()["series"]
+    assert (series["done"], series["asked"], series["failed"]) == (len(lines) - 1, len(lines), 1)
+    [why] = folder.state()["failures"]
+    assert why["why"] == "timeout: no reply"
+    assert folder.state()["state"] == "stopped"
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+def test_wrong_input_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["view", "--no-open"]) == 1
+    assert "nothing to show" in capsys.readouterr().err
+    assert run(["view", "nowhere", "--no-open"]) == 1
+    assert "no such directory" in capsys.readouterr().err
+    Path("notes.txt").write_text("x")
+    assert run(["view", "notes.txt", "--no-open"]) == 1
+    assert "This is a file" in capsys.readouterr().err
+    cell_of(tmp_path / "run", ["one"])
+    assert run(["view", "run", "--port", "70000", "--no-open"]) == 1
+    assert "--port" in capsys.readouterr().err
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(["view", "run", "--port", str(port), "--no-open"]) == 1
+        assert "The port cannot be had" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert run(["view", "run", "--no-open"]) == 1
+    assert "pip install 'strop[view]'" in capsys.readouterr().err
