@@ -8,11 +8,12 @@ Everything that is not a `StropError` is a bug in strop and keeps its traceback.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import errno
 from collections.abc import Iterable
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 # Which extra brings which import; the message of a missing package names it.
 EXTRA_OF = {
@@ -67,6 +68,12 @@ class StropError(Exception):
         shown = [name for name in ("where", "got", "expected", "try") if told[name] is not None]
         return "\n".join([self.what, *(f"  {name}: {told[name]}" for name in shown)])
 
+    def at(self, where: object) -> Self:
+        """The same error for who knows better where it is."""
+        told = copy.copy(self)
+        told.where = str(where)
+        return told
+
     def as_dict(self) -> dict[str, str | None]:
         """The same message as data, for `--json`."""
         names = ("what", "where", "got", "expected", "fix")
@@ -119,6 +126,18 @@ def whole_number(name: str, value: Any, least: int, limit: int) -> int:
         got=repr(value),
         expected=f"a whole number of at least {least} and below 2**{limit.bit_length() - 1}",
     )
+
+
+def refuse_half_characters(text: str, name: str, where: object) -> None:
+    """Refuse a field whose text cannot be written down."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"The field {name!r} holds half of a surrogate pair, which is no character.",
+            where=where,
+            got=f"\\u{ord(text[error.start]):04x} at position {error.start}",
+        ) from None
 
 
 def to_get(package: str) -> str | None:

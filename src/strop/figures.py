@@ -51,6 +51,12 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def legend_below(figure: Figure, axes: Axes, columns: int = 2, **look: Any) -> None:
+    """What the lines of one panel mean, below all of them."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncol=columns, **look)
+
+
 def log_y(axes: Axes) -> None:
     """A log axis with plain numbers, enough of them to read a value off."""
     axes.set_yscale("log")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -100,6 +101,24 @@ def modules_of(tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         if dot:
             modules.setdefault(name, {})[rest] = tensor
     return modules
+
+
+Sizes = dict[str, tuple[int, ...]]
+
+
+def unlike(stored: Sizes, wanted: Sizes, others: Mapping[str, list[str]] | None = None) -> str:
+    """Where the tensors of a file are not those that are wanted, in words; empty where they are."""
+    parts = {
+        "missing": [key for key in wanted if key not in stored],
+        "unexpected": [key for key in stored if key not in wanted],
+        "wrong shape": [
+            f"{key} {stored[key]} instead of {size}"
+            for key, size in wanted.items()
+            if stored.get(key, size) != size
+        ],
+        **(others or {}),
+    }
+    return "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
 
 
 def few(names: list[str], count: int = 4) -> str:
@@ -329,20 +348,9 @@ def check_tensors(
     tensors: dict[str, Tensor], wanted: dict[str, tuple[int, ...]], where: Path, shape: DiTShape
 ) -> None:
     """Refuse a network whose tensors are not the wanted ones, or not finite numbers."""
-    sizes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
-    parts = {
-        "missing": [key for key in wanted if key not in tensors],
-        "unexpected": [key for key in tensors if key not in wanted and key != BUFFER],
-        "wrong shape": [
-            f"{key} {sizes[key]} instead of {size}"
-            for key, size in wanted.items()
-            if sizes.get(key, size) != size
-        ],
-        "not floating point": [
-            f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()
-        ],
-    }
-    found = "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
+    sizes = {key: tuple(one.shape) for key, one in tensors.items() if key != BUFFER}
+    whole = [f"{k} ({t.dtype})" for k, t in tensors.items() if not t.is_floating_point()]
+    found = unlike(sizes, wanted, {"not floating point": whole})
     if found:
         raise UserError(
             "The checkpoint's tensors are not those of a diffusion transformer of this shape.",

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strop.checkpoints.checkpoint import damaged
-from strop.checkpoints.config import few
+from strop.checkpoints.config import Sizes, unlike
 from strop.checkpoints.files import opening
 from strop.errors import UserError
-
-Sizes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -173,16 +171,7 @@ def stored_sizes(files: Iterable[Path]) -> Sizes:
 
 def check_sizes(stored: Sizes, wanted: Sizes, where: Path) -> None:
     """Refuse weights whose tensors are not those that the configuration asks for."""
-    parts = {
-        "missing": [key for key in wanted if key not in stored],
-        "unexpected": [key for key in stored if key not in wanted],
-        "wrong shape": [
-            f"{key} {stored[key]} instead of {size}"
-            for key, size in wanted.items()
-            if stored.get(key, size) != size
-        ],
-    }
-    found = "; ".join(f"{label}: {few(names)}" for label, names in parts.items() if names)
+    found = unlike(stored, wanted)
     if found:
         raise UserError(
             "The checkpoint's tensors are not those that its configuration asks for.",

@@ -99,13 +99,9 @@ def told_at(where: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(
-            error.what.replace("SamplerSpec.", ""),
-            where=where,
-            got=error.got,
-            expected=error.expected,
-            fix=error.fix,
-        ) from None
+        told = error.at(where)
+        told.what = error.what.replace("SamplerSpec.", "")
+        raise told from None
 
 
 def _settings(texts: Sequence[str], flag: str) -> dict[str, Any]:

@@ -178,14 +178,8 @@ def load_bidirectional(found: Located, release: Release, loading: Loading) -> An
     `quantization_config`, ..., and `adapter`, the directory of a PEFT adapter. What of it changes
     the numbers is part of the checkpoint's identity.
     """
-    weights, place = loading.weights, loading.device
-    if weights is not None:
-        raise UserError(
-            "The checkpoint has one set of weights; there is nothing to choose.",
-            where=found.source,
-            got=f"weights={weights!r}",
-            fix="leave weights out",
-        )
+    loading.refuse_weights(found)
+    place = loading.device
     options = load_options(loading.load, loading.dtype)
     directory = directory_of(found)
     config = read_json_object(directory / CONFIG)

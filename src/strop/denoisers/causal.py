@@ -74,14 +74,8 @@ class CausalLM:
 
 def load_causal(found: Located, loading: Loading) -> CausalLM:
     """Load the model that lies at `found`."""
-    weights, device, dtype = loading.weights, loading.device, loading.dtype
-    if weights is not None:
-        raise UserError(
-            "A causal language model has one set of weights; there is nothing to choose.",
-            where=found.source,
-            got=f"weights={weights!r}",
-            fix="leave weights out",
-        )
+    loading.refuse_weights(found, "A causal language model")
+    device, dtype = loading.device, loading.dtype
     directory = directory_of(found)
     files = weight_files(directory)
     network = _network(directory, dtype, empty=device.type == "meta")

@@ -13,7 +13,6 @@ from strop.checkpoints.config import DiTShape, expected_tensors
 from strop.checkpoints.layout import Layout, flat_names
 from strop.denoisers.base import all_logits, checked_ids
 from strop.denoisers.network import NetworkDenoiser
-from strop.errors import UserError
 
 
 class DUO(NetworkDenoiser):
@@ -23,14 +22,7 @@ class DUO(NetworkDenoiser):
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """Log-probabilities [B, L, V] of the clean token; nothing is carried over."""
         ids = checked_ids(ids, self)
-        levels = self._sigma(sigma, len(ids))
-        if levels is None:
-            raise UserError(
-                "DUO's prediction depends on the noise level, and none was given.",
-                where=self.source,
-                fix="pass sigma",
-            )
-        return all_logits(self, ids, levels).log_softmax(-1).cpu()  # waits
+        return all_logits(self, ids, self._levels(sigma, len(ids))).log_softmax(-1).cpu()  # waits
 
 
 def layout(shape: DiTShape) -> Layout:

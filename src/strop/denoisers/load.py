@@ -46,6 +46,16 @@ class Loading:
     load: Mapping[str, Any] = field(default_factory=dict)
     """Options that are handed to transformers, where the family is loaded by it."""
 
+    def refuse_weights(self, found: Located, what: str = "The checkpoint") -> None:
+        """Where there is nothing to choose from."""
+        if self.weights is not None:
+            raise UserError(
+                f"{what} has one set of weights; there is nothing to choose.",
+                where=found.source,
+                got=f"weights={self.weights!r}",
+                fix="leave weights out",
+            )
+
 
 @dataclass(frozen=True)
 class LoadRecipe:

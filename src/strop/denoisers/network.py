@@ -13,6 +13,7 @@ from strop.checkpoints.config import BUFFER, DiTShape
 from strop.denoisers.base import in_one_line
 from strop.denoisers.dit import DiT, Trunk
 from strop.denoisers.tokenizer import TextCodec
+from strop.errors import UserError
 from strop.spec import CheckpointSpec
 
 
@@ -62,6 +63,18 @@ class NetworkDenoiser:
     def logits(self, hidden: Tensor, sequence: Tensor, position: Tensor) -> Tensor:
         """The rest of the network at the rows asked for, in float32."""
         return self.network.scores(hidden, sequence, position, self.dtype).float()
+
+    def _levels(self, sigma: Tensor | float | None, batch: int) -> Tensor:
+        """The same where the prediction depends on it."""
+        levels = self._sigma(sigma, batch)
+        if levels is None:
+            raise UserError(
+                f"{type(self).__name__}'s prediction depends on the noise level, and none was "
+                "given.",
+                where=self.source,
+                fix="pass sigma",
+            )
+        return levels
 
     def _sigma(self, sigma: Tensor | float | None, batch: int) -> Tensor | None:
         """One noise level for each sequence, from whatever the caller has."""

@@ -19,7 +19,6 @@ from strop.checkpoints.config import DiTShape, expected_tensors
 from strop.checkpoints.layout import Layout
 from strop.denoisers.base import all_logits, carry_over, checked_ids, subs
 from strop.denoisers.network import NetworkDenoiser
-from strop.errors import UserError
 
 SMALL_SIGMA = 0.5
 """Below it e^sigma - 1 is computed by `expm1`, above it as it stands: the public code's habit."""
@@ -32,22 +31,14 @@ class SEDD(NetworkDenoiser):
     def log_score(self, ids: Tensor, sigma: Tensor | float) -> Tensor:
         """Log scores [B, L, V] at every position, on the CPU."""
         ids = checked_ids(ids, self)
-        levels = self._sigma(sigma, len(ids))
-        assert levels is not None
+        levels = self._levels(sigma, len(ids))
         return log_score(all_logits(self, ids, levels), ids, levels[:, None]).cpu()  # waits
 
     @torch.no_grad()
     def log_probs(self, ids: Tensor, sigma: Tensor | None = None) -> Tensor:
         """The scores' shares: log-probabilities [B, L, V], visible tokens carried over."""
         ids = checked_ids(ids, self)
-        levels = self._sigma(sigma, len(ids))
-        if levels is None:
-            raise UserError(
-                "SEDD's prediction depends on the noise level, and none was given.",
-                where=self.source,
-                fix="pass sigma",
-            )
-        logits = all_logits(self, ids, levels)
+        logits = all_logits(self, ids, self._levels(sigma, len(ids)))
         return carry_over(subs(logits, self.mask_id), ids, self.mask_id).cpu()  # waits
 
 

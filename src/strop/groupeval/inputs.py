@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from strop.disk import reading
-from strop.errors import UserError
+from strop.errors import UserError, refuse_half_characters
 from strop.groupeval.profile import Profile
 from strop.groupeval.verdict import no_repeats
 from strop.store import Cell, Run
@@ -454,14 +454,7 @@ def as_text(value: Any, field: str, where: str) -> str:
         raise UserError(
             f"The field {field!r} is not a text.", where=where, got=repr(value)[:80], expected="str"
         )
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"The field {field!r} holds half of a surrogate pair, which is no character.",
-            where=where,
-            got=f"\\u{ord(value[error.start]):04x} at position {error.start}",
-        ) from None
+    refuse_half_characters(value, field, where)
     return value
 
 

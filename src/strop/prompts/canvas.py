@@ -222,9 +222,7 @@ def _ids(text: str, reader: PromptReader, place: str) -> list[int]:
     try:
         ids = reader.codec.encode(text)
     except UserError as error:  # it does not know which row this is
-        raise UserError(
-            error.what, where=place, got=error.got, expected=error.expected, fix=error.fix
-        ) from error
+        raise error.at(place) from error
     again = reader.codec.decode(ids)
     if _letters(again) != _letters(text):
         raise UserError(

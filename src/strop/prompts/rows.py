@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from strop.bounds import MOST_LENGTH
-from strop.errors import UserError, unknown_name
+from strop.errors import UserError, refuse_half_characters, unknown_name
 from strop.prompts.chat import ChatTemplate
+from strop.spec.value import shown
 
 FIELDS = ("prompt", "ids", "id", "reference")
 LONGEST_LINE = 2**24
@@ -158,7 +159,7 @@ def _object(pairs: list[tuple[str, Any]], place: str) -> dict[str, Any]:
 
 def _prompt(row: Any, number: int, place: str) -> Prompt:
     if not isinstance(row, Mapping):
-        raise UserError("The row is no object.", where=place, got=_shown(row), expected=_ROW)
+        raise UserError("The row is no object.", where=place, got=shown(row), expected=_ROW)
     for name in row:
         if name not in FIELDS:
             raise unknown_name("field of a prompt", str(name), FIELDS, where=place)
@@ -190,7 +191,7 @@ def _name(value: Any, number: int, place: str) -> str:
 def _text(value: Any, name: str, place: str) -> str:
     if not isinstance(value, str):
         raise UserError(
-            f"The field {name!r} is not a text.", where=place, got=_shown(value), expected='"..."'
+            f"The field {name!r} is not a text.", where=place, got=shown(value), expected='"..."'
         )
     if not value and name != "reference":
         raise UserError(
@@ -199,14 +200,7 @@ def _text(value: Any, name: str, place: str) -> str:
             expected="at least one character",
             fix="leave the row out, or sample without prompts" if name == "prompt" else None,
         )
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"The field {name!r} holds half of a surrogate pair, which is no character.",
-            where=place,
-            got=f"\\u{ord(value[error.start]):04x} at position {error.start}",
-        ) from None
+    refuse_half_characters(value, name, place)
     return value
 
 
@@ -216,30 +210,25 @@ def _ids(value: Any, place: str) -> tuple[int | None, ...]:
         value = value.tolist()
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise UserError(
-            "The field 'ids' is not a list.", where=place, got=_shown(value), expected="[17, 4]"
+            "The field 'ids' is not a list.", where=place, got=shown(value), expected="[17, 4]"
         )
     for position, one in enumerate(value):
         if one is not None and (isinstance(one, bool) or not isinstance(one, Integral)):
             raise UserError(
                 "The field 'ids' holds something that is no token id.",
                 where=place,
-                got=f"{_shown(one)} at position {position}",
+                got=f"{shown(one)} at position {position}",
                 expected="whole numbers, and null where a token is to be filled in",
             )
     if all(one is None for one in value):
         raise UserError(
             "The field 'ids' gives no token.",
             where=place,
-            got=_shown(list(value)),
+            got=shown(list(value)),
             expected="at least one token id",
             fix="leave the row out, or sample without prompts",
         )
     return tuple(None if one is None else int(one) for one in value)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 Piece = str | int

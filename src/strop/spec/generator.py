@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import model_validator
 
 from strop.errors import UserError
 from strop.records import SAMPLERS, default_sampler, reads_as
 from strop.spec.sampler import SamplerSpec
-from strop.spec.value import SEED_LIMIT, Spec, left_out, require
+from strop.spec.value import SEED_LIMIT, Spec, require
 
 
 class CheckpointSpec(Spec):
     """Which denoiser: what it computes, not where its file lies."""
 
+    younger = ("version",)
     family: str
     """The parameterisation, e.g. `mdlm`, `tabular`."""
     sha256: str
@@ -27,10 +28,6 @@ class CheckpointSpec(Spec):
     normalisation_dtype: str = "float32"
     version: str | None = None
     """Of a family that another package or a script brings: as its record says."""
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return left_out(dump(self), "version")
 
 
 class PromptSpec(Spec):
@@ -55,6 +52,7 @@ class PromptSpec(Spec):
 class GeneratorSpec(Spec):
     """A checkpoint plus its sampler: the object of comparison."""
 
+    younger = ("prompts",)
     checkpoint: CheckpointSpec
     sampler: SamplerSpec
     length: int
@@ -77,11 +75,6 @@ class GeneratorSpec(Spec):
             length=length,
             prompts=prompts,
         )
-
-    @model_serializer(mode="wrap")
-    def _without_no_prompts(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Ids of generators without prompts are older than this field.
-        return {k: v for k, v in dump(self).items() if k != "prompts" or v is not None}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -152,6 +145,7 @@ class DenseBatch(Spec):
 class CellSpec(Spec):
     """One generator under one seed: what fully determines output number i."""
 
+    younger = ("stream",)
     generator: GeneratorSpec
     seed: int
     batch: DenseBatch | None = None
@@ -172,11 +166,6 @@ class CellSpec(Spec):
             batch = DenseBatch(size=size, ragged_total=n if n % size else None)
         stream = SAMPLERS[sampler.name].stream(sampler.implementation, sampler.precision)
         return cls(generator=generator, seed=seed, batch=batch, stream=stream)
-
-    @model_serializer(mode="wrap")
-    def _without_first_stream(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Ids of cells of the first stream are older than this field.
-        return {k: v for k, v in dump(self).items() if k != "stream" or v != 1}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

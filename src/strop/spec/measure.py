@@ -43,6 +43,7 @@ class EvaluatorSpec(Spec):
 class MetricSpec(Spec):
     """What is measured on the outputs of a cell; its `id` names the file of the numbers."""
 
+    younger = ("version",)
     name: str
     """`perplexity`, `entropy`, `repetition`, `vendi`, ..."""
     evaluator: EvaluatorSpec | None = None
@@ -51,11 +52,6 @@ class MetricSpec(Spec):
     """Everything else that the numbers depend on, such as the clean-up before retokenising."""
     version: str | None = None
     """Of another package's metric, so that a changed one has files of its own."""
-
-    @model_serializer(mode="wrap")
-    def _without_no_version(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # What is built in has none, and its ids are older than this field.
-        return {k: v for k, v in dump(self).items() if k != "version" or v is not None}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -97,7 +93,7 @@ class JudgeSpec(Spec):
     """Everything else that makes it this judge and no other."""
 
     @model_serializer(mode="wrap")
-    def _beside_each_other(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = dump(self)
         settings = fields.pop("settings")
         return {k: v for k, v in fields.items() if v is not None} | settings

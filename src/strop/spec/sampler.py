@@ -13,11 +13,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
     WrapValidator,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -32,7 +30,7 @@ from strop.records import (
     default_sampler,
 )
 from strop.records.sampler import Value, filled
-from strop.spec.value import MOST_STEPS, Spec, left_out, out_of_range, require, shown
+from strop.spec.value import MOST_STEPS, Spec, out_of_range, require, shown
 
 FORM = "linear/A/B"
 KINDS = ("linear", "late")
@@ -141,6 +139,7 @@ Temperature = Annotated[float, WrapValidator(_kept), PlainSerializer(_written, w
 class SamplerSpec(Spec):
     """How a denoiser becomes a generator of token sequences."""
 
+    younger = ("settings", "version", "noise")
     name: str = "ancestral"
     """Which algorithm; `strop.spec.SAMPLERS` lists the known ones."""
     steps: int = 64
@@ -184,13 +183,6 @@ class SamplerSpec(Spec):
         if SAMPLERS[self.name].causal and self.steps == 0:
             return self.model_copy(update={"steps": length})
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_empty(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = left_out(dump(self), "settings", "version")
-        if self.noise == "cpu":  # ids are older than this field
-            fields.pop("noise", None)
-        return fields
 
     @model_validator(mode="before")
     @classmethod

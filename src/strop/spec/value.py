@@ -5,9 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from strop.errors import UserError, unknown_name
 
@@ -35,6 +41,16 @@ class Spec(BaseModel):
     """A frozen value with one canonical spelling; equal content has an equal id."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    younger: ClassVar[tuple[str, ...]] = ()
+    """Fields that ids are older than: they are not written where they have their default."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        usual = {
+            name: type(self).model_fields[name].get_default(call_default_factory=True)
+            for name in self.younger
+        }
+        return {k: v for k, v in dump(self).items() if k not in usual or v != usual[k]}
 
     def __init__(self, **data: Any) -> None:
         try:
@@ -91,11 +107,6 @@ def shown(value: Any) -> str:
 def _literals(complaint: Any) -> list[str]:
     expected = complaint["ctx"]["expected"].replace(" or ", ", ")
     return [name.strip().strip("'") for name in expected.split(",")]
-
-
-def left_out(fields: dict[str, Any], *later: str) -> dict[str, Any]:
-    """Without fields that are empty and younger than the ids of those that lack them."""
-    return {name: value for name, value in fields.items() if name not in later or value}
 
 
 def require(spec: Spec, holds: bool, field: str) -> None:

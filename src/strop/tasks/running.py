@@ -118,9 +118,7 @@ def canvases_of_task(model: Model, entrant: Entrant, task: Task, length: int) ->
     try:
         return resolve(PromptSet.of(rows), reader_of(model), template, length)
     except UserError as error:
-        where = f"{model.source}, {task.name}: {error.where}"
-        told = {"got": error.got, "expected": error.expected, "fix": error.fix}
-        raise UserError(error.what, where=where, **told) from error
+        raise error.at(f"{model.source}, {task.name}: {error.where}") from error
 
 
 def _has_template(directory: Path | None) -> bool:

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import model_validator
 
 from strop.errors import UserError, unknown_name
 from strop.spec import Spec
@@ -121,6 +121,7 @@ class HeldOut(Spec):
 class DataSpec(Spec):
     """From documents to rows of token ids."""
 
+    younger = ("response",)
     sources: tuple[SourceSpec, ...] = ()
     held_out: HeldOut = HeldOut(every=20)
     clean: Literal["none", "prose"] = "none"
@@ -162,18 +163,11 @@ class DataSpec(Spec):
             _within(self, "response", 1, self.length - 1)
         return self
 
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what does not apply: corpora that have no responses keep their old spelling."""
-        tree = handler(self)
-        if self.response is None:
-            del tree["response"]
-        return tree
-
 
 class ModelSpec(Spec):
     """The network; its vocabulary is the tokenizer's, plus the mask for diffusion."""
 
+    younger = ("block_size",)
     family: Literal["mdlm", "bd3lm", "llada", "ar"] = "mdlm"
     """`mdlm`: masked diffusion. `bd3lm`: the same network, block by block. `llada`: masked
     diffusion with a Llama that looks both ways, in LLaDA's layout. `ar`: a causal language model
@@ -226,14 +220,6 @@ class ModelSpec(Spec):
                 expected="time_conditioning: false and init: public",
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what does not apply: networks that have no blocks keep their old spelling."""
-        tree = handler(self)
-        if self.block_size is None:
-            del tree["block_size"]
-        return tree
 
 
 class TrainSpec(Spec):

@@ -17,23 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SerializerFunctionWrapHandler, model_serializer
-
 from strop.errors import UserError, unknown_name
 from strop.records import SAMPLERS
 from strop.spec import CheckpointSpec, OperatingPoint, SamplerSpec, Spec
-from strop.spec.value import left_out
 from strop.table import Column, Table
-from strop.verbs import parameters
-from strop.verbs.graded import (
-    GRADED,
-    RIGHT,
-    RIGHT_BY_SEED,
-    TASK_NOTE,
-    accuracies,
-    grader_of,
-    right_answers,
-)
+from strop.verbs import graded, parameters
 from strop.verbs.points import load, points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -76,6 +64,7 @@ COST_NOTE = (
 class CacheCell(Spec):
     """What one comparison depends on, the machine aside."""
 
+    younger = ("task",)
     checkpoint: CheckpointSpec
     sampler: SamplerSpec
     """With its cache; `none` has the cached decoder without one."""
@@ -86,10 +75,6 @@ class CacheCell(Spec):
     seed: int
     task: str | None = None
     """Fingerprint of the task that outputs are graded by, where they are."""
-
-    @model_serializer(mode="wrap")
-    def _without_no_task(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return left_out(dump(self), "task")  # ids are older than this field
 
 
 def random_llada(directory: Path, *, seed: int = 0, family: str = "llada") -> Path:
@@ -195,7 +180,7 @@ def _run(ask: Ask) -> Result:
 def _found(ask: Ask, model: Denoiser) -> Result:
     from strop.denoisers.base import usable_length
 
-    grader = grader_of(ask, model)
+    grader = graded.grader_of(ask, model)
     usual = None if grader is None else grader.task.length
     room = usable_length(model, ask["length"] or usual)
     prompts = _prompts(ask, model, room, grader)
@@ -210,7 +195,7 @@ def _found(ask: Ask, model: Denoiser) -> Result:
     table = Table(title, _columns(rows), rows)
     more = {"calls": Table("By call within a block", CALL_COLUMNS, steps, shown=False)}
     notes = (*(() if ask.sources else (RANDOM_NOTE,)), LAW_NOTE, COST_NOTE)
-    notes += () if grader is None else (TASK_NOTE,)
+    notes += () if grader is None else (graded.TASK_NOTE,)
     facts = {"checkpoint": model.spec.model_dump(mode="json"), "prompts": len(prompts)}
     return Result(ask.said(length=room), table, more, facts, notes)
 
@@ -290,15 +275,17 @@ def _graded(found: Compared, model: Denoiser, grader: Grader | None) -> dict[str
     from strop.instruments.cache_cells import OTHER
 
     plain, other = found.outputs[NONE], found.outputs[OTHER]
-    by_seed = None if grader is None else right_answers(grader, model, other.ids)
+    by_seed = None if grader is None else graded.right_answers(grader, model, other.ids)
 
     def table(cache: str) -> pa.Table:
         outputs = found.outputs[cache]
         made = _table(outputs, plain.ids, other.ids, found.laws.get(cache))
         if grader is None:
             return made
-        right = right_answers(grader, model, outputs.ids)
-        return made.append_column(RIGHT, [right]).append_column(RIGHT_BY_SEED, [by_seed])
+        right = graded.right_answers(grader, model, outputs.ids)
+        return made.append_column(graded.RIGHT, [right]).append_column(
+            graded.RIGHT_BY_SEED, [by_seed]
+        )
 
     return {cache: table(cache) for cache in (NONE, *CACHES)}
 
@@ -343,13 +330,13 @@ def _summaries(found: Mapping[str, pa.Table]) -> list[dict[str, Any]]:
         row |= {name: float(mine[name].mean()) for name in ("entropy", "calls", "positions")}
         row["saved"] = 1 - row["positions"] / float(plain["positions"].mean())
         row["time"] = float(mine["seconds"].mean() / plain["seconds"].mean())
-        if RIGHT in mine:
-            row |= accuracies(mine[RIGHT], plain[RIGHT], same=cache == NONE)
+        if graded.RIGHT in mine:
+            row |= graded.accuracies(mine[graded.RIGHT], plain[graded.RIGHT], same=cache == NONE)
         rows.append(row)
     other = intervals({"changed": mean(plain["changed_by_seed"])})["changed"]
     last = {"cache": SEED, "changed": other}
-    if RIGHT in plain:
-        last |= accuracies(plain[RIGHT_BY_SEED], plain[RIGHT])
+    if graded.RIGHT in plain:
+        last |= graded.accuracies(plain[graded.RIGHT_BY_SEED], plain[graded.RIGHT])
     return [*rows, last]
 
 
@@ -413,7 +400,7 @@ COLUMNS = (
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
     """What was measured, after the fields in which the points differ."""
-    shown = (COLUMNS[0], *GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
+    shown = (COLUMNS[0], *graded.GRADED, *COLUMNS[1:]) if "accuracy" in rows[0] else COLUMNS
     fields = [k for k in rows[0] if k not in {one.name for one in shown}]
     differing = [k for k in fields if len({str(row[k]) for row in rows}) > 1]
     names = {"steps": "M", "temperature": "tau"}
@@ -422,10 +409,10 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
 
 def _draw(result: Result) -> Figure:
     """Colour: the cache; line: the operating point."""
-    from strop.figures import PALETTE, log_y, panels, tidy
+    from strop.figures import PALETTE, legend_below, log_y, panels, tidy
 
     rows = list(result.more["calls"].rows)
-    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *GRADED)]
+    told = [c.name for c in result.table.columns if c not in (*COLUMNS, *graded.GRADED)]
     dashes: Any = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (6, 1.5, 1, 1.5)))
     kinds = list(dict.fromkeys(tuple((name, row[name]) for name in told) for row in rows))
     figure, axes = panels(2, 4.0)
@@ -442,7 +429,7 @@ def _draw(result: Result) -> Figure:
     if any(row["kl"] > 0 and row["call"] > 1 for row in rows):
         log_y(axes[0])
     axes[1].set(ylabel="best token moved, %", xlabel="call within the block", ylim=(0, None))
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2)
+    legend_below(figure, axes[0])
     for one in axes:
         tidy(one)
     return figure

@@ -15,15 +15,7 @@ from strop.errors import UserError
 from strop.spec import OperatingPoint, SamplerSpec, swept
 from strop.stats.interval import value_of
 from strop.table import Column, Table
-from strop.verbs import parameters
-from strop.verbs.points import (
-    check_groups,
-    judge_command,
-    judge_texts,
-    load,
-    measure_cells,
-    texts_of,
-)
+from strop.verbs import parameters, points
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -60,7 +52,7 @@ def _run(ask: Ask) -> Result:
     from strop.records import default_sampler
     from strop.store import Cell
 
-    model = load(ask, ask.sources[0])
+    model = points.load(ask, ask.sources[0])
     name = ask["sampler"] or default_sampler(model.spec.family)
     point = OperatingPoint.of(
         SamplerSpec(
@@ -68,14 +60,16 @@ def _run(ask: Ask) -> Result:
         )
     )
     cells = [(ask["steps"], point)]
-    [honest] = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    [honest] = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     pair, rows = _scores(honest)
-    texts = texts_of(Cell.open(honest.path), ask["n"])
+    texts = points.texts_of(Cell.open(honest.path), ask["n"])
     control = [texts[i] for i in pair] * (ask["n"] // 2)
     both = {"honest": texts, "control": control}
     judged = {
         judge: score(judgments)["cells"]
-        for judge, judgments in judge_texts(both, ask.out / RUNS[1], seed=ask["seed"]).items()
+        for judge, judgments in points.judge_texts(
+            both, ask.out / RUNS[1], seed=ask["seed"]
+        ).items()
     }
     columns = [Column("generator"), Column("distinct outputs"), Column("perplexity")]
     columns.append(Column("entropy", unit="nats"))
@@ -132,8 +126,8 @@ STUDY = Study(
         *parameters.SCORED,
     ),
     run=_run,
-    check=check_groups,
+    check=points.check_groups,
     runs=RUNS,
-    next=judge_command,
+    next=points.judge_command,
     examples=("strop study collapse --steps 16 -n 64 -o runs/collapse",),
 )

@@ -290,7 +290,7 @@ PANELS = (
 def _draw(result: Result) -> Figure:
     """Colour: the setting; line: dense or fast. What was not measured is not there."""
     from strop.figures import IMPLEMENTATIONS as LOOKS
-    from strop.figures import PALETTE, log_y, panels, steps_axis, tidy
+    from strop.figures import PALETTE, legend_below, log_y, panels, steps_axis, tidy
 
     rows = [row for row in result.table.rows if row["failure"] is None]
     shown = [panel for panel in PANELS if any(row[panel[0]] is not None for row in rows)]
@@ -314,7 +314,7 @@ def _draw(result: Result) -> Figure:
         steps_axis(one, [row["updates"] for row in rows])
         tidy(one)
     if shown:
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2)
+        legend_below(figure, axes[0])
         axes[len(shown) - 1].set_xlabel("configured updates M")
     return figure
 

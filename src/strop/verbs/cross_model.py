@@ -139,7 +139,7 @@ def lines_on(
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, log_y, panels, steps_axis, tidy
+    from strop.figures import GREY, legend_below, log_y, panels, steps_axis, tidy
 
     rows = list(result.table.rows)
     figure, axes = panels(2, 4.6)
@@ -157,13 +157,7 @@ def _draw(result: Result) -> Figure:
         if budgets:
             steps_axis(one, budgets)
         tidy(one)
-    figure.legend(
-        *axes[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncol=2,
-        fontsize=6,
-        handlelength=3,
-    )
+    legend_below(figure, axes[0], fontsize=6, handlelength=3)
     return figure
 
 

@@ -49,7 +49,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import log_y, panels
+    from strop.figures import legend_below, log_y, panels
 
     rows = list(result.table.rows)
     names = list(dict.fromkeys(row["sampler"] for row in rows))
@@ -60,9 +60,7 @@ def _draw(result: Result) -> Figure:
         one.set(ylabel="perplexity", title=f"{name}; open: below the entropy guard")
         log_y(one)
     axes[-1].set_xlabel("temperature")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
-    )
+    legend_below(figure, axes[0], fontsize=6)
     return figure
 
 

@@ -20,20 +20,10 @@ from strop.engine.plan import all_parts
 from strop.errors import UserError
 from strop.spec import OperatingPoint, SpanPolicy
 from strop.table import Column, Table
-from strop.verbs import paper, parameters
+from strop.verbs import paper, parameters, points
 from strop.verbs.families import CHECKPOINTS, MODELS, named_sources, run_folder, smoke_sources
 from strop.verbs.groupeval import PRIMARY, RUBRIC, contrast
 from strop.verbs.paper import PaperItem, beside
-from strop.verbs.points import (
-    SHARPENED,
-    check_groups,
-    draw,
-    judge_command,
-    judge_texts,
-    load,
-    named_points,
-    texts_of,
-)
 from strop.verbs.result import Result
 from strop.verbs.study import SMOKE_NOTE, Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -51,7 +41,7 @@ if TYPE_CHECKING:
 
 NAME = "exact-output"
 NAMES = ("MDLM-Small", "DiDi-Instruct")
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": points.SHARPENED}
 EVALUATORS = ("gpt2-large", "Qwen/Qwen3-8B-Base")
 POLICIES: tuple[SpanPolicy, ...] = ("full-stream", "first-document")
 """The first is the primary one."""
@@ -102,11 +92,13 @@ def _pools(ask: Ask) -> Pools:
     pools: Pools = {}
     with all_parts() as part:
         for generator, source in sources.items():
-            model = load(ask, source)
-            points, _ = named_points(model.spec.family, None, SETTINGS)
+            model = points.load(ask, source)
+            named, _ = points.named_points(model.spec.family, None, SETTINGS)
             where = ask.out / run_folder(generator)
             with part():
-                cells = draw(ask, model, [(m, points[setting]) for m, setting in names], where)
+                cells = points.draw(
+                    ask, model, [(m, named[setting]) for m, setting in names], where
+                )
                 for (m, setting), cell in zip(names, cells, strict=True):
                     pools[Place(m, setting, generator)] = cell
     return pools
@@ -125,8 +117,8 @@ def saved_pools(study: Path, counts: Sequence[int], names: Sequence[str] = NAMES
             spec = cell.spec.generator.sampler
             family = cell.spec.generator.checkpoint.family
             found[spec.steps, OperatingPoint.of(spec)] = cell
-        points, _ = named_points(family, None, SETTINGS)
-        for m, (name, point) in product(sorted(set(counts)), points.items()):
+        named, _ = points.named_points(family, None, SETTINGS)
+        for m, (name, point) in product(sorted(set(counts)), named.items()):
             if (m, point) not in found:
                 raise UserError(
                     "The saved pools lack a cell of the comparison.",
@@ -151,7 +143,7 @@ def _check(ask: Ask) -> None:
             fix="leave out `pools`, or the models",
         )
     if ask["pools"] is None:
-        check_groups(ask)
+        points.check_groups(ask)
         named_sources(ask.sources)
 
 
@@ -161,8 +153,10 @@ def _run(ask: Ask) -> Result:
     if len(names) != 2:
         raise UserError("The comparison is of two generators.", got=f"{len(names)} generators")
     scored = _scored(ask, pools, evaluators)
-    texts = {str(place): texts_of(pools[place]) for place in sorted(pools)}
-    series = judge_texts(texts, ask.out / JUDGED, seed=ask["seed"], partition=ask["partition"])
+    texts = {str(place): points.texts_of(pools[place]) for place in sorted(pools)}
+    series = points.judge_texts(
+        texts, ask.out / JUDGED, seed=ask["seed"], partition=ask["partition"]
+    )
     judged = {name: one for name, one in series.items() if len(one.cells) == len(pools)}
     quality = {
         judge: {name: cell.geq() for name, cell in one.cells.items()}
@@ -527,7 +521,7 @@ STUDY = Study(
     check=_check,
     draw=_draw,
     runs=(CHECKPOINTS, JUDGED, *map(run_folder, MODELS)),
-    next=judge_command,
+    next=points.judge_command,
     examples=("strop study exact-output --smoke -o runs/exact",),
     items=(
         PaperItem(

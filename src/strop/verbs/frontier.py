@@ -6,20 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strop.assets import CHECKPOINT
-from strop.verbs import parameters
+from strop.verbs import parameters, points
 from strop.verbs.paper import PUBLIC, PaperItem, RowByRow
-from strop.verbs.points import (
-    POINT_COLUMNS,
-    SHARPENED,
-    TEMPERATURES,
-    budgets,
-    cell_table,
-    guard_facts,
-    guard_notes,
-    load,
-    measure_cells,
-    points,
-)
 from strop.verbs.result import Result
 from strop.verbs.sharpened import below_guard
 from strop.verbs.study import Sources, Study
@@ -33,7 +21,7 @@ if TYPE_CHECKING:
     from strop.measure.frame import Measured
 
 RUNS = ("run",)
-TEMPERATURE = Parameter("temperature", "The sweep.", TEMPERATURES, "floats")
+TEMPERATURE = Parameter("temperature", "The sweep.", points.TEMPERATURES, "floats")
 PRECISION = Parameter(
     "precision",
     "Of the draw.",
@@ -50,21 +38,23 @@ def swept(
     axes = dict(ask["axis"] or {})
     if ask["precision"]:
         axes.setdefault("precision", ask["precision"])
-    found = points(model.spec.family, sampler, axes, {"temperature": ask["temperature"]})
+    found = points.points(model.spec.family, sampler, axes, {"temperature": ask["temperature"]})
     ordered = sorted(found.points, key=lambda p: p.sampler.precision != "float64")
-    cells = [(m, point) for m in budgets(model, ask["steps"]) for point in ordered]
-    return measure_cells(ask, source, cells, ask.out / folder, model=model), found.left_out
+    cells = [(m, point) for m in points.budgets(model, ask["steps"]) for point in ordered]
+    return points.measure_cells(ask, source, cells, ask.out / folder, model=model), found.left_out
 
 
 def _run(ask: Ask) -> Result:
     [source] = ask.sources
-    scored, left_out = swept(ask, source, load(ask, source), ask["sampler"], RUNS[0])
+    scored, left_out = swept(ask, source, points.load(ask, source), ask["sampler"], RUNS[0])
     title = f"{source}: perplexity [entropy] under {ask.evaluator.spec.name}"
-    table = cell_table(title, [one.row() for one in scored], down="temperature")
+    table = points.cell_table(title, [one.row() for one in scored], down="temperature")
     drawn = ", ".join(dict.fromkeys(one.point.sampler.precision for one in scored))
     told = f"precision of the draw: {drawn}; the paper does not say that of its frontier"
-    notes = (told, *left_out, *guard_notes(scored))
-    return Result(ask.said(checkpoint=source), table, facts=guard_facts(scored[0]), notes=notes)
+    notes = (told, *left_out, *points.guard_notes(scored))
+    return Result(
+        ask.said(checkpoint=source), table, facts=points.guard_facts(scored[0]), notes=notes
+    )
 
 
 def sweep_lines(
@@ -82,13 +72,16 @@ def sweep_lines(
                 x, y = [r["temperature"] for r in mine], [r[column] for r in mine]
                 label = f"M={m:,}, {precision}"
                 line(axes, x, y, below_guard(mine, threshold), color=colour, ls=style, label=label)
-    for tau, style in ((1.0, ":"), (SHARPENED["temperature"], "--")):  # standard and sharpened
+    for tau, style in (
+        (1.0, ":"),
+        (points.SHARPENED["temperature"], "--"),
+    ):  # standard and sharpened
         axes.axvline(tau, color=GREY, lw=0.6, ls=style, zorder=0)
     tidy(axes)
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, log_y, panels
+    from strop.figures import GREY, legend_below, log_y, panels
 
     rows = list(result.table.rows)
     threshold = result.facts["guard"]["threshold"]
@@ -102,9 +95,7 @@ def _draw(result: Result) -> Figure:
     axes[0].set(ylabel="perplexity")
     log_y(axes[0])
     axes[1].set(ylabel="entropy (nats)", xlabel="temperature")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=2, fontsize=6
-    )
+    legend_below(figure, axes[0], fontsize=6)
     axes[0].set_title("open: below the entropy guard", loc="right", fontsize=6.5)
     return figure
 
@@ -136,7 +127,7 @@ STUDY = Study(
             f"{PUBLIC}, gpt2, a GPU",
             RowByRow(
                 "perplexity",
-                POINT_COLUMNS,
+                points.POINT_COLUMNS,
                 ("headline", "headline-full"),
                 {"checkpoint": "public"},
                 model="MDLM-Small",

@@ -159,7 +159,7 @@ def _run(ask: Ask) -> Result:
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import GREY, PALETTE, log_y, panels, tidy
+    from strop.figures import GREY, PALETTE, legend_below, log_y, panels, tidy
 
     cells = grid()
     figure, axes = panels(2, 4.2)
@@ -180,7 +180,7 @@ def _draw(result: Result) -> Figure:
     for one in axes:
         log_y(one)
         tidy(one)
-    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncol=3)
+    legend_below(figure, axes[1], 3)
     return figure
 
 

@@ -109,9 +109,9 @@ def contrast(judgments: Judgments, standard: str, sharpened: str) -> dict[str, A
 
 def _run(ask: Ask) -> Result:
     model = load(ask, ask.sources[0])
-    points, told = named_points(model.spec.family, ask["sampler"], SETTINGS)
-    names = [(m, name) for m in ask["steps"] for name in points]
-    drawn = draw(ask, model, [(m, points[name]) for m, name in names], ask.out / RUNS[0])
+    named, told = named_points(model.spec.family, ask["sampler"], SETTINGS)
+    names = [(m, name) for m in ask["steps"] for name in named]
+    drawn = draw(ask, model, [(m, named[name]) for m, name in names], ask.out / RUNS[0])
     texts = {
         f"{name} {m}": texts_of(cell, ask["n"])
         for (m, name), cell in zip(names, drawn, strict=True)

@@ -13,17 +13,8 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Pivot, Table
-from strop.verbs import paper, parameters
+from strop.verbs import paper, parameters, points
 from strop.verbs.paper import BUDGETS, OWN, PaperItem, beside
-from strop.verbs.points import (
-    SHARPENED,
-    budgets,
-    guard_notes,
-    load,
-    measure_cells,
-    named_points,
-    points,
-)
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask, Parameter
@@ -36,7 +27,7 @@ if TYPE_CHECKING:
 EARLY, TINY = EMBEDDED + "tales-early", EMBEDDED + "tales-tiny"
 SAMPLERS: dict[str, dict[str, Any]] = {
     "standard": {},
-    "sharpened": SHARPENED,
+    "sharpened": points.SHARPENED,
     "stronger": {"temperature": 0.8, "precision": "float32"},
 }
 RUNS = ("more", "less", "less-2")
@@ -54,16 +45,18 @@ COLUMNS = (
 
 
 def _run(ask: Ask) -> Result:
-    more = load(ask, ask.sources[0])
-    chosen, told = named_points(more.spec.family, ask["sampler"], SAMPLERS)
+    more = points.load(ask, ask.sources[0])
+    chosen, told = points.named_points(more.spec.family, ask["sampler"], SAMPLERS)
     if ask["axis"]:
-        found = points(more.spec.family, ask["sampler"], ask["axis"], {"temperature": (1.0,)})
+        found = points.points(
+            more.spec.family, ask["sampler"], ask["axis"], {"temperature": (1.0,)}
+        )
         chosen, told = {str(point): point for point in found.points}, found.left_out
-    cells = [(m, point) for point in chosen.values() for m in budgets(more, ask["steps"])]
-    above = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
+    cells = [(m, point) for point in chosen.values() for m in points.budgets(more, ask["steps"])]
+    above = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=more)
     rows, every = [], list(above)
     for source, folder, n in zip(ask.sources[1:], RUNS[1:], _fewer(ask), strict=False):
-        below = measure_cells(ask, source, cells, ask.out / folder, n=n)
+        below = points.measure_cells(ask, source, cells, ask.out / folder, n=n)
         labels = [name for name in chosen for _ in range(len(cells) // len(chosen))]
         rows += [_row(source, *one) for one in zip(labels, above, below, strict=True)]
         every += below
@@ -77,7 +70,7 @@ def _run(ask: Ask) -> Result:
     title = f"Perplexity of {first} over that of {others}, 95% intervals"
     across = ("against", "sampler") if len(ask.sources) > 2 else ("sampler",)
     table = Table(title, COLUMNS, rows, Pivot(("steps",), across, "ratio"))
-    notes = (verdict, *told, *guard_notes(every)[1:])
+    notes = (verdict, *told, *points.guard_notes(every)[1:])
     return Result(ask.said(more=first, less=others), table, notes=notes)
 
 
@@ -124,7 +117,7 @@ def _draw(result: Result) -> Figure:
     """A panel for every LESS, side by side; where less is more is shaded."""
     from matplotlib.figure import Figure
 
-    from strop.figures import COLUMN, PALETTE, errors, log_ticks, steps_axis, tidy
+    from strop.figures import COLUMN, PALETTE, errors, legend_below, log_ticks, steps_axis, tidy
 
     rows = list(result.table.rows)
     others = list(dict.fromkeys(row["against"] for row in rows))
@@ -151,7 +144,7 @@ def _draw(result: Result) -> Figure:
         axes.minorticks_off()
         tidy(axes)
     every[0].set_ylabel("perplexity, more over less\n(shaded: less is more)")
-    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncol=3)
+    legend_below(figure, every[0], 3)
     return figure
 
 

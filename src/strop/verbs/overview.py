@@ -68,7 +68,7 @@ def three_panels(
     """The figure, from measured rows or from printed ones."""
     from matplotlib.figure import Figure
 
-    from strop.figures import COLUMN, log_y, steps_axis, tidy
+    from strop.figures import COLUMN, legend_below, log_y, steps_axis, tidy
 
     figure = Figure(figsize=(2.4 * COLUMN, 3.2), layout="constrained")
     axes = figure.subplots(1, 3)
@@ -80,13 +80,7 @@ def three_panels(
     _judged_on(axes[1], judged)
     posterior.scatter_on(axes[2], losses)
     axes[2].set_title("(c) worse loss, better samples")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(),
-        loc="outside lower center",
-        ncol=4,
-        fontsize=6,
-        handlelength=3,
-    )
+    legend_below(figure, axes[0], 4, fontsize=6, handlelength=3)
     return figure
 
 

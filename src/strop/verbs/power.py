@@ -304,7 +304,7 @@ def _notes(found: Sequence[Question], rows: Sequence[Measured]) -> tuple[str, ..
 
 def _draw(result: Result) -> Figure:
     """A line per question, with what the pilot leaves open."""
-    from strop.figures import GREY, PALETTE, panels, tidy
+    from strop.figures import GREY, PALETTE, legend_below, panels, tidy
 
     rows = list(result.more["curve"].rows)
     figure, [axes] = panels(1, 2.6)
@@ -318,7 +318,7 @@ def _draw(result: Result) -> Figure:
     axes.axhline(result.facts["goal"], color=GREY, lw=0.6)
     axes.set(xscale="log", xlabel="outputs a side", ylabel="decided", ylim=(0, 1.02))
     tidy(axes)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncol=1)
+    legend_below(figure, axes, 1)
     return figure
 
 

@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.stats.interval import value_of
 from strop.table import Column, Pivot, Table
-from strop.verbs import parameters
+from strop.verbs import parameters, points
 from strop.verbs.paper import BUDGETS, OWN, PaperItem, RowByRow
-from strop.verbs.points import (
-    POINT_COLUMNS,
-    SHARPENED,
-    budgets,
-    guard_facts,
-    guard_notes,
-    load,
-    measure_cells,
-    named_points,
-)
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
 from strop.verbs.verb import Ask
@@ -27,10 +17,10 @@ from strop.verbs.verb import Ask
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": SHARPENED}
+SETTINGS: dict[str, dict[str, Any]] = {"standard": {}, "sharpened": points.SHARPENED}
 RUNS = ("run",)
 COLUMNS = (
-    *POINT_COLUMNS,
+    *points.POINT_COLUMNS,
     Column("perplexity", mark="mark"),
     Column("entropy", digits=3),
     Column("ratio", "standard over sharpened", digits=3),
@@ -40,11 +30,11 @@ COLUMNS = (
 def _run(ask: Ask) -> Result:
     from strop.measure.frame import perplexity_ratio
 
-    model = load(ask, ask.sources[0])
-    chosen, told = named_points(model.spec.family, ask["sampler"], SETTINGS)
-    counts = budgets(model, ask["steps"])
+    model = points.load(ask, ask.sources[0])
+    chosen, told = points.named_points(model.spec.family, ask["sampler"], SETTINGS)
+    counts = points.budgets(model, ask["steps"])
     cells = [(m, point) for point in chosen.values() for m in counts]
-    scored = measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
+    scored = points.measure_cells(ask, ask.sources[0], cells, ask.out / RUNS[0], model=model)
     labels = [name for name in chosen for _ in counts]
     rows = [
         {"sampler": name, **one.row(), "ratio": None if i < len(counts) else ratio}
@@ -53,8 +43,8 @@ def _run(ask: Ask) -> Result:
     ]
     title = f"{ask.sources[0]}: perplexity [entropy] under {ask.evaluator.spec.name}"
     table = Table(title, COLUMNS, rows, Pivot(("steps",), ("sampler",), "perplexity", ("entropy",)))
-    said, notes = ask.said(checkpoint=ask.sources[0]), (*told, *guard_notes(scored))
-    return Result(said, table, facts=guard_facts(scored[0]), notes=notes)
+    said, notes = ask.said(checkpoint=ask.sources[0]), (*told, *points.guard_notes(scored))
+    return Result(said, table, facts=points.guard_facts(scored[0]), notes=notes)
 
 
 def below_guard(rows: Sequence[Mapping[str, Any]], threshold: float | None) -> list[bool]:
@@ -105,7 +95,7 @@ STUDY = Study(
             ("tiny", "grid-tiny-late"),
             "standard against sharpened MDLM-Tiny, against steps (figure)",
             f"an MDLM-Tiny of your own ({OWN.format('mdlm-tiny')}), gpt2, a GPU",
-            RowByRow("perplexity; paper: late", POINT_COLUMNS, ("grid-tiny-late",)),
+            RowByRow("perplexity; paper: late", points.POINT_COLUMNS, ("grid-tiny-late",)),
             {"late": None},
             {"late": EMBEDDED + "tales-tiny"},
             values={"n": 256, "evaluator": "gpt2", "guard_rule": "mean"},

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strop.assets import EMBEDDED
 from strop.errors import UserError
 from strop.table import Column, Table
-from strop.verbs import paper
-from strop.verbs.entrants import (
-    CAUSAL,
-    DIFFUSION,
-    FOLDER,
-    MODES,
-    PAPER_TASKS,
-    TASK_PARAMETERS,
-    answer_tasks,
-)
+from strop.verbs import entrants, paper
 from strop.verbs.paper import PaperItem, beside
 from strop.verbs.result import Result
 from strop.verbs.study import Sources, Study
@@ -76,7 +67,7 @@ COLUMNS = (
 def _run(ask: Ask) -> Result:
     other = ask["task_temperature"] or {}
     temperatures = {task: tuple(other.get(task, ask["temperature"])) for task in ask["task"]}
-    found = answer_tasks(ask, ask["task"], temperatures, ask["seeds"])
+    found = entrants.answer_tasks(ask, ask["task"], temperatures, ask["seeds"])
     rows = [
         {**row, "source": one.labels[setting.label]}
         for task, one in found.items()
@@ -88,8 +79,8 @@ def _run(ask: Ask) -> Result:
     first = {task: one.results.filters[0] for task, one in found.items()}
     facts = {"answer": _answer(rows, first), "first_filter": first}
     notes = [BARS, *((SMALL,) if ask.smoke else ())]
-    if ask.smoke or set(ask["task"]) & set(PAPER_TASKS):
-        notes.insert(0, CHOSEN.format(ask["protocol"], MODES[ask["protocol"]]))
+    if ask.smoke or set(ask["task"]) & set(entrants.PAPER_TASKS):
+        notes.insert(0, CHOSEN.format(ask["protocol"], entrants.MODES[ask["protocol"]]))
     return Result(ask.said(), table, facts=facts, notes=tuple(notes))
 
 
@@ -217,7 +208,7 @@ def _measured(result: Result, roles: Mapping[str, str]) -> list[dict[str, Any]]:
     """The rows under the paper's names, and of the four causal models the lowest and highest."""
     rows = [{**row, "model": roles.get(row["source"], row["model"])} for row in result.table.rows]
     greedy = [r for r in rows if (r["task"], r["temperature"]) == ("humaneval", 0)]
-    if {row["model"] for row in greedy} == set(CAUSAL):
+    if {row["model"] for row in greedy} == set(entrants.CAUSAL):
         greedy.sort(key=_accuracy)
         rows += [{**greedy[0], "model": LOWEST}, {**greedy[-1], "model": HIGHEST}]
     return rows
@@ -252,11 +243,13 @@ STUDY = Study(
     sources=Sources(
         ("CHECKPOINT...",),
         "As for `strop task run`.",
-        tuple(DIFFUSION.values()),
+        tuple(entrants.DIFFUSION.values()),
         (EMBEDDED + "sums", EMBEDDED + "sums-ar"),
     ),
     parameters=(
-        Parameter("task", "Which; `strop task list`.", PAPER_TASKS, "words", smoke=("sums",)),
+        Parameter(
+            "task", "Which; `strop task list`.", entrants.PAPER_TASKS, "words", smoke=("sums",)
+        ),
         Parameter("temperature", "The sweep; 0 is greedy.", TEMPERATURES, "floats", SMALL_SWEEP),
         Parameter(
             "task_temperature",
@@ -264,14 +257,14 @@ STUDY = Study(
             kind="axes",
         ),
         Parameter.count("seeds", "Runs at every temperature above 0.", 3),
-        *TASK_PARAMETERS,
+        *entrants.TASK_PARAMETERS,
     ),
     run=_run,
     check=_check,
     draw=_draw,
-    runs=(FOLDER,),
+    runs=(entrants.FOLDER,),
     next=lambda ask: (
-        f"strop study conditional {quoted(ask.out / FOLDER / ask['task'][0])} "
+        f"strop study conditional {quoted(ask.out / entrants.FOLDER / ask['task'][0])} "
         f"-o {quoted(ask.out)}-judged"
     ),
     examples=(
@@ -285,9 +278,9 @@ STUDY = Study(
             "LLaDA and Dream on GSM8K and HumanEval over temperatures",
             NEEDS.format("two", "7,980"),
             _beside("large-models"),
-            DIFFUSION,
+            entrants.DIFFUSION,
             {"LLaDA-8B-Instruct": EMBEDDED + "sums", "Dream-v0-Base-7B": EMBEDDED + "sums-ar"},
-            roles=tuple(DIFFUSION),
+            roles=tuple(entrants.DIFFUSION),
         ),
         PaperItem(
             "large-models-control",
@@ -296,9 +289,9 @@ STUDY = Study(
             NEEDS.format("four", "6,996")
             + "; or servers of them: --checkpoint NAME=server:URL#MODEL",
             _beside("large-models-control"),
-            CAUSAL,
+            entrants.CAUSAL,
             {"Llama-3.1-8B-Instruct": EMBEDDED + "sums-ar"},
-            roles=tuple(CAUSAL),
+            roles=tuple(entrants.CAUSAL),
             values={"task_temperature": {"humaneval": TEMPERATURES[:5]}},
             smoke_values={"task_temperature": None},
         ),

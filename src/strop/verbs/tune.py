@@ -41,17 +41,7 @@ from strop.tuning.search import (
     tuned,
 )
 from strop.tuning.space import parse
-from strop.verbs import parameters
-from strop.verbs.points import (
-    GROUP,
-    budgets,
-    canvases_of_ask,
-    load,
-    prompt_notes,
-    scorers,
-    standard,
-    unseen,
-)
+from strop.verbs import parameters, points
 from strop.verbs.result import Result
 from strop.verbs.same import fingerprints
 from strop.verbs.study import Sources, Study
@@ -96,7 +86,7 @@ def _check(ask: Ask) -> None:
         )
     if _asks_for(ask, GEQ.name):
         check_judge(ask["judge"])
-    if _asks_for(ask, GEQ.name) and any(ask[k] % GROUP for k in ("n", "first", "fresh_n")):
+    if _asks_for(ask, GEQ.name) and any(ask[k] % points.GROUP for k in ("n", "first", "fresh_n")):
         raise UserError(
             "The judge reads groups of eight.",
             where="`first`",
@@ -136,8 +126,8 @@ def _run(ask: Ask) -> Result:
     from strop.disk import write
     from strop.draw import sample_cells
 
-    model = load(ask, ask.sources[0])
-    canvases, own, start = canvases_of_ask(ask, model), {}, 0
+    model = points.load(ask, ask.sources[0])
+    canvases, own, start = points.canvases_of_ask(ask, model), {}, 0
     if ask["task"] is not None:
         side = task_side(model, ask["task"], ask["length"], ask.progress)
         canvases, own["task"] = side.canvases, side.scorer
@@ -147,11 +137,11 @@ def _run(ask: Ask) -> Result:
     guard = _guard(ask, model, canvases)
     if _asks_for(ask, GEQ.name):
         own[GEQ.name] = judge_scorer(ask.out / FOLDER / "judged", ask["judge"], ask["seed"])
-    by = scorers(ask, own=own)
+    by = points.scorers(ask, own=own)
     chosen = _search(ask, model, canvases, guard, by)
     now = {words: selected(one) for words, (_, one) in chosen.items()}
     digest = write_selection(ask.out, now)
-    fresh = canvases if ask["task"] is not None else unseen(canvases, ask["n"])
+    fresh = canvases if ask["task"] is not None else points.unseen(canvases, ask["n"])
     found = _found(ask, model, fresh, guard, by, chosen, digest, start)
     gains = [one.gain for one in found]
     told = "The samplers that `strop tune` chose, one per budget."
@@ -159,7 +149,7 @@ def _run(ask: Ask) -> Result:
     result = as_result(ask, model, guard, Number.of(_objective(ask)), found)
     if ask["task"] is not None or canvases is None or fresh is None:
         return result
-    notes = prompt_notes(ask["n"], canvases.spec, fresh.spec)
+    notes = points.prompt_notes(ask["n"], canvases.spec, fresh.spec)
     return replace(result, notes=(*result.notes, *notes))
 
 
@@ -199,7 +189,7 @@ def _search(
 ) -> dict[str, tuple[SamplerSpec, Tuned]]:
     """By budget: the standard sampler there, and what was found."""
     family = model.spec.family
-    plain, axes = standard(family), tuple(ask["space"] or USUAL)
+    plain, axes = points.standard(family), tuple(ask["space"] or USUAL)
     found = {}
     for words, number, limits in _budgets(ask, model):
         own = [*axes]
@@ -242,7 +232,7 @@ def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
     """Every budget in words, its number of steps, and the limit that it sets."""
     if ask["calls"]:
         return [(f"{one} calls", one, (f"calls<={one}",)) for one in ask["calls"]]
-    found = budgets(model, ask["steps"] or ((8,) if ask.smoke else (64,)))
+    found = points.budgets(model, ask["steps"] or ((8,) if ask.smoke else (64,)))
     return [(f"M = {one}" if one else "all tokens", one, ()) for one in found]
 
 
@@ -255,7 +245,11 @@ def _guard(ask: Ask, model: Model, canvases: Canvases | None) -> Guard:
     given = ask["held_out"]
     if given is not None:  # the run that keeps it must be there
         Bench(
-            model, ask.folder or ask.out, scorers(ask), length=ask["length"], canvases=canvases
+            model,
+            ask.folder or ask.out,
+            points.scorers(ask),
+            length=ask["length"],
+            canvases=canvases,
         ).cells(())
     return guard_of(
         plain_generator(model, ask["length"], canvases),
