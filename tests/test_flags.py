@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+import make_calls
 import strop
-from strop.cli.flags import Flags
+from strop.cli.flags import Flags, _all_fields
 from strop.cli.main import build, run
 from strop.errors import StropError, UserError, whole_number
 
@@ -125,3 +126,11 @@ def test_the_library_knows_no_flags() -> None:
             if (long or short) and not COMMAND.search(text.value):
                 found.append(f"{name}:{text.lineno}: {text.value}")
     assert found == []
+
+
+def test_every_parameter_of_every_function_is_a_field() -> None:
+    """Advice that needs a flag which the verb lacks is told by this list."""
+    named = {
+        one.name for verb in make_calls.verbs().values() for one in verb.takes if not one.argument
+    }
+    assert _all_fields() == named

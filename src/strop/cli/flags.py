@@ -8,11 +8,14 @@ piece of advice that needs a flag which the verb lacks is left out; alternatives
 
 from __future__ import annotations
 
+import ast
 import copy
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from strop.errors import StropError
@@ -54,7 +57,12 @@ class Flags:
             for parameter in command.params
             for name in _names(parameter)
         }
-        self._anywhere = (_all_names(root) | _all_fields()) - KEYS
+        self._root = root
+
+    @cached_property
+    def _anywhere(self) -> set[str]:
+        """Whatever some verb has as a flag."""
+        return (_all_names(self._root) | _all_fields()) - KEYS
 
     def error(self, error: StropError) -> StropError:
         """The same error as this verb's user should read it."""
@@ -134,9 +142,10 @@ def _spelled(parameter: Any, argv: Sequence[str]) -> str:
 
 
 def _all_fields() -> set[str]:
-    """What any verb may be told, from the list of its arguments: no record is loaded for it."""
-    arguments = [one for one in vars(calls).values() if isinstance(one, type)]
-    return {name for one in arguments for name in getattr(one, "__annotations__", ())}
+    """What any verb may be told, from the stub that lists it: no record is loaded for it."""
+    stub = ast.parse(Path(calls.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    fields = [field for one in stub.body if isinstance(one, ast.ClassDef) for field in one.body]
+    return {ast.unparse(field.target) for field in fields if isinstance(field, ast.AnnAssign)}
 
 
 def _all_names(command: Any) -> set[str]:
