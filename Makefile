@@ -76,13 +76,14 @@ $(STAMPS)/docs: $(STAMPS)/venv pyproject.toml constraints.txt scripts/dev-requir
 	  $$($(PYTHON) scripts/dev-requirements.py docs)
 	touch $@
 
-# Wheel and sdist, checked; then the wheel alone in an empty environment does a small base job.
+# Wheel and sdist, checked; then the wheel in an empty environment runs the demo in small.
 package: $(STAMPS)/docs
 	rm -rf dist && .venv-docs/bin/python -m build --outdir dist . > /dev/null
 	.venv-docs/bin/twine check --strict dist/*
 	rm -rf build/empty && $(PYTHON) -m venv build/empty
-	build/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
-	cd build && empty/bin/strop language check even && empty/bin/strop theory pair --s 0.7 --c 0.5
+	build/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  "$$(echo dist/*.whl)[models]"
+	cd build && rm -rf demo && empty/bin/strop demo --smoke --quiet -o demo
 
 lint: $(STAMPS)/install
 	$(BIN)/ruff check .

@@ -38,6 +38,7 @@ import doc_pages
 import strop
 import warm_processes
 from doc_pages import PLACEHOLDER, ROOT, Command, Piece, commands, page_faults, pages, pieces
+from index_readme import absolute, published
 from small_harness import small_harness
 from strop import registry
 from strop.assets import MODELS
@@ -415,12 +416,33 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 8192
 
 
+def test_a_package_index_shows_a_readme_without_dead_links() -> None:
+    text = (ROOT / "README.md").read_text()
+    addresses = re.compile(r"\]\(([^)]+)\)")
+    assert "![" in text
+    alone = absolute(text, published({}), "1.2")
+    assert all(one.startswith("https://") for one in addresses.findall(alone))
+    assert "![" not in alone
+    assert "draws it" not in alone  # the picture's caption
+    assert "Which steps and which temperature" in alone
+    source = published({"GITHUB_REPOSITORY": "someone/strop"})
+    found = absolute(text, source, "1.2")
+    wanted = {
+        one if one.startswith("https:") else f"https://github.com/someone/strop/{kind}/v1.2/{one}"
+        for picture, one in re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", text)
+        for kind in ["raw" if picture else "blob"]
+    }
+    assert set(addresses.findall(found)) == wanted
+    assert any("/raw/v1.2/docs/figures/" in one for one in wanted)
+
+
 def test_every_page_links_the_glossary() -> None:
     for page in sorted((ROOT / "docs").rglob("*.md")):
         up = "../" * (len(page.relative_to(ROOT / "docs").parts) - 1)
         assert f"({up}glossary.md)" in page.read_text() or page.name == "glossary.md", page
     words = re.findall(r"(?m)^\| ([a-z ]+) \|", (ROOT / "docs" / "glossary.md").read_text())
     wanted = {"guard", "corner", "operating point", "budget", "fresh", "span", "frontier", "series"}
+    wanted |= {"cell", "pool"}
     assert wanted <= set(words)
 
 

@@ -22,6 +22,8 @@ from strop.assets import MODELS
 from strop.cli.main import run
 from strop.comparing.outputs import named
 from strop.errors import UserError
+from strop.page.collect import gather
+from strop.page.page import render
 from strop.spec import SamplerSpec
 from strop.store import Run
 from strop.verbs import compare
@@ -88,9 +90,6 @@ def test_the_same_checkpoint_at_a_lower_temperature_is_only_sharper(sharper: Pat
 
 
 def test_its_page_shows_the_verdict_the_frontiers_and_what_was_spent(sharper: Path) -> None:
-    from strop.page.collect import gather
-    from strop.page.page import render
-
     page = render(gather([sharper]))
     assert document(sharper)["answer"][0] in page.html
     assert "What was spent" in page.html
@@ -114,6 +113,9 @@ def test_sides_are_called_as_one_says_and_the_figure_is_a_pdf(
     assert {row["side"] for row in found["tables"]["spent"]["rows"]} == {"cold", "warm"}
     assert [note for note in found["notes"] if re.search(r"\b[AB] |of [AB]\b", note)] == []
     assert any("cold 0.0% left out" in note for note in found["notes"])
+    page = render(gather([named])).html
+    assert "Is cold better than warm, or only sharper?" in page
+    assert "Is A better" not in page
     assert call(*sides, "--a-name", "B", "-o", named)[0] == 1  # as the other is called
 
 

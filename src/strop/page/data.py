@@ -8,6 +8,7 @@ Text of any origin as text that can be written, stays where it is put and tells 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,6 +167,15 @@ class StudyPart:
     result: Result
     record: Study | Look | None
     """None for a study that is not installed here: its tables stand alone."""
+
+    @property
+    def title(self) -> str:
+        """What it asks, with the names of the sides where it has some."""
+        if self.record is None:
+            return self.name
+        called = self.result.facts.get("called")
+        names = dict(zip("AB", called, strict=False)) if isinstance(called, (list, tuple)) else {}
+        return re.sub(r"\b[AB]\b", lambda one: str(names.get(one[0], one[0])), self.record.title)
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,7 @@ def study_drawings(i: int, part: StudyPart, report: Report) -> tuple[list[Drawin
         with matplotlib.rc_context(STUDY_STYLE):
             if record.draw is not None:
                 figure = record.draw(part.result)
-                found.append(Drawing(f"{part.name}-{i}", record.title, "", figure, owner))
+                found.append(Drawing(f"{part.name}-{i}", part.title, "", figure, owner))
             if record.beside_cells is not None and report.cells:
                 cells = [cell.measured for cell in report.cells]
                 beside, drawn = record.beside_cells(part.result, cells)

@@ -96,7 +96,7 @@ def hero(report: Report, drawn: Sequence[Drawing]) -> Hero:
         )
     if report.studies:
         part, name = report.studies[0], "study-1"
-        told = _sentences([part.result]) or [part.record.title if part.record else part.name]
+        told = _sentences([part.result]) or [part.title]
         missing = (
             f"Not all of it was measured: {part.result.missing}" if part.result.missing else ""
         )
