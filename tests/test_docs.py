@@ -146,6 +146,14 @@ SMALLER = {
     },
     "docs/precision.md": {"--steps 64,1024": "--steps 64"},
     "docs/samplers.md": {"--steps 32 --length 64 -n 2": "--steps 8 --length 16 -n 2"},
+    "docs/tour.md": {
+        "--temperature 1,0.8 -n 32 -o": "--temperature 1,0.8 -n 4 -o",
+        "--fresh-n 32 -o runs/audit --dry-run": "--fresh-n 32 -o runs/dry --dry-run",
+        "--length 32 --steps 4,16 -n 32 --fresh-n 32 -o runs/audit\n": "--length 8 --steps 2,4"
+        " -n 8 --fresh-n 8 -o runs/audit\n",
+        "--length 32 --steps 4 --temperature 0.6,0.9,1.2 -n 32": "--length 16 --steps 2"
+        " --temperature 0.6,0.9,1.2 -n 8",
+    },
     "docs/walks.md": {
         "--length 32 --steps 4,16 -n 32 --fresh-n 32 -o runs/student --dry-run": "--length 8"
         " --steps 2,4 -n 8 --fresh-n 8 -o runs/student --dry-run",
