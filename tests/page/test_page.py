@@ -514,7 +514,7 @@ def test_figures_follow_the_page_and_stand_alone() -> None:
         "two-bits",
     ]
     for drawing in drawn:
-        svg = inline(drawing.figure, drawing.name, 'a "name" <b>')
+        svg, _ = inline(drawing.figure, drawing.name, 'a "name" <b>')
         assert 'aria-label="a &#34;name&#34; &lt;b&gt;"' in svg
         assert "var(--ink)" in svg
         # Every colour is the page's to choose; black and white would vanish in one of its schemes.
@@ -588,7 +588,9 @@ def test_written_page_and_figures(tmp_path: Path) -> None:
     assert files[0].read_text(encoding="utf-8") == page.html
     names = sorted(str(file.relative_to(tmp_path / "new")) for file in files[1:])
     assert names == sorted(
-        f"figures/audit/{d.name}.{kind}" for d in page.drawings for kind in ("svg", "png")
+        f"figures/audit/{d.name}.{kind}"
+        for d in page.drawings
+        for kind in ("svg", "png", "pdf", "csv")
     )
     before = {file: file.read_bytes() for file in files}
     write(render(report(steps=(4,))), tmp_path / "new" / "audit.html")

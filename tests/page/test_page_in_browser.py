@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from chromium import LAPTOP, PHONE, Watched, chromium
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ from strop.page import render, write
 from strop.page.data import CellGroup, Report, StudyPart
 from strop.page.page import MOST_BYTES, Page
 from strop.page.tables import output_columns
-from strop.table import Column, Table
+from strop.table import Column, Table, number
 from strop.verbs.study import Result
 
 pytestmark = pytest.mark.browser
@@ -197,6 +198,83 @@ def test_a_number_of_the_table_leads_to_its_outputs(opened: Watched) -> None:
         "words => document.querySelector('article.b .who').textContent.includes(words)",
         arg=cell.name,
     )
+
+
+def test_values_under_the_pointer_and_by_keyboard(opened: Watched) -> None:
+    page = opened.page
+    figure = page.locator('figure[data-name="perplexity-1"]')
+    figure.scroll_into_view_if_needed()
+    mark = figure.locator(".value").nth(7)
+    words = mark.get_attribute("aria-label")
+    box = mark.bounding_box()
+    assert words
+    assert box
+    page.mouse.move(box["x"] + 9, box["y"] + 9)  # near is enough
+    page.wait_for_function("() => !document.getElementById('bubble').hidden")
+    told = page.locator("#bubble").inner_text()
+    by_id = {cell.measured.id: cell for cell in report().cells}
+    found = page.locator(".value.found").get_attribute("data-cell")
+    assert found
+    level = by_id[found].measured.perplexity()
+    assert f"perplexity {number(level.value, 4)} [{number(level.low)}, " in told
+    page.mouse.click(box["x"] + 5, box["y"] + 5)
+    page.wait_for_function(
+        "words => document.querySelector('article.b .who').textContent.includes(words)",
+        arg=by_id[found].name,
+    )
+    page.evaluate("() => document.activeElement.blur()")
+    figure.locator('.value[tabindex="0"]').focus()
+    page.keyboard.press("ArrowRight")
+    second = figure.locator(".value").nth(1)
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-label')") == (
+        second.get_attribute("aria-label")
+    )
+    assert page.locator("#bubble").inner_text().startswith(second.get_attribute("aria-label"))
+    page.keyboard.press("Enter")
+    page.wait_for_function(
+        "words => document.querySelector('article.b .who').textContent.includes(words)",
+        arg=by_id[str(second.get_attribute("data-cell"))].name,
+    )
+
+
+def test_the_frontier_reads_every_side_at_equal_entropy(opened: Watched) -> None:
+    figure = opened.page.locator('figure[data-name="frontier-1"]')
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for cell in report().cells:
+        entropy = cell.measured.entropy
+        assert entropy
+        point = entropy.value, cell.measured.perplexity().value
+        lines.setdefault(cell.label, []).append(point)
+    for entropy in (5.2, 5.4, 5.8):
+        figure.locator(".equal input").evaluate(
+            "(at, to) => { at.step = 'any'; at.value = to; at.dispatchEvent(new Event('input')) }",
+            entropy,
+        )
+        rows = figure.locator(".read dl div").all()
+        told = {
+            row.locator("dt").inner_text(): row.locator("dd").inner_text().replace(",", "")
+            for row in rows
+        }
+        assert set(told) == set(lines)
+        for name, points in lines.items():
+            xs, ys = zip(*sorted(points), strict=True)
+            if not xs[0] <= entropy <= xs[-1]:
+                assert told[name] == "not there"
+            else:
+                expected = np.exp(np.interp(entropy, xs, np.log(ys)))
+                assert float(told[name]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_plot_is_a_table_and_a_file(opened: Watched) -> None:
+    figure = opened.page.locator('figure[data-name="entropy-1"]')
+    figure.locator(".values summary").click()
+    assert figure.locator(".values tbody tr").count() == len(report().cells)
+    with opened.page.expect_download() as download:
+        figure.locator(".values button").click()
+    assert download.value.suggested_filename == "entropy-1.csv"
+    lines = download.value.path().read_text("utf-8").splitlines()
+    assert len(lines) == 1 + len(report().cells)
+    assert lines[0].endswith('steps M,"entropy, nats"')
 
 
 def test_search(opened: Watched) -> None:

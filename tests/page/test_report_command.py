@@ -313,7 +313,7 @@ def test_a_study_alone_is_a_report(call: Called, tmp_path: Path) -> None:
     put_study(tmp_path / "study", "stopwatch", study_result())
     code, _, err = call("report", tmp_path / "study", "-o", tmp_path / "page.html")
     assert code == 0, err
-    assert "<h1>stopwatch</h1>" in (tmp_path / "page.html").read_text("utf-8")
+    assert "<h1>How long does it take?</h1>" in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", '{"format": 1, "study": "audit", "columns": 1}'])

@@ -40,6 +40,8 @@ from strop.verbs.result import result_of
 from strop.verbs.study import STUDIES
 from strop.version import __version__
 
+ROOM = "runs"
+"""Where a comparison keeps the runs of its sides."""
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
 TIMES = ("started", "ended", "when")
@@ -69,6 +71,8 @@ def gather(
     parts += tuple(filter(None, map(_search, found.runs)))
     parts = tuple(sorted(parts, key=lambda part: part.record is TASK_RUN))  # task runs come last
     names = list(dict.fromkeys(group.name for group, _ in groups))
+    if parts and parts[0].record and not any(map(_audit, found.runs)):
+        names = [parts[0].record.title]
     names += [] if names else [part.name for part in parts]
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
     told = [one for one in metrics if one.evaluator is not None or one.settings]
@@ -105,7 +109,11 @@ def _sort(sources: Sequence[str | Path]) -> _Found:
 
 def _inside(path: Path, mark: Mark) -> list[Path]:
     """What belongs to a run or a study; a run within a run is somebody else's."""
-    inner = sorted(one for one in path.iterdir() if one.is_dir())
+    rooms = [
+        path,
+        *([path / ROOM] if (path / ROOM).is_dir() and not read_mark(path / ROOM) else []),
+    ]
+    inner = sorted(one for room in rooms for one in room.iterdir() if one.is_dir())
     return [one for one in inner if not (mark.holds_cells and Run(one).mark is not None)]
 
 

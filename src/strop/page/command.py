@@ -63,7 +63,7 @@ def _place(out: str) -> Path:
 VERB = Verb(
     name="report",
     help="Write one self-contained HTML page of RUN...: tables, figures, and a browser of "
-    "outputs.\n\nThe figures are saved as SVG and PNG too, in figures/ beside the page.",
+    "outputs.\n\nThe figures are saved as SVG, PNG, PDF and CSV too, in figures/ beside the page.",
     parameters=(
         argument(
             "runs",

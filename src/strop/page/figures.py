@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, ScaledTranslation, Transform
 
 from strop.errors import UserError
 from strop.figures import (
@@ -182,28 +182,42 @@ class _Lines:
         )
         return figure, axes
 
-    def draw(self, axes: Axes, name: str, points: Sequence[tuple[float, float, Shown]]) -> str:
-        """A line with its markers; the colour it has."""
+    def draw(
+        self,
+        axes: Axes,
+        name: str,
+        points: Sequence[tuple[float, float, Shown]],
+        beside: Transform | None = None,
+    ) -> str:
+        """A line with its markers, perhaps moved a little; the colour it has."""
         look = self.looks[name]
-        axes.plot([x for x, _, _ in points], [y for _, y, _ in points], **look)
+        where = axes.transData if beside is None else beside
+        xs, ys = [x for x, _, _ in points], [y for _, y, _ in points]
+        axes.plot(xs, ys, transform=where, **look)
         for x, y, one in points:
             filled = _filled(one.measured.mark, look["color"])
-            axes.plot(x, y, _marker(one), ms=4.2, mew=1.0, zorder=3, **filled)
+            more = {"label": short(name), "transform": where, "color": look["color"]}
+            axes.plot(x, y, _marker(one), ms=4.2, mew=1.0, zorder=3, **filled, **more)
         return look["color"]
 
 
 def _against_steps(lines: _Lines, wanted: MetricSpec | None, label: str) -> Figure:
     drawn = lines.of(wanted)
     figure, axes = lines.blank(drawn)
+    scale = figure.dpi_scale_trans
     for rank, (name, cells) in enumerate(drawn.items()):
         # Beside each other, so that intervals at the same budget can be told apart.
-        aside = 1.05 ** (rank - (len(drawn) - 1) / 2)
-        xs = [one.measured.steps * aside for one, _ in cells]
+        aside = ScaledTranslation(1.6 * (rank - (len(drawn) - 1) / 2) / 72, 0, scale)
+        beside = axes.transData + aside
+        xs = [one.measured.steps for one, _ in cells]
         points = [(x, v.value, one) for x, (one, v) in zip(xs, cells, strict=True)]
-        colour = lines.draw(axes, name, points)
+        colour = lines.draw(axes, name, points, beside)
         lows = [v.value if v.low is None else v.low for _, v in cells]
         highs = [v.value if v.high is None else v.high for _, v in cells]
-        axes.vlines(xs, lows, highs, color=colour, lw=0.9, zorder=2)
+        axes.vlines(xs, lows, highs, color=colour, lw=0.9, zorder=2, transform=beside)
+        # What is moved does not tell the axes where it is.
+        axes.update_datalim([*zip(xs, lows, strict=True), *zip(xs, highs, strict=True)])
+    axes.autoscale_view()
     if wanted is not None:
         log_y(axes)
     elif lines.guard is not None:
@@ -303,7 +317,8 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
             axes.plot([geq.low, geq.high], [y, y], color=colour, lw=0.8)
         if ged is not None and ged.bounded:
             axes.plot([x, x], [ged.low, ged.high], color=colour, lw=0.8)
-        axes.plot(x, y, "o", ms=4.5, **_filled(row["mark"], colour))
+        filled = _filled(row["mark"], colour)
+        axes.plot(x, y, "o", ms=4.5, label=short(row["name"]), color=colour, **filled)
         labels.append(_label(axes, short(row["name"]), x, y, colour))
     # At least this much around: a small difference should not fill the figure.
     for limits, ends in (

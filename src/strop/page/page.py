@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from strop.measure.guard import MARKS
-from strop.page.data import AuditPart, Report, Shown, encodable, replaced, visible
+from strop.page.data import AuditPart, Report, Shown, StudyPart, encodable, replaced, visible
 from strop.page.figures import drawings, study_drawings
 from strop.page.hero import hero, hints, summary
 from strop.page.player import PLAYED
@@ -42,7 +43,7 @@ SOME = 16
 FIGURES = 5
 """Significant digits of the numbers of an output: more than the page shows."""
 STYLES = ("page.css", "live.css")
-SCRIPTS = ("base.js", "player.js", "outputs.js")
+SCRIPTS = ("base.js", "charts.js", "player.js", "outputs.js")
 """Of both forms of the page: held inside a file, or served beside it."""
 LIVE = "live.js"
 """What a page that is served has besides."""
@@ -109,7 +110,7 @@ def _fitting(report: Report, most_bytes: int) -> int:
 
 
 def write(page: Page, path: Path) -> list[Path]:
-    """Write the page, and its figures as SVG and PNG into `figures/<name of the page>/` beside it.
+    """Write the page, and its figures as SVG, PNG, PDF and CSV into `figures/<the page's name>/`.
 
     Figures first: a page that is there has its figures.
     """
@@ -120,7 +121,7 @@ def write(page: Page, path: Path) -> list[Path]:
         (folder if page.drawings else path.parent).mkdir(parents=True, exist_ok=True)
     files = []
     for drawing in page.drawings:
-        for kind in ("svg", "png"):
+        for kind in ("svg", "png", "pdf", "csv"):
             file = folder / f"{drawing.name}.{kind}"
             disk.write(file, as_file(drawing.figure, kind))
             files.append(file)
@@ -139,14 +140,26 @@ def _words(
 ) -> dict[str, Any]:
     """Everything but the outputs, the style and the script."""
     # Markup: the SVG was escaped when it was drawn.
-    svg = {d.name: Markup(inline(d.figure, d.name, told(d.title))) for d in drawn}
+    known = {cell.measured.id: _values(cell) for cell in report.cells}
+    first = hero(report, drawn)
+    svg, charts, legends = {}, {}, set[str]()
+    for one in drawn:
+        bare = one.part in legends and one is not first.figure
+        made, charts[one.name] = inline(
+            one.figure, one.name, told(one.title), known, told, bare=bare
+        )
+        svg[one.name] = Markup(made)
+        if one is not first.figure and one.part.startswith("group-"):
+            legends.add(one.part)
     return {
+        "hero": first,
+        "charts": charts,
+        "equal": {f"study-{i}": _equal(one) for i, one in enumerate(report.studies, 1)},
         "report": report,
         "version": __version__,
         "marks": MARKS,
         "svg": svg,
         "drawn": lambda part: [one for one in drawn if one.part == part],
-        "hero": hero(report, drawn),
         "summary": summary(report),
         "sections": _sections(report),
         "hints": hints(report),
@@ -159,6 +172,30 @@ def _words(
         "long": LONG,
         "browser_index": _every(told, _browser(report)),
     }
+
+
+def _values(cell: Shown) -> list[float]:
+    """Numbers that are this cell's alone, as far as anyone can tell."""
+    found = [score.interval("pooled") for score in cell.measured.perplexities]
+    return [one.value for one in (*found, cell.measured.entropy) if one is not None]
+
+
+def _equal(part: StudyPart) -> list[Any]:
+    """Of a comparison, per panel of its figure: where both sides are read at equal entropy."""
+    found = part.result.facts.get("equal")
+    if not isinstance(found, Mapping):
+        return []
+    called = list(part.result.facts.get("called", ("A", "B")))
+    return [
+        {
+            "called": called,
+            "entropies": list(one["entropies"]),
+            "ratios": [[math.exp(end) for end in (band.value, *band.ends)] for band in one["band"]],
+        }
+        if one is not None and "band" in one
+        else None
+        for one in found.values()
+    ]
 
 
 def _sections(report: Report) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 
 from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
+from strop.page.marks import Chart, Mark, chart
 
 INK, PAPER = "#24282e", "#fffffe"
 """Not quite black and white: both must be told from what matplotlib writes by itself."""
@@ -85,9 +86,22 @@ def mended(figure: Figure, told: Callable[[str], str]) -> Figure:
     return figure
 
 
-def inline(figure: Figure, name: str, label: str) -> str:
-    """The figure as an `<svg>` element; `name` keeps its ids apart from those of other figures."""
-    text = _saved(figure, STYLES["svg"], "svg").decode()
+def inline(
+    figure: Figure,
+    name: str,
+    label: str,
+    cells: Mapping[str, Iterable[float]] = {},
+    told: Callable[[str], str] = str,
+    *,
+    bare: bool = False,
+) -> tuple[str, Chart]:
+    """The figure as an `<svg>` element, and what it shows as plain values.
+
+    `name` keeps its ids apart from those of other figures. Over every value lies a mark that
+    answers to pointer and keyboard; marks of `cells` lead to their outputs. A `bare` one has no
+    legend: a figure before it has the same.
+    """
+    text = _bare(figure) if bare else _saved(figure, STYLES["svg"], "svg").decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)  # it would reach the whole page
@@ -97,12 +111,43 @@ def inline(figure: Figure, name: str, label: str) -> str:
     text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text)
     for colour, variable in VARIABLES.items():
         text = text.replace(colour, f"var({variable})")
+    found = chart(figure, cells)
+    marks = "".join(_mark(i, one, told(found.words(one))) for i, one in enumerate(found.marks))
+    text = text.replace("</svg>", f'<g class="marks">{marks}</g></svg>')
     # The attribute is ours, not the text's: quotes and angle brackets are escaped.
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+    role = "group" if found.marks else "img"
+    return text.replace("<svg", f'<svg role="{role}" aria-label="{escape(label)}"', 1), found
+
+
+def _bare(figure: Figure) -> str:
+    """As SVG without the legend above, and without its room."""
+    with matplotlib.rc_context(STYLES["svg"]), any_script():
+        figure.draw_without_rendering()  # laid out with its legend, as its files are
+    figure.set_layout_engine(None)
+    for legend in figure.legends:
+        legend.set_visible(False)
+    text = _saved(figure, STYLES["svg"], "svg").decode()
+    for legend in figure.legends:
+        legend.set_visible(True)
+    top = min(panel.box[3] for panel in chart(figure).panels) - 8
+    _, _, wide, high = map(float, re.findall(r"[\d.]+", text[text.index('viewBox="') :])[:4])
+    return re.sub(r'viewBox="[^"]*"', f'viewBox="0 {top:.2f} {wide:g} {high - top:.2f}"', text)
+
+
+def _mark(i: int, one: Mark, words: str) -> str:
+    cell = f' data-cell="{escape(one.cell)}"' if one.cell else ""
+    role = "button" if one.cell else "img"
+    return (
+        f'<circle class="value" cx="{one.left:.1f}" cy="{one.top:.1f}" r="5" role="{role}" '
+        f'tabindex="{-1 if i else 0}" aria-label="{escape(words)}"{cell}>'
+        f"<title>{escape(words)}</title></circle>"
+    )
 
 
 def as_file(figure: Figure, kind: str) -> bytes:
-    """The figure as the content of a `svg` or `png` file, on white."""
+    """The figure as the content of a `svg`, `png` or `pdf` file, on white; of `csv` its values."""
+    if kind == "csv":
+        return chart(figure).table("").csv()
     return _saved(figure, STUDY_STYLE, kind, facecolor="white")
 
 
@@ -117,7 +162,7 @@ def any_script() -> Iterator[None]:
 def _saved(figure: Figure, style: Any, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     # No date and no version in the file: the same numbers give the same bytes.
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {"Software": None})
     with matplotlib.rc_context(style), any_script():
         figure.savefig(buffer, format=kind, metadata=metadata, **options)
     figure.set_layout_engine(None)  # laid out once for the page and for both files

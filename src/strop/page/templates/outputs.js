@@ -226,13 +226,17 @@
     again();
   });
   $("more").addEventListener("click", () => { rows += PAGE; show(); });
-  for (const link of document.querySelectorAll("a[data-cell]"))
-    link.addEventListener("click", () => {
-      const i = index.cells.findIndex((cell) => cell.id === link.dataset.cell);
-      if (i < 0) return;
-      $("side-b").value = String(i);
-      again();
-    });
+  strop.showOutputs = (id) => {
+    const i = index.cells.findIndex((cell) => cell.id === id);
+    if (i < 0) return;
+    $("side-b").value = String(i);
+    again();
+    $("outputs").scrollIntoView();
+  };
+  strop.setUp.push((root) => {
+    for (const link of root.querySelectorAll("a[data-cell]"))
+      link.addEventListener("click", () => strop.showOutputs(link.dataset.cell));
+  });
   controls.hidden = false;
   show();
 })();
