@@ -294,10 +294,14 @@ def test_the_recommended_sampler_can_be_copied_in_three_forms() -> None:
 
 
 def test_a_sampler_with_settings_of_its_own_is_copied_with_its_file() -> None:
-    spec = SamplerSpec(name="remdm-cap", steps=8, eta=0.02)
-    found = Recommended.of(spec.model_dump(mode="json"), "a model", "mdlm")
-    assert "strop sample 'a model' --spec sampler.yaml" in found.forms["Command"]
-    assert [SamplerSpec(**one) for one in yaml.safe_load(found.forms["YAML"])["samplers"]] == [spec]
+    for spec in (
+        SamplerSpec(name="remdm-cap", steps=8, eta=0.02),
+        SamplerSpec(steps=2, grid=(0.5, 0.5), finish="greedy"),
+    ):
+        found = Recommended.of(spec.model_dump(mode="json"), "a model", "mdlm")
+        assert "strop sample 'a model' --spec sampler.yaml" in found.forms["Command"]
+        [one] = yaml.safe_load(found.forms["YAML"])["samplers"]
+        assert SamplerSpec(**one) == spec
     other = SamplerSpec(name="duo-ancestral", steps=8).model_dump(mode="json")
     assert "--sampler duo-ancestral" in Recommended.of(other, "x", "mdlm").forms["Command"]
     assert "--sampler" not in Recommended.of(other, "x", "duo").forms["Command"]

@@ -17,7 +17,16 @@ from strop.measure.guard import Guard
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval
 from strop.tuning.choice import Choice
-from strop.tuning.gain import Decision, Gain, Held, _less_diverse, decide, family_level, in_words
+from strop.tuning.gain import (
+    Decision,
+    Gain,
+    Held,
+    RatedSetting,
+    _less_diverse,
+    decide,
+    family_level,
+    in_words,
+)
 
 LENGTH, N, TOKENS = 8, 40, 10
 PLAIN, MINE = (OperatingPoint.of(SamplerSpec(temperature=t)) for t in (1.0, 0.7))
@@ -117,8 +126,13 @@ def test_the_standard_sampler_with_fewer_steps_is_used_where_no_choice_is(drawn:
 
 def test_the_best_is_that_of_the_search_however_far_it_is(drawn: Drawn) -> None:
     fresh = drawn({(4, MINE): 30.0, (16, MINE): 16.0, (16, PLAIN): 20.0})
-    searched = {(4, MINE): 10.0, (16, MINE): 11.0, (16, PLAIN): 1.0}
-    found = decide("best", 0.05, gains((16, MINE), (4, MINE)), fresh, searched, PLAIN, PERPLEXITY)
+    two = gains((16, MINE), (4, MINE))
+    searched = {(4, MINE): 11.0, (16, MINE): 10.0, (16, PLAIN): 1.0}
+    found = decide("best", 0.05, two, fresh, searched, PLAIN, PERPLEXITY)
+    assert found.chosen is not None
+    assert found.chosen.row == fresh[16, MINE]
+    searched[4, MINE] = 9.0
+    found = decide("best", 0.05, two, fresh, searched, PLAIN, PERPLEXITY)
     against = perplexity_ratio(fresh[4, MINE], fresh[16, PLAIN], PERPLEXITY, level=family_level(1))
     assert found.chosen is not None
     assert (found.chosen.row, found.chosen.against) == (fresh[4, MINE], against)
@@ -163,6 +177,12 @@ def test_settings_as_one_would_say_them(spec: dict[str, Any], words: str) -> Non
     assert in_words(OperatingPoint.of(SamplerSpec(**spec))).startswith(words)
     assert "(" not in in_words(OperatingPoint.of(SamplerSpec(**spec)))
     assert ")" not in in_words(OperatingPoint.of(SamplerSpec(**spec)))
+
+
+def test_a_sampler_whose_steps_are_its_tokens_is_told_without_them() -> None:
+    for name, words in (("autoregressive", ""), ("ancestral", " with 1,024 steps")):
+        row: Any = SimpleNamespace(point=OperatingPoint.of(SamplerSpec(name=name)), steps=1024)
+        assert RatedSetting(row, Interval(1.0)).words == f"temperature 1 in float64{words}"
 
 
 @pytest.mark.parametrize(

@@ -284,5 +284,8 @@ def test_a_sampler_that_does_not_fit_a_family_is_refused(
         fitting(family, name, where="`space`")
     assert caught.value.where == where
     assert fix is None or caught.value.fix == f"use `sampler={fix}`"
+    with pytest.raises(UserError) as caught:
+        fitting("mdlm", "autoregressive")
+    assert caught.value.where == "`sampler`"
     assert fitting("mdlm", "ancestral") == SAMPLERS["ancestral"]
     assert fitting("ar", "autoregressive") == SAMPLERS["autoregressive"]

@@ -294,7 +294,18 @@ def test_a_file_of_samplers_has_every_choice_once() -> None:
     point = OperatingPoint.of(SamplerSpec(temperature=0.9))
     choices = [Choice(f"M = {m}", m, point) for m in (4, 16, 16)]
     found = yaml.safe_load(spec_file("What was chosen.", choices, []))["samplers"]
-    assert [SamplerSpec(**one) for one in found] == [point.at(4), point.at(16)]
+    assert found == [{"steps": 4, "temperature": 0.9}, {"steps": 16, "temperature": 0.9}]
+
+
+@pytest.mark.parametrize("finish", [None, "greedy", "draw", "none"])
+@pytest.mark.parametrize("grid", ["uniform", (0.5, 0.5)])
+def test_a_file_of_samplers_reads_as_what_was_chosen(finish: Any, grid: Any) -> None:
+    import yaml
+
+    own = SamplerSpec(steps=2, grid=grid, **({} if finish is None else {"finish": finish}))
+    text = spec_file("What was chosen.", [Choice("M = 2", 2, OperatingPoint.of(own))], [])
+    [one] = yaml.safe_load(text)["samplers"]
+    assert SamplerSpec(**one) == own
 
 
 def test_a_choice_takes_the_guard_of_its_frame_along(made: tuple[Made, Made]) -> None:
@@ -364,6 +375,9 @@ def test_what_a_reader_must_know_of_a_gain(gained_by, passes, edges, told) -> No
     unmet = Choice("M = 4", 4, point, False, passes)
     doubt = "no setting held every limit for sure: no recommendation"
     assert Gain(unmet, level, level, gained_by, True, (), 8, 4.0).mind()[0] == doubt
+    told = Gain(unmet, level, level, None, True, (), 8, 4.0).mind()
+    others = ["no entropy guard bounds the sharpness", "it is the standard sampler"]
+    assert told == [doubt, *others]
     assert "when it was chosen" not in str(Gain(unmet, level, level, None, True, (), 8, 4.0).mind())
 
 

@@ -178,6 +178,13 @@ class SamplerSpec(Spec):
     version: str | None = None
     """Of a sampler that another package or a script brings: as its record says, filled in."""
 
+    def said(self) -> dict[str, Any]:
+        """The fields by which a file says this sampler: its steps, and what is not as usual."""
+        found = {"steps": self.steps} | self.model_dump(mode="json", exclude_defaults=True)
+        # The field's own default is unusual on a grid of one's own.
+        unusual = self.finish != _usual_finish(self.name, self.grid)
+        return found | ({"finish": self.finish} if unusual else {})
+
     def for_length(self, length: int) -> Self:
         """A causal sampler has a step per token: its steps are known once the length is."""
         if SAMPLERS[self.name].causal and self.steps == 0:
@@ -198,7 +205,7 @@ class SamplerSpec(Spec):
         grid = data["grid"] = _word_or_masses(data.get("grid", "uniform"))
         own_grid = grid != "uniform"
         if data.get("finish") is None:
-            data["finish"] = "draw" if own_grid else facts.finish
+            data["finish"] = _usual_finish(facts.name, grid)
         if own_grid and data.get("steps") is None:
             data["steps"] = len(grid)
         if data.get("version") is None:
@@ -393,13 +400,17 @@ class OperatingPoint:
         words = [f"{spec.temperature:g}", spec.precision]
         words += [f"top_p {spec.top_p:g}"] if spec.top_p != 1 else []
         words += ["own grid"] if spec.grid != "uniform" else []
-        usual = facts.finish if spec.grid == "uniform" else "draw"
-        words += [f"finish {spec.finish}"] if spec.finish != usual else []
+        unusual = spec.finish != _usual_finish(spec.name, spec.grid)
+        words += [f"finish {spec.finish}"] if unusual else []
         words += [spec.implementation] if spec.implementation != "fast" else []
         words += ["noise of the device"] if spec.noise != "cpu" else []
         words += [f"{k} {v}" for k, v in _unusual(spec).items()]
         name = "" if spec.name == default_sampler(facts.family) else f"{spec.name} "
         return f"{name}({', '.join(words)})"
+
+
+def _usual_finish(name: str, grid: object) -> Finish:
+    return SAMPLERS[name].finish if grid == "uniform" else "draw"
 
 
 def _unusual(spec: SamplerSpec) -> dict[str, Value]:

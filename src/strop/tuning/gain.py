@@ -220,12 +220,7 @@ def spec_file(first_line: str, choices: Sequence[Choice], gains: Sequence[Gain])
         if words:
             mind = "Mind" if one.recommended else "Not a recommendation"
             lines.append(f"# {mind} at {one.choice.budget}: {words}.")
-    samplers = {
-        # The budget always, also where it is the default: it is what tells the entries apart.
-        choice.sampler.id: {"steps": choice.steps}
-        | choice.sampler.model_dump(mode="json", exclude_defaults=True)
-        for choice in choices
-    }
+    samplers = {choice.sampler.id: choice.sampler.said() for choice in choices}
     body = yaml.safe_dump({"samplers": list(samplers.values())}, sort_keys=False)
     return ("\n".join(dict.fromkeys(lines)) + "\n" + body).encode()
 
