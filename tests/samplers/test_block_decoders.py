@@ -13,6 +13,7 @@ from laws import chi_square, counts
 import strop
 from strop.denoisers import TabularDenoiser
 from strop.samplers.machinery.block_loop import BlockReader
+from strop.samplers.public_blocks import FastV2Options, PublicText, fast_dllm_v2
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -130,6 +131,52 @@ def test_where_nothing_is_random_both_forms_write_the_same(form, prompt):
     known = pools[0].ids != model.mask_id  # Fast-dLLM v2 rounds the length down
     assert known.sum() >= 16
     assert (pools[0].ids == pools[1].ids)[known].all()
+
+
+ODD = [
+    ("llada2", 17, 7, {"block_length": 8, "threshold": 0.9}, 8),  # more steps than tokens
+    ("llada2", 5, 13, {"block_length": 16, "threshold": 1.0}, 19),
+    ("llada2", 3, 1, {"block_length": 3, "threshold": 0.0, "stop": "early"}, 1),
+    ("llada2-edit", 9, 13, {"block_length": 5, "num_to_transfer": 4, "max_post_steps": 0}, 1),
+    ("llada2-edit", 1, 24, {"block_length": 12, "editing_threshold": 0.0, "stop": "block"}, 1),
+    ("sdar", 10, 7, {"block_length": 5, "remasking": "sequential"}, 2),
+    ("fast-dllm-v2", 5, 27, {"block_length": 16, "small_block": 2, "stop": "never"}, 1),
+]
+"""Prompts, lengths and blocks that do not divide each other, ends inside a block."""
+
+
+@pytest.mark.filterwarnings("ignore:.*trained in blocks")
+@pytest.mark.parametrize(("form", "prompt", "length", "settings", "steps"), ODD)
+def test_both_forms_write_the_same_at_odd_lengths(form, prompt, length, settings, steps):
+    model, rng = _folder(form).denoiser, np.random.default_rng(prompt)
+    prompts = [{"ids": rng.integers(60, size=prompt).tolist()} for _ in range(3)]
+    settings = {**FORMS[form][1], **settings}
+    model.stop_ids, kept = (int(rng.integers(60)),), model.stop_ids
+    try:
+        public, ours = (
+            strop.draw.sample(model, spec, n=3, prompts=prompts, length=length)
+            for one in ("dense", "fast")
+            for spec in [_spec(form, one, steps=steps, settings=settings)]
+        )
+    finally:
+        model.stop_ids = kept
+    known = public.ids != model.mask_id
+    assert known.any()
+    assert (public.ids == ours.ids)[known].all()
+
+
+def test_a_public_code_that_commits_masks_ends_with_a_message(monkeypatch):
+    """At temperature 0 the same call would come back for ever."""
+    model = _folder("fast_dllm_v2").denoiser
+    monkeypatch.setattr(model, "mask_id", 30)
+    told = []
+    text = PublicText(model, torch.full((1, 3), 5), torch.Generator(), told=told.append)
+    monkeypatch.setattr("strop.samplers.public_blocks.ROUNDS", 40)
+    monkeypatch.setattr(text, "race", lambda probs: torch.full((len(probs),), model.mask_id))
+    asked = FastV2Options(max_new_tokens=8, block_size=8, small_block_size=4, temperature=1.0)
+    with pytest.raises(strop.UserError, match="commits masks"):
+        fast_dllm_v2(text, asked)
+    assert len(told) == 40
 
 
 @pytest.mark.filterwarnings("ignore:.*trained in blocks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import strop
+from strop import verbs
 from strop.cli.main import run
+from strop.records import SAMPLERS
 from strop.samplers.public_blocks import LLaDA2EditOptions, PublicText, llada2_edit
+from strop.tasks import results
+from strop.verbs import decoders
 
 SIZE = ["--vocab-size", "4200", "--width", "16", "--blocks", "2", "--heads", "4", "--length", "96"]
 FAMILIES = ("sdar", "llada2", "fast-dllm-v2")
@@ -60,6 +65,9 @@ def test_a_family_goes_from_sample_to_report(root: Path, tmp_path: Path, family:
     axis = warmth.replace("0.7", "0.5")
     audit = ["audit", model, "--steps", "2,4", "--axis", f"temperature={axis}", *few]
     assert run([*audit, "-o", str(tmp_path / "audit")]) == 0, capsys.readouterr().err
+    prompted = [*audit, "--prompts", _prompts(tmp_path), "-o", str(tmp_path / "prompted")]
+    assert run(prompted) == 0, capsys.readouterr().err
+    assert "answer prompts" in capsys.readouterr().out
     pair = ["compare", model, model, "--b", f"temperature={axis.split(',')[0]}", "--steps", "2"]
     assert run([*pair, *few, "-o", str(tmp_path / "pair")]) == 0, capsys.readouterr().err
     graded = ["task", "run", "sums", model, "--limit", "1", "--length", "8", "--quiet"]
@@ -77,6 +85,33 @@ def test_four_implementations_of_diffusion_gemma_are_settings_of_one_decoder(
     table = json.dumps(result)
     for code in ("transformers 5.22.2", "diffusers 0.42.1", "vLLM", "SGLang", "another seed"):
         assert code in table
+
+
+@pytest.mark.parametrize("family", ["sdar", "diffusion-gemma"])
+def test_models_of_blocks_answer_a_task_by_their_own_decoders(
+    root: Path, tmp_path: Path, monkeypatch, family: str
+):
+    """A canvas has one decoder, at its public schedule; a block model has all of the others."""
+    curves = (decoders.CURVES[0], *decoders.OWN)
+    first = tuple(replace(one, values=one.values[:1]) for one in curves)
+    monkeypatch.setattr(decoders, "CURVES", first[:1])
+    monkeypatch.setattr(decoders, "OWN", first[1:])
+    model = str(root / family)
+    study = verbs.run("decoders", out=tmp_path / "run", sources=[model], n=1, length=8)
+    told = {row["decoder"]: row["calls"] for row in study.table.rows if row.get("dial")}
+    assert set(told) == {one.title for one in first if fits(one.sampler, family)}
+    assert all(calls >= 1 for calls in told.values())
+    assert len(told) == {"sdar": 6, "diffusion-gemma": 1}[family]
+    answered = results(tmp_path / "run" / "task").of_label(family)
+    steps = {one.sampler.name: one.sampler.steps for one in answered}
+    assert steps.get("bd3lm", 4) == 4  # all of a block
+    heats = {str(one.sampler.temperature) for one in answered}
+    assert heats == {"linear/0.8/0.4" if family == "diffusion-gemma" else "0.0"}
+
+
+def fits(sampler: str, family: str) -> bool:
+    """Whether a sampler can read a family's predictions."""
+    return (SAMPLERS[sampler].family == "diffusion-gemma") == (family == "diffusion-gemma")
 
 
 def _changed(source: Path, place: Path, **fields) -> Path:

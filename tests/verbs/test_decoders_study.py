@@ -9,19 +9,25 @@ from typing import Any
 import pytest
 
 from strop.errors import UserError
+from strop.records import SAMPLERS
 from strop.spec import SamplerSpec
 from strop.verbs import decoders, run
-from strop.verbs.decoders import CURVES, STEPS
+from strop.verbs.decoders import CURVES, OWN, STEPS
 
 FEW = ("most confident first", "threshold", "the same, dual cache")
 
 
-@pytest.mark.parametrize("curve", CURVES, ids=lambda one: one.title)
+@pytest.mark.parametrize("curve", [*CURVES, *OWN], ids=lambda one: one.title)
 def test_every_place_of_every_dial_is_a_sampler(curve) -> None:
     for value in curve.values:
         steps, settings = curve.settings_at(value, 24)
+        heat = SAMPLERS[curve.sampler].schedule or 0
         spec = SamplerSpec(
-            name=curve.sampler, steps=steps, settings=settings, temperature=0, precision="float64"
+            name=curve.sampler,
+            steps=steps,
+            settings=settings,
+            temperature=heat,
+            precision="float64",
         )
         assert spec.steps == (round(24 * value) if curve.dial == STEPS else 24)
 

@@ -32,6 +32,7 @@ from strop.samplers.machinery.blocks import BlockState
 from strop.samplers.machinery.dense import DenseRun
 from strop.samplers.machinery.drawing import AddressedDraws
 from strop.samplers.machinery.lockstep import LockstepRun, lockstep
+from strop.samplers.machinery.reading import Numbers
 from strop.samplers.public_blocks import PublicText, beyond_positions
 from strop.spec import SamplerSpec
 
@@ -66,18 +67,20 @@ def fast(run: LockstepRun) -> Tensor:
         top_p=spec.top_p if _temperature(spec) else 1.0,
         precision=spec.precision,
     )
-    found = fill_blocks(denoiser, canvas, _rules(spec, block), draws, _stops(run))
+    # LLaDA 2's code takes no more steps than there are tokens to write.
+    steps = np.minimum(spec.steps, open_[:, :length].sum(1)) if spec.name == "llada2" else None
+    found = fill_blocks(denoiser, canvas, _rules(spec, block, steps), draws, _stops(run))
     run.counts = {name: found[name] for name in SAMPLERS[spec.name].counts}
     run.calls[:] = canvas.calls
     return canvas.ids[:, :length]
 
 
-def _rules(spec: SamplerSpec, block: int) -> BlockRules:
-    """The rules of a sampler's name and settings."""
+def _rules(spec: SamplerSpec, block: int, steps: Numbers | None = None) -> BlockRules:
+    """The rules of a sampler's name and settings; `steps` [B] instead of its own."""
     said: dict[str, Any] = dict(spec.settings)
     common = {
         "block": block,
-        "steps": spec.steps,
+        "steps": spec.steps if steps is None else steps,
         "stop": said["stop"],
         "top_k": said.get("top_k", 0) if _temperature(spec) else 0,
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -223,10 +224,10 @@ def _prompted(text: PublicText, start: int, block: int) -> Tensor:
     return torch.arange(start, start + block, device=text.prompt.device) < text.size
 
 
-def _answer(text: PublicText, x: Tensor, gen_length: int, eos_id: int | None) -> Tensor:
+def _answer(text: PublicText, x: Tensor, gen_length: int, eos_id: int) -> Tensor:
     """The response up to its first end."""
     found = x[:, text.size : text.size + gen_length]
-    ends = (found[0] == eos_id).nonzero() if eos_id is not None else found[0, :0]
+    ends = (found[0] == eos_id).nonzero()
     return found[:, : int(ends[0]) + 1] if len(ends) else found  # waits
 
 
@@ -243,7 +244,7 @@ class LLaDA2Options:
     threshold: float = 0.95
     minimal_topk: int = 1
     eos_early_stop: bool = False
-    eos_id: int | None = None
+    eos_id: int = 156892
 
 
 def llada2(text: PublicText, asked: LLaDA2Options) -> Tensor:
@@ -265,7 +266,7 @@ def llada2(text: PublicText, asked: LLaDA2Options) -> Tensor:
                 first = int((x[0] == eos_id).nonzero()[0])  # waits; it may be the prompt's
                 if not (x[0, text.size : first] == mask_id).any():  # waits
                     return x[:, text.size : max(first + 1, text.size)]
-        if eos_id is not None and bool((x[:, text.size :] == eos_id).any()):  # waits
+        if bool((x[:, text.size :] == eos_id).any()):  # waits
             break
     return _answer(text, x, asked.gen_length, eos_id)
 
@@ -296,7 +297,7 @@ def llada2_edit(text: PublicText, asked: LLaDA2EditOptions) -> Tensor:
     x, reader = text.laid(b, asked.gen_length), text.reading(b)
     for start in range(text.size // b * b, x.shape[1], b):
         mine, given, post = x[:, start : start + b], _prompted(text, start, b), 0
-        for call in range(ROUNDS + 1):
+        for call in count():
             if call == ROUNDS:
                 raise _endless("it commits masks")
             masked = mine[0] == mask_id
@@ -436,7 +437,11 @@ def fast_dllm_v2(text: PublicText, asked: FastV2Options) -> Tensor:
         text.opened.add(start)
         for first in range(0, b, small):
             mine = ours[:, start + first : start + first + small]
-            while bool((mine == mask_id).any()) and not _stopped(x, before, stop, mask_id):
+            for call in count():
+                if not (mine == mask_id).any() or _stopped(x, before, stop, mask_id):  # waits
+                    break
+                if call == ROUNDS:
+                    raise _endless("it commits masks")
                 # The public call forgets its block length here and masks in blocks as trained.
                 states = reader.read(ours, end, keep=start, block=denoiser.block_length)
                 logits = reader.logits(states)[:, first : first + small]

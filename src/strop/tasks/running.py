@@ -24,7 +24,8 @@ from strop.prompts import Canvases, ChatTemplate, PromptSet, Template, resolve
 from strop.records import FAMILIES, SAMPLERS, Precision, default_sampler
 from strop.samplers import check_model
 from strop.served.address import ServerAddress, is_served
-from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, SamplerSpec, swept
+from strop.spec import OUTPUT_LIMIT, SEED_LIMIT, Cooling, SamplerSpec, swept
+from strop.spec.sampler import number_or_schedule
 from strop.spec.value import MOST_STEPS
 from strop.store import Cell, Folder, Run
 from strop.tasks import TASKS, Task, ready
@@ -141,7 +142,7 @@ def run_task(
     checkpoints: Source | Sequence[Source],
     out: str | os.PathLike[str],
     *,
-    temperatures: Sequence[float] = TEMPERATURES,
+    temperatures: Sequence[float | str] = TEMPERATURES,
     seeds: int = SEEDS,
     limit: int | None = None,
     length: int | None = None,
@@ -322,10 +323,11 @@ def find_checkpoint(source: str | os.PathLike[str], revision: str | None = None)
         locate(source, revision)
 
 
-def _temperatures(given: Sequence[float]) -> tuple[float, ...]:
+def _temperatures(given: Sequence[float | str]) -> tuple[float, ...]:
     if not given:
         raise UserError("There is no temperature.", where="`temperatures`", expected="at least one")
-    return tuple(dict.fromkeys(float(one) for one in given))
+    known = map(number_or_schedule, given)
+    return tuple(dict.fromkeys(t if isinstance(t, Cooling) else float(t) for t in known))
 
 
 def _check_sampling(sampling: Sampling) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from strop.engine.plan import all_parts
 from strop.errors import UserError
+from strop.records import SAMPLERS, reads_as
 from strop.table import Column, Table
 from strop.verbs import parameters
 from strop.verbs.result import Result
@@ -36,9 +37,9 @@ TICKS = (0.5, 1, 2, 4, 8, 16, 32, 64)
 BLOCKS = 3
 """Blocks of a response, for the decoders with a cache: without blocks there is nothing to keep."""
 TASK_NOTE = (
-    "Greedy, every decoder on the same problems. Tokens per call count what stands before the end "
-    "of a response and the end token itself; intervals resample problems. A difference is paired "
-    "with the first line, problem by problem."
+    "Greedy (DiffusionGemma's decoder at its public schedule), every decoder on the same problems. "
+    "Tokens per call count what stands before the end of a response and the end token itself; "
+    "intervals resample problems. A difference is paired with the first line, problem by problem."
 )
 CONTROL = "causal control"
 TASK_RUN = "task"
@@ -57,21 +58,17 @@ class DecoderCurve:
     settings: Mapping[str, Any] = field(default_factory=dict)
     blocks: bool = False
     """Whether the response is cut into blocks, one after the other."""
+    own: bool = False
+    """Whether it is for models that were trained in blocks or canvases, whose length it keeps."""
 
     def settings_at(self, value: float, length: int) -> tuple[int, dict[str, Any]]:
         """Steps and settings at one place of the dial, for responses of some length."""
         own = dict(self.settings)
-        if "block_length" in _known(self.sampler):
+        if "block_length" in SAMPLERS[self.sampler].settings:
             own["block_length"] = max(1, -(-length // BLOCKS)) if self.blocks else 0
         if self.dial != STEPS:
             return length, own | {self.dial: value}
         return max(1, round(length * value)), own
-
-
-def _known(sampler: str) -> Mapping[str, Any]:
-    from strop.records import SAMPLERS
-
-    return SAMPLERS[sampler].settings
 
 
 CURVES = (
@@ -99,6 +96,16 @@ CURVES = (
     ),
 )
 """Where a cache is named, the curve before it is the same without one."""
+OWN = (
+    DecoderCurve("SDAR's", "sdar", "threshold", SURE, own=True),
+    DecoderCurve("LLaDA 2.0's", "llada2", "threshold", SURE, own=True),
+    DecoderCurve("LLaDA 2.1's, with edits", "llada2-edit", "threshold", SURE, own=True),
+    DecoderCurve("Fast-dLLM v2's", "fast-dllm-v2", "threshold", SURE, own=True),
+    DecoderCurve("BD3-LM's, on a grid", "bd3lm", STEPS, SHARES, {"update": "grid"}, own=True),
+    DecoderCurve("DiffusionGemma's", "diffusion-gemma", "entropy_bound", (0.01, 0.1, 1), own=True),
+)
+"""Steps are shares of a block. DiffusionGemma's temperature is its public schedule: its output is
+the best token at every position all the same."""
 
 
 @dataclass(frozen=True)
@@ -111,20 +118,24 @@ class _Place:
     settings: Mapping[str, Any]
 
 
-def _places(length: int, caches: bool) -> Iterator[_Place]:
-    for curve in CURVES:
-        if "cache" in curve.settings and not caches:
+def _places(model: Any, length: int) -> Iterator[_Place]:
+    from strop.denoisers.base import CachingDenoiser
+
+    block, reads = getattr(model, "block_length", None), reads_as(model.spec.family)
+    for curve in CURVES if block is None else (*CURVES, *OWN):
+        if SAMPLERS[curve.sampler].family != reads:
+            continue
+        if "cache" in curve.settings and not isinstance(model, CachingDenoiser):
             continue
         told = set()
         for value in curve.values:
-            steps, settings = curve.settings_at(value, length)
+            steps, settings = curve.settings_at(value, int(block or 0) if curve.own else length)
             if (steps, str(settings)) not in told:
                 told.add((steps, str(settings)))
                 yield _Place(curve, value, steps, settings)
 
 
 def _run(ask: Ask) -> Result:
-    from strop.denoisers.base import CachingDenoiser
     from strop.tasks import TASKS, results
     from strop.verbs.points import load
 
@@ -138,7 +149,7 @@ def _run(ask: Ask) -> Result:
         )
     task = TASKS.find(ask["task"], where="`task`")
     length = ask["length"] or task.length
-    places = list(_places(length, isinstance(model, CachingDenoiser)))
+    places = list(_places(model, length))
     with all_parts() as part:
         for number, place in enumerate(places):
             ask.note(f"{number + 1} of {len(places)}: {place.curve.title}, {_said(place)}")
@@ -172,9 +183,11 @@ def _answer(
     """Let a model answer the problems greedily, at one place of a decoder's dial."""
     from strop.tasks import run_task
 
-    how: dict[str, Any] = {}
+    how: dict[str, Any] = {"temperatures": (0.0,)}
     if place is not None:
+        cooling = SAMPLERS[place.curve.sampler].schedule
         how = {
+            "temperatures": (cooling or 0.0,),
             "sampler": place.curve.sampler,
             "steps": (place.steps,),
             "settings": place.settings,
@@ -184,7 +197,6 @@ def _answer(
         ask["task"],
         model,
         _folder(ask),
-        temperatures=(0.0,),
         seeds=1,
         limit=ask["n"],
         length=length,
@@ -255,7 +267,8 @@ def _draw(result: Result) -> Figure:
     figure = Figure(figsize=(2 * COLUMN, 3.2), layout="constrained")
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     for axis, blocks in zip(axes, (False, True), strict=True):
-        for place, curve in enumerate(one for one in CURVES if one.blocks == blocks):
+        here = (one for one in (*CURVES, *OWN) if (one.blocks or one.own) == blocks)
+        for place, curve in enumerate(here):
             own = [row for row in rows if row["decoder"] == curve.title]
             own.sort(key=lambda row: row["tokens_per_call"])
             if not own:
@@ -286,7 +299,8 @@ def _draw(result: Result) -> Figure:
         axis.set_xticks(seen, [f"{one:g}" for one in seen])
         axis.minorticks_off()
         # Above the panel: curves reach every corner of it.
-        axis.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
+        if axis.get_legend_handles_labels()[0]:  # a family may have decoders in one panel alone
+            axis.legend(fontsize=6, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncol=2)
         tidy(axis)
     axes[0].set(ylabel="right answers, %")
     return figure

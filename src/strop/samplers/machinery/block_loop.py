@@ -89,8 +89,8 @@ class BlockRules:
     """One block decoder, for users."""
 
     block: int
-    steps: int = 1
-    """Calls over which a block's quota is spread."""
+    steps: int | Numbers = 1
+    """Calls over which a block's quota is spread, for all or of each sequence."""
     quota: int | None = None
     """Positions that a call commits at least; None: the block's length over `steps`."""
     threshold: float = np.inf
@@ -120,7 +120,7 @@ class BlockRules:
         return quota_at(self.block, self.steps, call)
 
 
-def quota_at(block: int, steps: int, call: Numbers) -> Numbers:
+def quota_at(block: int, steps: int | Numbers, call: Numbers) -> Numbers:
     """A block's positions over the calls, the earlier ones first: the public codes' schedule."""
     return block // steps + (call < block % steps)
 
