@@ -42,49 +42,6 @@ BEGIN, MASK = 0, 2
 """Where these stand among a family's special tokens."""
 
 
-def transformer_layout(
-    shape: DiTShape,
-    release: Release,
-    config: Callable[[TransformerShape, int], dict[str, Any]],
-    special: Sequence[str],
-    chat_template: str,
-) -> Layout:
-    """The embedded model's tokenizer with a family's special tokens, and a network of that size.
-
-    With a vocabulary too small for the tokenizer there are ids only.
-    """
-    content, specials = _tokenizer(special)
-    known = len(content["model"]["vocab"]) + len(specials) - 1
-    texts = shape.vocab_size >= known
-    heads = shape.n_heads
-    qwen = release.architecture.startswith("Qwen")
-    sized = checked_shape(
-        TransformerShape(
-            vocab_size=shape.vocab_size,
-            length=shape.length,
-            width=shape.hidden_dim,
-            n_blocks=shape.n_blocks,
-            n_heads=heads,
-            n_kv_heads=heads // 2 if qwen and heads % 2 == 0 else heads,
-            mlp_width=3 * shape.hidden_dim,
-            norm_eps=1e-6 if qwen else 1e-5,
-            rope_theta=1e6 if qwen else 5e5,
-            mask_id=specials[special[MASK]] if texts else shape.mask_id,
-        ),
-        Path("config.json"),
-    )
-    sizes = release.sizes(release.grown(sized))
-    return Layout(
-        config(sized, specials[END] if texts else 0),
-        sizes,
-        texts=_files(content, special, chat_template, one_file=release.codec is None)
-        if texts
-        else {},
-        # A trained model never predicts the mask. The head is the last of the file's matrices.
-        silent={list(sizes)[-1]: sized.mask_id},
-    )
-
-
 def _tokenizer(special: Sequence[str]) -> tuple[dict[str, Any], dict[str, int]]:
     """The embedded tokenizer with special tokens, and the ids of those."""
     content = json.loads(TextCodec.from_directory(embedded_path(CHECKPOINT)).to_json())
@@ -159,6 +116,12 @@ class Release:
     """Read from the configuration."""
     sizes: Callable[[Any], dict[str, tuple[int, ...]]]
     """Every tensor's key and size in the public file."""
+    config: Callable[[TransformerShape, int], dict[str, Any]]
+    """A checkpoint's config.json of a shape and an end of text, all but what it is."""
+    special: Sequence[str]
+    """Tokens beyond those of text; the second ends a text, the third is the mask."""
+    chat_template: str
+    """Turns as the public chat models know them, for tiny checkpoints."""
     renaming: Mapping[str, str] = field(default_factory=dict)
     """From patterns of public keys to transformers' keys."""
     codec: Callable[[Path, int], TextCodec | None] | None = None
@@ -169,6 +132,51 @@ class Release:
     """The shape of a tiny network of the family."""
     ends: tuple[int, ...] = ()
     """The end of a text where no file says it."""
+
+    def load(self, found: Located, loading: Loading) -> Any:
+        """Load the checkpoint of the family that lies at `found`; see `load_bidirectional`."""
+        return load_bidirectional(found, self, loading)
+
+    def written(self, shape: TransformerShape, eos_id: int) -> dict[str, Any]:
+        """A checkpoint's config.json."""
+        own = self.config(shape, eos_id)
+        return {"architectures": list(self.architectures), "model_type": self.model_type, **own}
+
+    def layout(self, shape: DiTShape) -> Layout:
+        """The public layout of a network about as large as `shape` says, with a tokenizer.
+
+        That is the embedded model's with the family's special tokens; with a vocabulary too small
+        for it there are ids only.
+        """
+        content, specials = _tokenizer(self.special)
+        known = len(content["model"]["vocab"]) + len(specials) - 1
+        texts = shape.vocab_size >= known
+        heads = shape.n_heads
+        qwen = self.architecture.startswith("Qwen")
+        sized = checked_shape(
+            TransformerShape(
+                vocab_size=shape.vocab_size,
+                length=shape.length,
+                width=shape.hidden_dim,
+                n_blocks=shape.n_blocks,
+                n_heads=heads,
+                n_kv_heads=heads // 2 if qwen and heads % 2 == 0 else heads,
+                mlp_width=3 * shape.hidden_dim,
+                norm_eps=1e-6 if qwen else 1e-5,
+                rope_theta=1e6 if qwen else 5e5,
+                mask_id=specials[self.special[MASK]] if texts else shape.mask_id,
+            ),
+            Path("config.json"),
+        )
+        sizes = self.sizes(self.grown(sized))
+        files = _files(content, self.special, self.chat_template, one_file=self.codec is None)
+        return Layout(
+            self.written(sized, specials[END] if texts else 0),
+            sizes,
+            texts=files if texts else {},
+            # A trained model never predicts the mask. The head is the last of the file's matrices.
+            silent={list(sizes)[-1]: sized.mask_id},
+        )
 
 
 def load_bidirectional(found: Located, release: Release, loading: Loading) -> Any:

@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strop.checkpoints.checkpoint import Located, has_tokenizer
-from strop.checkpoints.config import DiTShape
+from strop.checkpoints.checkpoint import has_tokenizer
 from strop.checkpoints.files import sha256_of_all
 from strop.checkpoints.foreign import load_foreign
-from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional
-from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
-from strop.denoisers.load import Loading
+from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.pretrained import first_line
 from strop.denoisers.qwen import CHATML, decoder_sizes, shape_fields, written
 from strop.denoisers.tokenizer import TextCodec
@@ -54,21 +51,9 @@ class Dream(Bidirectional):
         return states
 
 
-def load_dream(found: Located, loading: Loading) -> Bidirectional:
-    """Load the Dream checkpoint at `found`; see `load_bidirectional`."""
-    return load_bidirectional(found, RELEASE, loading)
-
-
-def layout(shape: DiTShape) -> Layout:
-    """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    return transformer_layout(shape, RELEASE, _config, SPECIAL, CHAT_TEMPLATE)
-
-
 def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as Dream writes it."""
     return {
-        "architectures": list(RELEASE.architectures),
-        "model_type": RELEASE.model_type,
         **_RELEASED,
         **written(shape, eos_id),
         "rope_scaling": None,
@@ -114,6 +99,10 @@ RELEASE = Release(
     denoiser=Dream,
     shape=_shape,
     sizes=_sizes,
+    config=_config,
+    special=SPECIAL,
+    chat_template=CHAT_TEMPLATE,
     codec=_codec,
 )
 """The public layout."""
+load, layout = RELEASE.load, RELEASE.layout

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from strop.checkpoints.checkpoint import Located
-from strop.checkpoints.config import DiTShape
-from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
-from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
+from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.block import ShiftedBlockCausal
-from strop.denoisers.load import Loading
 from strop.denoisers.qwen import CHATML, VARIANTS, decoder_sizes, shape_fields, written
 
 MASK, END, BLOCK = 151665, 151645, 32
@@ -25,21 +21,9 @@ class FastDLLMv2(ShiftedBlockCausal):
     """A Fast-dLLM v2 checkpoint as a `BlockDenoiser`."""
 
 
-def load_fast_dllm_v2(found: Located, loading: Loading) -> FastDLLMv2:
-    """Load the Fast-dLLM v2 checkpoint at `found`; see `load_bidirectional`."""
-    return load_bidirectional(found, RELEASE, loading)
-
-
-def layout(shape: DiTShape) -> Layout:
-    """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    return transformer_layout(shape, RELEASE, _config, SPECIAL, CHATML)
-
-
 def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as Fast-dLLM v2 writes it; its ids are in its code."""
     return {
-        "architectures": list(RELEASE.architectures),
-        "model_type": RELEASE.model_type,
         **VARIANTS,
         **written(shape, eos_id),
         "bd_size": BLOCK,
@@ -63,7 +47,11 @@ RELEASE = Release(
     denoiser=FastDLLMv2,
     shape=_shape,
     sizes=lambda shape: decoder_sizes(shape, shape.head_dim, bias=True),
+    config=_config,
+    special=SPECIAL,
+    chat_template=CHATML,
     grown=lambda shape: BlockShape.of(shape, BLOCK),
     ends=(END,),
 )
 """The public layout."""
+load, layout = RELEASE.load, RELEASE.layout

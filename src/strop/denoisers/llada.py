@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from strop.checkpoints.checkpoint import Located
-from strop.checkpoints.config import DiTShape
-from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import Fields, TransformerShape, checked_shape
 from strop.denoisers.bidirectional import Bidirectional
-from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
-from strop.denoisers.load import Loading
+from strop.denoisers.bidirectional_load import Release
 
 CHAT_TEMPLATE = (
     "{{ '<|startoftext|>' }}"
@@ -70,16 +66,6 @@ class LLaDA(Bidirectional):
     """A LLaDA checkpoint as a `Denoiser`."""
 
 
-def load_llada(found: Located, loading: Loading) -> Bidirectional:
-    """Load the LLaDA checkpoint at `found`; see `load_bidirectional`."""
-    return load_bidirectional(found, RELEASE, loading)
-
-
-def layout(shape: DiTShape) -> Layout:
-    """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    return transformer_layout(shape, RELEASE, config_of, SPECIAL, CHAT_TEMPLATE)
-
-
 def stored_name(name: str) -> str:
     """What LLaDA's files call a tensor of transformers' Llama."""
     for old, new in _ENDS.items():
@@ -90,11 +76,9 @@ def stored_name(name: str) -> str:
     return f"{_ROOT}blocks.{layer}.{old}.weight"
 
 
-def config_of(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
+def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as LLaDA writes it."""
     return {
-        "architectures": list(RELEASE.architectures),
-        "model_type": RELEASE.model_type,
         **_RELEASED,
         "multi_query_attention": None,
         "d_model": shape.width,
@@ -178,6 +162,10 @@ RELEASE = Release(
     denoiser=LLaDA,
     shape=_shape,
     sizes=_sizes,
+    config=_config,
+    special=SPECIAL,
+    chat_template=CHAT_TEMPLATE,
     renaming=_renaming(),
 )
 """The public layout."""
+load, layout = RELEASE.load, RELEASE.layout

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.checkpoint import Located
-from strop.checkpoints.config import DiTShape
-from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import BlockShape, Fields, Sizes, TransformerShape, block_shape
-from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
+from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.block import BlockCausal
 from strop.denoisers.load import Loading
 from strop.denoisers.qwen import mlp_sizes, shape_fields, written
@@ -79,12 +77,7 @@ def load_llada2(found: Located, loading: Loading) -> LLaDA2:
             where=found.source,
             expected="LLaDA 2.0 or 2.1",
         )
-    return load_bidirectional(found, RELEASE, loading)
-
-
-def layout(shape: DiTShape) -> Layout:
-    """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    return transformer_layout(shape, RELEASE, _config, SPECIAL, CHAT_TEMPLATE)
+    return RELEASE.load(found, loading)
 
 
 def _grown(shape: TransformerShape) -> LLaDA2Shape:
@@ -97,8 +90,6 @@ def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as LLaDA 2 writes it; the mask it leaves to its code."""
     grown = _grown(shape)
     return {
-        "architectures": list(RELEASE.architectures),
-        "model_type": RELEASE.model_type,
         **_RELEASED,
         **written(shape, eos_id),
         "first_k_dense_replace": grown.dense_blocks,
@@ -216,9 +207,13 @@ RELEASE = Release(
     denoiser=LLaDA2,
     shape=_shape,
     sizes=_sizes,
+    config=_config,
+    special=SPECIAL,
+    chat_template=CHAT_TEMPLATE,
     renaming=_RENAMING,
     network=_network,
     grown=_grown,
     ends=(END,),
 )
 """The public layout."""
+layout = RELEASE.layout

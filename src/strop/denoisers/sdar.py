@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.checkpoint import Located
-from strop.checkpoints.config import DiTShape
 from strop.checkpoints.files import read_json_object
-from strop.checkpoints.layout import Layout
 from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
-from strop.denoisers.bidirectional_load import Release, load_bidirectional, transformer_layout
+from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.block import BlockCausal
 from strop.denoisers.load import Loading
 from strop.denoisers.pretrained import CONFIG, directory_of
@@ -32,19 +30,12 @@ class SDAR(BlockCausal):
 def load_sdar(found: Located, loading: Loading) -> SDAR:
     """Load the SDAR checkpoint at `found`; see `load_bidirectional`."""
     sparse = _experts(read_json_object(directory_of(found) / CONFIG)) is not None
-    return load_bidirectional(found, SPARSE if sparse else RELEASE, loading)
-
-
-def layout(shape: DiTShape) -> Layout:
-    """The public layout of a network about as large as `shape` says, with a tokenizer."""
-    return transformer_layout(shape, RELEASE, _config, SPECIAL, CHATML)
+    return (SPARSE if sparse else RELEASE).load(found, loading)
 
 
 def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as SDAR writes it."""
     return {
-        "architectures": list(RELEASE.architectures),
-        "model_type": RELEASE.model_type,
         **VARIANTS,
         **written(shape, eos_id),
         "attention_bias": False,
@@ -102,9 +93,13 @@ RELEASE = Release(
     denoiser=SDAR,
     shape=_shape,
     sizes=_sizes,
+    config=_config,
+    special=SPECIAL,
+    chat_template=CHATML,
     network=_network,
     grown=lambda shape: BlockShape.of(shape, BLOCK),
 )
 """The public layout."""
 SPARSE = replace(RELEASE, architectures=("SDARMoeForCausalLM",), architecture="Qwen3Moe")
 """The same with a mixture of experts."""
+layout = RELEASE.layout

@@ -17,7 +17,7 @@ from strop.checkpoints.layout import Layout, flat_names, write_checkpoint
 from strop.checkpoints.transformer import TransformerShape
 from strop.denoisers.bd3lm import layout
 from strop.denoisers.dit import DiT
-from strop.denoisers.llada import config_of, stored_name
+from strop.denoisers.llada import RELEASE, stored_name
 from strop.denoisers.load import load_model
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
@@ -39,7 +39,7 @@ def save_network(
         shape, prefix = module.network.shape, "backbone."
         config = flat_names(shape) if module.block is None else layout(shape, module.block).config
     elif isinstance(module, BothWays):
-        config = config_of(_shape(module), end_of_text)
+        config = RELEASE.written(_shape(module), end_of_text)
         tensors = {stored_name(key): value for key, value in tensors.items()}
     else:
         config = _causal_config(module.network.config)
