@@ -1,11 +1,11 @@
 """How often the diversity guard is right, where the truth is known: the rates in docs/audit.md.
 
-    python benchmarks/diversity.py [--repeats 60] [--fewer 15] [--outputs 128,512]
+    python benchmarks/diversity.py [--repeats 200] [--fewer 40] [--outputs 128,256,512]
 
 Pools of the languages `even` and `skewed` are held against exact texts of theirs, anew in every
 repeat: other exact texts must be above the guard; outputs at temperature .6, outputs in the order
 of confidence, and half collapsed outputs with half noise must not. Outputs of a sampler are drawn
-once, `POOL` of them, and every repeat takes some without replacement. About ten minutes of a core.
+once, `POOL` of them, and every repeat takes some without replacement. About five minutes of a core.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from strop.measure.guard import side_of
 from strop.spec import SamplerSpec
 from strop.stats.shares import wilson
 
-POOL = 512
+POOL = 1024
 SAMPLERS = {
     "standard, 64 steps": {"steps": 64},
     "standard, 4 steps": {"steps": 4},
+    "temperature .8, 16 steps": {"steps": 16, "temperature": 0.8},
     "temperature .6, 16 steps": {"steps": 16, "temperature": 0.6},
     "confidence order, 16 calls": {"name": "llada", "steps": 16, "block_length": 0},
 }
@@ -63,9 +64,9 @@ def taken(told: str, n: int, language: Language, drawn: dict, seed: int) -> np.n
 def main() -> None:
     """Print a row per language, pool and number of outputs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=60, help="of exact texts")
-    parser.add_argument("--fewer", type=int, default=15, help="repeats of everything else")
-    parser.add_argument("--outputs", default="128,512")
+    parser.add_argument("--repeats", type=int, default=200, help="of exact texts")
+    parser.add_argument("--fewer", type=int, default=40, help="repeats of everything else")
+    parser.add_argument("--outputs", default="128,256,512")
     parser.add_argument("--languages", default="even,skewed")
     asked = parser.parse_args()
     print("language | outputs | n | diversity | above | undecided | below")

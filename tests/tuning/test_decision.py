@@ -186,7 +186,7 @@ def test_a_sampler_whose_steps_are_its_tokens_is_told_without_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "high", "told"), [(63, 0.8, True), (64, 0.8, False), (63, 0.9, False)]
+    ("n", "high", "told"), [(63, 0.8, True), (64, 0.8, False), (63, 0.92, False)]
 )
 def test_few_outputs_that_are_surely_less_diverse_are_minded(
     n: int | None, high: float, told: bool
@@ -194,7 +194,7 @@ def test_few_outputs_that_are_surely_less_diverse_are_minded(
     row: Any = SimpleNamespace(diversity=Interval(0.7, 0.6, high, 0.95, n))
     assert _less_diverse(row) == (
         f" Mind that these {n} outputs have 0.70 [0.60, {high:.2f}] of the diversity of "
-        "held-out texts, where 0.9 is the guard: it decides from 64 outputs on."
+        "held-out texts, where 0.92 is the guard: it decides from 64 outputs on."
         if told
         else ""
     )

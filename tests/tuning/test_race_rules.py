@@ -164,7 +164,7 @@ def test_what_a_guard_asks_of_a_candidate() -> None:
     texts = np.random.default_rng(0).integers(0, 6, (40, 12))
     held = guard(12, texts)
     entropy = Limit("entropy", ">=", held.threshold or 0.0, "interval")
-    assert guard_limits(held, 64) == (entropy, Limit("diversity", ">=", 0.9, least=64))
+    assert guard_limits(held, 64) == (entropy, Limit("diversity", ">=", 0.92, least=64))
     assert guard_limits(held) == guard_limits(held, 64)
     assert guard_limits(held, 63) == (entropy,)
     by_mean = replace(held, rule="mean")

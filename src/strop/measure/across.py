@@ -2,15 +2,18 @@
 
 Two texts are alike by k, the square of the cosine of the pairs of neighbouring tokens that are in
 them. A pair of tokens that a share s of the held-out texts has weighs sqrt(1 - s): what every text
-has says nothing. With S the mean of k over two *different* texts, which does not depend on how many
-texts there are,
+has says nothing. Every output has a ratio, its mean likeness to the *other* outputs over that to
+held-out texts, which does not depend on how many outputs there are, and
 
-    diversity = S(held-out) / S(outputs) * min(1, S(outputs, held-out) / S(held-out))^2
+    diversity = min(1, S(outputs, held-out) / S(held-out)) / mean ratio of an output
 
-Outputs that keep a share of equally likely modes have that share. Noise is like nothing, so it
-lowers S(outputs), and the second factor takes that back: of outputs that are noise by a share g
-both S(outputs) and the square shrink by (1 - g)^2. And texts weigh less the less they are like
-held-out texts at all, so that good outputs and noise together are as diverse as the good ones.
+with S the mean of k. Outputs that keep a share of equally likely modes have that share. An output's
+ratio is 1 on average if outputs have the law of held-out texts, whether it is a common text or a
+rare one: that texts differ in this adds no noise, which a ratio of two means would have. Noise
+inside outputs makes them less like each other by the square of what it makes them less like
+held-out texts, so it lowers the mean ratio, and the first factor takes that back. And texts weigh
+less the less they are like held-out texts at all, so that good outputs and noise together are as
+diverse as the good ones.
 
 Held-out texts that are near each other in their file are often pieces of one document, and those
 are alike. So S(held-out) is over texts that are at least a quarter of the file apart.
@@ -36,7 +39,7 @@ from strop.stats.resample import POSITIVE, Statistic, mean
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-MARGIN = 0.9
+MARGIN = 0.92
 """The share of the held-out texts' diversity that outputs must have."""
 DECIDES = 64
 """Outputs below which diversity is told and decides nothing: its interval is too rough."""
@@ -45,7 +48,8 @@ FEWEST = 8
 TEXTS = 512
 """Held-out texts that outputs are compared with."""
 UNLIKE = 0.25
-"""Of the mean likeness of held-out texts: a text that is less like them than so counts less."""
+"""Of the mean likeness of held-out texts: a text that is less like them than so counts less,
+by the square of how much less."""
 APART = 4
 """Held-out texts are compared if one in so many of all texts, or more, lie between them."""
 RUNS = 20
@@ -53,7 +57,7 @@ RUNS = 20
 REACHED = 10
 """One output in so many may be shorter than what is compared."""
 TINY = 1e-9
-"""What the likenesses of outputs add up to at least, so that their diversity is a number."""
+"""The mean ratio of outputs is at least this, so that their diversity is a number."""
 ROWS = 512
 """Rows of likenesses that are held at a time."""
 
@@ -127,18 +131,25 @@ class HeldOutPairs:
         unit = _unit(_table(outputs, pairs), weight)
         shared = unit[:, place]
         n, h = len(outputs), len(self.ids)
-        own = _weights(_likeness(shared, held, np.ones(h)) / h, mean)
-        mine = _Texts(own, _others(own, 1), _likeness(unit, unit, own, within=1))
-        to_texts = own * _likeness(shared, held, texts.weight)
-        to_outputs = texts.weight * _likeness(held, shared, own)
         runs = np.linspace(0, h, min(RUNS, h) + 1).astype(int)[:-1]
-        across = to_texts.sum()
+        run = np.searchsorted(runs, np.arange(h), side="right") - 1
+        in_run = texts.weight[:, None] * (run[:, None] == np.arange(len(runs)))
+        to_runs = _likeness(shared, held, in_run)  # [outputs, runs]
+        to_texts = to_runs.sum(axis=1)
+        whole, without = texts.sums(), texts.without(runs)
+        to_others = to_texts[:, None] - to_runs
+        own = _weights(to_texts / whole.weight, mean)
+        owns = _weights(to_others / without.weight, mean)  # without each run
+        over, overs = _over(whole.weight, to_texts), _over(without.weight, to_others)
+        alike = _likeness(unit, unit, np.column_stack([own, own * over, owns]), within=1)
+        # The ratio of a pair is the mean of those of its two outputs.
+        mine = _Texts(own, _others(own, 1), (alike[:, 0] * over + alike[:, 1]) / 2)
+        ratios = (owns * alike[:, 2:] * overs).sum(axis=0)
+        mines = _Sums(owns.sum(0), owns.sum(0) ** 2 - (owns**2).sum(0), ratios)
         with np.errstate(divide="ignore", invalid="ignore"):
-            value = _share(mine.sums(), texts.sums(), across)
-            less = _share(mine.without(np.arange(n)), texts.sums(), across - to_texts)
-            theirs = _share(
-                mine.sums(), texts.without(runs), across - np.add.reduceat(to_outputs, runs)
-            )
+            value = _share(mine.sums(), whole, own @ to_texts)
+            less = _share(mine.without(np.arange(n)), whole, own @ to_texts - own * to_texts)
+            theirs = _share(mines, without, (owns * to_others).sum(axis=0))
             spread, added = _jackknifed(less), _jackknifed(theirs)
             # Outputs that are all alike differ by rounding only, which must not be widened.
             wider = np.sqrt(1 + added / spread) if spread > (TINY * value) ** 2 else 1.0
@@ -184,8 +195,13 @@ def _share(outputs: _Sums, texts: _Sums, across: NDArray | float) -> NDArray:
     """The diversity, from sums; of outputs that are like no held-out text it is 0."""
     held = texts.likeness / texts.pairs
     near = np.minimum(1, across / (outputs.weight * texts.weight) / held)
-    own = np.maximum(outputs.likeness, TINY) / outputs.pairs
-    return np.where(np.asarray(across) <= 0, 0.0, held / own * near**2)
+    ratio = np.maximum(outputs.likeness / outputs.pairs, TINY)
+    return np.where(np.asarray(across) <= 0, 0.0, near / ratio)
+
+
+def _over(above: NDArray | float, below: Floats) -> Floats:
+    """A quotient; 0 where it has none."""
+    return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
 
 
 def _jackknifed(values: Floats) -> float:
@@ -195,7 +211,7 @@ def _jackknifed(values: Floats) -> float:
 
 def _weights(likeness: Floats, mean: float) -> Floats:
     """What texts weigh, by how much they are like held-out texts."""
-    return np.minimum(1, likeness / (UNLIKE * mean)) if mean > 0 else np.ones(len(likeness))
+    return np.minimum(1, likeness / (UNLIKE * mean)) ** 2 if mean > 0 else np.ones(len(likeness))
 
 
 def _others(weight: Floats, within: int) -> Floats:
@@ -235,8 +251,11 @@ def _unit(table: csr_array, weight: Floats) -> csr_array:
 
 
 def _likeness(rows: csr_array, columns: csr_array, weight: Floats, *, within: int = 0) -> Floats:
-    """Of every row, the weighted sum of its likenesses; `within` so many places there is none."""
-    found = np.empty(len(rows.indptr) - 1)
+    """Of every row, the weighted sum of its likenesses; `within` so many places there is none.
+
+    Weights may be several columns.
+    """
+    found = np.empty((len(rows.indptr) - 1, *weight.shape[1:]))
     places = np.arange(len(weight))
     for first in range(0, len(found), ROWS):
         some = (rows[first : first + ROWS] @ columns.T).toarray() ** 2
