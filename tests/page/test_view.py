@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from strop.cli.main import run
 from strop.errors import UserError
 from strop.groupeval import load_judgments, score
 from strop.groupeval.inputs import read_inputs
+from strop.page import gather
 from strop.page.live.paged import LONGEST, MOST
 from strop.page.live.watch import Watched, locked_files, walk
 from strop.store import Cell, Run
@@ -114,10 +114,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def viewer(kept: Path) -> Iterator[Viewer]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("strop.page.page.inline", lambda _, name, __: f"<svg>{name}</svg>")
-        yield Viewer([kept])
+def viewer(kept: Path) -> Viewer:
+    return Viewer([kept])
 
 
 @pytest.fixture
@@ -368,6 +366,8 @@ def test_ratings_last_and_become_judgments(tmp_path: Path) -> None:
     assert set(judged.cells) == names  # as a plan of the same run calls them
     found = score(judged)["cells"]
     assert {round(found[name]["geq"].value, 3) for name in names} == {5.0, 2.5}
+    [series] = gather([path], outputs=1).series
+    assert [row["geq"].value for row in series.table.rows] == [5.0, 2.5]
 
 
 @pytest.mark.parametrize(

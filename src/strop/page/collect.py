@@ -44,6 +44,8 @@ ROOM = "runs"
 """Where a comparison keeps the runs of its sides."""
 SAMPLER = "sampler-"
 """How the audit's files of chosen samplers begin; the rule's name follows."""
+RATINGS = Path("ratings", "human.jsonl")
+"""In a run, what a person said of its outputs on a page."""
 TIMES = ("started", "ended", "when")
 MOST_OUTPUTS = 1024
 """Of each cell, whose texts a page may hold unless it is told otherwise."""
@@ -124,6 +126,8 @@ def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
         return False
     elif mark.holds_cells:
         found.runs.append(Run.open(path))
+        rated = path / RATINGS
+        found.judged += [str(rated)] if rated.is_file() else []
     elif mark.kind == "groupeval":
         found.judged.append(str(path))
     elif (document := study_result(path)) is not None:

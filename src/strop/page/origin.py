@@ -13,6 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from strop.errors import UserError
+from strop.records import SAMPLERS, default_sampler
 from strop.store import Mark, read_mark
 from strop.store.documents import RESULT, parsed
 from strop.verbs.study import STUDIES, Study
@@ -27,7 +29,8 @@ def command_of(path: Path, mark: Mark) -> str | None:
     """The command that made a directory; None where its mark does not tell."""
     try:
         words = _words(path, mark)
-    except (KeyError, TypeError, ValueError, AttributeError):  # of another version, or by hand
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):
+        # Of another version, or by hand, or of a plug-in that is not installed here.
         return None
     return None if words is None else shlex.join(map(str, words))
 
@@ -60,13 +63,12 @@ def _flags(verb: Verb, asked: Mapping[str, Any], *, smoke: bool = False) -> list
     found: list[str] = []
     for one in verb.parameters:
         value = asked.get(one.name)
+        if value is None or value is False or one.argument or one.name == "out":
+            continue
         default = one.smoke if smoke and one.smoke is not SAME else one.default
-        usual = json.loads(json.dumps(one.checked(default), default=str))
-        if value is None or value == usual or one.argument or one.name == "out":
+        if value == json.loads(json.dumps(one.checked(default), default=str)):
             continue
         flag = "-n" if one.name == "n" else f"--{one.name.replace('_', '-')}"
-        if value is False:
-            continue
         if isinstance(value, Mapping):
             found += [word for k, v in value.items() for word in (flag, f"{k}={spelled(v)}")]
         else:
@@ -79,13 +81,14 @@ def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
     samplers: Sequence[Mapping[str, Any]] = mark.asked["samplers"]
     axes = {axis: list(dict.fromkeys(one[axis] for one in samplers)) for axis in AXES}
     met = {tuple(one[axis] for axis in AXES) for one in samplers}
-    rest = {json.dumps(_besides(one), sort_keys=True) for one in samplers}
+    family = mark.asked.get("weights", {}).get("family", "")
+    rest = {json.dumps(_besides(one, family), sort_keys=True) for one in samplers}
     whole = met == set(product(*axes.values())) and len(rest) == 1
     if name == "sample" and not whole:
         return None
     asked: dict[str, Any] = {k: mark.asked.get(k) for k in ("n", "seed", "batch_size")}
     asked |= axes if whole else {}
-    asked |= _besides(samplers[0]) if whole else {}
+    asked |= _besides(samplers[0], family) if whole else {}
     if isinstance(verb, Study):
         asked |= _answered(path)
     shape = mark.asked.get("weights", {}).get("shape", {})
@@ -95,18 +98,21 @@ def _drawn(name: str, verb: Verb, path: Path, mark: Mark) -> list[Any] | None:
     return ["strop", name, mark.asked["checkpoint"], *flags, "-o", path]
 
 
-def _besides(sampler: Mapping[str, Any]) -> dict[str, Any]:
+def _besides(sampler: Mapping[str, Any], family: str) -> dict[str, Any]:
     """A sampler's settings that are no axes and not its own defaults."""
-    from strop.records import SAMPLERS
-
     record = SAMPLERS.find(sampler["name"])
-    found = {"sampler": sampler["name"], "settings": dict(sampler.get("settings", {}))}
-    found["settings"] = {
-        k: v for k, v in found["settings"].items() if v != record.settings[k].default
-    } or None
+    found = {k: sampler[k] for k in SHARED if k in sampler}
+    if sampler["name"] != default_sampler(family):
+        found["sampler"] = sampler["name"]
+    if found.get("finish") == record.finish:
+        del found["finish"]
+    settings = dict(sampler.get("settings", {}))
+    own = {k: v for k, v in settings.items() if v != record.settings[k].default}
+    if own:
+        found["settings"] = own
     if sampler.get("grid", "uniform") != "uniform":
         found["grid"] = sampler["grid"]
-    return found | {k: sampler[k] for k in SHARED if k in sampler}
+    return found
 
 
 def _answered(path: Path) -> dict[str, Any]:

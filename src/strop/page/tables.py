@@ -90,7 +90,10 @@ def _series(
 
 
 def _label(judgments: Judgments, name: str) -> str:
-    who = Path(name).name if judgments.judge is None else judgments.judge.title
+    file = Path(name)
+    rated = file.parent.name == "ratings"
+    who = f"the ratings in {file.parents[1].name}" if rated else file.name
+    who = who if judgments.judge is None else judgments.judge.title
     return f"{who}, profile {judgments.profile[:8]}" if judgments.profile else who
 
 

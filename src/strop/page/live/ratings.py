@@ -21,9 +21,10 @@ from strop.groupeval.inputs import cell_names
 from strop.groupeval.portable import BEST, DIMENSIONS
 from strop.groupeval.portable import text as portable_text
 from strop.groupeval.verdict import Grade, GroupVerdict
+from strop.page.collect import RATINGS
 from strop.store import Run
 
-FOLDER, JOURNAL, JUDGMENTS = "ratings", "journal.jsonl", "human.jsonl"
+JOURNAL = "journal.jsonl"
 Rated = tuple[str, int, int]
 
 
@@ -31,7 +32,7 @@ class Ratings:
     """The ratings of one run's outputs."""
 
     def __init__(self, run: Path) -> None:
-        self.run, self._place = run, run / FOLDER
+        self.run, self._place = run, (run / RATINGS).parent
         self._lock = Lock()
 
     def now(self) -> list[Rated]:
@@ -73,9 +74,9 @@ class Ratings:
             if cell in names
         ]
         if told:
-            write(self._place / JUDGMENTS, portable_text(told).encode())
+            write(self.run / RATINGS, portable_text(told).encode())
         else:  # all were taken back; a file without a judgment is refused
-            (self._place / JUDGMENTS).unlink(missing_ok=True)
+            (self.run / RATINGS).unlink(missing_ok=True)
 
 
 def _append(path: Path, line: bytes) -> None:

@@ -28,7 +28,7 @@ from strop.store import Cell, Run
 from strop.version import __version__
 
 SHARE = 10.0
-"""How many times as long as it took to make a page anew it is shown before the next one."""
+"""How many times as long as it took to make a page it is shown, while somebody is at work."""
 LEAST = 3.0
 """Seconds that a page is shown at least while its folders change."""
 UNKNOWN = "version-of-the-page"
@@ -107,7 +107,8 @@ class Viewer:
         with self._making:
             known = self._made.get(numbers)
             if known is not None:
-                young = time.monotonic() - known.at < max(LEAST, SHARE * known.cost)
+                share = SHARE if any(self.folders[i].busy for i in numbers) else 0.0
+                young = time.monotonic() - known.at < max(LEAST, share * known.cost)
                 if young or known.looks == looks:
                     return known
             began = time.monotonic()
