@@ -48,7 +48,7 @@ HOSTILE = [
 def cell_of(path: Path, texts: list[str], **changes: Any) -> Cell:
     """A cell whose outputs have these texts, and as many calls as their number says."""
     rng = np.random.default_rng(1)
-    rows = [output(i, rng.integers(0, 11, 4), text=text) for i, text in enumerate(texts)]
+    rows = [output(i, rng.integers(0, 11, 4).tolist(), text=text) for i, text in enumerate(texts)]
     return made_cell(path, cell_spec(4, **changes), rows)
 
 
@@ -108,7 +108,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two cells: thirty plain texts, and the hostile ones."""
     path = tmp_path_factory.mktemp("view") / "run"
     cell = cell_of(path, TEXTS)
-    with_perplexity(cell, np.arange(30)[::-1] * 3.0, [2] * 30)
+    with_perplexity(cell, [3.0 * i for i in range(30)][::-1], [2] * 30)
     cell_of(path, HOSTILE, temperature=0.5)
     return path
 

@@ -17,6 +17,7 @@ from strop.errors import UserError
 from strop.records import SAMPLERS, default_sampler
 from strop.store import Mark, read_mark
 from strop.store.documents import RESULT, parsed
+from strop.verbs.calls import record_of
 from strop.verbs.study import STUDIES, Study
 from strop.verbs.verb import SAME, Verb, spelled
 
@@ -43,9 +44,7 @@ def _words(path: Path, mark: Mark) -> list[Any] | None:
     if mark.kind == "task":
         return _task(path, mark)
     if mark.owner == "sample":
-        from strop.verbs.sample import VERB
-
-        return _drawn("sample", VERB, path, mark)
+        return _drawn("sample", _record("sample"), path, mark)
     study = STUDIES.get(mark.owner)
     if study is None or mark.kind == "run":  # inside what another command made
         return None
@@ -56,6 +55,12 @@ def _words(path: Path, mark: Mark) -> list[Any] | None:
     smoke = ["--smoke"] if mark.asked.get("smoke") else []
     flags = _flags(study, mark.asked, smoke=bool(smoke))
     return ["strop", *name, *mark.asked["checkpoints"], *flags, *smoke, "-o", path]
+
+
+def _record(name: str) -> Verb:
+    record = record_of(name)
+    assert record is not None
+    return record
 
 
 def _flags(verb: Verb, asked: Mapping[str, Any], *, smoke: bool = False) -> list[str]:
@@ -141,14 +146,12 @@ def _judging(path: Path) -> list[Any]:
 
 def _task(path: Path, mark: Mark) -> list[Any]:
     """Of a task run: its checkpoints, and the temperatures, seeds and problems of their cells."""
-    from strop.verbs.task import VERB
-
     entrants = mark.asked["checkpoints"]
     asked: dict[str, Any] = {"length": mark.asked["length"]}
     runs = [read_mark(path / one["label"]) for one in entrants]
     samplers = [one for run in runs if run is not None for one in run.asked["samplers"]]
     if samplers:
         asked["temperature"] = sorted({one["temperature"] for one in samplers})
-    flags = _flags(VERB, asked)
+    flags = _flags(_record("task"), asked)
     sources = [one["source"] for one in entrants]
     return ["strop", "task", "run", mark.asked["task"], *sources, *flags, "-o", path]
