@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 from chromium import LAPTOP, PHONE, Watched, chromium
 from matplotlib.figure import Figure
-from synthetic import CORNERS, STUDY, interval, measured, report, shown
+from synthetic import CORNERS, GUARD, STUDY, interval, measured, report, shown
 
 from strop.measure.guard import MARKS
 from strop.page import render, write
 from strop.page.data import CellGroup, Report, StudyPart
-from strop.page.page import MOST_BYTES, Page
+from strop.page.page import MOST_BYTES, Page, _first_pair
 from strop.page.tables import output_columns
 from strop.table import Column, Table, number
 from strop.verbs.study import Result
 
 pytestmark = pytest.mark.browser
+PAIR = _first_pair(report())
+"""What the page opens with."""
 
 HOSTILE = [
     "<script>document.title = 'owned'; alert(1)</script>",
@@ -168,7 +170,13 @@ def test_a_wide_page_is_used(browser: object, page_file: Path) -> None:
 
 def test_side_by_side(opened: Watched) -> None:
     page, cells = opened.page, report().cells
-    assert opened.texts("a")[0].split()[:5] == cells[0].texts[0].split()[:5]  # the standard
+    left, right = (cells[i] for i in PAIR)
+    # The standard and the recommended sampler, at the middle budget.
+    assert left.measured.point == CORNERS[0]
+    assert right.measured.point == CORNERS[3]
+    assert left.measured.steps == right.measured.steps == 64
+    assert opened.texts("a")[0].split()[:5] == left.texts[0].split()[:5]
+    assert opened.texts("b")[0].split()[:5] == right.texts[0].split()[:5]
     page.select_option("#side-b", "7")
     page.wait_for_function(
         "words => document.querySelector('article.b .who').textContent.includes(words)",
@@ -279,10 +287,8 @@ def test_a_plot_is_a_table_and_a_file(opened: Watched) -> None:
 
 def test_search(opened: Watched) -> None:
     cells = report().cells
-    word = next(word for word in cells[0].texts[3].split() if len(word) > 6)
-    hits = [
-        sum(word.lower() in one.lower() for one in cells[i].texts.values()) for i in (0, 3)
-    ]  # M 4 standard and the best of M 4 are what the page opens with
+    word = next(word for word in cells[PAIR[0]].texts[3].split() if len(word) > 6)
+    hits = [sum(word.lower() in one.lower() for one in cells[i].texts.values()) for i in PAIR]
     opened.page.fill("#search", word.upper())
     opened.settled(f"Left: {hits[0]} of 12 outputs. Right: {hits[1]} of 12.")
     assert 0 < hits[0] < 12
@@ -293,9 +299,65 @@ def test_search(opened: Watched) -> None:
     assert opened.page.locator("article").count() == 0
 
 
+def test_a_number_stands_beside_the_standard_of_its_budget(opened: Watched) -> None:
+    cells = report().cells
+    opened.page.evaluate("id => strop.showOutputs(id)", cells[8].measured.id)
+    opened.page.wait_for_function(
+        "words => document.querySelector('article.b .who').textContent.includes(words)",
+        arg=cells[8].name,
+    )
+    assert cells[8].measured.steps == 16
+    assert opened.page.locator("article.a .who").first.inner_text().strip() == cells[5].name
+
+
+def test_only_some_are_shown(browser: object, tmp_path: Path) -> None:
+    told = ["one two three four one two three four", "all different words", "the same"]
+    base = report(steps=(4,), points=CORNERS[:2])
+    cells = [
+        shown(
+            measured(4, one.measured.point, 3, perplexity=9.0, entropy=interval(5.5, 0.1)),
+            [*told[:2], f"the same {i}" if i else "the same"],
+            one.label,
+        )
+        for i, one in enumerate(base.cells)
+    ]
+    group = replace(base.groups[0], cells=tuple(cells), held_out="People <b>wrote</b> this.")
+    path = written(render(replace(base, groups=(group,), audits=())), tmp_path / "report.html")
+    watched = Watched(browser, path)  # type: ignore[arg-type]
+    watched.settled("Left: 3 of 3")
+    page = watched.page
+    assert page.locator("#held-out .text").inner_text() == "People <b>wrote</b> this."
+    page.select_option("#only", "repeats")
+    watched.settled("Left: 1 of 3")
+    assert watched.texts("a") == [told[0]]
+    page.select_option("#only", "different")
+    watched.settled("1 of the 3 shown differ")
+    assert (watched.texts("a"), watched.texts("b")) == (["the same"], ["the same 1"])
+    page.select_option("#only", "guard")
+    low = [
+        sum(value <= GUARD.threshold for value in output_columns(base)[1].values(one).values())
+        for one in cells
+    ]
+    watched.settled(f"Left: {low[0]} of 3 outputs. Right: {low[1]} of 3")
+    page.close()
+
+
+def test_an_output_has_an_address(opened: Watched) -> None:
+    page, cells = opened.page, report().cells
+    link = page.locator("article.b h3 a").nth(2)
+    assert link.get_attribute("href") == f"#output={cells[PAIR[1]].measured.id}-2"
+    link.click()
+    opened.settled("Left: 1 of 12 outputs. Right: 1 of 12.")
+    assert opened.texts("a")[0].split()[:5] == cells[PAIR[1]].texts[2].split()[:5]
+    page.reload()
+    opened.settled("Left: 1 of 12 outputs. Right: 1 of 12.")
+    page.get_by_role("button", name="Show all").click()
+    opened.settled("Left: 12 of 12")
+
+
 def test_filter_and_order(opened: Watched) -> None:
     page, full = opened.page, report()
-    told = output_columns(full)[0].values(full.cells[0])
+    told = output_columns(full)[0].values(full.cells[PAIR[0]])
     values = sorted(told.values())
     bound = (values[4] + values[5]) / 2
     page.fill("#filter-bound", f"{bound:.6f}")
@@ -376,7 +438,7 @@ def test_hostile_outputs_and_names_stay_text(browser: object, tmp_path: Path) ->
     assert "owned" not in page.title().replace("'owned'", "")
     assert (
         page.evaluate(
-            "document.querySelectorAll('img, article script, article svg, article a').length"
+            "document.querySelectorAll('img, article script, article svg, article .text a').length"
         )
         == 0
     )

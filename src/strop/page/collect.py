@@ -28,7 +28,8 @@ from strop.page.data import (
     listed,
     place,
 )
-from strop.page.player import players
+from strop.page.origin import command_of
+from strop.page.player import players, tokens_of
 from strop.page.tables import judged_series
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
@@ -82,6 +83,7 @@ def gather(
     return Report(
         title=title or " and ".join(names[:3]) or "GroupEval",
         head=_head(found),
+        command=_made_by(Path(sources[0])),
         groups=tuple(group for group, _ in groups),
         audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
@@ -201,7 +203,14 @@ def _group(
         number = seen[measured.steps, label]
         told = label if number == 1 else f"{label} #{number}"
         shown.append(_shown(measured, cell, where, told, outputs))
-    return CellGroup(name, length, seed, tuple(shown), tuple(_notes(shown, run, seen))), run
+    notes = tuple(_notes(shown, run, seen))
+    return CellGroup(name, length, seed, tuple(shown), notes, _held_out(*members[0])), run
+
+
+def _held_out(measured: Measured, cell: Cell, run: Run) -> str:
+    """One of the texts that the guard was made from, where its tokens can be read."""
+    words = tokens_of(cell, run) if measured.guard.texts else None
+    return "" if words is None else "".join(words(measured.guard.texts[0]))
 
 
 def _shown(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -> Shown:
@@ -284,6 +293,12 @@ def _origin_of_run(run: Run) -> Provenance:
     facts.append(("cells", ", ".join(cell.id for cell in cells)))
     facts += _sessions(session for cell in cells for session in cell.sessions())
     return Provenance(place(str(run.path)), tuple(facts))
+
+
+def _made_by(path: Path) -> str:
+    """The command that made a directory, if its mark tells."""
+    mark = read_mark(path)
+    return "" if mark is None else command_of(path, mark) or ""
 
 
 def _head(found: _Found) -> tuple[tuple[str, str], ...]:

@@ -114,6 +114,8 @@ class CellGroup:
     cells: tuple[Shown, ...]
     notes: tuple[str, ...] = ()
     """What a reader must know before comparing."""
+    held_out: str = ""
+    """A text of the kind that the model learned from."""
 
     @property
     def title(self) -> str:

@@ -27,6 +27,7 @@ class Recommended:
     """A sampler that a result recommends, in the forms in which it is used."""
 
     name: str
+    spec: SamplerSpec
     forms: Mapping[str, str]
     """YAML, command and Python."""
 
@@ -46,6 +47,7 @@ class Recommended:
         given = ", ".join(f"{key}={value!r}" for key, value in said.items())
         return cls(
             f"M {spec.steps:,} · {OperatingPoint.of(spec)}",
+            spec,
             {
                 "YAML": _yaml(said),
                 "Command": f"{words} -n 16 -o runs/recommended",

@@ -32,6 +32,7 @@ from strop.page.tables import (
     output_columns,
     pool_table,
 )
+from strop.spec import OperatingPoint
 from strop.stats.interval import value_of
 from strop.table import Table
 from strop.version import __version__
@@ -254,22 +255,9 @@ def _every(told: Callable[[str], str], value: Any) -> Any:
 
 
 def _browser(report: Report) -> dict[str, Any]:
-    """What `page.js` knows before it unpacks anything."""
+    """What the page's scripts know of all generators before they unpack or fetch anything."""
     everywhere = [(group, cell) for group in report.groups for cell in group.cells]
-    standard = [i for i, (g, c) in enumerate(everywhere) if c.measured.point == g.standard]
-    left = right = standard[0] if standard else 0
-    if everywhere:
-        # Beside it the best of its line, or what was measured last.
-        group, first = everywhere[left]
-        rows = [row for table in corner_tables(report, group) for row in table.rows]
-        best = {row["cell"] for row in rows if row.get("best")}
-        same = [
-            i
-            for i, (g, c) in enumerate(everywhere)
-            if g is group and c.measured.steps == first.measured.steps and i != left
-        ]
-        liked = [i for i in same if everywhere[i][1].measured.id in best]
-        right = [len(everywhere) - 1, *same, *liked][-1]
+    left, right = _first_pair(report)
     return {
         "columns": [_column(one) for one in output_columns(report)],
         "cells": [
@@ -280,12 +268,44 @@ def _browser(report: Report) -> dict[str, Any]:
                 "n": cell.measured.outputs,
                 "point": _without_temperature(cell),
                 "exact": cell.measured.point.sampler.implementation == "fast",
+                "guard": cell.measured.guard.threshold,
+                "group": report.groups.index(group),
+                "steps": cell.measured.steps,
+                "standard": cell.measured.point == group.standard,
             }
             for group, cell in everywhere
         ],
+        "held_out": [encodable(group.held_out) for group in report.groups],
         "left": left,
         "right": right,
     }
+
+
+def _first_pair(report: Report) -> tuple[int, int]:
+    """The standard sampler and the recommended one at the middle budget that has both.
+
+    Without a recommendation the best of that line, or else whatever stands there.
+    """
+    if not report.cells:
+        return 0, 0
+    group = report.groups[0]
+    places = {cell.measured.id: i for i, cell in enumerate(report.cells)}
+    wanted = {OperatingPoint.of(one.spec) for one in hero(report, ()).recommended}
+    rows = [row for table in corner_tables(report, group) for row in table.rows]
+    best = {row["cell"] for row in rows if row.get("best")}
+    pairs = []
+    for steps in group.steps:
+        mine = [cell for cell in group.ordered if cell.measured.steps == steps]
+        plain = [one for one in mine if one.measured.point == group.standard] or mine
+        others = [one for one in mine if one is not plain[0]]
+        others.sort(key=lambda one: (one.measured.point not in wanted, one.measured.id not in best))
+        if others:
+            liked = others[0].measured.point in wanted
+            pairs.append((liked, places[plain[0].measured.id], places[others[0].measured.id]))
+    if not pairs:
+        return 0, len(report.cells) - 1
+    kept = [pair for pair in pairs if pair[0]] or pairs
+    return kept[len(kept) // 2][1:]
 
 
 def _without_temperature(cell: Shown) -> str:
@@ -297,7 +317,8 @@ def _without_temperature(cell: Shown) -> str:
 
 def _column(one: OutputColumn) -> dict[str, Any]:
     column = one.column
-    return {"label": column.heading, "help": column.help, "digits": column.digits}
+    said = {"label": column.heading, "help": column.help, "digits": column.digits}
+    return {"name": column.name, **said}
 
 
 def rows_of(cell: Shown, columns: Sequence[OutputColumn]) -> list[list[Any]]:
