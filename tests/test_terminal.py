@@ -92,6 +92,19 @@ def test_columns_move_together_before_a_line_is_folded(
         assert line in printed(header, rows, width, monkeypatch, capsys).splitlines(), width
 
 
+def test_lines_in_a_terminal_are_folded_between_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    text = "  † below the entropy guard of held-out\n\nshort  enough"
+    output.say(text)
+    assert capsys.readouterr().out == f"{text}\n"  # a pipe gets it as it is
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.say(text)
+    folded = ["  † below the entropy guard of", "  held-out", "", "short  enough"]
+    assert capsys.readouterr().out.splitlines() == folded
+
+
 def test_piped_tables_fit_a_hundred_columns() -> None:
     told = warm_processes.run(
         [sys.executable, "-m", "strop", "reproduce"],

@@ -65,8 +65,13 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line of the result on stdout."""
-    print(harmless(text))
+    """Lines of the result on stdout; in a terminal folded between words."""
+    if not sys.stdout.isatty():
+        print(harmless(text))
+        return
+    room = console().width
+    for line in harmless(text).split("\n"):
+        _wrapped(line, room) if len(line) > room else print(line)
 
 
 @contextmanager
@@ -179,8 +184,10 @@ def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[
 
 
 def _wrapped(text: str, room: int) -> None:
-    """A text in lines that break no word."""
-    for line in wrap(text, max(room, 1), break_long_words=False, break_on_hyphens=False):
+    """A text in lines that break no word, each as far in as the first."""
+    inside = text[: len(text) - len(text.lstrip())]
+    how: Any = {"break_long_words": False, "break_on_hyphens": False}
+    for line in wrap(text, max(room, 1), subsequent_indent=inside, **how):
         print(line)
 
 

@@ -88,7 +88,7 @@ def as_result(
         Column("calls", "network calls", digits=3),
         Column("seconds", digits=2),
         Column("spent", "outputs searched"),
-        Column("mind"),
+        Column("mind", "note"),
     )
     title = f"{ask.sources[0]}: the choice, on {ask['fresh_n']} fresh outputs; 95% intervals"
     title += " (those of gains hold together)"

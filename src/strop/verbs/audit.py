@@ -83,7 +83,11 @@ GAIN_COLUMNS = (
     Column("diversity", digits=3, bare=True, help="Theirs, as a share of held-out texts'."),
     Column("verdict", "guard", help="A gain is a recommendation only above the guard."),
     Column("evaluator", help="The language model that read the fresh outputs."),
-    Column("mind", help="What speaks against it, and where a wider grid might choose otherwise."),
+    Column(
+        "mind",
+        "note",
+        help="What speaks against it, and where a wider grid might choose otherwise.",
+    ),
 )
 
 
