@@ -103,6 +103,10 @@ def test_lines_in_a_terminal_are_folded_between_words(
     output.say(text)
     folded = ["  † below the entropy guard of", "  held-out", "", "short  enough"]
     assert capsys.readouterr().out.splitlines() == folded
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    output.note("strop: There is nothing at all.\n  try: strop sample a/long/path -o b")
+    told = ["strop: There is nothing at", "all.", "  try: strop sample a/long/path -o b"]
+    assert capsys.readouterr().err.splitlines() == told
 
 
 def test_piped_tables_fit_a_hundred_columns() -> None:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -36,6 +36,8 @@ FEW_NOTES = 4
 """Notes that may stand below a broad table even if every row has another one."""
 MANY_COLUMNS = 5
 """Columns of a broad table, in which a folded note would have little room."""
+COMMANDS = ("next:", "try:")
+"""How lines begin that hold a command."""
 RED, PLAIN = "\033[31m", "\033[0m"
 GAPS = (3, 2)
 """Places between two columns: usually, and where that makes a table fit."""
@@ -58,20 +60,23 @@ def emit(document: Any) -> None:
 
 def note(text: str) -> None:
     """Say something to the person at the terminal without touching stdout; warnings in red."""
-    words = harmless(text)
-    if words.startswith("warning:") and sys.stderr.isatty() and "NO_COLOR" not in os.environ:
-        words = f"{RED}{words}{PLAIN}"
-    print(words, file=sys.stderr)
+    red = text.startswith("warning:") and sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    _printed(f"{RED}{harmless(text)}{PLAIN}" if red else harmless(text), sys.stderr)
 
 
 def say(text: str) -> None:
-    """Lines of the result on stdout; in a terminal folded between words."""
-    if not sys.stdout.isatty():
-        print(harmless(text))
-        return
-    room = console().width
-    for line in harmless(text).split("\n"):
-        _wrapped(line, room) if len(line) > room else print(line)
+    """Lines of the result on stdout."""
+    _printed(harmless(text), sys.stdout)
+
+
+def _printed(text: str, file: TextIO) -> None:
+    """In a terminal lines are folded between words, but not those that hold a command to copy."""
+    room = console().width if file.isatty() else 0
+    for line in text.split("\n"):
+        if 0 < room < len(line) and not line.lstrip().startswith(COMMANDS):
+            _wrapped(line, room, file)
+        else:
+            print(line, file=file)
 
 
 @contextmanager
@@ -183,12 +188,12 @@ def _lettered(rows: list[list[str]], which: int, notes: dict[str, str]) -> list[
     ]
 
 
-def _wrapped(text: str, room: int) -> None:
+def _wrapped(text: str, room: int, file: TextIO | None = None) -> None:
     """A text in lines that break no word, each as far in as the first."""
     inside = text[: len(text) - len(text.lstrip())]
     how: Any = {"break_long_words": False, "break_on_hyphens": False}
     for line in wrap(text, max(room, 1), subsequent_indent=inside, **how):
-        print(line)
+        print(line, file=file)
 
 
 def _with_short_ids(rows: list[list[str]]) -> list[list[str]]:
