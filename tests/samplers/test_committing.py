@@ -288,6 +288,8 @@ def test_scores_of_a_law() -> None:
     assert blind == {"random": True, "left": True, "confidence": False, "entropy": False}
     where = np.array([[True, False], [False, True]])
     assert scattered(torch.tensor([1.0, 2.0]), where, -1.0).tolist() == [[1, -1], [-1, 2]]
+    for kind in (torch.float64, torch.int64):
+        assert scattered(torch.tensor([1, 2], dtype=kind), where, -1).dtype == kind
 
 
 def test_blocks_count_open_positions_and_share_the_steps_out() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from strop.denoisers.base import NEG_INFINITY
 from strop.errors import UserError
+from strop.rng import Stream
 from strop.samplers.machinery.drawing import NOT_OPEN, AddressedDraws, Confidence
 from strop.samplers.machinery.reading import View
 
@@ -261,3 +262,18 @@ def test_tables_of_proposals_are_made_where_the_scores_are() -> None:
     tokens, value = draws().propose(there, Confidence("top"))
     assert (tokens.device.type, value.device.type, value.dtype) == ("meta", "meta", torch.float64)
     assert draws().tokens(there, there.open).device.type == "meta"
+
+
+def test_random_numbers_are_those_of_their_streams() -> None:
+    """Streams are known by name, and outputs of earlier versions have these numbers."""
+    mine, here = draws(width=12), view(LOGITS.expand(1, 12, VOCAB))
+    row = np.zeros((1, 1), np.int64)
+    for name, purpose in (("token", 0), ("order", 1), ("race", 2)):
+        expected = Stream(3, f"blockwise/{name}").uniform(row, row, np.arange(12)[None], 0)
+        assert mine._uniform(here, purpose).tolist() == expected.tolist()
+    assert mine.numbers(here).tolist() == mine._uniform(here, 1).tolist()
+    assert mine.numbers(here)[0, :2].tolist() == [0.3510312934253387, 0.4313819811038643]
+    tokens, _ = mine.propose(here, Confidence("top"))
+    assert tokens.tolist() == [[1, 1, 1, 2, 1, 1, 1, 3, 3, 0, 2, 1]]
+    picked = mine.pick(here, torch.ones(1, 12), np.array([4]))
+    assert picked.nonzero()[:, 1].tolist() == [0, 2, 7, 9]
