@@ -135,6 +135,18 @@ def test_diagnostics_by_hand() -> None:
     assert told["bottom_quartile_quality"] == 0
 
 
+def test_diagnostics_of_few_outputs_and_of_a_profile_without_modes() -> None:
+    cell = by_cell([group("ABxx"), group("AAAA", number=1, first=4)])["cell"]
+    told, without = (diagnose(cell, modes=modes) for modes in (True, False))
+    assert told["severe_degeneration_rate"] == told["invalid_rate"] == 2 / 8
+    assert told["singleton_rate"] == 1 / 2  # two that differ are enough
+    assert told["ceiling_rate"] == 0
+    of_modes = ("mode_entropy", "different_pairs", "effective_modes", "dominant_share")
+    of_modes += ("hybrid_rate", "singleton_rate", "ceiling_rate")
+    assert without == {**told, **dict.fromkeys(of_modes)}
+    assert None not in [told[name] for name in of_modes]
+
+
 def test_no_valid_output_at_all() -> None:
     cell = by_cell([group("xxxx"), group("xxxx", number=1, first=4)])["cell"]
     told = diagnose(cell, modes=True)
