@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,17 +170,13 @@ def _conclude(
     names = short_names([one.source for one in measured])
     columns: dict[Any, Any] = {}
     for name, one in zip(names, measured, strict=True):
-        for count, losses in one.losses.items():
-            for estimator in ESTIMATORS:
-                grid = getattr(losses, estimator)
-                columns |= {
-                    (name, count, estimator, tau): grid[:, k] for k, tau in enumerate(temperatures)
-                }
-                for one_of in ("slope", "curvature"):
-                    found = getattr(losses, f"{estimator}_{one_of}")
-                    columns[name, count, estimator, one_of] = found
+        for (count, losses), estimator in product(one.losses.items(), ESTIMATORS):
+            here, grid = (name, count, estimator), getattr(losses, estimator)
+            columns |= {(*here, tau): grid[:, k] for k, tau in enumerate(temperatures)}
+            for one_of in ("slope", "curvature"):
+                columns[*here, one_of] = getattr(losses, f"{estimator}_{one_of}")
     drawn = Resampled(columns, seed=seed)
-    budgets = list(measured[0].losses)
+    cells = list(product(measured[0].losses, ESTIMATORS))
     return {
         "checkpoints": [
             {
@@ -196,8 +192,7 @@ def _conclude(
         "losses": [
             _losses(drawn, columns, (name, count), estimator, temperatures, sharpened)
             for name in names
-            for count in budgets
-            for estimator in ESTIMATORS
+            for count, estimator in cells
         ],
         "differences": [
             {
@@ -205,13 +200,11 @@ def _conclude(
                 "earlier": earlier,
                 "steps": count,
                 "estimator": estimator,
-                "difference": drawn.interval(
-                    (later, count, estimator, 1.0), (earlier, count, estimator, 1.0)
-                ),
+                "difference": drawn.interval((later, *at, 1.0), (earlier, *at, 1.0)),
             }
             for earlier, later in combinations(names, 2)
-            for count in budgets
-            for estimator in ESTIMATORS
+            for at in cells
+            for count, estimator in [at]
         ],
         "profile": _profile(names, measured, levels, seed),
     }
@@ -316,21 +309,15 @@ def _flat(facts: Mapping[str, Any]) -> Table:
     """One line per checkpoint, budget, estimator and temperature: for CSV, not for the eye."""
     rows = [
         {
-            "checkpoint": row["checkpoint"],
-            "steps": row["steps"],
-            "estimator": row["estimator"],
-            "temperature": at["temperature"],
-            "loss": at["loss"],
-            "minus_one": at["minus_one"],
-            "optimum_share": at["optimum_share"],
+            **{name: row[name] for name in ("checkpoint", "steps", "estimator")},
+            **at,
             "slope_at_one": row["slope"],
             "curvature_at_one": row["curvature"],
         }
         for row in facts["losses"]
         for at in row["temperatures"]
     ]
-    columns = tuple(Column(name) for name in rows[0])
-    return Table("Losses", columns, rows, shown=False)
+    return Table("Losses", tuple(map(Column, rows[0])), rows, shown=False)
 
 
 def _tables(facts: Mapping[str, Any], sharpened: float) -> dict[str, Table]:
@@ -385,15 +372,12 @@ def _contrasts(facts: Mapping[str, Any], tau: float) -> list[dict[str, Any]]:
         row = rows.setdefault(
             (one["checkpoint"], one["steps"]),
             {
-                "checkpoint": one["checkpoint"],
-                "steps": one["steps"],
+                **{name: one[name] for name in ("checkpoint", "steps")},
                 "temperature": tau,
                 "loss": at[1.0]["loss"],
                 "optimum": one["optimum"],
                 "edge": " (edge of the grid)" if one["optimum_at_edge"] else "",
-                "variance_ratio": one["variance_ratio"],
-                "slope": one["slope"],
-                "curvature": one["curvature"],
+                **{name: one[name] for name in ("variance_ratio", "slope", "curvature")},
             },
         )
         row[one["estimator"]] = at[tau]["minus_one"]
