@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 from strop.errors import StropError
-from strop.verbs import calls
 
 OWNERS = {
     "SamplerSpec": "",
@@ -143,7 +142,7 @@ def _spelled(parameter: Any, argv: Sequence[str]) -> str:
 
 def _all_fields() -> set[str]:
     """What any verb may be told, from the stub that lists it: no record is loaded for it."""
-    stub = ast.parse(Path(calls.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    stub = ast.parse(resources.files("strop.verbs").joinpath("calls.pyi").read_text("utf-8"))
     fields = [field for one in stub.body if isinstance(one, ast.ClassDef) for field in one.body]
     return {ast.unparse(field.target) for field in fields if isinstance(field, ast.AnnAssign)}
 

@@ -400,7 +400,7 @@ class Verb:
             raise UserError(
                 f"{self.name} takes {len(names)} arguments without a name.",
                 got=", ".join(map(str, arguments)),
-                expected=", ".join(one.name for one in names) or "named ones",
+                expected=", ".join(one.argument for one in names) or "named ones",
             )
         return found
 
