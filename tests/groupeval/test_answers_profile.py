@@ -34,13 +34,13 @@ from strop.groupeval.profile import Profile
 from strop.groupeval.scores import PlannedGroups
 from strop.groupeval.series import Series
 from strop.groupeval.verdict import GroupVerdict
+from strop.groupeval.words import decision
 from strop.page.tables import judged_series
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
 from strop.stats.shares import skewed, wilson
 from strop.store import Run
-from strop.verbs.judged import _decision
 
 PROFILE = Profile.load("answers-v1")
 PROMPTS = ("Name a colour.", "Tell a story.", "What is 3 + 4?")
@@ -212,7 +212,7 @@ def decided(a: list[str], b: list[str]) -> str:
         for name, patterns in (("a", a), ("b", b))
     ]
     compared = compare(*sides)
-    return _decision(compared["pairs"][0], compared)
+    return decision(compared["pairs"][0], compared)
 
 
 def test_a_comparison_ends_in_one_sentence() -> None:

@@ -13,10 +13,10 @@ from strop.comparing.diversity import COPIES, unseen_copies
 from strop.comparing.equal import unequal
 from strop.comparing.outputs import Point, SideOutputs
 from strop.comparing.words import sentence
+from strop.groupeval.words import FACTOR_COLUMNS
 from strop.stats.jackknife import jackknife
 from strop.stats.resample import mean
 from strop.table import Column, Table
-from strop.verbs.judged import FACTOR_COLUMNS
 from strop.verbs.result import Result
 from strop.verbs.verb import Ask
 

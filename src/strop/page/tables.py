@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strop.groupeval.words import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 from strop.measure.frame import SMALL, Measured, cut_notes
 from strop.measure.metric import metrics
 from strop.page.data import CellGroup, JudgedSeries, Report, Shown, listed, value_of
 from strop.spec import MetricSpec
 from strop.table import Column, Pivot, Table
-from strop.verbs.judged import COPIED, DIAGNOSTICS, FACTOR_COLUMNS, current_scores, differences
 
 if TYPE_CHECKING:
     from strop.groupeval import Judgments

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strop.assets import CHECKPOINT, EMBEDDED
 from strop.errors import unknown_name
+from strop.groupeval.words import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.table import Column, Table
 from strop.verbs import paper, parameters
 from strop.verbs.families import MODELS
-from strop.verbs.judged import DIAGNOSTICS, FACTOR_COLUMNS, share
 from strop.verbs.paper import PUBLIC, PaperItem, beside
 from strop.verbs.points import (
     GROUP,

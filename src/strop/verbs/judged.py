@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from strop.bounds import MOST_REPLICATES, bounded
 from strop.errors import UserError
+from strop.groupeval.words import (
+    CEILING,
+    COPIED,
+    FACTOR_COLUMNS,
+    LARGEST,
+    current_scores,
+    decision,
+    differences,
+    share,
+    sides_of,
+)
 from strop.table import Column, Table
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result, Strong, grid
@@ -15,7 +26,6 @@ from strop.verbs.verb import Ask, Parameter, Verb, quoted
 
 if TYPE_CHECKING:
     from strop.groupeval.judgments import Judgments
-    from strop.groupeval.series import Series
     from strop.stats.interval import Interval
 
 JUDGED = "A run directory (RUN@SERIES for one of its judges), or a .jsonl of judgments."
@@ -147,36 +157,6 @@ def kept_scores(folder: Path) -> Result:
             fix=f"strop groupeval score {quoted(str(folder))}",
         )
     return Result(more=tables)
-
-
-def current_scores(series: Series, judgments: Judgments) -> dict[str, Any] | None:
-    """What was scored of a judge and kept; None where there is none, or more was judged since."""
-    found = series.read_result()
-    judged = 0 if found is None else sum(one["n_groups"] for one in found["cells"].values())
-    return found if judged == len(judgments.verdicts) else None
-
-
-DIFFERENCES = (
-    Column("pair", "B minus A"),
-    Column("geq_difference", "GEQ", digits=3, signed=True, help="Quality; 95% interval."),
-    Column("ged_difference", "GED", digits=3, signed=True, help="Diversity."),
-    Column("decision", "what follows"),
-)
-
-
-def differences(scores: dict[str, Any]) -> Table:
-    """Every other generator minus the first one, from what was kept with the scores."""
-    rows = [
-        {
-            **row,
-            "pair": f"{row['cell_b']} minus {row['cell_a']}",
-            "ged_difference": row.get("ged_difference_interval") or row["ged_difference"],
-            "decision": _decision(row, scores),
-        }
-        for row in scores.get("differences", ())
-    ]
-    names = {name for row in rows for name, value in row.items() if value is not None}
-    return Table("B minus A", tuple(one for one in DIFFERENCES if one.name in names), rows)
 
 
 def _judges(ask: Ask) -> list[str]:
@@ -341,30 +321,6 @@ def _conditional(told: dict[str, Any]) -> dict[str, Table]:
     }
 
 
-def share(name: str, label: str, help: str, digits: int = 2) -> Column:
-    """A column of percentages."""
-    return Column(name, label, digits=digits, percent=True, help=help)
-
-
-APART = "pairs of valid texts of a group that are of different kinds."
-FACTOR_COLUMNS = (
-    share("valid_share", "valid", "texts that do not fail.", 3),
-    Column("mode_entropy", digits=3, help="of the kinds of the valid texts of a group, in nats."),
-    share("different_pairs", "pairs apart", APART, 3),
-)
-"""What stands beside GED, which moves with both: the share of valid texts, and how these differ."""
-COPY = "texts with an exact or near copy in the whole pool, which groups seldom show."
-COPIED = share("copied_share", "copied", COPY)
-LARGEST = share("dominant_share", "largest", "share of the commonest kind.")
-CEILING = share("ceiling_rate", "ceiling", "groups with GED 10: all valid, all of different kinds.")
-SINGLE = "groups whose valid texts, two or more, are all of different kinds."
-DIAGNOSTICS = (
-    Column("effective_modes", "modes", digits=3, help="kinds of a group, by their entropy."),
-    replace(LARGEST, digits=3),
-    share("singleton_rate", "all single", SINGLE, 3),
-    replace(CEILING, digits=3),
-)
-"""What the protocol demands beside GED and the share of valid texts."""
 UNSURE = "groups that the judge sorted without being sure."
 COLUMNS = (
     Column("generator"),
@@ -424,12 +380,12 @@ def _compare(ask: Ask) -> Result:
         for row in compared["pairs"]
         for line in _numbers(row)
     ]
-    heads = ["A", "B"] if several else list(_named(compared["pairs"][0], compared))
+    heads = ["A", "B"] if several else list(sides_of(compared["pairs"][0], compared))
     titles = [*(["A → B"] if several else []), "", *heads, "B minus A [95%]"]
     notes = [note for row in compared["pairs"] for note in _minded(row)]
     if any(one.judge is not None and one.judge.kind == "offline" for one in sides):
         notes.append(OFFLINE)
-    answer = [_decision(row, compared) for row in compared["pairs"][:NAMED]]
+    answer = [decision(row, compared) for row in compared["pairs"][:NAMED]]
     if len(compared["pairs"]) > NAMED:
         answer.append(f"{len(compared['pairs']) - NAMED} more pairs are in the table.")
     return Result(
@@ -455,48 +411,9 @@ def _minded(row: dict[str, Any]) -> list[str]:
     return notes
 
 
-def _decision(row: dict[str, Any], compared: dict[str, Any]) -> str:
-    """What the judge says about one pair: quality, then diversity, each with its level."""
-    names = _named(row, compared)
-    geq, ged = row["geq_difference"], row.get("ged_difference_interval")
-    clauses = [
-        _told_apart(names, "GEQ", geq, ("better", "worse", "quality"))
-        if row["geq_interval_excludes_zero"] or not geq.excludes(0)
-        else f"GEQ {geq.value:+.2f} of {names[1]} over {names[0]} decides nothing "
-        f"({row['geq_interval_mind']})"
-    ]
-    if ged is not None:
-        clauses.append(_told_apart(names, "GED", ged, ("more diverse", "less diverse", "content")))
-    elif row["ged_difference"] is not None:
-        words = f"of diversity nothing is said: GED {row['ged_difference']:+.2f} has no interval"
-        clauses.append(words)
-    told = "; ".join(clauses) + "."
-    return f"I{told[1:]}" if told.startswith("it is not known") else told
-
-
-def _told_apart(
-    names: tuple[str, str], score: str, between: Interval, words: tuple[str, str, str]
-) -> str:
-    """B against A by one score: more, less, or not known."""
-    a, b = names
-    told = f"{score} {between.value:+.2f}"
-    if not between.bounded:
-        return f"it is not known whether {b} differs from {a} in {words[2]}: {told}, no interval"
-    told += f" {between.span('+.2f')}, {between.level:.0%}"
-    if between.excludes(0):
-        return f"{b} is {words[0 if between.value > 0 else 1]} than {a} ({told})"
-    return f"{b} and {a} are not told apart in {words[2]} ({told})"
-
-
 def _pair(row: dict[str, Any]) -> str:
     names = dict.fromkeys([row["cell_a"], row["cell_b"]])
     return " → ".join(names)
-
-
-def _named(row: dict[str, Any], compared: dict[str, Any]) -> tuple[str, str]:
-    """What the two sides are called."""
-    names = row["cell_a"], row["cell_b"]
-    return names if names[0] != names[1] else (compared["a"], compared["b"])
 
 
 def _numbers(row: dict[str, Any]) -> list[list[str]]:
