@@ -130,6 +130,15 @@ def test_a_missing_shard_is_named(root: Path, tmp_path: Path):
         strop.load_denoiser(place, device="cpu")
 
 
+def test_a_file_that_was_cut_off_is_said(root: Path, tmp_path: Path):
+    place = _changed(root / "diffusion-gemma", tmp_path / "gemma")
+    weights = place / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+    with pytest.raises(strop.UserError, match="cannot load") as caught:
+        strop.load_denoiser(place, device="cpu")
+    assert "header" in str(caught.value.got)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_head_that_is_absent_and_not_tied_is_named(root: Path, tmp_path: Path, family: str):
     place = _changed(root / family, tmp_path / family)

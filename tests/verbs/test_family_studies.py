@@ -307,3 +307,4 @@ def test_numbers_without_an_interval_print_none(
     out = capsys.readouterr().out
     assert "to -" not in out
     assert "[–" not in out
+    assert "another seed gives other targets" in out  # what the paper leaves open

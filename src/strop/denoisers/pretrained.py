@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from strop.checkpoints import hub
 from strop.checkpoints.checkpoint import Located
@@ -41,6 +42,7 @@ _OURS = (
 # Where the parts lie, not what they compute.
 _PLACES = ("device_map", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder")
 _DEFAULTS = {"attn_implementation": "sdpa"}
+_FAILURES = (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError, SafetensorError)
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def complete(load: Callable[[], Any], kind: str, directory: Path) -> Any:
     """
     try:
         network, report = load()
-    except (ValueError, KeyError, OSError, RuntimeError, ImportError, TypeError) as error:
+    except _FAILURES as error:
         raise UserError(
             f"transformers cannot load this {kind}.",
             where=directory,

@@ -434,7 +434,7 @@ def _beside(*tables: str) -> Any:
     return table
 
 
-_PAPER = {"fresh": False, "evaluator": "gpt2", "guard_rule": "mean"}
+_PAPER = {"fresh": False, "evaluator": "gpt2"}
 _CORNERS = {"axis": {"temperature": (1.0, 0.9, 0.85)}, **_PAPER}
 _SMALL = {"evaluator": None, "n": (32,)}
 

@@ -98,7 +98,7 @@ STUDY = Study(
             RowByRow("perplexity; paper: late", points.POINT_COLUMNS, ("grid-tiny-late",)),
             {"late": None},
             {"late": EMBEDDED + "tales-tiny"},
-            values={"n": 256, "evaluator": "gpt2", "guard_rule": "mean"},
+            values={"n": 256, "evaluator": "gpt2"},
             smoke_values={"steps": (4, 16), "n": 32, "evaluator": None},
         ),
     ),
