@@ -49,6 +49,7 @@ TYPES = {
     "batch": 'int | Literal["auto"]',
     "ints": "int | Sequence[int]",
     "floats": "float | Sequence[float]",
+    "numbers": "float | Sequence[float]",
     "words": "str | Sequence[str]",
     "counts": "int | Sequence[int]",
     "masses": "str | Sequence[float]",

@@ -79,7 +79,7 @@ def test_groupeval_and_theory_need_no_extra(call: Called, tmp_path: Path) -> Non
     call("groupeval", "plan", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", run)
     for features in ("ngrams", "auto"):
         told = call("groupeval", "judge", run, "--offline", "--features", features, "--json")
-        assert json.loads(told)["name"] == "offline-v1/ngrams"
+        assert json.loads(told)["name"] == "offline-v2/ngrams"
         assert json.loads(told)["complete"] is True
     scores = json.loads(call("groupeval", "score", run, "--json"))
     assert set(scores["cells"]) == {"a", "b"}

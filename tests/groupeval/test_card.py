@@ -72,9 +72,9 @@ def test_score_names_the_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     judge_run(run, features="ngrams")
     assert command(["groupeval", "score", str(run)]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "Card of offline-v1/ngrams: its GED has a rank correlation of 0.24 on conTest" in told
+    assert "Card of offline-v2/ngrams: its GED has a rank correlation of 0.58 on conTest" in told
     assert "of groups like these nothing is known" in told
-    other = str(CARDS / "offline-v2-ngrams.json")
+    other = str(CARDS / "offline-v1-ngrams.json")
     assert command(["groupeval", "score", str(run), "--card", other]) == 1
     assert "another judge" in capsys.readouterr().err
     broken = tmp_path / "card.json"

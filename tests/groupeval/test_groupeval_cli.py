@@ -105,7 +105,7 @@ def test_offline_then_show(call: Called, run: Path) -> None:
     document = json.loads(out)
     assert document["complete"] is True
     assert (document["judgments"], document["asked"]) == (4, 4)
-    assert document["name"] == "offline-v1/ngrams"
+    assert document["name"] == "offline-v2/ngrams"
     assert f"next: strop groupeval score {run}" in err
     shown = json.loads(call("show", run, "--json")[1])
     assert shown["series"][0]["judgments"] == 4

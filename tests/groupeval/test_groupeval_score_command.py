@@ -217,7 +217,7 @@ def test_the_offline_judge_is_no_evidence(
     assert call(capsys, "judge", run, "--offline", "--features", "ngrams")[0] == 0
     code, out, _ = call(capsys, "score", run)
     assert code == 0
-    assert "Judged by offline-v1/ngrams" in out
+    assert "Judged by offline-v2/ngrams" in out
     assert "no evidence of quality" in " ".join(out.split())
 
 

@@ -234,7 +234,8 @@ def test_the_builtin_records_make_the_specs_that_they_always_made() -> None:
     profile = Profile.load("webtext-v1")
     where = {"model": "gpt-oss-120b", "base_url": "http://localhost:8000/v1/"}
     assert judge_spec("endpoint", profile, **where).document() == OLD["02f8f67e67a2ad6c"]
-    assert judge_spec("offline", profile, features="ngrams").document() == OLD["a6ab8a3a8ed89706"]
+    first = {"features": "ngrams", "model": "offline-v1"}
+    assert judge_spec("offline", profile, **first).document() == OLD["a6ab8a3a8ed89706"]
     assert judge_spec("human", profile, name="Änne").document() == OLD["e2c5651f7b3da172"]
     assert set(JUDGES.builtin) == {"endpoint", "offline", "oracle", "human"}
     with pytest.raises(UserError, match="does not answer in this process"):

@@ -15,7 +15,7 @@ from pools import planned
 from strop.errors import UserError
 from strop.groupeval import judge_run
 from strop.groupeval.offline import (
-    NAME,
+    SECOND,
     offline_client,
     offline_spec,
     reply,
@@ -124,10 +124,10 @@ def test_it_is_a_series_of_its_own_and_says_so(tmp_path: Path) -> None:
     outcomes: list[str] = []
     series = judge_run(run, "offline", features="ngrams", told=outcomes.append)
     assert outcomes == ["verdict"] * 5
-    assert (series.judge.kind, series.judge.model) == ("offline", NAME)
+    assert (series.judge.kind, series.judge.model) == ("offline", SECOND)
     assert len(series.verdicts()) == 4
     assert len(series.verdicts("control")) == 1
-    assert {entry["model"] for entry in series.journal.entries()} == {NAME}
+    assert {entry["model"] for entry in series.journal.entries()} == {SECOND}
     dense = {"features": "minilm", "weights_sha256": "0" * 64}
     other = Series.planned(run, series.judge.model_copy(update=dense))
     assert other.id != series.id  # the features are part of the judge

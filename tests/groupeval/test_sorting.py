@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -84,11 +85,38 @@ def test_doubt_is_said_and_power_wants_fewer_modes() -> None:
 
 
 def test_who_judges_what() -> None:
+    """The second is the default wherever there are modes; the first has the series it had."""
     answers, web = Profile.load("answers-v1"), Profile.load("webtext-v1")
     assert offline_spec(answers, features="ngrams").name == "offline-v2/ngrams"
-    assert offline_spec(web, features="ngrams").name == "offline-v1/ngrams"
-    assert offline_spec(web, features="ngrams", model="offline-v2").name == "offline-v2/ngrams"
-    assert offline_spec(answers, features="ngrams", model="offline-v1").name == "offline-v1/ngrams"
+    assert offline_spec(web, features="ngrams").name == "offline-v2/ngrams"
+    assert offline_spec(Profile.load("task-v1")).name == "offline-v1/counts"
+    for profile in (answers, web):  # the series of this document is pinned in test_judges.py
+        assert offline_spec(profile, features="ngrams", model="offline-v1").document() == {
+            "kind": "offline",
+            "model": "offline-v1",
+            "name": "offline-v1/ngrams",
+            "features": "ngrams",
+        }
+
+
+def test_texts_without_a_prompt_are_linked_as_before() -> None:
+    """A group that both sort alike where it answers nothing, and differently elsewhere."""
+    texts = (
+        "The river rose in the night and the bridge at the mill was gone.",
+        "The river fell in the night and the bridge at the ford was safe.",
+        "The river froze in the night and the boats at the quay were stuck.",
+        "A baker in the town sold bread that nobody else could make.",
+    )
+
+    def modes(profile: Profile, model: str) -> str:
+        spec = offline_spec(profile, features="ngrams", model=model)
+        said = json.loads(offline_client(spec, profile)("abcd", texts, None))["outputs"]
+        return "".join(one["mode"] for one in said)
+
+    answers, web = Profile.load("answers-v1"), Profile.load("webtext-v1")
+    assert modes(web, "offline-v1") == modes(web, "offline-v2") == "ABCD"
+    assert modes(answers, "offline-v1") == "ABCD"
+    assert modes(answers, "offline-v2") == "AABC"
 
 
 def test_a_reply_with_vectors_of_its_own() -> None:

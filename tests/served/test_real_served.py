@@ -67,13 +67,19 @@ def test_every_verb(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     [cell] = Run.open(run).cells()
     assert len(cell.pool()) == 8
     strop(capsys, "score", run, *SCORED, "--vendi", "off")
-    axis = ("--axis", "temperature=1,0.7,0.4")
+    # This server completes nothing of an empty text, and is told what to go on from.
+    refused = ["sample", source, "-n", "1", "--length", "12", "-o", str(tmp_path / "nothing")]
+    assert command(refused) == 1
+    assert "completes nothing of an empty text" in capsys.readouterr().err
+    start = "start=<|endoftext|>"
+    axes = ("--axis", "temperature=1,0.7,0.4", "--axis", start)
     strop(
-        *(capsys, "audit", source, *axis, "-n", 8, "--length", 12, *SCORED),
+        *(capsys, "audit", source, *axes, "-n", 8, "--length", 12, *SCORED),
         *("-o", tmp_path / "audit"),
     )
     strop(
         *(capsys, "compare", source, source, "--a", "temperature=0.7", "--b", "temperature=1"),
+        *("--a", start, "--b", start),
         *("--temperature", "1,0.85,0.7", "-n", 8, "--length", 12, *SCORED),
         *("--budget", 48, "-o", tmp_path / "compare"),
     )

@@ -183,6 +183,7 @@ def batch(text: str, flag: str) -> int | Literal["auto"]:
 READERS: dict[Kind, Callable[[Any, str], Any]] = {
     "ints": lambda text, flag: listed(text, int, flag),
     "floats": lambda text, flag: listed(text, _temperature if flag == HEAT else float, flag),
+    "numbers": lambda text, flag: listed(text, float, flag),
     "words": lambda text, flag: listed(text, str, flag),
     "counts": counts,
     "masses": masses,

@@ -211,6 +211,16 @@ class ServedWorker:
             work.journal.append({**line, "outcome": SETTLED, **tab.entry()})
             raise
         came = reply.delivered and reply.failure != "refused"
+        if came and not reply.reply and _asks_of_nothing(body) and reply.finish_reason == "length":
+            work.journal.append({**line, **reply.record(), **tab.entry(), "outcome": SETTLED})
+            raise UserError(
+                "The server completes nothing of an empty text.",
+                where=self._model.source,
+                got="an empty reply that ended at the limit of tokens",
+                expected="a text to go on from",
+                fix="say the model's beginning-of-text, `--settings 'start=<s>'` (in a study "
+                "`--axis 'start=<s>'`), or give `--prompts`",
+            )
         if came:  # a reply without a text is an empty one
             reply.reply = (reply.reply or "").encode(errors="replace").decode()
         entry = {
@@ -314,6 +324,10 @@ def latency_of(cells: Sequence[Cell]) -> tuple[str, ...]:
 def _pin(entry: Mapping[str, Any]) -> dict[str, Any]:
     """What stands in place of the weights' hash."""
     return {"model": entry.get("model"), "fingerprint": entry.get("system_fingerprint")}
+
+
+def _asks_of_nothing(body: Mapping[str, Any]) -> bool:
+    return not (body["prompt"] if "prompt" in body else body["messages"][0]["content"])
 
 
 async def _until(ended: threading.Event) -> None:

@@ -2,9 +2,10 @@
 
 They read the same sheets, answer in the same schema and pass the same validation as any judge, in
 series of their own. Grades follow from text features by fixed thresholds. Modes follow from
-similarity: in offline-v1 by average linkage and a threshold, in offline-v2 by content before
-surface (`sorting.py`), which agrees far better with people on short answers (docs/validation.md).
-Equal texts get equal answers, always. Changing a threshold here makes another judge.
+similarity: in offline-v1 by average linkage and a threshold; in offline-v2, the default, by content
+before surface (`sorting.py`) where texts answer something, which agrees far better with people
+(docs/validation.md), and as in offline-v1 where they do not: those are long, and by content too
+many are joined. Equal texts get equal answers, always. Changing a threshold makes another judge.
 
 Text features are what can be counted without understanding. They lean on English (function words,
 Latin letters) and on the surface. A fluent lie, a topic that drifts politely and a clever page all
@@ -60,11 +61,10 @@ def offline_spec(
     """Who judges: the choice of features is part of it, with the hash of their weights.
 
     `auto` is embeddings where their package and torch are installed, else n-grams. Without modes
-    there is nothing to embed. Answers to prompts are judged by offline-v2 if no `model` is named:
-    on such groups it was compared with people. Long texts without a prompt are offline-v1's.
+    there is nothing to embed, and nothing in which offline-v2 would differ.
     """
     if model is None:
-        model = SECOND if profile.kind == "answers" else NAME
+        model = SECOND if profile.modes else NAME
     if model not in VERSIONS:
         raise unknown_name("offline judge", model, VERSIONS, where="`model`")
     if model == SECOND and not profile.modes:
@@ -107,10 +107,11 @@ def offline_client(spec: JudgeSpec, profile: Profile, embed: Embed | None = None
     if features == "minilm" and embed is None:
         embed = _remembering(resolve(f"{EMBEDDINGS}:embed"))
     embed = embed if features == "minilm" else None
+    by_content = spec.model == SECOND and profile.kind == "answers"
 
     def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:
         graded = [_answer(text, profile, task or "") for text in texts] if for_answers else None
-        sort = _second(task, embed) if spec.model == SECOND else _first(embed, features)
+        sort = _second(task, embed) if by_content else _first(embed, features)
         return reply(texts, labels, profile, graded=graded, sort=sort)
 
     return answer
@@ -164,7 +165,7 @@ def reply(
     """The answer to one sheet, as JSON of the frozen schema.
 
     `graded` has the grades of each text, None of one that is invalid; left out, those of texts
-    without an instruction are counted here. Modes are those of `sort`, by default offline-v1's.
+    without an instruction are counted here. Modes are those of `sort`, by default linked.
     """
     parts = [documents(text, profile) for text in texts]
     graded = [_graded(one) for one in parts] if graded is None else graded

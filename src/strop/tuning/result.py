@@ -12,7 +12,6 @@ from strop.table import Column, Table
 from strop.tuning.choice import hashed
 from strop.tuning.gain import Gain
 from strop.tuning.search import Tuned
-from strop.verbs.points import standard
 from strop.verbs.result import Result
 from strop.verbs.verb import Ask
 
@@ -72,10 +71,9 @@ class BudgetResult:
 
 
 def as_result(
-    ask: Ask, model: Model, guard: Guard, goal: Number, found: Sequence[BudgetResult]
+    ask: Ask, model: Model, plain: str, guard: Guard, goal: Number, found: Sequence[BudgetResult]
 ) -> Result:
-    """As typed tables and facts."""
-    plain = str(standard(model.spec.family))
+    """As typed tables and facts; `plain` is the standard sampler in words."""
     over = "gain" if goal.log else "difference"
     value = Column("objective", goal.heading)
     columns = (

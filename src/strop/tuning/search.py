@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 BUDGET = 512
 USUAL = ("temperature=0.6:1.1", "precision=float64,float32")
-"""The space where none is given."""
+"""The space where none is given, of samplers that draw in both precisions."""
 LIMIT = re.compile(r"\s*([a-z][a-z0-9._-]*)\s*(>=|<=)\s*(\S+)\s*")
 FOLDER = "tune"
 """Of a run: where Optuna's journal lies."""
@@ -202,6 +202,12 @@ def limit(text: str) -> tuple[Number, Limit]:
     return number, Limit(number.name, side, value)
 
 
+def usual(family: str, sampler: str | None = None) -> tuple[str, ...]:
+    """The space where none is given: without precisions where the sampler draws in one."""
+    facts = SAMPLERS.find(sampler or default_sampler(family), "`sampler`")
+    return USUAL if facts.fast is None or "float32" in facts.fast_precisions else USUAL[:1]
+
+
 def side_space(family: str, axes: Sequence[Axis | str], steps: int | None, **fixed: Any) -> Space:
     """The space of a family's samplers at a budget; steps that are an axis stay one."""
     from strop.tuning.space import parse
@@ -242,7 +248,7 @@ def tuned(
 
     asked = search or Search()
     if not isinstance(space, Space):
-        space = side_space(model.spec.family, tuple(space) or USUAL, steps)
+        space = side_space(model.spec.family, tuple(space) or usual(model.spec.family), steps)
     if guard is None:
         guard = guard_of(plain_generator(model, length, canvases))
     rules, limits = asked.rules(guard)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +96,8 @@ class Audit:
 
     source: str
     family: str
+    standard: OperatingPoint
+    """What everything is compared with."""
     cells: Sequence[Measured]
     metrics: Sequence[MetricSpec]
     """The perplexities, in the order of the evaluators."""
@@ -108,11 +109,6 @@ class Audit:
     fresh: Sequence[Measured]
     told: tuple[str, ...] = ()
     """What was left out of the axes."""
-
-    @cached_property
-    def standard(self) -> OperatingPoint:
-        """What everything is compared with."""
-        return standard(self.family)
 
     def cell(self, steps: int, point: OperatingPoint) -> Measured:
         """One entry of the table."""
@@ -274,6 +270,7 @@ def _run(ask: Ask) -> Result:
     evaluators = [ask.evaluator]
     evaluators += [known_evaluator(others, device=home)] if others else []
     chosen = _points(ask, model.spec.family)
+    plain = chosen.points[0]
     numbers = budgets(model, tuple(counts))
     cells = [(m, point) for m in numbers for point in chosen.points]
     n = [counts[m][0] if m in counts else max(c for c, _ in counts.values()) for m, _ in cells]
@@ -285,19 +282,16 @@ def _run(ask: Ask) -> Result:
     )
     fresh: Sequence[Measured] = ()
     if ask["fresh"] and selections:
-        fresh = _fresh(ask, model, evaluators, selections, counts, digest)
+        fresh = _fresh(ask, model, evaluators, selections, counts, digest, plain)
     prompted = ask["prompts"] is not None
     metrics = [perplexity_metric(one, ask["span"], prompted=prompted) for one in evaluators]
-    plain = standard(model.spec.family)
     looked_at = {(c.steps, c.point) for one in selections.values() for c in one.choices}
     level = family_level(len(metrics) * sum(point != plain for _, point in looked_at))
-    gains = {
-        rule: _gains(model.spec.family, one, fresh, metrics, level)
-        for rule, one in selections.items()
-    }
+    gains = {rule: _gains(plain, one, fresh, metrics, level) for rule, one in selections.items()}
     audit = Audit(
         model.source,
         model.spec.family,
+        plain,
         table,
         metrics[:1],
         selections,
@@ -340,7 +334,7 @@ def _points(ask: Ask, family: str) -> Any:
     """The axes' combinations, the standard first; what is left out is said."""
     usual = {"temperature": sorted(TEMPERATURES, reverse=True) if ask["grid"] else RATES}
     found = points(family, ask["sampler"], ask["axis"] or {}, usual)
-    ordered = dict.fromkeys((standard(family), *found.points))
+    ordered = dict.fromkeys((standard(family, ask["axis"]), *found.points))
     return type(found)(tuple(ordered), found.left_out)
 
 
@@ -363,13 +357,14 @@ def _fresh(
     selections: Mapping[str, Selection],
     counts: Mapping[int, tuple[int, int]],
     digest: str,
+    plain: OperatingPoint,
 ) -> Sequence[Measured]:
     """The standard sampler and every choice, drawn again under a seed of its own."""
     from strop.store.documents import FRESH
 
-    causal = SAMPLERS[standard(model.spec.family).sampler.name].causal
+    causal = SAMPLERS[plain.sampler.name].causal
     wanted = {(one.steps, one.point) for some in selections.values() for one in some.choices}
-    wanted |= {(m, standard(model.spec.family)) for m, _ in wanted}
+    wanted |= {(m, plain) for m, _ in wanted}
     again = sorted(wanted, key=lambda cell: (cell[0], cell[1].order))
     n = [counts[m][1] if m in counts else max(c for _, c in counts.values()) for m, _ in again]
     out = ask.out / FRESH / digest[:16]
@@ -380,7 +375,7 @@ def _fresh(
 
 
 def _gains(
-    family: str,
+    plain: OperatingPoint,
     selection: Selection,
     fresh: Sequence[Measured],
     metrics: Sequence[MetricSpec],
@@ -393,7 +388,7 @@ def _gains(
         gain(
             one,
             rows[one.steps, one.point],
-            rows[one.steps, standard(family)],
+            rows[one.steps, plain],
             goal,
             metric=metric,
             resampled=True,

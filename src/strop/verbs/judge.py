@@ -370,7 +370,7 @@ JUDGE = Verb(
         ),
         Parameter.flag(
             "offline",
-            "The counting judge: offline-v2 for answers to prompts, else offline-v1; no server.",
+            "The counting judge; no server.",
         ),
         Parameter.flag(
             "oracle", "The judge oracle-v1 of a known language; --settings language=skewed,valid=8."

@@ -199,7 +199,7 @@ BOUND = Verb(
     parameters=(
         LANGUAGE,
         Parameter.counts("steps", "Rounds M.", (4,), most=2**20),
-        Parameter("temperature", "Temperatures.", (1.0,), "floats"),
+        Parameter("temperature", "Temperatures.", (1.0,), "numbers"),
         Parameter.counts("paths", "Paths per text.", (1, 16, 64), most=4096),
         Parameter("n", "Exact texts.", 96, "int", least=2, most=OUTPUT_LIMIT),
         Parameter("seed", "Root seed.", 0, "int", most=SEED_LIMIT),

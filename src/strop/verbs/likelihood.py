@@ -120,7 +120,7 @@ STUDY = Study(
     sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
         parameters.steps(2, 8, smoke=(2,)),
-        Parameter("temperature", "1 must be among them.", (0.8, 0.9, 1.0, 1.1), "floats"),
+        Parameter("temperature", "1 must be among them.", (0.8, 0.9, 1.0, 1.1), "numbers"),
         Parameter.counts("paths", "Numbers of paths m.", (1, 4, 16), smoke=(1, 4), most=2**12),
         parameters.outputs(64, smoke=8, words="Held-out sequences, at most.", least=2),
         Parameter("length", "Tokens of a sequence.", 16, "int", 8, least=2, most=2**20),

@@ -95,9 +95,16 @@ class Points:
     left_out: tuple[str, ...] = ()
 
 
-def standard(family: str) -> OperatingPoint:
-    """What everything is compared with: the family's own sampler, tau 1, float64, all tokens."""
-    return OperatingPoint.of(SamplerSpec(name=default_sampler(family)))
+def standard(family: str, axes: Mapping[str, Sequence[Any]] | None = None) -> OperatingPoint:
+    """What everything is compared with: the family's own sampler, tau 1, float64, all tokens.
+
+    How a server is asked (`api`, `start`) is no choice: where the axes name one way, it is taken.
+    """
+    name = default_sampler(family)
+    asked = SAMPLERS[name].settings if SAMPLERS[name].any_settings else ()
+    named = {key: tuple(values) for key, values in (axes or {}).items() if key in asked}
+    alike = {key: values[0] for key, values in named.items() if len(values) == 1}
+    return OperatingPoint.of(SamplerSpec(name=name, **alike))
 
 
 def points(

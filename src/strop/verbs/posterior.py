@@ -62,7 +62,7 @@ def _run(ask: Ask) -> Result:
     from strop.measure.heldout import read_rows
 
     file = Path(ask["held_out"] or HELD_OUT)
-    taus = tuple(float(tau) for tau in ask["temperature"])
+    taus = tuple(ask["temperature"])
     settings: dict[str, Any] = {"draws": ask["draws"], "temperatures": taus, "seed": ask["seed"]}
     measured: list[Cells] = []
     first: HeldOutRows | None = None
@@ -613,7 +613,7 @@ STUDY = Study(
             "temperature",
             "The grid; 1 must be on it. The paper does not print its own for this loss.",
             TEMPERATURES,
-            "floats",
+            "numbers",
         ),
         Parameter.real("sharpened", "Which one the table compares with 1.", 0.9),
         parameters.outputs(512, smoke=64, words="Held-out sequences, at most.", least=2),

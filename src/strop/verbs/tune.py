@@ -39,6 +39,7 @@ from strop.tuning.search import (
     limit,
     side_space,
     tuned,
+    usual,
 )
 from strop.tuning.space import parse
 from strop.verbs import parameters, points
@@ -146,7 +147,8 @@ def _run(ask: Ask) -> Result:
     gains = [one.gain for one in found]
     told = "The samplers that `strop tune` chose, one per budget."
     write(ask.out / YAML, spec_file(told, [one.choice for one in gains], gains))
-    result = as_result(ask, model, guard, Number.of(_objective(ask)), found)
+    plain = str(_standard(ask, model.spec.family))
+    result = as_result(ask, model, plain, guard, Number.of(_objective(ask)), found)
     if ask["task"] is not None or canvases is None or fresh is None:
         return result
     notes = points.prompt_notes(ask["n"], canvases.spec, fresh.spec)
@@ -189,7 +191,8 @@ def _search(
 ) -> dict[str, tuple[SamplerSpec, Tuned]]:
     """By budget: the standard sampler there, and what was found."""
     family = model.spec.family
-    plain, axes = points.standard(family), tuple(ask["space"] or USUAL)
+    plain = _standard(ask, family)
+    axes = tuple(ask["space"] or usual(family, ask["sampler"]))
     found = {}
     for words, number, limits in _budgets(ask, model):
         own = [*axes]
@@ -228,11 +231,24 @@ def _search(
     return found
 
 
+def _standard(ask: Ask, family: str) -> OperatingPoint:
+    return points.standard(family, {one.name: one.values for one in parse(ask["space"] or ())})
+
+
+def _steps(ask: Ask) -> tuple[int, ...]:
+    return ask["steps"] or ((8,) if ask.smoke else (64,))
+
+
+def _most(ask: Ask) -> int:
+    """Outputs at most: of every search, and fresh ones."""
+    return len(ask["calls"] or _steps(ask)) * (ask["budget"] + 2 * ask["fresh_n"])
+
+
 def _budgets(ask: Ask, model: Model) -> list[tuple[str, int, tuple[str, ...]]]:
     """Every budget in words, its number of steps, and the limit that it sets."""
     if ask["calls"]:
         return [(f"{one} calls", one, (f"calls<={one}",)) for one in ask["calls"]]
-    found = points.budgets(model, ask["steps"] or ((8,) if ask.smoke else (64,)))
+    found = points.budgets(model, _steps(ask))
     return [(f"M = {one}" if one else "all tokens", one, ()) for one in found]
 
 
@@ -394,7 +410,7 @@ STUDY = Study(
     draw=draw_figure,
     check=_check,
     later=_later,
-    most=lambda ask: len(ask["steps"]) * (ask["budget"] + 2 * ask["fresh_n"]),
+    most=_most,
     needs_evaluator=lambda ask: _asks_for(ask, PERPLEXITY.name),
     kind="search",
     stamp=_command,

@@ -8,6 +8,7 @@ complete and checked, and returns a `Result` (`strop.verbs.result`).
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,6 +22,7 @@ from strop.engine.progress import Progress
 from strop.engine.workers import keep_workers
 from strop.errors import UserError, missing_package, unknown_name, whole_number
 from strop.served.serving import served_as
+from strop.spec import Cooling
 from strop.stats.interval import plain
 from strop.verbs.result import Result
 
@@ -40,6 +42,7 @@ Kind = Literal[
     "batch",
     "ints",
     "floats",
+    "numbers",
     "words",
     "counts",
     "masses",
@@ -51,10 +54,11 @@ Kind = Literal[
     "wheres",
 ]
 """`path` is a file that is there, `place` any path; `batch` a number or `auto`. Lists: numbers or
-words with commas, each once; `counts` and `masses` keep equal ones; `many` may be repeated.
+words with commas, each once; `counts` and `masses` keep equal ones; `many` may be repeated; of
+`floats` one may be a schedule of temperatures, of `numbers` none.
 Mappings: `axes` (name=a,b), `pairs` (name=value), `options` (name=JSON), `changes` (name=YAML);
 `wheres` are several `pairs`."""
-LISTS = ("ints", "floats", "words", "counts", "many")
+LISTS = ("ints", "floats", "numbers", "words", "counts", "many")
 SAME: Any = object()
 """The smoke default that is the default."""
 RUNS_AT = ("engine", "devices", "ray_address", "shard")
@@ -177,6 +181,9 @@ class Parameter:
         values = list(value) if isinstance(value, (list, tuple, range)) else [value]
         if self.kind in ("ints", "counts"):
             values = [whole_number(self.name, one, self.least, self.most) for one in values]
+        elif self.kind == "numbers":
+            for one in values:
+                self._plain(one)
         else:
             for one in values:
                 self._known(one)
@@ -186,6 +193,16 @@ class Parameter:
             )
         as_given = self.kind == "counts" or self.argument
         return tuple(values) if as_given else tuple(dict.fromkeys(values))
+
+    def _plain(self, value: Any) -> None:
+        plain = isinstance(value, (int, float)) and not isinstance(value, (bool, Cooling))
+        if not plain or not math.isfinite(value):
+            raise UserError(
+                f"`{self.name}` is a number here.",
+                where=f"`{self.name}`",
+                got=repr(value)[:80],
+                expected="plain numbers: no schedule, as this is computed at one value at a time",
+            )
 
     def _known(self, value: Any) -> None:
         if self.choices and value not in self.choices:
