@@ -100,7 +100,7 @@ def test_a_reply_in_many_pieces_is_counted_as_one(
         return response
 
     monkeypatch.setattr(DefaultAsyncHttpxClient, "send", send, raising=False)
-    client = transport.bounded_client()
+    client = transport.bounded_client(60)
     assert not client.follow_redirects
     if told is None:
         assert asyncio.run(client.send(request)).content == b"abc" * 4

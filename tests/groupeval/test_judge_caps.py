@@ -182,9 +182,23 @@ def test_a_dripping_reply_ends_at_the_time_limit(call: Called, tmp_path: Path) -
     run = planned(tmp_path / "run", {"a": 8})
     with serving(lambda body, _: agree(body, drip=0.05)) as served:  # more than a minute each
         start = time.monotonic()
-        assert call(run, "--base-url", served.url, "--timeout", 0.5)[0] == 2
-        assert time.monotonic() - start < 20
-    assert {f.reason for f in Series.open(run).failures()} == {"timeout"}
+        assert call(run, "--base-url", served.url, "--timeout", 2)[0] == 2
+        assert time.monotonic() - start < 30
+        assert len(served.requests) == 1  # another try would drip, too
+    (failure,) = Series.open(run).failures()
+    assert (failure.reason, failure.detail) == ("timeout", "the reply has no end within 2 s")
+
+
+def test_a_server_that_brings_nothing_in_time_is_asked_again(call: Called, tmp_path: Path) -> None:
+    run = planned(tmp_path / "run", {"a": 8})
+
+    def script(body: dict[str, Any], number: int) -> Action:
+        time.sleep(3.0 if number == 0 else 0.0)
+        return agree(body)
+
+    with serving(script) as served:
+        assert call(run, "--base-url", served.url, "--timeout", 2)[0] == 0
+        assert len(served.requests) == 2
 
 
 KEY = "sk-sesame-open"

@@ -160,11 +160,11 @@ def test_a_server_that_changes_ends_the_run(call: Called, tmp_path: Path) -> Non
     ("server", "told", "code"),
     [
         ({"key": "sesame-open"}, "does not accept the key", 1),
-        ({"raw": b"<html><title>Gateway</title></html>"}, "", 2),
+        ({"raw": b"<html><title>Gateway</title></html>"}, "but an HTML page: Gateway", 2),
         ({"raw": b"[1]"}, "the body is not a completion", 2),
         ({"raw": b'{"choices": [{"text": "\xff\xfe"}]}'}, "the body cannot be read", 2),
         ({"raw": b'{"choices": [{"text": "' + b"a" * 10_000_000 + b'"}]}'}, "more than 8 MiB", 2),
-        ({"raw": b'{"choices"', "stall": 0.05}, "no reply within the time limit", 2),
+        ({"raw": b'{"choices"', "stall": 0.05}, "no end within 1 s", 2),
         ({"raw": b'{"error": {"message": "bad top_k"}}', "status": 400}, "bad top_k", 1),
     ],
 )

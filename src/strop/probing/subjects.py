@@ -125,7 +125,9 @@ class ServedSubject:
             "The server brings no reply.",
             where=str(self._address),
             got=f"{reply.failure}: {reply.detail}",
-            fix="run the same command again when it does" if passing else None,
+            fix="run the same command again when it does"
+            if passing
+            else "ask it by hand, or correct the address: most end in /v1",
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ from urllib.parse import quote
 from strop.errors import UserError
 from strop.served.address import ServerAddress
 from strop.served.cost import Exhausted, Fate, Tab
-from strop.served.transport import TIMES, Unreadable, bounded_client
+from strop.served.transport import TIMES, Endless, Unreadable, bounded_client
 
 Fault = Literal["refused", "empty", "rate_limited", "timeout", "server_error"]
 """Why a request brought no usable reply."""
@@ -39,7 +40,8 @@ class Patience:
     """How long one question may take."""
 
     timeout: float = 300.0
-    """Seconds for one request, from its first byte to the last of its reply."""
+    """Seconds for one request, from its first byte to the last of its reply; one that brings
+    nothing is tried again, one that drips is not."""
     attempts: int = 6
     """Requests, the first included, before a question is given up for now."""
     first_wait: float = 1.0
@@ -99,8 +101,10 @@ class Client:
             base_url=at.base_url,
             max_retries=0,
             timeout=patience.timeout,
-            http_client=bounded_client(),
+            http_client=bounded_client(patience.timeout),
         )
+        # Retries are in the journal; told here they would only tear the progress bar.
+        logging.getLogger("stamina").setLevel(logging.ERROR)
         self._at, self._patience = at, patience
         self._spellings = spellings(key) if key and len(key) >= LEAST_KEY else []
         self._open_at = 0.0
@@ -173,7 +177,8 @@ class Client:
         await tab.open()
         answer.trouble = None
         try:
-            async with asyncio.timeout(self._patience.timeout):  # a reply may drip for ever
+            # A reply that drips is refused at its first byte after the limit; headers drip, too.
+            async with asyncio.timeout(self._patience.timeout + SLACK):
                 response = await self._request(body)
             answer.first_byte, answer.last_byte = response.extensions[TIMES]
             _take(response, answer)
@@ -249,11 +254,14 @@ def spellings(key: str) -> list[str]:
 def _take(response: Any, answer: Reply) -> None:
     """Read a completion of whatever quality into the answer."""
     packed = response.headers.get("content-type", "")
-    document = _events(response.text) if "event-stream" in packed else json.loads(response.content)
+    page, streamed = "html" in packed, "event-stream" in packed
+    document = None
+    if not page:
+        document = _events(response.text) if streamed else json.loads(response.content)
     choices = document.get("choices") if isinstance(document, dict) else None
     if not isinstance(choices, list):
         told = f"the body is not a completion but {_kind_of(response.text, packed)}"
-        raise Trouble("server_error", told, passing=True, fate="unknown")
+        raise Trouble("server_error", told, passing=not page, fate="unknown")
     answer.delivered = True
     answer.model = document.get("model")
     answer.system_fingerprint = document.get("system_fingerprint")
@@ -317,6 +325,8 @@ def _now() -> str:
 SHOWN = 300
 LISTING_SECONDS = 20.0
 """For the list of models, which servers have at hand."""
+SLACK = 5.0
+"""Seconds beside the time limit, so that a reply that drips is seen to."""
 PASSING_STATUS = (408, 409, 425)
 UNSENT = ("ConnectError", "ConnectTimeout")
 """After these the server has certainly received nothing. By name: which HTTP package raises them
@@ -364,7 +374,8 @@ def read_error(
         return error
     refused = error.__cause__ if isinstance(error.__cause__, Unreadable) else error
     if isinstance(refused, Unreadable):  # another try would bring the same
-        return Trouble("server_error", str(refused), fate="unknown")
+        reason: Fault = "timeout" if isinstance(refused, Endless) else "server_error"
+        return Trouble(reason, str(refused), fate="unknown")
     if isinstance(error, openai.APIStatusError):
         return _status(error, at, hide)
     if isinstance(error, openai.APIConnectionError) and type(error.__cause__).__name__ in UNSENT:

@@ -16,11 +16,8 @@ def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     A notebook has a loop of its own in this thread: beside one, the work runs in another thread.
     """
     import asyncio
-    import logging
     from concurrent.futures import ThreadPoolExecutor
 
-    # Retries are in the journal; told here they would only tear the progress bar.
-    logging.getLogger("stamina").setLevel(logging.ERROR)
     cancel: list[Callable[[], object]] = []
 
     async def can_be_ended() -> T:

@@ -24,8 +24,13 @@ class Unreadable(Exception):
     """A reply that is not read to its end."""
 
 
-def bounded_client() -> Any:
-    """A client for the SDK that follows no redirect and stops at `MOST_BYTES`."""
+class Endless(Unreadable):
+    """A reply that drips on when its time is over."""
+
+
+def bounded_client(seconds: float) -> Any:
+    """A client for the SDK that follows no redirect and stops at `MOST_BYTES`, or at a reply that
+    still drips after so many seconds."""
     from openai import DefaultAsyncHttpxClient
 
     class Client(DefaultAsyncHttpxClient):
@@ -34,14 +39,14 @@ def bounded_client() -> Any:
             sent = time.perf_counter()
             response = await super().send(request, **options)
             try:
-                return await _read(response, sent)
+                return await _read(response, sent, seconds)
             finally:
                 await response.aclose()
 
     return Client(follow_redirects=False)
 
 
-async def _read(response: Any, sent: float) -> Any:
+async def _read(response: Any, sent: float, seconds: float) -> Any:
     """The same response with its body in memory, unpacked, and when its bytes came."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in ENCODINGS:
@@ -53,6 +58,8 @@ async def _read(response: Any, sent: float) -> Any:
         body += chunk
         if len(body) > MOST_BYTES:
             raise Unreadable(f"the reply has more than {MOST_BYTES // 2**20} MiB")
+        if time.perf_counter() - sent > seconds:
+            raise Endless(f"the reply has no end within {seconds:g} s")
     framing = ("content-encoding", "content-length", "transfer-encoding")
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in framing]
     last = time.perf_counter() - sent
