@@ -21,6 +21,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pools import SUBJECTS, jsonl
 
+from strop.groupeval.people import shipped_groups
 from strop.groupeval.profile import FILES, MANIFEST, PROFILES
 from strop.groupeval.series import Series
 from strop.served.cost import SENT, SETTLED
@@ -142,17 +143,26 @@ def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
     assert 0 <= cell["ged"] <= 10
 
 
-@pytest.mark.heavy
 def test_validate_goes_through(tmp_path: Path, url: str) -> None:
-    """Eight groups that people rated; few of its replies are verdicts, and the card says so."""
-    line = [sys.executable, "-m", "strop", "groupeval", "validate", "--limit", "8", "--json"]
-    line += ["--base-url", url, "--model", "smollm2", "-o", str(tmp_path / "out")]
-    line += ["--controls", "1"]
-    done = subprocess.run([*line, "--max-calls", "40"], capture_output=True, text=True, check=False)
+    """Eight groups that people rated, cut to two texts each so that replies are short; few of them
+    are verdicts, and the card says so."""
+    groups = shipped_groups(12)
+    rows = [
+        {"texts": g.texts[:2], "context": g.context, "task": g.task, "score": g.score}
+        for g in groups
+    ]
+    file = jsonl(tmp_path / "rated.jsonl", rows)
+    done = strop(
+        *("groupeval", "validate", file, "--limit", 8, "--controls", 1, "--max-calls", 16),
+        *("--base-url", url, "--model", "smollm2", "-o", tmp_path / "out", "--json"),
+    )
     assert done.returncode in (0, 2), done.stderr
     document = json.loads(done.stdout)
     assert document["n_groups"] == 8
     assert sum(one["n_groups_asked"] for one in document["tasks"].values()) == 8
     card = document["card"]
     assert 0 <= card["without_a_verdict"] <= 1
-    assert card["per_1000_texts"]["calls"] > 0
+    assert 0 < card["per_1000_texts"]["calls"] <= 1000
+    journals = list((tmp_path / "out").rglob("calls.jsonl"))
+    entries = [json.loads(line) for one in journals for line in one.read_text().splitlines()]
+    assert sum(entry["outcome"] == SENT for entry in entries) <= 16

@@ -21,8 +21,12 @@ from strop.served import serving as served_how
 from strop.served.journal import Journal, MemoryJournal
 from strop.served.probed import keep_probe
 from strop.served.serving import Serving
+from strop.spec import Cooling
 from strop.tasks import TASKS
-from strop.verbs import paper
+from strop.verbs import likelihood, paper, posterior, tune
+from strop.verbs.language import BOUND
+from strop.verbs.points import standard
+from strop.verbs.verb import Ask, Verb
 
 Called = Callable[..., tuple[int, str, str]]
 AUDIT = ("--axis", "temperature=1,0.5", "-n", 8, "--length", 6, "--evaluator", "embedded:tales-ar")
@@ -150,6 +154,76 @@ def test_what_a_probe_found_is_said_with_every_later_result(
     assert code == 0, err
     assert told in out
     assert told in json.loads((tmp_path / "t" / "result.json").read_text())["notes"]
+
+
+def test_a_server_that_completes_nothing_says_what_to_start_from(
+    call: Called, tmp_path: Path
+) -> None:
+    """llama.cpp answers an empty text with nothing; an audit's baseline starts like its points."""
+    with word_server() as server:
+        server.law = OnlyFromText()
+        code, _, err = call("sample", server.source, "-n", 2, "--length", 6, "-o", tmp_path / "s")
+        assert code == 1
+        assert "completes nothing of an empty text" in err
+        assert "start=<s>" in err
+        code, out, err = call(
+            *("audit", server.source, *AUDIT, "--axis", "start=<s>"),
+            *("-o", tmp_path / "a", "--json"),
+        )
+        assert code == 0, err
+        assert {body["prompt"] for body in server.bodies[2:]} == {"<s>"}
+    assert json.loads(out)["standard"] == "(1, float64, start <s>)"
+    two = {"start": ("<s>", "<t>"), "threshold": (0.5,)}
+    assert str(standard("served", two)) == "(1, float64)"
+    assert str(standard("ar", {"start": ("<s>",)})) == "(1, float64)"
+
+
+class OnlyFromText(WordLaw):
+    """Completes texts, and nothing of none."""
+
+    def reply(self, prompt: str, *rest: Any) -> tuple[str, int, str]:
+        return super().reply(prompt, *rest) if prompt else ("", 0, "length")
+
+
+def test_a_search_can_be_counted_before_it_begins(call: Called, tmp_path: Path) -> None:
+    """Also of its own axes, which for a server are without precisions, and without a budget."""
+    with word_server() as server:
+        for more in ((), ("--space", "temperature=0.6:1.1"), ("--calls", 3)):
+            code, out, err = call(
+                *("tune", server.source, "--dry-run", "--evaluator", "embedded:tales-ar"),
+                *("-o", tmp_path / "tune", *more),
+            )
+            assert code == 0, err
+            assert "Drawing makes 64 requests" in " ".join(out.split())
+        assert not server.bodies
+    for asked, searches in (({}, 1), ({"steps": (4, 8)}, 2), ({"calls": (4, 8, 9)}, 3)):
+        ask = Ask(tune.STUDY, tmp_path, ("x",), tune.STUDY.values(asked))
+        assert tune.STUDY.most is not None
+        assert tune.STUDY.most(ask) == searches * (512 + 2 * 128)
+
+
+@pytest.mark.parametrize(
+    ("verb", "heat"),
+    [
+        (BOUND, "linear/1/0.5"),
+        (likelihood.STUDY, "1,linear/1/0.5"),
+        (posterior.STUDY, "1,late/1/0"),
+    ],
+)
+def test_what_is_computed_at_one_temperature_takes_no_schedule(
+    call: Called, tmp_path: Path, verb: Verb, heat: str
+) -> None:
+    """It took the mean of both ends and said nothing."""
+    words = {"bound": ("language", "bound")}.get(verb.name, ("study", verb.name))
+    out = () if verb.name == "bound" else ("-o", tmp_path / "o")
+    code, _, err = call(*words, *out, "--temperature", heat)
+    assert code == 1
+    assert "expected: numbers separated by commas" in err
+    with pytest.raises(UserError, match="no schedule"):
+        verb.values({"temperature": [1.0, Cooling.of("linear/1/0.5")]})
+    assert verb.values({"temperature": 0.5})["temperature"] == (0.5,)
+    with pytest.raises(UserError, match="number here"):
+        verb.values({"temperature": ["linear/1/0.5"]})
 
 
 def test_a_warning_is_red_in_a_terminal_only(
