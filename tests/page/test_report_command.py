@@ -442,7 +442,7 @@ def test_refusals(call: Called, made: Path, tmp_path: Path) -> None:
     refused(call("report"), "strop report --help")
     (tmp_path / "training").mkdir()
     Folder(tmp_path / "training", "training", "train").write({})
-    refused(call("report", tmp_path / "training", "-o", page), "training run", "strop sample")
+    refused(call("report", tmp_path / "training", "-o", page), "training run", "it continues")
     begun = StudyFolder(tmp_path / "begun", "study", "cost")
     with begun.writing({}):
         refused(call("report", tmp_path / "begun", "-o", page), "has not come to a result")

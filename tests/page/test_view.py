@@ -20,11 +20,11 @@ from strop.cli.main import run
 from strop.errors import UserError
 from strop.groupeval import load_judgments, score
 from strop.groupeval.inputs import read_inputs
-from strop.page import gather
+from strop.page import gather, render
 from strop.page.live.paged import LONGEST, MOST
 from strop.page.live.watch import Watched, locked_files, walk
 from strop.store import Cell, Run
-from strop.training.run import METRICS
+from strop.training.curve import METRICS
 
 pytest.importorskip("starlette")
 
@@ -529,6 +529,10 @@ def test_losses_are_told_as_they_come(tmp_path: Path) -> None:
     state = folder.state()
     assert (state["done"], state["asked"], state["unit"]) == (10, 100, "steps")
     assert state["command"] == f"strop train {path} -o {path}"
+    page = render(gather([path]), live=Viewer([path]).about((0,))).html
+    assert "After 10 steps held-out text has at most 2.5000 [2.0000, 3.0000] nats" in page
+    assert "10 of 100 steps are done" in page
+    assert str(path) not in page
 
 
 def test_judges_are_told_with_their_failures(tmp_path: Path) -> None:

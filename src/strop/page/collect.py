@@ -31,12 +31,14 @@ from strop.page.data import (
 from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import judged_series
+from strop.page.trained import training_part
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
 from strop.store.tables import CHANGED, token_ids
 from strop.tasks.run_folder import OWNER
 from strop.tasks.tables import draw as draw_accuracies
+from strop.training.curve import METRICS
 from strop.verbs.result import result_of
 from strop.verbs.study import STUDIES
 from strop.version import __version__
@@ -61,6 +63,7 @@ class _Found:
     runs: list[Run] = field(default_factory=list)
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
+    trained: list[tuple[Path, Mark]] = field(default_factory=list)
 
 
 def gather(
@@ -72,6 +75,7 @@ def gather(
     cells = [(cell, run) for group, run in groups for cell in group.cells]
     parts = tuple(_study(path, document) for path, document in found.studies)
     parts += tuple(filter(None, map(_search, found.runs)))
+    parts += tuple(training_part(*one) for one in found.trained)
     parts = tuple(sorted(parts, key=lambda part: part.record is TASK_RUN))  # task runs come last
     names = list(dict.fromkeys(group.name for group, _ in groups))
     if parts and parts[0].record and not any(map(_audit, found.runs)):
@@ -90,7 +94,7 @@ def gather(
         series=tuple(judged_series(found.judged, [cell for cell, _ in cells])),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
         commands=_commands(found.runs),
-        private=_private([*asked, [run.path for run in found.runs], found.judged]),
+        private=_private([*asked, [one.path for one in (*found.runs, *parts)], found.judged]),
     )
 
 
@@ -101,8 +105,13 @@ def _sort(sources: Sequence[str | Path]) -> _Found:
             continue
         seen.add(path.resolve())
         mark = read_mark(path)
+        if mark is not None and mark.kind == "training":
+            if not (path / METRICS).is_file():
+                raise _nothing(path, mark)
+            found.trained.append((path, mark))
+            continue
         taken = [_take(path, mark, found)]
-        if mark is not None and mark.kind not in ("groupeval", "training"):
+        if mark is not None and mark.kind != "groupeval":
             for inner in (one for one in _inside(path, mark) if one.resolve() not in seen):
                 seen.add(inner.resolve())
                 taken.append(_take(inner, read_mark(inner), found))
@@ -124,7 +133,7 @@ def _inside(path: Path, mark: Mark) -> list[Path]:
 def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
     if mark is None and path.is_file() and path.suffix == ".jsonl":
         found.judged.append(str(path))
-    elif mark is None or mark.kind == "training":
+    elif mark is None or mark.kind == "training":  # one inside something else is its own affair
         return False
     elif mark.holds_cells:
         found.runs.append(Run.open(path))
@@ -141,17 +150,11 @@ def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
 
 def _nothing(path: Path, mark: Mark | None) -> UserError:
     """Why nothing can be shown of a path."""
-    if mark is not None and mark.kind != "training":
+    if mark is not None:
         return UserError(
             f"The {KINDS[mark.kind].words} has not come to a result yet.",
             where=path,
             fix="run the command that made it again; it continues",
-        )
-    if mark is not None:
-        return UserError(
-            "This is a training run: it holds no outputs.",
-            where=path,
-            fix=f"strop sample {shlex.quote(str(path))} -o runs/first",
         )
     if path.is_file():
         return UserError(

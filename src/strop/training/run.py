@@ -33,33 +33,14 @@ from strop.errors import UserError
 from strop.stats.interval import plain, revived
 from strop.store import FORMAT, Folder, Mark, read_mark
 from strop.store.documents import MARK, RESULT, as_json, damaged, parsed, told_apart
+from strop.training.curve import METRICS, draw_losses, read_metrics
 from strop.training.spec import TrainSpec
 
 
 def plot_losses(metrics: list[dict[str, Any]], path: Path, title: str) -> None:
-    """Training loss and held-out loss with its interval, against the step."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    train = [entry for entry in metrics if entry["kind"] == "train"]
-    held = [entry for entry in metrics if entry["kind"] == "held_out"]
-    axes.plot(
-        [entry["step"] for entry in train],
-        [entry["loss"] for entry in train],
-        linewidth=0.8,
-        alpha=0.6,
-        label="training",
-    )
-    if held:
-        steps = [entry["step"] for entry in held]
-        losses = [entry["nats_per_token"] for entry in held]
-        axes.plot(steps, [one.value for one in losses], "o-", markersize=3, label="held out")
-        axes.fill_between(steps, [e.low for e in losses], [e.high for e in losses], alpha=0.2)
-    axes.set(xlabel="step", ylabel="nats per token", title=title)
-    axes.legend()
+    """The losses as a PNG file."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
+    draw_losses(metrics, title).savefig(buffer, format="png", dpi=180)
     write(path, buffer.getvalue())
 
 
@@ -98,7 +79,7 @@ def stopping(world: int) -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-METRICS, RESUME, PLOT = "metrics.jsonl", "resume.pt", "loss.png"
+RESUME, PLOT = "resume.pt", "loss.png"
 CHECKPOINTS, SHARDS = "checkpoints", "shards"
 STATE = ("step", "seconds", "window", "weights", "average", "updates", "optimizer", "spec")
 """What a resume state holds, as `strop.training.loop` makes it."""
@@ -157,19 +138,8 @@ class TrainingRun:
         return self.path / SHARDS
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All measurements, by step; a line cut off by a crash is left out."""
-        path = self.path / METRICS
-        if not path.is_file():
-            return []
-        found = []
-        for line in path.read_bytes().splitlines():
-            try:
-                found.append(revived(json.loads(line)))
-            except ValueError:
-                break  # a crash while writing: what follows is written again
-            if not (isinstance(found[-1], dict) and {"kind", "step"} <= found[-1].keys()):
-                raise _damaged(path, f"line {len(found)} is no measurement")
-        return found
+        """All measurements, by step."""
+        return read_metrics(self.path)
 
     def cut_metrics(self, step: int) -> None:
         """Forget measurements after a step: the steps after it are done again."""
@@ -299,7 +269,6 @@ FIXES = {
     RESUME: "training starts from the beginning",
     MARK: "it writes the same file",
     RESULT: "it measures and writes the result again",
-    METRICS: "the curve begins where the run is continued",
 }
 """What follows from deleting a damaged file and giving the same command again."""
 

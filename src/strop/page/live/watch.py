@@ -24,15 +24,16 @@ from strop.page.origin import command_of
 from strop.served.cost import SENT, SETTLED
 from strop.served.journal import CALLS, REPLY
 from strop.spec import label
+from strop.stats.interval import Interval
 from strop.store import KINDS, Cell, Mark, read_mark
 from strop.store.documents import CELLS, MARK, OUTPUTS, PARTS, RESULT, SCORES
+from strop.training.curve import METRICS, read_metrics
 
 LOCKS = Path("/proc/locks")
 RECENT = 30.0
 """Seconds after a change in which somebody is taken to be at work, where no locks can be seen."""
 WINDOW = 60.0
 """Seconds over which a rate is taken."""
-METRICS = "metrics.jsonl"
 Looks = tuple[int, int, int]
 """Of a file: time of its content, size, number on the disk."""
 
@@ -195,7 +196,7 @@ class Watched:
 
     def training(self) -> list[dict[str, Any]]:
         """The measurements of a training run."""
-        return self._known(("training",), [METRICS], lambda: _points(self.path / METRICS))
+        return self._known(("training",), [METRICS], lambda: _points(self.path))
 
     def judged(self) -> list[dict[str, Any]]:
         """Of every series of a GroupEval directory, how far it is and what failed."""
@@ -355,17 +356,14 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _points(path: Path) -> list[dict[str, Any]]:
+def _points(run: Path) -> list[dict[str, Any]]:
     """Losses by step: of training, and held out with their interval."""
     found = []
-    for entry in _lines(path):
-        loss = entry.get("loss" if entry.get("kind") == "train" else "nats_per_token")
-        interval = loss if isinstance(loss, dict) else {"value": loss}
-        value = interval.get("value")
-        if isinstance(entry.get("step"), int) and isinstance(value, (int, float)):
-            point = {"kind": entry["kind"], "step": entry["step"], "loss": value}
-            point |= {k: interval[k] for k in ("low", "high") if interval.get(k) is not None}
-            found.append(point)
+    for entry in read_metrics(run):
+        loss = entry.get("loss" if entry["kind"] == "train" else "nats_per_token")
+        told = loss if isinstance(loss, Interval) else Interval(float(loss or 0.0))
+        point = {"kind": entry["kind"], "step": entry["step"], "loss": told.value}
+        found.append(point | ({"low": told.low, "high": told.high} if told.bounded else {}))
     return found
 
 
