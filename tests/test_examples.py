@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 BOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -13,11 +15,10 @@ BOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 @pytest.mark.slow
 @pytest.mark.parametrize("path", BOOKS, ids=[one.stem for one in BOOKS])
 def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
-    nbformat = pytest.importorskip("nbformat")
-    client = pytest.importorskip("nbclient").NotebookClient
     book = nbformat.read(path, as_version=4)
     nbformat.validate(book)
-    done = client(book, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    where = {"metadata": {"path": str(tmp_path)}}
+    done = NotebookClient(book, timeout=600, resources=where).execute()
     cells = [cell for cell in done.cells if cell.cell_type == "code"]
     assert len(cells) >= 3
     assert all(cell.execution_count for cell in cells)
