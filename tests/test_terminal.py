@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 import warm_processes
 from strop.cli import output
+from strop.cli.commands import add
 from strop.cli.main import build, run
 from strop.errors import ALONE, EXTRA_OF, missing_package
 from strop.store import Folder
-from strop.verbs.verb import visible
+from strop.verbs.result import Result
+from strop.verbs.verb import Verb, visible
 from tiny_models import environment
 
 ROOT = Path(__file__).parents[1]
@@ -107,6 +110,32 @@ def test_lines_in_a_terminal_are_folded_between_words(
     output.note("strop: There is nothing at all.\n  try: strop sample a/long/path -o b")
     told = ["strop: There is nothing at", "all.", "  try: strop sample a/long/path -o b"]
     assert capsys.readouterr().err.splitlines() == told
+
+
+def test_only_a_terminal_with_a_screen_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    went: list[int] = []
+    result = Result(parts=("done",), then=lambda: went.append(1))
+    app = typer.Typer()
+    add(app, Verb(name="x", help="Try.", parameters=(), run=lambda _: result))
+    for words, screens, terminal, goes in (
+        ([], {"DISPLAY": ":0"}, True, True),
+        ([], {"WAYLAND_DISPLAY": "w"}, True, True),
+        ([], {}, True, sys.platform == "darwin"),
+        ([], {"DISPLAY": ":0"}, False, False),
+        (["--quiet"], {"DISPLAY": ":0"}, True, False),
+        (["--json"], {"DISPLAY": ":0"}, True, False),
+    ):
+        for one in ("DISPLAY", "WAYLAND_DISPLAY"):
+            monkeypatch.delenv(one, raising=False)
+        for one, value in screens.items():
+            monkeypatch.setenv(one, value)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        went.clear()
+        app(words, standalone_mode=False)
+        assert bool(went) == goes, (words, screens, terminal)
+    assert "done" in capsys.readouterr().out
 
 
 def test_piped_tables_fit_a_hundred_columns() -> None:

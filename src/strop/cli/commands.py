@@ -335,6 +335,8 @@ def _run(verb: Verb, given: dict[str, Any]) -> None:
         ask = verb.asked(values, progress=bar, **speaking)
         result = verb.answer(ask)
     tell(ask, replace(result, remarks=(), next=None) if quiet else result, as_json)
+    if result.then is not None and not quiet and not as_json and output.screen():
+        result.then()
 
 
 def _typed(one: Parameter, value: Any) -> Any:

@@ -38,6 +38,7 @@ MANY_COLUMNS = 5
 """Columns of a broad table, in which a folded note would have little room."""
 COMMANDS = ("next:", "try:")
 """How lines begin that hold a command."""
+SCREENS = frozenset({"DISPLAY", "WAYLAND_DISPLAY"})
 RED, PLAIN = "\033[31m", "\033[0m"
 GAPS = (3, 2)
 """Places between two columns: usually, and where that makes a table fit."""
@@ -95,6 +96,12 @@ def fail(error: StropError, as_json: bool) -> int:
         emit({"error": error.as_dict()})
     note(f"strop: {error}")
     return error.exit_code
+
+
+def screen() -> bool:
+    """Whether a person is at a terminal of a machine on which a browser can be seen."""
+    shown = sys.platform in ("darwin", "win32") or bool(SCREENS & os.environ.keys())
+    return shown and sys.stdout.isatty()
 
 
 def console() -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,15 @@ def _run(ask: Ask) -> Result:
         json={"page": str(page), "picture": str(out / PICTURE), "audit": audit.document()},
         remarks=(f"the picture: {out / PICTURE}, the page: {page}",),
         next=f"open {quoted(page.resolve())} in a browser",
+        then=None if ask["no_open"] or find_spec("uvicorn") is None else lambda: _view(ask, out),
         value=audit,
     )
+
+
+def _view(ask: Ask, out: Path) -> None:
+    """What the demo left, live in a browser."""
+    folders = [str(out / one) for one in ("audit", "groupeval", "language")]
+    _call("strop.page.live.command:VERB", ask, folders=folders)
 
 
 def _known_language(ask: Ask, out: Path, n: int) -> list[Part]:
@@ -86,10 +94,12 @@ def _call(record: str, ask: Ask, **given: Any) -> Result:
 VERB = Verb(
     name="demo",
     help="Show what strop does: mistakes that one can see, an audit, a judge, and the page.\n\n"
-    "On the models that ship, in about three minutes on two cores. The same command continues.",
+    "On the models that ship, in about three minutes on two cores. The same command continues. "
+    "Where there is a screen, it ends with `strop view` of what it made.",
     parameters=(
         Parameter("out", "The directory.", "runs/demo", flags=("-o", "--out")),
         Parameter.flag("smoke", "The same in small, in seconds."),
+        Parameter.flag("no_open", "Open no browser at the end."),
     ),
     run=_run,
     examples=("strop demo", "strop demo --smoke -o runs/small"),

@@ -106,6 +106,8 @@ class DemoArguments(TypedDict, total=False):
     """The directory."""
     smoke: bool
     """The same in small, in seconds."""
+    no_open: bool
+    """Open no browser at the end."""
 
 def demo(**given: Unpack[DemoArguments]) -> Result:
     """Show what strop does: mistakes that one can see, an audit, a judge, and the page."""

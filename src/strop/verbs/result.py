@@ -74,6 +74,8 @@ class Result:
     """What is said beside the result."""
     next: str | None = None
     """The next useful command."""
+    then: Callable[[], object] | None = None
+    """What a terminal with a screen goes on to, such as the page in a browser."""
     error: StropError | None = None
     """What is wrong though there is a result: raised when that is printed."""
     incomplete: bool = False
