@@ -75,7 +75,9 @@ def _address() -> str:
         place = tempfile.mkdtemp(prefix="strop-fork-")
         path = os.path.join(place, "s")
         line = [sys.executable, str(SERVER), path, *LOADED]
-        server = _cold(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        # Copies of a process with more threads would lack them.
+        env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", **os.environ}
+        server = _cold(line, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=env)
 
         def end() -> None:
             del os.environ[ADDRESS]

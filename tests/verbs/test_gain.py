@@ -306,6 +306,7 @@ def test_a_file_of_samplers_reads_as_what_was_chosen(finish: Any, grid: Any) -> 
     text = spec_file("What was chosen.", [Choice("M = 2", 2, OperatingPoint.of(own))], [])
     [one] = yaml.safe_load(text)["samplers"]
     assert SamplerSpec(**one) == own
+    assert next(iter(one)) == "steps"  # what tells the budgets apart comes first
 
 
 def test_a_choice_takes_the_guard_of_its_frame_along(made: tuple[Made, Made]) -> None:
