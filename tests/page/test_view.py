@@ -22,7 +22,7 @@ from strop.groupeval import load_judgments, score
 from strop.groupeval.inputs import read_inputs
 from strop.page import gather, render
 from strop.page.live.paged import LONGEST, MOST
-from strop.page.live.watch import Watched, locked_files, walk
+from strop.page.live.watch import WatchedFolder, locked_files, walk
 from strop.store import Cell, Run
 from strop.training.curve import METRICS
 
@@ -399,8 +399,8 @@ def test_a_rating_is_small_and_json(client: Client) -> None:
 # ---------------------------------------------------------------------------- what is under way
 
 
-def watched(path: Path) -> Watched:
-    return Watched(0, path, [path.resolve()])
+def watched(path: Path) -> WatchedFolder:
+    return WatchedFolder(0, path, [path.resolve()])
 
 
 def test_progress_follows_the_files(tmp_path: Path) -> None:

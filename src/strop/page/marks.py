@@ -31,7 +31,7 @@ POINTS = 72
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChartMark:
     """One value of a figure."""
 
     panel: int
@@ -69,7 +69,7 @@ class Chart:
     """A figure as plain values."""
 
     panels: tuple[Panel, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[ChartMark, ...]
 
     def table(self, title: str) -> Table:
         """One row per mark."""
@@ -93,7 +93,7 @@ class Chart:
         ]
         return Table(title, tuple(columns), rows)
 
-    def words(self, mark: Mark) -> str:
+    def words(self, mark: ChartMark) -> str:
         """A mark for the pointer and for readers of screens."""
         labels = self.panels[mark.panel].labels
         y = f"{labels[1] or 'value'} {_told(mark.y)}"
@@ -122,7 +122,7 @@ def _told(value: Interval) -> str:
 def chart(figure: Figure, cells: Mapping[str, Iterable[float]] = {}) -> Chart:
     """Read a figure whose layout is fixed; `cells` are known by values that are theirs alone."""
     whose = {_key(value): cell for cell, values in cells.items() for value in values}
-    panels, marks = [], list[Mark]()
+    panels, marks = [], list[ChartMark]()
     height = figure.get_figheight() * POINTS
     scale = POINTS / figure.dpi
     for axes in figure.axes:
@@ -146,7 +146,7 @@ def chart(figure: Figure, cells: Mapping[str, Iterable[float]] = {}) -> Chart:
                 seen.add((_key(x), _key(y)))
             series = label or names.get(colour, "")
             cell = whose.get(_key(y)) or whose.get(_key(x))
-            point = Mark(
+            point = ChartMark(
                 len(panels) - 1,
                 series,
                 Interval(x),
@@ -215,7 +215,7 @@ def _bars(axes: Axes) -> Iterator[Found]:
             yield _label(bars), to_hex(bar.get_facecolor()), x, y, tuple(place.tolist()), False
 
 
-def _with_ends(mark: Mark, axes: Axes) -> Mark:
+def _with_ends(mark: ChartMark, axes: Axes) -> ChartMark:
     """The mark with its interval, if a bar of its colour runs through it."""
     x, y = mark.x.value, mark.y.value
     for one in axes.collections:

@@ -21,7 +21,7 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 
 from strop.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, STYLE
-from strop.page.marks import Chart, Mark, chart
+from strop.page.marks import Chart, ChartMark, chart
 
 INK, PAPER = "#24282e", "#fffffe"
 """Not quite black and white: both must be told from what matplotlib writes by itself."""
@@ -134,7 +134,7 @@ def _bare(figure: Figure) -> str:
     return re.sub(r'viewBox="[^"]*"', f'viewBox="0 {top:.2f} {wide:g} {high - top:.2f}"', text)
 
 
-def _mark(i: int, one: Mark, words: str) -> str:
+def _mark(i: int, one: ChartMark, words: str) -> str:
     cell = f' data-cell="{escape(one.cell)}"' if one.cell else ""
     role = "button" if one.cell else "img"
     return (

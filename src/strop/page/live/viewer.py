@@ -21,7 +21,7 @@ from strop.page.collect import gather
 from strop.page.data import Report
 from strop.page.live.paged import Paged
 from strop.page.live.ratings import Ratings
-from strop.page.live.watch import Watched, locked_files
+from strop.page.live.watch import WatchedFolder, locked_files
 from strop.page.page import LIVE, SCRIPTS, STYLES, render
 from strop.page.tables import output_columns
 from strop.store import Cell, Run
@@ -53,7 +53,7 @@ class Viewer:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         allowed = [path.resolve() for path in paths]
-        self.folders = [Watched(i, path, allowed) for i, path in enumerate(paths)]
+        self.folders = [WatchedFolder(i, path, allowed) for i, path in enumerate(paths)]
         self._made: dict[tuple[int, ...], Made] = {}
         self._ratings: dict[Path, Ratings] = {}
         self._looking, self._making = RLock(), RLock()

@@ -90,7 +90,7 @@ def locked_files() -> set[int] | None:
     return {int(one[1]) for one in found if one is not None}
 
 
-class Watched:
+class WatchedFolder:
     """One of the given folders, as it was at the last look."""
 
     def __init__(self, number: int, path: Path, allowed: Sequence[Path]) -> None:
