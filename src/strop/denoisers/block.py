@@ -29,13 +29,7 @@ class BlockDenoiser(Denoiser, Protocol):
         ...
 
     def advance(
-        self,
-        ids: Tensor,
-        memory: Any,
-        *,
-        block: int,
-        keep: int,
-        seen: Tensor | None = None,
+        self, ids: Tensor, memory: Any, *, block: int, keep: int, seen: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         """States [B, n, ...] of the columns `ids` [B, n] that follow what `memory` holds.
 
@@ -64,13 +58,7 @@ class BlockCausal(TransformerDenoiser):
 
     @torch.no_grad()
     def advance(
-        self,
-        ids: Tensor,
-        memory: Any,
-        *,
-        block: int,
-        keep: int,
-        seen: Tensor | None = None,
+        self, ids: Tensor, memory: Any, *, block: int, keep: int, seen: Tensor | None = None
     ) -> tuple[Tensor, Any]:
         """One call of the network; see `BlockDenoiser`."""
         from strop.denoisers.slots import GrowingSlots

@@ -53,11 +53,7 @@ class Dream(Bidirectional):
 
 def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as Dream writes it."""
-    return {
-        **_RELEASED,
-        **written(shape, eos_id),
-        "rope_scaling": None,
-    }
+    return {**_RELEASED, **written(shape, eos_id), "rope_scaling": None}
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> TransformerShape:

@@ -23,11 +23,7 @@ class FastDLLMv2(ShiftedBlockCausal):
 
 def _config(shape: TransformerShape, eos_id: int) -> dict[str, Any]:
     """A checkpoint's config.json as Fast-dLLM v2 writes it; its ids are in its code."""
-    return {
-        **VARIANTS,
-        **written(shape, eos_id),
-        "bd_size": BLOCK,
-    }
+    return {**VARIANTS, **written(shape, eos_id), "bd_size": BLOCK}
 
 
 def _shape(config: Mapping[str, Any], where: Path) -> BlockShape:

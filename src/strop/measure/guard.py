@@ -152,10 +152,7 @@ def side_of(found: Interval, threshold: float) -> Verdict:
 
 
 def guard(
-    length: int,
-    held_out: NDArray[np.integer] | None = None,
-    *,
-    source: str = "held-out texts",
+    length: int, held_out: NDArray[np.integer] | None = None, *, source: str = "held-out texts"
 ) -> Guard:
     """From token ids of single texts [n, L]; without enough of them there is none."""
     if held_out is None or len(held_out) < FEWEST or held_out.shape[1] < length:

@@ -320,10 +320,7 @@ class Probe:
         stop = "Does a stop word end a text just before it?"
         if not references:
             why = "no request brings the same text twice, so nothing can be compared"
-            return [
-                self._counts(limit, [], why),
-                Answer("stop", stop, "cannot tell", why),
-            ]
+            return [self._counts(limit, [], why), Answer("stop", stop, "cannot tell", why)]
         cut = []
         for _, request, whole in references:
             shorter = [replace(request, max_tokens=most) for most in SHORTER]

@@ -476,21 +476,14 @@ QUESTIONS: dict[str, TruthQuestion] = {
     "precision": TruthQuestion(
         "float32 against float64 and against a temperature",
         ("perfect",),
-        (
-            *swept((1024,), (1.0, 0.9, 0.8)),
-            *swept((1024,), (1.0,), precision="float32"),
-        ),
+        (*swept((1024,), (1.0, 0.9, 0.8)), *swept((1024,), (1.0,), precision="float32")),
         _precisions,
         smoke=(0,),
         languages=("even", "tail"),
         more=_rare,
     ),
     "orders": TruthQuestion(
-        "Orders and revision at equal calls",
-        ("perfect", "leaky"),
-        TAKEN,
-        _orders,
-        smoke=(0, 7),
+        "Orders and revision at equal calls", ("perfect", "leaky"), TAKEN, _orders, smoke=(0, 7)
     ),
     "schedules": TruthQuestion(
         "A temperature per round against constant ones",
