@@ -109,7 +109,7 @@ class Pretended(torch.Tensor):
         return self.inner.tolist()
 
 
-class Watched(TorchDispatchMode):
+class DeviceWatch(TorchDispatchMode):
     """Catches what has no tensor of the device yet, and counts what happened on the device."""
 
     def __init__(self) -> None:
@@ -138,13 +138,13 @@ class Watched(TorchDispatchMode):
         return _run(func, args, kwargs or {})
 
 
-_MODES: list[Watched] = []
+_MODES: list[DeviceWatch] = []
 
 
 @contextmanager
-def pretended(count: int = 1) -> Iterator[Watched]:
+def pretended(count: int = 1) -> Iterator[DeviceWatch]:
     """Let `cuda:0` to `cuda:count-1` be there, and watch them."""
-    mode = Watched()
+    mode = DeviceWatch()
     torch._C._ensureCUDADeviceGuardSet()  # else a build without CUDA knows no such device at all
     with ExitStack() as stack:
         stack.enter_context(cuda_said(count))
