@@ -195,7 +195,7 @@ def _scattered(axes: Axes) -> Iterator[Found]:
     for one in axes.collections:
         if not isinstance(one, PathCollection):
             continue
-        colours = one.get_edgecolor()
+        colours = np.asarray(one.get_edgecolor(), float).tolist()
         offsets = np.ma.filled(np.ma.asarray(one.get_offsets(), float), np.nan)
         places = one.get_offset_transform().transform(offsets)
         for i, ((x, y), place) in enumerate(zip(offsets.tolist(), places.tolist(), strict=True)):
@@ -221,7 +221,7 @@ def _with_ends(mark: ChartMark, axes: Axes) -> ChartMark:
     for one in axes.collections:
         if not isinstance(one, LineCollection):
             continue
-        colours = [to_hex(c) for c in one.get_colors()]
+        colours = [to_hex(c) for c in np.asarray(one.get_colors(), float).tolist()]
         for i, segment in enumerate(one.get_segments()):
             if len(segment) != 2 or colours[i % len(colours)] != mark.colour:
                 continue
