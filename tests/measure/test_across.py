@@ -211,6 +211,17 @@ def test_short_outputs_are_read_as_far_as_most_reach():
     assert HELD.diversity(outputs[:, :1]) is None
 
 
+def test_held_out_texts_that_have_nothing_in_common_say_nothing():
+    """Also where only their beginnings have nothing in common, and outputs are that short."""
+    texts = noise(30)
+    assert HeldOutPairs(texts).diversity(of_modes(TEN)) is None
+    texts[:, 5:] = np.arange(LENGTH - 5)
+    outputs = noise(30, 1)
+    outputs[:, 5:] = -1
+    assert HeldOutPairs(texts).usable
+    assert HeldOutPairs(texts).diversity(outputs) is None
+
+
 WHOLE = guard(LENGTH, of_modes(TEN))
 assert WHOLE.pairs is not None
 

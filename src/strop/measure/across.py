@@ -115,10 +115,10 @@ class HeldOutPairs:
         """
         lengths = np.sort((np.asarray(outputs) >= 0).sum(axis=1))
         tokens = int(lengths[len(lengths) // REACHED]) if len(lengths) else 0
-        if len(outputs) < FEWEST or len(self.ids) < 2 or tokens < 2:
-            return np.full(len(outputs), np.nan)
-        if tokens < self.ids.shape[1]:
+        if 1 < tokens < self.ids.shape[1]:
             return HeldOutPairs(self.ids[:, :tokens]).shares(outputs[:, :tokens])
+        if len(outputs) < FEWEST or tokens < 2 or not self.usable:
+            return np.full(len(outputs), np.nan)
         return self._shares(np.asarray(outputs)[:, : self.ids.shape[1]])
 
     def _shares(self, outputs: Ids) -> Floats:
