@@ -39,8 +39,10 @@ from strop.page.tables import judged_series
 from strop.pool import Output
 from strop.prompts import Canvas, Canvases
 from strop.spec import CellSpec, CheckpointSpec, GeneratorSpec, SamplerSpec
+from strop.stats.interval import Interval
 from strop.stats.shares import skewed, wilson
 from strop.store import Run
+from strop.verbs.judged import _numbers
 
 PROFILE = Profile.load("answers-v1")
 PROMPTS = ("Name a colour.", "Tell a story.", "What is 3 + 4?")
@@ -239,6 +241,15 @@ def test_a_comparison_ends_in_one_sentence() -> None:
         "It is not known whether b differs from a in quality: GEQ -3.75, no interval; it is not "
         "known whether b differs from a in content: GED -10.00, no interval."
     )
+
+
+def test_both_differences_are_printed_with_signs_and_ends() -> None:
+    left, right = ([on(i, p, name) for i, p in enumerate(("ABC", "AAB", "ABx"))] for name in "ab")
+    row = compare(judged(*left), judged(*right))["pairs"][0]
+    row["ged_difference_interval"] = Interval(-1.25, -5.5, 2.0)
+    printed = {line[0]: line[-1] for line in _numbers(row)}
+    assert printed["GED"] == "-1.25 [-5.50, +2.00]"
+    assert printed["GEQ"].startswith("+0.00 [-")
 
 
 def test_a_comparison_is_paired_by_prompt() -> None:

@@ -36,7 +36,7 @@ FEW_NOTES = 4
 """Notes that may stand below a broad table even if every row has another one."""
 MANY_COLUMNS = 5
 """Columns of a broad table, in which a folded note would have little room."""
-COMMANDS = ("next:", "try:")
+COMMANDS = ("next:", "try: strop", "try: pip")
 """How lines begin that hold a command."""
 SCREENS = frozenset({"DISPLAY", "WAYLAND_DISPLAY"})
 RED, PLAIN = "\033[31m", "\033[0m"

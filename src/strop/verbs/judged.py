@@ -423,7 +423,8 @@ def _numbers(row: dict[str, Any]) -> list[list[str]]:
     ]
     if row["ged_difference"] is not None:
         sides = [_number(row[f"ged_{side}"]) for side in "ab"]
-        lines.append(["GED", *sides, _ged_difference(row)])
+        between = row.get("ged_difference_interval") or row["ged_difference"]
+        lines.append(["GED", *sides, f"{between:+.2f}"])
     for one in FACTOR_COLUMNS:
         a, b = (row.get(f"{one.name}_{side}") for side in "ab")
         if a is None or b is None:
@@ -433,13 +434,6 @@ def _numbers(row: dict[str, Any]) -> list[list[str]]:
         lines.append([one.heading, one.text(a), one.text(b), moved.replace("\N{MINUS SIGN}", "-")])
     judged = [f"{row[f'n_groups_{side}']} of {row[f'n_groups_asked_{side}']}" for side in "ab"]
     return [*lines, ["groups judged", *judged, ""]]
-
-
-def _ged_difference(row: dict[str, Any]) -> str:
-    if row["ged_difference"] is None:
-        return "-"
-    shown = _interval(row.get("ged_difference_interval"))
-    return f"{row['ged_difference']:+.2f}" + ("" if shown == "-" else f" {shown}")
 
 
 def _report(sides: list[Judgments]) -> str:
