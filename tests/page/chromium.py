@@ -51,9 +51,11 @@ def chromium() -> Iterator[BrowserContext]:
 
 
 class Watched:
-    """A page opened from disk, with all that went wrong on it and all that it asked for."""
+    """A page opened from disk or an address; what went wrong on it, and what it asked for."""
 
-    def __init__(self, context: BrowserContext, path: Path, size: dict[str, int] = LAPTOP) -> None:
+    def __init__(
+        self, context: BrowserContext, place: Path | str, size: dict[str, int] = LAPTOP
+    ) -> None:
         self.wrong: list[str] = []
         self.asked: list[str] = []
         self.page: Page = context.new_page()
@@ -62,8 +64,9 @@ class Watched:
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("dialog", self._dialog)
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(path.as_uri())
-        self.asked.remove(path.as_uri())
+        address = place if isinstance(place, str) else place.as_uri()
+        self.page.goto(address)
+        self.asked.remove(address)
 
     def _dialog(self, dialog: object) -> None:
         self.wrong.append("a dialog opened")

@@ -53,9 +53,10 @@ def draw_losses(metrics: Sequence[Mapping[str, Any]], title: str = "") -> Figure
     if held:
         steps = [entry["step"] for entry in held]
         losses = [entry["nats_per_token"] for entry in held]
-        values, ends = [one.value for one in losses], [one.ends for one in losses]
+        low, high = zip(*(one.ends for one in losses), strict=True)
+        values = [one.value for one in losses]
         axes.plot(steps, values, "o-", color=ORANGE, markersize=3, label="held out")
-        axes.fill_between(steps, *zip(*ends, strict=True), color=ORANGE, alpha=0.2)
+        axes.fill_between(steps, low, high, color=ORANGE, alpha=0.2)
     axes.set(xlabel="step", ylabel="nats per token", title=title)
     axes.legend(frameon=False)
     return figure

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -56,28 +57,40 @@ class Paged:
     def __init__(self, cell: Cell, shown: Shown, columns: Sequence[OutputColumn]) -> None:
         self._cell, self._shown, self._columns = cell, shown, columns
         self._found: OrderedDict[str, tuple[NDArray[np.int64], bool]] = OrderedDict()
+        self._by_column: dict[int, NDArray[np.float64]] = {}
+        self._numbers = np.zeros(0, np.int64)
+        self._files: list[Path] = []
+        self._lock = Lock()
 
-    @cached_property
+    @property
     def numbers(self) -> NDArray[np.int64]:
         """The numbers of all outputs that it has, ascending."""
-        tables = [table["index"].to_numpy() for table in self._cell.rows(["index"])]
-        return np.concatenate([np.zeros(0, np.int64), *tables])
+        with self._lock:
+            files = self._cell.files()
+            if files != self._files:  # parts have names of their own, and are merged at the end
+                tables = [table["index"].to_numpy() for table in self._cell.rows(["index"])]
+                self._numbers = np.concatenate([np.zeros(0, np.int64), *tables])
+                self._files = files
+                self._found.clear()
+                self._by_column.clear()
+            return self._numbers
 
     def page(self, wish: Wish) -> dict[str, Any]:
         """The next of the outputs that are wanted."""
-        kept, whole = self._searched(wish.search)
+        every = self.numbers
+        kept, whole = self._searched(wish.search, every)
         if wish.column is not None:
-            values = self._values(wish.column, kept)
+            values = self._values(wish.column, every, kept)
             kept = kept[(values >= wish.least) & (values <= wish.most)]
         if wish.order is not None:
             column, direction = wish.order
-            values = direction * self._values(column, kept)
+            values = direction * self._values(column, every, kept)
             # Those without a value come last, either way.
             kept = kept[np.argsort(np.where(np.isnan(values), np.inf, values), kind="stable")]
         end = wish.after + min(wish.count, MOST)
         return {
             "cell": self._cell.id,
-            "held": len(self.numbers),
+            "held": len(every),
             "kept": len(kept) if whole else None,
             "next": end if end < len(kept) else None,
             "rows": self.rows(kept[wish.after : end], LONGEST),
@@ -109,34 +122,37 @@ class Paged:
             texts = [" ".join(str(token) for token in row if token >= 0) for row in ids]
         return texts
 
-    def _values(self, column: int, wanted: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _values(
+        self, column: int, every: NDArray[np.int64], wanted: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
         """A column's values of some outputs; NaN where one has none."""
         if not 0 <= column < len(self._columns):
             raise UserError("There is no such column.", got=column)
-        if column not in self._by_column:
-            self._by_column[column] = self._read_values(self._columns[column])
-        return self._by_column[column][np.searchsorted(self.numbers, wanted)]
+        values = self._by_column.get(column)
+        if values is None or len(values) != len(every):
+            values = self._by_column[column] = self._read_values(self._columns[column], every)
+        return values[np.searchsorted(every, wanted)]
 
-    @cached_property
-    def _by_column(self) -> dict[int, NDArray[np.float64]]:
-        return {}
+    def _read_values(self, column: OutputColumn, every: NDArray[np.int64]) -> NDArray[np.float64]:
+        if column.metric is not None:
+            told: Mapping[int, float] = column.values(self._shown)
+        else:
+            told = {}
+            for table in self._cell.rows(["index", "nfe"]):
+                pairs = zip(table["index"].to_pylist(), table["nfe"].to_pylist(), strict=True)
+                told |= dict(pairs)
+        return np.array([told.get(number, np.nan) for number in every.tolist()])
 
-    def _read_values(self, column: OutputColumn) -> NDArray[np.float64]:
-        if column.metric is None:
-            tables = [table["nfe"].to_numpy() for table in self._cell.rows(["index", "nfe"])]
-            return np.concatenate([np.zeros(0), *tables])
-        told = column.values(self._shown)
-        return np.array([told.get(number, np.nan) for number in self.numbers.tolist()])
-
-    def _searched(self, words: str) -> tuple[NDArray[np.int64], bool]:
+    def _searched(self, words: str, every: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
         """The outputs that hold some words in any case, and whether all were looked at."""
         if not words:
-            return self.numbers, True
-        if words not in self._found:
-            self._found[words] = self._search(words.lower())
+            return every, True
+        found = self._found.get(words)
+        if found is None:
+            found = self._found[words] = self._search(words.lower())
             while len(self._found) > SEARCHES:
                 self._found.popitem(last=False)
-        return self._found[words]
+        return np.intersect1d(found[0], every), found[1]
 
     def _search(self, words: str) -> tuple[NDArray[np.int64], bool]:
         found: list[int] = []

@@ -30,12 +30,14 @@ from strop.errors import UserError
 from strop.page.data import encodable
 from strop.page.live.guarded import Guarded
 from strop.page.live.paged import MOST, Wish
-from strop.page.live.viewer import Viewer
+from strop.page.live.viewer import Made, Viewer
 from strop.page.page import LIVE, SCRIPTS, STYLES
 from strop.page.player import player
 
 PAUSE = 1.0
 """Seconds between two looks at the folders, at least."""
+SOON = 1.0
+"""Seconds that a page is waited for; then the last one is shown, or what is under way alone."""
 SHARE = 10.0
 """How many times as long as a look takes nobody looks."""
 BEAT = 15.0
@@ -53,6 +55,7 @@ class Server:
         self._ticked = asyncio.Condition()
         self._listeners = 0
         self._states: list[dict[str, Any]] = []
+        self._making: dict[tuple[int, ...], asyncio.Task[Made]] = {}
         routes = [
             Route("/", self._index),
             Route("/events", self._events),
@@ -77,10 +80,24 @@ class Server:
         return HTMLResponse(await run_in_threadpool(self._viewer.index))
 
     async def _page(self, request: Request) -> Response:
-        numbers = self._view(request)
-        await run_in_threadpool(self._viewer.look, numbers)
-        made = await run_in_threadpool(self._viewer.made, numbers)
+        view = self._view(request)
+        making = self._make(view)
+        await asyncio.wait([making], timeout=SOON)
+        made = await making if making.done() else self._viewer.known(view)
+        if made is None:
+            return HTMLResponse(await run_in_threadpool(self._viewer.waiting, view))
         return HTMLResponse(made.html)
+
+    def _make(self, view: tuple[int, ...]) -> asyncio.Task[Made]:
+        """The page of a view as it becomes ready, made once for all who wait for it."""
+        if view not in self._making or self._making[view].done():
+
+            def made() -> Made:
+                self._viewer.look(view)
+                return self._viewer.made(view)
+
+            self._making[view] = asyncio.create_task(run_in_threadpool(made))
+        return self._making[view]
 
     async def _file(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -164,7 +181,7 @@ class Server:
                         sent[key], beat = text, time.monotonic()
                         yield f"event: {name}\ndata: {encodable(text)}\n\n"
                 if not whole and self._viewer.outdated(view):
-                    await run_in_threadpool(self._viewer.made, view)
+                    self._make(view)
                 if time.monotonic() - beat > BEAT:
                     beat = time.monotonic()
                     yield ":\n\n"
@@ -198,9 +215,9 @@ class Server:
                 told = {"folder": number, "from": first, "points": new[first:]}
                 news.append(("training", f"training {number}", told))
         news.append(("outputs", "outputs", {"counts": counts}))
-        version = self._viewer.version(view)
-        if version is not None:
-            news.append(("changed", "changed", {"version": version}))
+        made = self._viewer.known(view)
+        if made is not None:
+            news.append(("changed", "changed", {"version": made.version}))
         return news
 
     async def _tick(self) -> None:

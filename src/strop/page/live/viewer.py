@@ -95,11 +95,11 @@ class Viewer:
     def index(self) -> str:
         """The page of all folders, of which one chooses."""
         self.look()
-        environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
-        told = self.about(range(len(self.folders))) | {"index": True}
-        return environment.get_template("index.html").render(
-            live=told, version=__version__, styles=STYLES, scripts=(SCRIPTS[0], LIVE)
-        )
+        return _announced(self.about(range(len(self.folders))) | {"index": True})
+
+    def waiting(self, numbers: tuple[int, ...]) -> str:
+        """What stands in the place of a page that is not ready."""
+        return _announced(self.about(numbers) | {"waiting": True})
 
     def made(self, numbers: tuple[int, ...]) -> Made:
         """The page of a view; one that is out of date is shown a little longer if it was dear."""
@@ -128,10 +128,9 @@ class Viewer:
         with self._looking:
             return self.folders[number].details()
 
-    def version(self, numbers: tuple[int, ...]) -> str | None:
-        """Of the page that was made of a view last."""
-        known = self._made.get(numbers)
-        return None if known is None else known.version
+    def known(self, numbers: tuple[int, ...]) -> Made | None:
+        """The page that was made of a view last."""
+        return self._made.get(numbers)
 
     def outdated(self, numbers: tuple[int, ...]) -> bool:
         """Whether a view's folders have changed since its page was made."""
@@ -181,3 +180,11 @@ class Viewer:
             except UserError:
                 continue
         return Report(name)
+
+
+def _announced(live: Mapping[str, Any]) -> str:
+    """A page of nothing but what is under way."""
+    environment = Environment(loader=PackageLoader("strop.page"), autoescape=True)
+    return environment.get_template("index.html").render(
+        live=live, version=__version__, styles=STYLES, scripts=(SCRIPTS[0], LIVE)
+    )

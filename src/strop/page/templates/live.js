@@ -231,6 +231,7 @@
   listen(events, "changed", async (said) => {
     if (live.index || said.version === version) return;
     version = said.version;
-    await replaceParts();
+    if (live.waiting) location.reload();
+    else await replaceParts();
   });
 })();

@@ -1,0 +1,173 @@
+"""`strop view` in a headless Chromium: what changes by itself while folders are written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import LAPTOP, PHONE, Watched, chromium
+
+from made_runs import cell_spec, output, with_perplexity
+from served import served
+from strop.disk import locked
+from strop.store import Run
+
+pytestmark = pytest.mark.browser
+
+EVIL = "<img src=x onerror=\"document.title='owned'\"> \u202eevil"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with chromium() as context:
+        yield context
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Run:
+    """A run that was asked for forty outputs of each of two cells and holds four of one."""
+    specs = [cell_spec(4), cell_spec(4, temperature=0.5)]
+    asked = {"checkpoint": "made", "n": 40, "seed": 0, "length": 4, "samplers": [
+        one.generator.sampler.model_dump(mode="json") for one in specs
+    ]}  # fmt: skip
+    run = Run.prepare(tmp_path / f"run {EVIL.replace('/', '')[:20]}", asked, specs)
+    add(run, 0, 4)
+    return run
+
+
+def add(run: Run, first: int, until: int, cell: int = 0) -> None:
+    """Outputs of a cell, as a session writes them."""
+    outputs = [output(i, [1, 2, 3, i % 11], text=f"{i} {EVIL}") for i in range(first, until)]
+    run.cells()[cell].add(outputs)
+
+
+def opened(browser: object, address: str, size: dict[str, int] = LAPTOP) -> Watched:
+    """A page, and whether anything was asked of another host is looked at in the end."""
+    return Watched(browser, address, size)  # type: ignore[arg-type]
+
+
+def quiet(watched: Watched, address: str) -> None:
+    """Nothing went wrong, and nothing was asked of anybody else."""
+    assert watched.wrong == []
+    assert all(url.startswith((address, "data:")) for url in watched.asked), watched.asked
+    assert watched.page.title() != "owned"
+    watched.page.close()
+
+
+def told(watched: Watched, words: str, within: str = "#under-way") -> None:
+    """Wait until a part of the page says this."""
+    watched.page.wait_for_function(
+        "([within, words]) => document.querySelector(within)?.textContent.includes(words)",
+        arg=[within, words],
+    )
+
+
+def test_a_page_follows_a_run(browser: object, begun: Run) -> None:
+    cell = begun.cells()[0]
+    with served([begun.path]) as address:
+        page = opened(browser, address)
+        told(page, "stopped")
+        told(page, "4 of 80 outputs")
+        told(page, "strop sample made")
+        with cell.drawing():
+            add(begun, 4, 20)
+            told(page, "under way")
+            told(page, "20 of 80 outputs")
+            told(page, "20 of 20", "#status")  # the browser of outputs, without a click
+        told(page, "stopped")
+        add(begun, 20, 40)
+        add(begun, 0, 40, cell=1)
+        for one in begun.cells():
+            one.merge()
+            with_perplexity(one, [float(i) for i in range(40)], [2] * 40)
+        # The table of the settings is another now, and nobody loaded the page again.
+        told(page, "Perplexity", "#corners")
+        page.page.wait_for_function("document.getElementById('under-way').hidden")
+        assert page.page.locator("#corners tbody td a").count() == 2
+        assert page.page.locator("nav a").count() > 1
+        quiet(page, address)
+
+
+def test_a_lost_server_is_told_and_found_again(browser: object, begun: Run) -> None:
+    with served([begun.path]) as address:
+        page = opened(browser, address)
+        told(page, "4 of 80 outputs")
+    page.page.wait_for_selector("#under-way .warning:visible")
+    told(page, "The server does not answer")
+    page.page.close()
+
+
+def test_a_training_run_draws_its_curve(browser: object, tmp_path: Path) -> None:
+    path = tmp_path / "trained"
+    path.mkdir()
+    mark = {"kind": "training", "format": 1, "strop": "0", "owner": "train"}
+    mark |= {"asked": {"name": EVIL, "steps": 100}}  # type: ignore[dict-item]
+    (path / "strop.json").write_text(json.dumps(mark))
+
+    def measured(step: int, loss: float) -> None:
+        held = {"value": loss + 0.1, "low": loss, "high": loss + 0.2, "n": 9, "how": "bootstrap"}
+        entries = [
+            {"kind": "train", "step": step, "loss": loss},
+            {"kind": "held_out", "step": step, "nats_per_token": held, "perplexity": held},
+        ]
+        with open(path / "metrics.jsonl", "a") as file:
+            file.writelines(json.dumps(one) + "\n" for one in entries)
+
+    measured(10, 4.0)
+    with served([path]) as address:
+        page = opened(browser, address)
+        told(page, "10 of 100 steps")
+        with locked(path):
+            measured(20, 3.0)
+            told(page, "under way")
+            told(page, "20 of 100 steps")
+            page.page.wait_for_function("document.querySelectorAll('.curve circle').length === 2")
+            curve = page.page.locator(".curve")
+            curve.focus()
+            curve.press("Home")
+            told(page, "step 10: 4.0000 nats per token", ".curve-says")
+            curve.press("End")
+            told(page, "step 20: 3.1000 nats per token [3.0000, 3.2000]", ".curve-says")
+            curve.hover(position={"x": 60, "y": 50})
+            told(page, "step 10", ".curve-says")
+        told(page, "After 20 steps", "#answer")
+        quiet(page, address)
+
+
+@pytest.mark.parametrize("size", [LAPTOP, PHONE])
+def test_several_folders_by_keyboard(
+    browser: object, begun: Run, tmp_path: Path, size: dict[str, int]
+) -> None:
+    other = Run.prepare(tmp_path / "other", {"checkpoint": "b", "n": 2}, [cell_spec(4, seed=5)])
+    other.cells()[0].add([output(i, [1, 2, 3, 4]) for i in range(2)])
+    with served([begun.path, other.path]) as address:
+        page = opened(browser, address, size)
+        told(page, "4 of 80 outputs")
+        told(page, "2 of 2 outputs")
+        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        boxes = page.page.locator("#under-way input")
+        for i in range(2):
+            boxes.nth(i).focus()
+            page.page.keyboard.press("Space")
+        link = page.page.get_by_role("link", name="Show these 2 side by side")
+        link.focus()
+        page.page.keyboard.press("Enter")
+        page.page.wait_for_url("**/0+1/")
+        page.page.wait_for_selector("#corners")
+        assert page.page.locator("#corners .group").count() == 2
+        assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        quiet(page, address)
+
+
+def test_a_name_of_another_host_gets_nothing(browser: object, begun: Run) -> None:
+    with served([begun.path]) as address:
+        page = browser.new_page()  # type: ignore[attr-defined]
+        port = address.split(":")[2].split("/")[0]
+        answer = page.goto(f"http://127.0.0.1:{port}/other/0/")
+        assert answer.status == 403
+        answer = page.goto(f"http://evil.localhost:{port}/token/0/")  # Chromium leads it here
+        assert answer.status == 403
+        assert "127.0.0.1 alone" in page.content()
+        page.close()
