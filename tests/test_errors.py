@@ -21,3 +21,10 @@ def test_an_error_as_data() -> None:
         "expected": "4",
         "fix": "mend it",
     }
+
+
+def test_an_error_that_is_told_elsewhere_is_another_one() -> None:
+    error = CheckFailed("No.", where="a", got=1)
+    told = error.at("row 2")
+    assert (type(told), told.what, told.where, told.got) == (CheckFailed, "No.", "row 2", "1")
+    assert error.where == "a"

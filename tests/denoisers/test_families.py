@@ -210,3 +210,14 @@ def test_the_gradient_is_the_same_with_and_without_memory():
     leaf = embedded.clone().requires_grad_()
     (judge.scores(leaf, sigma, torch.float32) * masked).sum().backward()
     assert torch.allclose(frugal, leaf.grad, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "config"), [("SEDD", SEDD_CONFIG), ("DUO", DUO_CONFIG)])
+def test_a_prediction_that_depends_on_noise_needs_its_level(
+    tmp_path: Path, name: str, config: dict
+) -> None:
+    place = directory(tmp_path / name, config, "backbone." if name == "DUO" else "")
+    model = strop.load_denoiser(place, device="cpu")
+    with pytest.raises(strop.UserError, match=f"{name}'s prediction depends on the noise level"):
+        model.log_probs(torch.zeros((1, 4), dtype=torch.long))
+    model.log_probs(torch.zeros((1, 4), dtype=torch.long), torch.tensor(0.5))
