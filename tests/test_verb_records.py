@@ -141,6 +141,7 @@ def test_verbs_are_functions_after_every_module_was_imported(tmp_path: Path) -> 
         ("audit", ("embedded:tales",), {"steps": 0, "out": "x"}, "`steps` is out of range"),
         ("tune", (), {"n": 1, "out": "x"}, "`n` is out of range"),
         ("compare", (), {"span": "half", "out": "x"}, "There is no span called 'half'"),
+        ("compare", ("a", "b", "c"), {"out": "x"}, "expected: A, B"),
         ("sample", (), {"stepz": 4}, "There is no parameter called 'stepz'"),
         ("sample", (), {"per_prompt": 2, "out": "x"}, "`per_prompt` is for prompts"),
         (
