@@ -28,9 +28,10 @@ from strop.page.data import (
     listed,
     place,
 )
+from strop.page.evidence import judged_groups, task_answers
 from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
-from strop.page.tables import judged_series
+from strop.page.tables import judged_series, recognised
 from strop.page.trained import training_part
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
@@ -64,6 +65,7 @@ class _Found:
     studies: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
     trained: list[tuple[Path, Mark]] = field(default_factory=list)
+    tasks: list[Path] = field(default_factory=list)
 
 
 def gather(
@@ -84,6 +86,8 @@ def gather(
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
     told = [one for one in metrics if one.evaluator is not None or one.settings]
     asked = [run.asked for run in found.runs] + [dict(part.result.asked) for part in parts]
+    places = [one.path for one in (*found.runs, *parts)]
+    cells_shown = [cell for cell, _ in cells]
     return Report(
         title=title or " and ".join(names[:3]) or "GroupEval",
         head=_head(found),
@@ -91,11 +95,24 @@ def gather(
         groups=tuple(group for group, _ in groups),
         audits=tuple(filter(None, map(_audit, found.runs))),
         studies=parts,
-        series=tuple(judged_series(found.judged, [cell for cell, _ in cells])),
+        series=tuple(judged_series(found.judged, cells_shown)),
+        judgments=tuple(_judgments(found.judged, cells_shown)),
+        answers=tuple(filter(None, map(task_answers, found.tasks))),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
         commands=_commands(found.runs),
-        private=_private([*asked, [one.path for one in (*found.runs, *parts)], found.judged]),
+        private=_private(
+            [*asked, list(sources), [one.path for one in (*found.runs, *parts)], found.judged]
+        ),
     )
+
+
+def _judgments(sources: Iterable[str], cells: Sequence[Shown]) -> Iterable[dict[str, Any]]:
+    def name(called: str) -> str:
+        cell = recognised(called, cells)
+        return called if cell is None else cell.name
+
+    found = (judged_groups(source, name) for source in sources)
+    return (one for one in found if one is not None)
 
 
 def _sort(sources: Sequence[str | Path]) -> _Found:
@@ -143,6 +160,7 @@ def _take(path: Path, mark: Mark | None, found: _Found) -> bool:
         found.judged.append(str(path))
     elif (document := study_result(path)) is not None:
         found.studies.append((path, document))
+        found.tasks += [path] if mark.kind == "task" else []
     else:
         return False
     return True

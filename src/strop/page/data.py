@@ -222,6 +222,10 @@ class Report:
     audits: tuple[AuditPart, ...] = ()
     studies: tuple[StudyPart, ...] = ()
     series: tuple[JudgedSeries, ...] = ()
+    judgments: tuple[Mapping[str, Any], ...] = ()
+    """Groups with every judge's verdict, a directory each (`strop.page.evidence`)."""
+    answers: tuple[Mapping[str, Any], ...] = ()
+    """Problems, responses and verdicts, a task run each."""
     provenance: tuple[Provenance, ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     """Part -> the command that adds it: `score`, `audit`, `study`, `groupeval`."""

@@ -44,7 +44,7 @@ SOME = 16
 FIGURES = 5
 """Significant digits of the numbers of an output: more than the page shows."""
 STYLES = ("page.css", "live.css")
-SCRIPTS = ("base.js", "charts.js", "player.js", "outputs.js")
+SCRIPTS = ("base.js", "charts.js", "player.js", "outputs.js", "evidence.js", "theory.js")
 """Of both forms of the page: held inside a file, or served beside it."""
 LIVE = "live.js"
 """What a page that is served has besides."""
@@ -140,7 +140,11 @@ def _words(
     told: Callable[[str], str],
 ) -> dict[str, Any]:
     """Everything but the outputs, the style and the script."""
+
     # Markup: the SVG was escaped when it was drawn.
+    def public(text: str) -> str:
+        return replaced(text, report.private)
+
     known = {cell.measured.id: _values(cell) for cell in report.cells}
     first = hero(report, drawn)
     svg, charts, legends = {}, {}, set[str]()
@@ -161,6 +165,8 @@ def _words(
         "marks": MARKS,
         "svg": svg,
         "drawn": lambda part: [one for one in drawn if one.part == part],
+        "judgments": [packed(_every(public, one)) for one in report.judgments],
+        "answered": [packed(_every(public, one)) for one in report.answers],
         "summary": summary(report),
         "sections": _sections(report),
         "hints": hints(report),
@@ -212,6 +218,8 @@ def _sections(report: Report) -> list[tuple[str, str]]:
     first = [*corners, *studies] if report.audits else [*studies, *corners]
     last = {
         ("groupeval", "GroupEval"): report.series,
+        ("judgments", "Judgments"): report.judgments,
+        ("answers", "Answers"): report.answers,
         ("unmasking", "Unmasking"): any(cell.players([0]) for cell in report.cells),
         ("outputs", "Outputs"): report.cells,
         ("why", "Why"): report.groups,
