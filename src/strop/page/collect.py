@@ -100,9 +100,7 @@ def gather(
         answers=tuple(filter(None, map(task_answers, found.tasks))),
         provenance=(*map(_origin_of_metric, told), *map(_origin_of_run, found.runs)),
         commands=_commands(found.runs),
-        private=_private(
-            [*asked, list(sources), [one.path for one in (*found.runs, *parts)], found.judged]
-        ),
+        private=_private([*asked, list(sources), places, found.judged]),
     )
 
 
