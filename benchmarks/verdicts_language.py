@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from strop.comparing import Sample, Side, compare
 from strop.comparing.diversity import COPIES, copies, held_out_diversity
+from strop.comparing.verdict import SideVerdict
 from strop.denoisers import Model, load_model
 from strop.draw import sample_cells
 from strop.language import Language
@@ -119,12 +120,12 @@ def truth_of(a: Generator, b: Generator) -> str:
     return "better" if cleaner is a else "worse"
 
 
-def verdict(a: Generator, b: Generator, held: Guard) -> str:
-    """That of the rules of `strop compare`."""
+def verdict(a: Generator, b: Generator, held: Guard) -> SideVerdict:
+    """That of the rules of `strop compare`, with its reason."""
     assert held.pairs is not None
     found = held_out_diversity([held.pairs.diversity(one.ids) for one in (a, b)], held)
     judged = [] if found is None else [found]
-    return compare(a.side, b.side, floor=held.threshold, judged=judged).verdict.kind
+    return compare(a.side, b.side, floor=held.threshold, judged=judged).verdict
 
 
 def main() -> None:
@@ -133,21 +134,24 @@ def main() -> None:
     parser.add_argument("--languages", default="even,skewed")
     parser.add_argument("-n", type=int, default=128, help="outputs at each temperature")
     parser.add_argument("--truth", type=int, default=1024, help="outputs that the truth is from")
+    parser.add_argument("--generators", default="; ".join(GENERATORS), help="some of them")
     asked = parser.parse_args()
+    names = asked.generators.split("; ")
     rates: dict[str, Counter[str]] = {}
     for source in asked.languages.split(","):
         language = Language.load(source)
         held = guard(language.length, language.draw(2048, seed=5), source="exact texts")
         made = {}
-        for name in GENERATORS:
+        for name in names:
             one = made[name] = generator(name, language, source, asked.n, asked.truth)
             told = f"{one.violations.mean():.2f} violations, mode entropy {one.modes:.2f}"
             print(f"# {source}, {name}: {told} ± {1.96 * one.modes_error:.2f}", flush=True)
-        for a, b in combinations(GENERATORS, 2):
-            right, said = truth_of(made[a], made[b]), verdict(made[a], made[b], held)
+        for a, b in combinations(names, 2):
+            found = verdict(made[a], made[b], held)
+            right, said = truth_of(made[a], made[b]), found.kind
             how = "right" if said == right else "cannot tell" if said == "cannot tell" else "wrong"
             rates.setdefault(right, Counter())[how if right != "close" else said] += 1
-            print(f"{source} | {a} | {b} | {right} | {said}", flush=True)
+            print(f"{source} | {a} | {b} | {right} | {said} | {found.why}", flush=True)
     for right, counts in rates.items():
         print(f"# {right}: {sum(counts.values())} pairs, {dict(counts)}")
 

@@ -321,6 +321,21 @@ def test_frontiers_of_the_same_outputs_are_off_by_the_same() -> None:
     assert found.verdict.kind == "only sharper"
 
 
+def test_what_both_frontiers_are_off_is_added() -> None:
+    straight = [flat(h - 2.0, h) for h in (3.0, 3.5, 4.0)]
+    bent = [flat(2 * (h - 3) ** 2, h) for h in (3.0, 3.6, 4.0)]
+    more = [flat(3 * (h - 3) ** 2, h) for h in (3.0, 3.5, 4.0)]
+
+    def off(*sides: list[Sample]) -> np.ndarray:
+        found = compare(*map(Side, sides), replicates=R).equal
+        assert found is not None
+        return np.array(found.bend)
+
+    assert off(straight, bent).max() > 0.05
+    assert off(straight, bent) == pytest.approx(off(bent, straight))
+    assert off(more, bent) == pytest.approx(off(more, straight) + off(straight, bent))
+
+
 def test_a_temperature_is_wanted_where_lines_are_surely_off() -> None:
     mine, other = parabola(4.0, 3.0, 3.3), curve((3.0, 0.0), (4.0, 2.0), (3.5, 1.0))
     where = grid(mine, other, None)
@@ -373,6 +388,11 @@ def test_a_claim_must_hold_with_the_bend_added() -> None:
     for off, lie in ((0.0499, "crossing"), (0.05, "undecided")):
         equal = lying(between(-0.1, 0.1), apart, apart, (off, off))
         assert frontiers(equal, 0.03) == lie
+    near, far = between(0.05, 0.2), between(0.06, 0.2)
+    for one, other in ((near, far), (far, near)):  # either side of a crossing by itself
+        parts = between(-one.ends[1], -one.ends[0]), other
+        equal = lying(between(-0.1, 0.1), parts, parts, (0.05, 0.05))
+        assert frontiers(equal, 0.03) == "undecided"
 
 
 # ---------------------------------------------------------------- diversity
