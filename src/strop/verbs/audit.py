@@ -455,12 +455,10 @@ STUDY = Study(
     "by stated rules, and report the gain on fresh outputs.",
     sources=Sources(("CHECKPOINT",), "As for `strop sample`.", (CHECKPOINT,)),
     parameters=(
-        Parameter(
+        Parameter.counts(
             "steps",
             "Updates M, e.g. 16,64; a causal model has one budget.",
-            kind="ints",
             smoke=(4, 16),
-            least=1,
             most=2**20 + 1,
             shown="4,16,64,256,1024; with --grid 1,2,4,...,2048",
         ),
@@ -473,7 +471,7 @@ STUDY = Study(
             least=1,
             most=2**32,
         ),
-        Parameter("grid", "Seven temperatures .80 to 1.10 instead of three.", False, "flag"),
+        Parameter.flag("grid", "Seven temperatures .80 to 1.10 instead of three."),
         parameters.evaluator(),
         parameters.GUARD_RULE,
         Parameter("second_evaluator", "Another one, for the gain on fresh outputs."),

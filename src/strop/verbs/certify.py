@@ -320,12 +320,10 @@ STUDY = Study(
             "Whose numbers: a known checkpoint, or a YAML file of numbers.",
             shown="those of CHECKPOINT",
         ),
-        Parameter(
+        Parameter.counts(
             "steps",
             "Of the published budgets.",
-            kind="ints",
             smoke=(16,),
-            least=1,
             shown="16,64 of a paper's; all of a card's",
         ),
         parameters.outputs(512, smoke=16, least=2),

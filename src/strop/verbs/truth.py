@@ -735,7 +735,7 @@ STUDY = Study(
     parameters=(
         Parameter("question", "Which.", "temperature", choices=tuple(QUESTIONS)),
         Parameter("language", "even, skewed, tail, or a grammar's file.", "even"),
-        Parameter("steps", "Only what has so many.", kind="ints", least=1, most=MOST_STEPS + 1),
+        Parameter.counts("steps", "Only what has so many.", most=MOST_STEPS + 1),
         parameters.outputs(1024, smoke=32, words="Outputs per cell.", least=2),
         Parameter("evaluator", "Of the proxies: a causal model that was trained on it."),
         *parameters.DRAWN,

@@ -359,7 +359,7 @@ STUDY = Study(
             smoke=(0.8, 0.9, 1.0),
         ),
         parameters.evaluator(),
-        Parameter("length", "Tokens per output.", kind="int", least=1, smoke=32, shown="its own"),
+        Parameter.count("length", "Tokens per output.", smoke=32, shown="its own"),
         parameters.SPAN,
         *parameters.DRAWN,
         parameters.DRY_RUN,

@@ -104,7 +104,7 @@ VERB = Verb(
         Parameter(
             "port", "Of 127.0.0.1; by default the first free one from 8111.", kind="int", most=2**16
         ),
-        Parameter("no_open", "Print the address only.", False, "flag"),
+        Parameter.flag("no_open", "Print the address only."),
     ),
     run=_run,
     examples=("strop view runs/audit", "strop view runs/a runs/b --port 8200 --no-open"),
