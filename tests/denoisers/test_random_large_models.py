@@ -11,9 +11,11 @@ import pytest
 import torch
 from large_models import FAMILIES, load
 
+from strop.checkpoints.config import SHAPES
 from strop.cli.main import run
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import UserError
+from strop.registry import resolve
 
 SMALL = ["--width", "32", "--blocks", "2", "--heads", "4", "--length", "64"]
 KNOWN = {"llada": 4101, "dream": 4100}
@@ -110,3 +112,21 @@ def test_a_damaged_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "model" / "vocab.json").write_text("[]")
     with pytest.raises(UserError, match="tokenizer cannot be read"):
         load("dream", tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("module", "model_type", "architecture"),
+    [
+        ("llada", "llada", "LLaDAModelLM"),
+        ("dream", "Dream", "DreamModel"),
+        ("sdar", "sdar", "SDARForCausalLM"),
+        ("llada2", "llada2_moe", "LLaDA2MoeModelLM"),
+        ("fast_dllm_v2", "Fast_dLLM_Qwen", "Fast_dLLM_QwenForCausalLM"),
+    ],
+)
+def test_a_configuration_names_its_model_as_the_release_does(
+    module: str, model_type: str, architecture: str
+) -> None:
+    config = resolve(f"strop.denoisers.{module}:layout")(SHAPES["tiny"]).config
+    assert list(config)[:2] == ["architectures", "model_type"]
+    assert (config["architectures"], config["model_type"]) == ([architecture], model_type)
