@@ -127,6 +127,9 @@ def test_a_damaged_tokenizer(tmp_path: Path) -> None:
 def test_a_configuration_names_its_model_as_the_release_does(
     module: str, model_type: str, architecture: str
 ) -> None:
-    config = resolve(f"strop.denoisers.{module}:layout")(SHAPES["tiny"]).config
+    layout = resolve(f"strop.denoisers.{module}:layout")(SHAPES["tiny"])
+    head = "model.transformer.ff_out.weight" if module == "llada" else "lm_head.weight"
+    assert list(layout.silent) == [head]  # no trained model predicts the mask
+    config = layout.config
     assert list(config)[:2] == ["architectures", "model_type"]
     assert (config["architectures"], config["model_type"]) == ([architecture], model_type)
