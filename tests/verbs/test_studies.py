@@ -352,6 +352,25 @@ def test_a_small_reproduction(call: Called, tmp_path: Path, id: str, steps: int)
 
 
 @pytest.mark.slow
+def test_the_overview_is_one_command(call: Called, tmp_path: Path) -> None:
+    words = ("reproduce", "overview", "--smoke", "--steps", 4, "-n", 8, "-o", tmp_path / "o")
+    code, document, _ = call(*words)
+    assert code == 0
+    assert (tmp_path / "o" / "overview.png").stat().st_size > 10_000
+    printed = paper.table("overview").by("what")
+    for row in document["rows"]:
+        assert row["paper"] == printed[row["what"],][row["end"]]
+    by = {(row["what"], row["end"]): row["measured"]["value"] for row in document["rows"]}
+    assert {end for _, end in by} == {"low", "high"}
+    assert all(by[what, "low"] <= by[what, "high"] for what, _ in by)
+    notes = " ".join(document["result"]["notes"])
+    assert "best of 2,000 draws, as in the paper" in notes
+    for panel, asked in (("cross-model", {"steps": [4], "n": 8}), ("posterior", {"n": 8})):
+        told = json.loads((tmp_path / "o" / panel / "result.json").read_text())["asked"]
+        assert {name: told[name] for name in asked} == asked
+
+
+@pytest.mark.slow
 def test_posterior_reproduces_both_estimators_and_the_difference(
     call: Called, tmp_path: Path
 ) -> None:

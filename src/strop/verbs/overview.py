@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
-from strop.spec import OperatingPoint, SamplerSpec
+from strop.spec import MOST_STEPS, OperatingPoint, SamplerSpec
 from strop.stats.interval import Interval, value_of
 from strop.table import Column, Table
 from strop.verbs import cross_model, groupeval, paper, parameters, posterior
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NAME = "overview"
 PANELS = {"cross-model": "a", "groupeval": "b", "posterior": "c"}
 CELLS = "cells"
-SHARED = ("seed", "device", "dtype", "engine", "devices", "ray_address")
+SHARED = ("steps", "seed", "device", "dtype", "engine", "devices", "ray_address")
 LOSS, RATIO = "posterior loss at .9 minus at 1", "perplexity at 1 over perplexity at .9"
 
 
@@ -37,9 +37,12 @@ def _run(ask: Ask) -> Result:
     source = CHECKPOINT if ask.smoke else MODELS["MDLM-Small"].source
     shared: dict[str, Any] = {k: v for k, v in ask.some(*SHARED).items() if v is not None}
     shared |= {"smoke": ask.smoke, "progress": ask.progress, "note": ask.note}
+    shared |= ask.given("n")
     among = run("cross-model", out=ask.out / "cross-model", sources=ask.sources, **shared)
-    asked: dict[str, Any] = {} if ask.smoke else {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
-    judged = run("groupeval", out=ask.out / "groupeval", sources=[source], **asked, **shared)
+    asked: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
+    if not ask.smoke:
+        asked |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
+    judged = run("groupeval", out=ask.out / "groupeval", sources=[source], **asked | shared)
     held = {"held_out": ask["held_out"]}
     loss = run("posterior", out=ask.out / "posterior", sources=[source], **held, **shared)
     cells = [
@@ -132,7 +135,8 @@ STUDY = Study(
     about="Draw the paper's first figure from studies of the baseline and its successors.",
     sources=Sources(("MODEL...",), "As for `strop study cross-model`.", smoke=()),
     parameters=(
-        parameters.outputs(128, smoke=16, words="Outputs per cell of panel c."),
+        Parameter.counts("steps", "Instead of each panel's own.", None, most=MOST_STEPS + 1),
+        parameters.outputs(128, smoke=16, words="Outputs per cell; 128 is panel c's alone."),
         parameters.evaluator("gpt2", smoke=parameters.evaluator().default),
         Parameter.file("held_out", "JSON lines of texts for the loss."),
         *parameters.DRAWN,
