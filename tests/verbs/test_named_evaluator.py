@@ -46,6 +46,18 @@ def test_a_checkpoint_of_ones_own_needs_a_named_evaluator(
     assert not (tmp_path / "run").exists()  # before anything is drawn
 
 
+def test_a_source_that_is_no_checkpoint_is_told_first(tmp_path: Path, call: Called) -> None:
+    folder = tmp_path / "mine" / "checkpoints" / "step-00000020"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    code, found, _ = call("audit", tmp_path / "mine", "-o", tmp_path / "run")
+    assert code == 1
+    assert found["error"]["fix"] == f"pass the newest: {folder}"
+    code, found, _ = call("compare", TINY, tmp_path / "mime", "-o", tmp_path / "run")
+    assert code == 1
+    assert found["error"]["fix"] == f"did you mean {tmp_path / 'mine'}?"
+
+
 def test_a_named_one_and_embedded_checkpoints_pass(own: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     audit, tune = find("audit"), find("tune")

@@ -6,7 +6,6 @@ and of a hub repository only the weights, the configuration and the tokenizer ar
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,13 @@ from strop.assets import known_source
 from strop.checkpoints import hub, smollm2
 from strop.checkpoints.config import DISCRIMINATOR, Modules, backbone_only, didi_modules, few
 from strop.checkpoints.family import family_of_config, family_of_keys, flat_config
-from strop.checkpoints.files import opening, read_json_object, sha256_of_all
+from strop.checkpoints.files import (
+    opening,
+    read_json_object,
+    refuse_mistyped,
+    refuse_training_run,
+    sha256_of_all,
+)
 from strop.checkpoints.lightning import read_training_file
 from strop.errors import UserError, unknown_name
 
@@ -117,28 +122,6 @@ def fingerprint(source: str, revision: str | None) -> str:
         return sha256_of_all([path])
     with opening(path):
         return sha256_of_all([one for one in path.iterdir() if one.suffix in _READ])
-
-
-def refuse_mistyped(text: str) -> None:
-    """Say that a local path is wrong before the hub is asked for a repository of that name.
-
-    `runs/x` could be either; where there is a directory `runs`, it is a path.
-    """
-    path = Path(text).expanduser()
-    if text.startswith(assets.EMBEDDED) or path.exists() or "@" in text or len(path.parts) < 2:
-        return
-    if not path.parent.is_dir():
-        return
-    with opening(path.parent):
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1)
-    could_be_id = text.count("/") == 1 and not text.startswith((".", "/", "~"))
-    fix = f"did you mean {path.parent / near[0]}?" if near else "check the path."
-    raise UserError(
-        f"There is no such checkpoint: the directory {path.parent} holds no {path.name!r}.",
-        where=text,
-        expected="an existing directory or weights file",
-        fix=fix + (f" If it is a hub id, write {text}@main" if could_be_id else ""),
-    )
 
 
 def _no_revision(source: str, revision: str | None) -> None:
@@ -245,7 +228,7 @@ def _weights_file(directory: Path) -> Path:
         names = sorted(p.name for p in directory.iterdir())
     canonical = [name for name in (hub.WEIGHTS, hub.INDEX) if name in names]
     if not canonical:
-        _refuse_training_run(directory)
+        refuse_training_run(directory)
     found = canonical or [n for n in names if Path(n).suffix.lower() in _SUFFIXES]
     if not found:
         raise UserError(
@@ -265,24 +248,6 @@ def _weights_file(directory: Path) -> Path:
             fix=f"pass the file itself: {directory / found[0]}",
         )
     return directory / found[0]
-
-
-def _refuse_training_run(directory: Path) -> None:
-    """A run of `strop train` holds checkpoints, and is none: name the newest."""
-    folders = {
-        path.parent.name.removeprefix("step-"): path.parent
-        for path in directory.glob("checkpoints/step-*/config.json")
-    }
-    steps = {int(step): folder for step, folder in folders.items() if step.isdecimal()}
-    if steps:
-        raise UserError(
-            "This is a training run, which holds checkpoints, not a checkpoint.",
-            where=directory,
-            got=f"{len(steps)} checkpoint{'s' if len(steps) > 1 else ''}, the newest of step "
-            f"{max(steps):,}",
-            expected="one of them",
-            fix=f"pass the newest: {steps[max(steps)]}",
-        )
 
 
 def _config_beside(file: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import hashlib
 import json
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from strop import assets
 from strop.errors import UserError
 
 
@@ -91,3 +93,43 @@ def read_json_object(path: Path) -> dict[str, Any]:
             expected='an object such as {"model_length": 1024, ...}',
         )
     return content
+
+
+def refuse_mistyped(text: str) -> None:
+    """Say that a local path is wrong before the hub is asked for a repository of that name.
+
+    `runs/x` could be either; where there is a directory `runs`, it is a path.
+    """
+    path = Path(text).expanduser()
+    if text.startswith(assets.EMBEDDED) or path.exists() or "@" in text or len(path.parts) < 2:
+        return
+    if not path.parent.is_dir():
+        return
+    with opening(path.parent):
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=1)
+    could_be_id = text.count("/") == 1 and not text.startswith((".", "/", "~"))
+    fix = f"did you mean {path.parent / near[0]}?" if near else "check the path."
+    raise UserError(
+        f"There is no such checkpoint: the directory {path.parent} holds no {path.name!r}.",
+        where=text,
+        expected="an existing directory or weights file",
+        fix=fix + (f" If it is a hub id, write {text}@main" if could_be_id else ""),
+    )
+
+
+def refuse_training_run(directory: Path) -> None:
+    """A run of `strop train` holds checkpoints, and is none: name the newest."""
+    folders = {
+        path.parent.name.removeprefix("step-"): path.parent
+        for path in directory.glob("checkpoints/step-*/config.json")
+    }
+    steps = {int(step): folder for step, folder in folders.items() if step.isdecimal()}
+    if steps:
+        raise UserError(
+            "This is a training run, which holds checkpoints, not a checkpoint.",
+            where=directory,
+            got=f"{len(steps)} checkpoint{'s' if len(steps) > 1 else ''}, the newest of step "
+            f"{max(steps):,}",
+            expected="one of them",
+            fix=f"pass the newest: {steps[max(steps)]}",
+        )

@@ -14,8 +14,7 @@ import torch
 
 from strop import assets
 from strop.checkpoints import hub, smollm2
-from strop.checkpoints.checkpoint import refuse_mistyped
-from strop.checkpoints.files import opening, read_json_object, sha256_of_all
+from strop.checkpoints.files import opening, read_json_object, refuse_mistyped, sha256_of_all
 from strop.checkpoints.foreign import load_foreign
 from strop.denoisers.load import resolve_device, resolve_dtype
 from strop.errors import UserError

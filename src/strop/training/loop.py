@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from strop.checkpoints.checkpoint import refuse_mistyped
+from strop.checkpoints.files import refuse_mistyped
 from strop.denoisers.device import upload
 from strop.denoisers.tokenizer import TextCodec
 from strop.errors import Incomplete, UserError

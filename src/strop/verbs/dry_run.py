@@ -19,7 +19,7 @@ from strop.engine.plan import Elsewhere, planning
 from strop.errors import UserError
 from strop.records import SAMPLERS
 from strop.spec import CellSpec, SamplerSpec
-from strop.table import Column, Table, duration, number
+from strop.table import Column, Table, duration
 from strop.verbs.result import Result
 from strop.verbs.verb import Ask
 
@@ -84,7 +84,7 @@ def dry_run(ask: Ask) -> Result:
     answer = (
         f"Drawing takes about {duration(facts['seconds'])} on {device}: {facts['cells']:,} "
         f"{'cell' if facts['cells'] == 1 else 'cells'}, "
-        f"{facts['outputs']:,} outputs, about {number(facts['calls'], 3)} network calls. Nothing "
+        f"{facts['outputs']:,} outputs, about {round(facts['calls']):,} network calls. Nothing "
         "was drawn yet."
     )
     if ask.verb.most is not None:

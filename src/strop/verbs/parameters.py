@@ -42,6 +42,7 @@ def refuse_usual_evaluator(sources: Iterable[str]) -> None:
     """
     for source in sources:
         if not _embedded(source):
+            _refuse_no_checkpoint(source)
             raise UserError(
                 "No evaluator was named, and the default one has read fairy tales only.",
                 where="`evaluator`",
@@ -51,6 +52,14 @@ def refuse_usual_evaluator(sources: Iterable[str]) -> None:
                 fix="say `evaluator=gpt2`, as the paper does, or another model that reads the "
                 "language of your texts: a hub id, a directory, smollm2-135m",
             )
+
+
+def _refuse_no_checkpoint(source: str) -> None:
+    """What is wrong with a source whoever scores it."""
+    from strop.checkpoints.files import refuse_mistyped, refuse_training_run
+
+    refuse_mistyped(source)
+    refuse_training_run(Path(source).expanduser())
 
 
 def _embedded(source: str) -> bool:
