@@ -207,6 +207,7 @@ def _law(settings: dict, **fields) -> tuple[float, np.ndarray]:
         ("sdar", {"remasking": "sequential", "block_length": 2}),
         ("sdar", {"remasking": "random", "block_length": 4}),
         ("llada2", {"order": "random", "block_length": 2}),
+        ("llada2", {"order": "random", "block_length": 8}),  # more than there are tokens
     ],
 )
 def test_one_position_a_call_chosen_blindly_is_exact_whatever_the_block(name, settings):

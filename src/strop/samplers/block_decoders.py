@@ -67,8 +67,9 @@ def fast(run: LockstepRun) -> Tensor:
         top_p=spec.top_p if _temperature(spec) else 1.0,
         precision=spec.precision,
     )
-    # LLaDA 2's code takes no more steps than there are tokens to write.
-    steps = np.minimum(spec.steps, open_[:, :length].sum(1)) if spec.name == "llada2" else None
+    # LLaDA 2's code takes no more steps than there are tokens to write; our random order, all.
+    written = np.clip(open_[:, :length].sum(1), 1, spec.steps)
+    steps = written if spec.settings.get("order") == "confidence" else None
     found = fill_blocks(denoiser, canvas, _rules(spec, block, steps), draws, _stops(run))
     run.counts = {name: found[name] for name in SAMPLERS[spec.name].counts}
     run.calls[:] = canvas.calls
