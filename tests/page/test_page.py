@@ -332,6 +332,19 @@ def test_a_comparison_opens_with_its_verdict_and_its_figure() -> None:
     assert "generators" not in plain(html)
 
 
+def test_judgments_alone_open_with_what_the_judge_found() -> None:
+    told = Report(title="judged", series=report().series)
+    html = render(told).html
+    first = plain(html[html.index('id="answer"') : html.index('id="groupeval"')])
+    assert "M 4 · (1, float64) has GEQ 3.10 [2.80, 3.40] and GED 4.10; M 16" in first
+    assert "no evidence about quality" in first
+    assert "quality with its 95% interval, diversity without one." in first
+    drawing = drawings(told)[0]
+    assert drawing.figure.axes[0].get_xlim() == drawing.figure.axes[0].get_ylim() == (-0.3, 10.3)
+    scored = replace(told.series[1], table=replace(told.series[1].table, rows=[]))
+    assert "no evidence" not in render(replace(told, series=(scored,))).html
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_a_served_page_holds_neither_outputs_nor_script() -> None:
     html = render(report(steps=(4,)), live={"view": "0", "folders": []}).html

@@ -160,6 +160,33 @@ def test_tokens_come_in_their_rounds_on_both_sides(opened: tuple[Watched, Run]) 
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_tokens_can_be_read_in_any_colour(opened: tuple[Watched, Run], scheme: str) -> None:
+    watched, _ = opened
+    watched.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    # Their colours are mixed in a space that only a canvas brings back to red, green and blue.
+    assert watched.page.evaluate(CONTRAST) >= 4.5
+    watched.page.emulate_media(color_scheme="light")
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const luminance = (colour) => {
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((v) => v / 255)
+      .map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  return Math.min(...[...document.querySelectorAll('.unmask .token:not(.hidden)')].map((one) => {
+    const style = getComputedStyle(one);
+    const [ink, paper] = [luminance(style.color), luminance(style.backgroundColor)];
+    return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  }));
+}"""
+
+
+@pytest.mark.browser
 def test_playing_steps_and_other_pairs(opened: tuple[Watched, Run]) -> None:
     watched, run = opened
     page = watched.page

@@ -320,15 +320,10 @@ def _judged(i: int, judge: str, rows: Sequence[Mapping[str, Any]]) -> Drawing:
         filled = _filled(row["mark"], colour)
         axes.plot(x, y, "o", ms=4.5, label=short(row["name"]), color=colour, **filled)
         labels.append(_label(axes, short(row["name"]), x, y, colour))
-    # At least this much around: a small difference should not fill the figure.
-    for limits, ends in (
-        (axes.set_xlim, axes.dataLim.intervalx),
-        (axes.set_ylim, axes.dataLim.intervaly),
-    ):
-        limits(max(ends[0] - 1, -0.3), min(ends[1] + 1, 10.3))
+    axes.set(xlim=(-0.3, 10.3), ylim=(-0.3, 10.3))  # a small difference should look small
     axes.set(xlabel="quality GEQ", ylabel="diversity GED")
     tidy(axes)
-    both = any("ged_interval" in row for row in rows)
+    both = any(row.get("ged_interval") is not None for row in rows)
     said = f"By {judge}: quality with its 95% interval, diversity "
     said += "with its own." if both else "without one."
     said += "" if _apart(figure, labels) else " Names that have no room are left out."

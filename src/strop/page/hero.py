@@ -15,11 +15,13 @@ from strop.page.svg import Drawing
 from strop.records import default_sampler
 from strop.spec import OperatingPoint, SamplerSpec
 from strop.table import Table
+from strop.verbs.judged import judged_sentence
 from strop.verbs.result import NO_TABLE, Result
 from strop.verbs.verb import quoted
 
 PLAIN = ("name", "steps", "temperature", "precision")
 """What of a sampler fits on a command line; the rest goes into a file."""
+OFFLINE = "This judge counts words and letters: its grades are no evidence about quality."
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ def hero(report: Report, drawn: Sequence[Drawing]) -> Hero:
         return Hero(told, missing, first(name), NO_TABLE, _recommended(part.result), name)
     if report.series and not report.groups:
         series = report.series[0]
-        return Hero([series.table.title + "."], figure=first("series-1"), table=series.table)
+        words = judged_sentence(series.table) if series.table.rows else series.table.title + "."
+        warning = OFFLINE if series.offline else ""
+        return Hero([words], warning, first("series-1"), series.table)
     return Hero([summary(report)] if report.cells else [], figure=first("group-1"))
 
 

@@ -68,7 +68,7 @@ def _score(ask: Ask) -> Result:
     return Result(
         table=tables[0],
         more=dict(zip(names[1:], tables[1:], strict=True)) | extra,
-        facts={"answer": [_sentence(one) for one in tables]},
+        facts={"answer": [judged_sentence(one) for one in tables]},
         notes=(*_notes(judged, scores, tables), *notes),
         json=scores[0] if len(scores) == 1 else {"judges": scores},
         remarks=tuple(remarks),
@@ -260,11 +260,11 @@ def _table(judgments: Judgments, scores: dict[str, Any]) -> Table:
     return Table(f"Judged by {who}", tuple(columns), rows)
 
 
-def _sentence(table: Table) -> str:
+def judged_sentence(table: Table) -> str:
     """What one judge found, in words."""
     shown = {one.heading: one for one in table.columns if one.heading in ("GEQ", "GED")}
     found = [
-        f"{row['generator']} has "
+        f"{row[table.columns[0].name]} has "
         + " and ".join(f"{name} {one.entry(row).line}" for name, one in shown.items())
         for row in table.rows[:NAMED]
         if row.get("geq") is not None
