@@ -114,7 +114,7 @@ def test_modes_and_grades_of_a_judge() -> None:
     one = validate(JudgedGroups.of("j", said), groups, replicates=10)["tasks"]["all"]
     assert (one["adjusted_rand"], one["v_measure"], one["n_groups_with_modes"]) == (1, 1, 2)
     assert (one["mean_shift"], one["n_texts_with_grades"]) == (pytest.approx(10 / 6), 6)
-    assert "spearman" not in one
+    assert one["spearman"] is None
     assert 0 < one["weighted_kappa"] < 1
     assert 0 < one["alpha"] < 1
 
@@ -195,7 +195,8 @@ def test_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ('{"texts": ["a", "b"], "label": "middling"}', "neither high nor low"),
         ('{"texts": ["a", "b"], "modes": ["a"]}', "`modes` has not"),
         ('{"texts": ["a", "b"], "grades": [1, 11]}', "neither a number from 0 to 10"),
-        ('{"texts": ["a", "b"], "score": 1, "task": 3}', "`task` is no text"),
+        ('{"texts": ["a", "b"], "score": 1, "task": ["x"]}', "`task` is no text"),
+        ('{"texts": ["a", "b"], "score": 1, "context": true}', "`context` is no text"),
     ],
 )
 def test_a_wrong_file_gets_one_message(tmp_path: Path, content: str, told: str) -> None:
@@ -206,6 +207,41 @@ def test_a_wrong_file_gets_one_message(tmp_path: Path, content: str, told: str) 
     assert told in str(caught.value)
     with pytest.raises(UserError, match="cannot be read"):
         read_groups(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([{"score": s} for s in (1, 2, 3)], {"all": 1}),
+        (
+            [{"score": s, "context": None, "task": None, "label": None} for s in (1, 2, 3)],
+            {"all": 1},
+        ),
+        ([{"score": s, "context": 7, "task": 2} for s in (1, 2, 3)], {"2": 1}),
+        ([{"score": 3} for _ in range(3)], {"all": None}),
+        ([{"score": s} for s in (1, 2)], {"all": None}),
+        ([{"label": one} for one in ("Low", "high", "high")], {"all": None}),
+        (
+            [{"score": s, "task": "a"} for s in (1, 2, 3)] + [{"label": "high", "task": "b"}] * 2,
+            {"a": 1, "b": None},
+        ),
+    ],
+)
+def test_every_task_has_a_spearman_if_only_none(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    rows: list[dict[str, Any]],
+    told: dict[str, float | None],
+) -> None:
+    """One task, no label, no context, few groups, ties: a document all the same."""
+    whole = [
+        {"texts": [PHRASES[k % (1 + i % 3)] for k in range(3)], **r} for i, r in enumerate(rows)
+    ]
+    file = str(rated(tmp_path / "r.jsonl", whole))
+    assert run(["groupeval", "validate", file, "--offline", "--features", "ngrams", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    found = {task: one["spearman"] for task, one in document["tasks"].items()}
+    assert found == {task: one and pytest.approx(one) for task, one in told.items()}
 
 
 def test_what_is_asked_must_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

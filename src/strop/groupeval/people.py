@@ -151,10 +151,13 @@ def _group(row: dict[str, Any], where: str) -> RatedGroup:
         raise _wrong(where, f"`texts` has {len(texts)} texts", len(texts))
     if all(row.get(name) is None for name in TOLD):
         raise _wrong(where, "nobody rated it: there is no score, label, modes or grades", row)
-    for name in ("context", "task"):
+    for name in ("context", "task"):  # a number names one as well
+        if _is_number(row.get(name)):
+            row[name] = str(row[name])
         if not isinstance(row.get(name), str | None):
             raise _wrong(where, f"`{name}` is no text", row[name])
     score, label = row.get("score"), row.get("label")
+    label = label.lower() if isinstance(label, str) else label
     if score is not None and not _is_number(score):
         raise _wrong(where, "`score` is no number", score)
     if label is not None and label not in LABELS:

@@ -86,6 +86,7 @@ def _task(
     values = np.array([judged.values[i] for i in places], float)
     units = [groups[i].unit(i) for i in places]
     found: dict[str, Any] = {"n_groups": len(places), "n_contexts": len(set(units))}
+    found["spearman"] = None  # there is always one to read, if only to see that there is none
     drawn: dict[str, Floats] = {}
 
     def told(name: str, value: float | None, replicated: Floats | None, n: int) -> None:

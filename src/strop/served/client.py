@@ -255,7 +255,7 @@ def _take(response: Any, answer: Reply) -> None:
     """Read a completion of whatever quality into the answer."""
     packed = response.headers.get("content-type", "")
     page, streamed = "html" in packed, "event-stream" in packed
-    document = None
+    document: Any = None
     if not page:
         document = _events(response.text) if streamed else json.loads(response.content)
     choices = document.get("choices") if isinstance(document, dict) else None
