@@ -296,6 +296,13 @@ def test_a_table_that_cannot_be_right_is_refused_at_its_place(
     assert told in str(error.value)
 
 
+def test_a_table_that_nobody_filled_in_makes_no_series(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "g.csv").write_text(human_csv(run), encoding="utf-8")
+    with pytest.raises(UserError, match="Nobody has graded"):
+        import_answers(run, tmp_path / "g.csv", name="anna")
+    assert not list((run / "series").glob("*"))
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [(b"a,b\n1,2\n", "lacks columns"), (b"", "lacks columns"), (b"\xff\xfe", "cannot be read")],

@@ -276,6 +276,12 @@ def import_answers(
         sheet: _checked(sheet, reply, plan, profile, path)
         for sheet, reply in document["replies"].items()
     }
+    if not replies:
+        raise UserError(
+            "Nobody has graded a group in this file.",
+            where=path,
+            expected="at least one group with all of its cells, or every answer of the page",
+        )
     who = name or (document.get("name") or "").strip()
     if not who:
         raise UserError(
