@@ -630,7 +630,12 @@ SAME = alike(between(*INSIDE))
 def test_on_one_frontier_the_published_settings_decide(gap, sharper, kind) -> None:
     layer = Layer((1.0, 1.0), (1.0, 1.0), between(*gap), between(*sharper))
     fine = Diversity("copies", 0.0, 0.0, "not less", "not less")
-    assert decide(SAME, [fine], layer, 0.03).kind == kind
+    more = {
+        "the same": ", and so is the perplexity",
+        "cannot tell": "; which side is sharper is uncertain",
+    }
+    why = f"the frontiers are the same{more.get(kind, '')}"
+    assert decide(SAME, [fine], layer, 0.03) == SideVerdict(kind, why)
 
 
 @pytest.mark.parametrize(
