@@ -61,7 +61,7 @@ def test_sample_says_what_it_would_draw(own: str, tmp_path: Path, call: Called) 
     assert rows[8]["seconds"] / rows[1]["seconds"] == pytest.approx(each[8])
     assert found["seconds"] == pytest.approx(sum(row["seconds"] for row in found["rows"]))
     assert 0 < found["seconds"] < 60
-    assert "4 cells, 12 outputs" in found["answer"][0]
+    assert "4 cells, 12 outputs, about 38 network calls" in found["answer"][0]
 
 
 def test_a_place_where_nothing_could_be_drawn_is_told(own: str, tmp_path: Path) -> None:
