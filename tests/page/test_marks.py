@@ -31,7 +31,7 @@ def values(found: Chart) -> list[tuple[Any, ...]]:
 
 def test_markers_bars_of_intervals_and_labels() -> None:
     figure, (axes,) = panels(1, 2.0)
-    found = [Interval(3, 2, 5), Interval(4, 3.5, 4.25)]
+    found = [Interval(3, 2, 5), Interval(4, 2.5, 4.25)]  # each runs past the other
     axes.errorbar([1, 2], [3, 4], errors(found), fmt="none", ecolor="#1f5fa8", capsize=2)
     axes.plot([1, 2], [3, 4], "o-", color="#1f5fa8", label="a $model$")
     axes.plot([1, 2], [6, 7], "o-", color="#d1660b", label="another")
@@ -39,7 +39,7 @@ def test_markers_bars_of_intervals_and_labels() -> None:
     told = read(figure)
     assert values(told) == [
         ("a model", 1, 3, 2, 5),
-        ("a model", 2, 4, 3.5, 4.25),
+        ("a model", 2, 4, 2.5, 4.25),
         ("another", 1, 6, None, None),
         ("another", 2, 7, None, None),
     ]
