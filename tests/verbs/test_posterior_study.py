@@ -55,6 +55,16 @@ def test_command(checkpoint, wider, rows, tmp_path, capsys):
     assert printed["losses"] == stored["losses"]
     assert len(stored["losses"]) == 2 * 2 * 2  # checkpoints, budgets, estimators
     assert len(stored["differences"]) == 2 * 2
+    at_one = {
+        (one["checkpoint"], one["steps"], one["estimator"]): at["loss"]["value"]
+        for one in stored["losses"]
+        for at in one["temperatures"]
+        if at["temperature"] == 1
+    }
+    for one in stored["differences"]:
+        cell = one["steps"], one["estimator"]
+        moved = at_one[one["later"], *cell] - at_one[one["earlier"], *cell]
+        assert one["difference"]["value"] == pytest.approx(moved)
     assert len(stored["profile"]["levels"]) == 2 * 4
     with open(out / "table.csv") as file:
         lines = list(csv.DictReader(file))
