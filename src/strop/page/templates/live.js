@@ -54,7 +54,7 @@
     card.made.hidden = !live.index && folder.state === "finished" && !folder.failures.length;
     card.state.textContent = folder.state;
     card.state.className = "state " + folder.state.replace(" ", "-");
-    card.bar.hidden = folder.asked === null;
+    card.bar.hidden = folder.asked === null || folder.state === "finished";
     card.bar.max = folder.asked || 1;
     card.bar.value = Math.min(folder.done, card.bar.max);
     const said = [`${folder.kind || "folder"}: ${many(folder.done)}` +
@@ -202,7 +202,8 @@
   const lost = element("p", "warning");
   lost.textContent = "The server does not answer: what you see is as it was last. `strop view` starts it again.";
   lost.hidden = true;
-  part.append(element("h2", "", live.index ? "Folders" : "Under way"), lost, together);
+  part.append(...(live.index ? [] : [element("h2", "", "Under way")]), lost, together);
+  part.classList.toggle("index", Boolean(live.index));
 
   function listen(events, name, act) {
     events.addEventListener(name, (event) => {
