@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_runs import cell_spec, made_cell, output, with_perplexity
+from made_runs import PERPLEXITY, cell_spec, made_cell, output
 from strop.cli.main import run
 from strop.errors import UserError
 from strop.groupeval import load_judgments, score
@@ -108,14 +108,19 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two cells: thirty plain texts, and the hostile ones."""
     path = tmp_path_factory.mktemp("view") / "run"
     cell = cell_of(path, TEXTS)
-    with_perplexity(cell, [3.0 * i for i in range(30)][::-1], [2] * 30)
+    sizes = dict.fromkeys(("tokens", "bytes", "kept_bytes", "source_bytes"), np.full(28, 2))
+    nll = {"index": np.arange(28), "nll": 3.0 * np.arange(28)[::-1]}
+    cell.add_scores(PERPLEXITY, nll | sizes)
     cell_of(path, HOSTILE, temperature=0.5)
     return path
 
 
 @pytest.fixture(scope="module")
 def viewer(kept: Path) -> Viewer:
-    return Viewer([kept])
+    viewer = Viewer([kept])
+    viewer.look()
+    viewer.made((0,))  # a page that is not ready within a second is announced instead
+    return viewer
 
 
 @pytest.fixture
@@ -214,6 +219,7 @@ def test_a_link_that_leads_out_hides_the_folder(tmp_path: Path) -> None:
     (given / "notes").symlink_to(given / "cells")  # within the folder: fine
     viewer = Viewer([given])
     viewer.look()
+    viewer.made((0,))
     [state] = viewer.states()
     assert state["state"] == "damaged"
     assert "leads out of it" in state["failures"][0]["why"]
@@ -274,7 +280,10 @@ def test_search_bounds_and_order_hold_for_all_outputs(client: Client, plain: str
     down = client.get("0/outputs", cell=plain, order=f"{calls} -1", n=3)
     assert [row[0] for row in down["rows"]] == [29, 28, 27]
     up = client.get("0/outputs", cell=plain, order=f"{nll} 1", n=3, search="long")
-    assert [row[0] for row in up["rows"]] == [29, 28, 26]
+    assert [row[0] for row in up["rows"]] == [26, 25, 23]
+    for way in (1, -1):  # two have no perplexity
+        rows = client.get("0/outputs", cell=plain, order=f"{nll} {way}", n=64)["rows"]
+        assert [row[0] for row in rows][-2:] == [28, 29]
     most = client.get("0/outputs", cell=plain, column=calls, bound=12, direction="most")
     assert [row[0] for row in most["rows"]] == [0, 1, 2]
     least = client.get("0/outputs", cell=plain, column=calls, bound=38, direction="least")
@@ -344,7 +353,8 @@ def test_a_page_far_into_a_large_cell_reads_little(
 # ---------------------------------------------------------------------------- ratings
 
 
-def test_ratings_last_and_become_judgments(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files")
+def test_ratings_last_and_become_judgments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run"
     one = cell_of(path, TEXTS[:4])
     two = cell_of(path, TEXTS[:4], temperature=0.5)
@@ -358,7 +368,16 @@ def test_ratings_last_and_become_judgments(tmp_path: Path) -> None:
     journal.write_bytes(journal.read_bytes() + b'{"cell": "' + two.id.encode())
     client = Client(Server(Viewer([path]), TOKEN, PORT))
     assert {tuple(said) for said in client.get("0/ratings")["ratings"]} == kept
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr("strop.page.live.ratings.os.fsync", fsync)
     client.rate(cell=two.id, index=0, value=1)
+    assert synced[0] == str(journal)  # before anybody is told
     kept.add((two.id, 0, 1))
     assert {tuple(said) for said in client.get("0/ratings")["ratings"]} == kept
     judged = load_judgments(str(path / "ratings" / "human.jsonl"))
