@@ -151,9 +151,20 @@ def test_what_a_probe_found_is_said_with_every_later_result(
             *("task", "run", "gsm8k", server.source, "--limit", 2, "--temperature", 0),
             *("--length", 4, "-o", tmp_path / "t"),
         )
+        assert code == 0, err
+        assert told in out
+        assert told in json.loads((tmp_path / "t" / "result.json").read_text())["notes"]
+        run = tmp_path / "r"
+        code, out, err = call("sample", server.source, "-n", 2, "--length", 4, "-o", run)
+        assert code == 0, err
+        assert told in out + err
+    code, out, err = call("score", run, "--evaluator", "none")
     assert code == 0, err
-    assert told in out
-    assert told in json.loads((tmp_path / "t" / "result.json").read_text())["notes"]
+    assert told in " ".join(out.split())
+    code, _, err = call("report", run, "-o", tmp_path / "page.html")
+    assert code == 0, err
+    shown = (tmp_path / "page.html").read_text()
+    assert "temperature does nothing; stop: no" in shown
 
 
 def test_a_server_that_completes_nothing_says_what_to_start_from(

@@ -33,6 +33,7 @@ from strop.page.origin import command_of
 from strop.page.player import players, tokens_of
 from strop.page.tables import judged_series, recognised
 from strop.page.trained import training_part
+from strop.served.probed import notes_on
 from strop.spec import MetricSpec
 from strop.store import KINDS, Cell, Mark, Run, read_mark, study_result
 from strop.store.documents import RESULT
@@ -246,6 +247,7 @@ def _shown(measured: Measured, cell: Cell, run: Run, label: str, outputs: int) -
 
 
 def _notes(cells: Sequence[Shown], run: Run, seen: Mapping[Any, int]) -> Iterable[str]:
+    yield from notes_on(cell.measured.spec.generator.checkpoint for cell in cells)
     short = [
         f"{cell.plain_name}: {len(score.index)} of {cell.measured.outputs}"
         for cell in cells

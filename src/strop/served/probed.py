@@ -7,11 +7,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strop.disk import write
 from strop.errors import UserError
 from strop.served.address import ServerAddress, is_served
 from strop.store.remembered import cache_folder
+
+if TYPE_CHECKING:
+    from strop.spec import CheckpointSpec
+
+FAMILY = "served"
 
 
 def keep_probe(source: str, words: Mapping[str, str], idle: Sequence[str]) -> None:
@@ -33,6 +39,12 @@ def probe_notes(digest: str) -> tuple[str, ...]:
         return ()
     told = [f"{knob} does nothing" if knob in idle else f"{knob}: no" for knob in wrong]
     return (f"by the last `strop probe` of this server: {'; '.join(told)}",) if told else ()
+
+
+def notes_on(checkpoints: Iterable[CheckpointSpec]) -> tuple[str, ...]:
+    """The same for the checkpoints of cells; those that are not served have none."""
+    served = dict.fromkeys(one.sha256 for one in checkpoints if one.family == FAMILY)
+    return tuple(note for one in served for note in probe_notes(one))
 
 
 def notes_of(sources: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from strop.errors import UserError, unknown_name
 from strop.measure.known import Late
 from strop.records import SAMPLERS, default_sampler
-from strop.served.probed import probe_notes
+from strop.served.probed import notes_on
 from strop.spec import OperatingPoint, PromptSpec, SamplerSpec, swept
 from strop.table import Column, Pivot, Table
 from strop.tuning.space import fitting
@@ -399,9 +399,7 @@ def guard_notes(found: Iterable[Measured]) -> tuple[str, ...]:
     told = dict.fromkeys(str(one.guard) for one in found)
     told |= dict.fromkeys(cut_notes(found))
     told |= dict.fromkeys(_few(found))
-    sources = [one.spec.generator.checkpoint for one in found]
-    for name in dict.fromkeys(one.sha256 for one in sources if one.family == "served"):
-        told |= dict.fromkeys(probe_notes(name))
+    told |= dict.fromkeys(notes_on(one.spec.generator.checkpoint for one in found))
     least = min((one.outputs for one in found if not one.by_prompt), default=SMALL)
     if least < SMALL:
         told[
