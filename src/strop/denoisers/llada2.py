@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from strop.checkpoints.checkpoint import Located
-from strop.checkpoints.transformer import BlockShape, Fields, Sizes, TransformerShape, block_shape
+from strop.checkpoints.config import Sizes
+from strop.checkpoints.transformer import BlockShape, Fields, TransformerShape, block_shape
 from strop.denoisers.bidirectional_load import Release
 from strop.denoisers.block import BlockCausal
 from strop.denoisers.load import Loading

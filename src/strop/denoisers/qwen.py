@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from strop.checkpoints.transformer import Fields, Sizes, TransformerShape
+from strop.checkpoints.config import Sizes
+from strop.checkpoints.transformer import Fields, TransformerShape
 
 VARIANTS = {"hidden_act": "silu", "use_sliding_window": False, "rope_scaling": None}
 """What configurations could ask for otherwise, and no release does."""
