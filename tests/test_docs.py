@@ -52,6 +52,7 @@ MINUTES = "takes more than half a minute"
 HEAVY = {
     "strop train mine.yaml -o runs/mine": "tests/training has it with fewer steps",
     "strop audit runs/mine/checkpoints/step-00002000 --evaluator gpt2 -o runs/mine-audit": HUB,
+    "strop view runs/audit": "serves until Ctrl-C; tests/page/test_view.py has it",
     "strop --install-completion": "writes into the files of the user's shell",
     "strop audit kuleshov-group/mdlm-owt --evaluator gpt2 -o runs/owt": HUB,
     "strop audit --axis temperature=1,0.9,0.8 --axis top_p=1,0.9 -o runs/nucleus": MINUTES,

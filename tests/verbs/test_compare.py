@@ -93,7 +93,11 @@ def test_its_page_shows_the_verdict_the_frontiers_and_what_was_spent(sharper: Pa
     page = render(gather([sharper]))
     assert document(sharper)["answer"][0] in page.html
     assert "What was spent" in page.html
-    assert [one.name for one in page.drawings] == ["compare-1"]
+    # Its runs are shown too, after the comparison's own figure.
+    assert {one.name for one in page.drawings} > {"compare-1"}
+    assert min(page.html.index(f'"{one.name}"') for one in page.drawings) == page.html.index(
+        '"compare-1"'
+    )
 
 
 def test_sides_are_called_as_one_says_and_the_figure_is_a_pdf(

@@ -218,8 +218,8 @@ class ServedWorker:
                 where=self._model.source,
                 got="an empty reply that ended at the limit of tokens",
                 expected="a text to go on from",
-                fix="say the model's beginning-of-text, `--settings 'start=<s>'` (in a study "
-                "`--axis 'start=<s>'`), or give `--prompts`",
+                fix="say the model's beginning-of-text, the setting `start=<s>` (in a study "
+                "an axis), or give `prompts`",
             )
         if came:  # a reply without a text is an empty one
             reply.reply = (reply.reply or "").encode(errors="replace").decode()

@@ -82,7 +82,7 @@ def gather(
     parts = tuple(sorted(parts, key=lambda part: part.record is TASK_RUN))  # task runs come last
     names = list(dict.fromkeys(group.name for group, _ in groups))
     if parts and parts[0].record and not any(map(_audit, found.runs)):
-        names = [parts[0].record.title]
+        names = [parts[0].title]
     names += [] if names else [part.name for part in parts]
     metrics = {score.metric: None for cell, _ in cells for score in cell.measured.scores}
     told = [one for one in metrics if one.evaluator is not None or one.settings]
