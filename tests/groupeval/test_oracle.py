@@ -50,6 +50,16 @@ def test_grades_fall_with_violations_and_modes_are_those_of_the_law():
     assert modes[4:] == [None, "B", None, "C"]
 
 
+def test_texts_of_another_language_are_refused():
+    ask = judge_client(judge_spec("oracle", PROFILE), PROFILE)
+    own, other = draw(4), "a text in other words"
+    with pytest.raises(UserError, match="words that the language even has not") as caught:
+        ask(list("abcdefgh"), [*own[:3], *[other] * 5], None)
+    assert "language=tail" in str(caught.value)
+    outputs = json.loads(ask(list("abcdefgh"), [*own, *[other] * 4], None))["outputs"]
+    assert [one["valid"] for one in outputs] == [True] * 4 + [False] * 4
+
+
 def test_series_are_told_apart_by_language_and_threshold():
     ids = {
         judge_spec("oracle", PROFILE, **one).id

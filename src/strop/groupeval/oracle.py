@@ -2,7 +2,8 @@
 
 A text is valid if at most `valid` of its words must be wrong. Its grades fall with every wrong
 word, from full marks at none to nothing beyond `valid`, spread evenly over the profile's
-dimensions. Its mode is the likeliest one. What is no text of the language is not valid.
+dimensions. Its mode is the likeliest one. What is no text of the language is not valid; a group in which
+that is true of more than half is refused, because the language is then most likely another.
 """
 
 from __future__ import annotations
@@ -63,6 +64,15 @@ def oracle_client(spec: JudgeSpec, profile: Profile) -> Answer:
 
     def answer(labels: Sequence[str], texts: Sequence[str], task: str | None) -> str:  # noqa: ARG001
         found = [judged(text) for text in texts]
+        foreign = [text for text, (wrong, _) in zip(texts, found, strict=True) if wrong is None]
+        if len(foreign) > len(texts) / 2:
+            raise UserError(
+                f"Most texts of a group have words that the language "
+                f"{spec.settings['language']} has not.",
+                got=repr(foreign[0][:60]),
+                fix="name the language that they are of: settings `language=tail`, or a "
+                "grammar's file",
+            )
         good = [wrong is not None and wrong <= most for wrong, _ in found]
         seen = dict.fromkeys(mode for (_, mode), valid in zip(found, good, strict=True) if valid)
         letters = dict(zip(seen, LETTERS, strict=False))
