@@ -198,6 +198,17 @@ def test_a_collapse_of_a_language():
     assert entropy(collapsed).mean() > held.threshold
 
 
+@pytest.mark.parametrize("words", [16, 96])
+def test_noise_is_not_diverse_however_short_it_is(words: int):
+    """Words drawn at random: of 16, hardly any two outputs share a pair."""
+    language = Language.load("even")
+    held = guard(words, language.draw(512, seed=1)[:, :words], source="exact texts")
+    assert held.pairs is not None
+    noise = np.random.default_rng(0).integers(0, 353, (256, words))
+    assert held.diverse(held.pairs.diversity(noise)) == "below"
+    assert held.diverse(held.pairs.diversity(language.draw(256, seed=5)[:, :words])) != "below"
+
+
 def test_short_outputs_are_read_as_far_as_most_reach():
     outputs = of_modes(np.tile(np.arange(6), 5))
     cut = outputs.copy()

@@ -2,8 +2,8 @@
 
 A text is valid if at most `valid` of its words must be wrong. Its grades fall with every wrong
 word, from full marks at none to nothing beyond `valid`, spread evenly over the profile's
-dimensions. Its mode is the likeliest one. What is no text of the language is not valid; a group in which
-that is true of more than half is refused, because the language is then most likely another.
+dimensions. Its mode is the likeliest one. What is no text of the language is not valid; a group
+in which that is true of more than half is refused: the language is then most likely another.
 """
 
 from __future__ import annotations

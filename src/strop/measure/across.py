@@ -7,13 +7,13 @@ held-out texts, which does not depend on how many outputs there are, and
 
     diversity = min(1, S(outputs, held-out) / S(held-out)) / mean ratio of an output
 
-with S the mean of k. Outputs that keep a share of equally likely modes have that share. An output's
-ratio is 1 on average if outputs have the law of held-out texts, whether it is a common text or a
-rare one: that texts differ in this adds no noise, which a ratio of two means would have. Noise
-inside outputs makes them less like each other by the square of what it makes them less like
-held-out texts, so it lowers the mean ratio, and the first factor takes that back. And texts weigh
-less the less they are like held-out texts at all, so that good outputs and noise together are as
-diverse as the good ones.
+with S the mean of k, and a mean ratio below a tenth counted as a tenth. Outputs that keep a share
+of equally likely modes have that share. An output's ratio is 1 on average if outputs have the law
+of held-out texts, whether it is a common text or a rare one: that texts differ in this adds no
+noise, which a ratio of two means would have. Noise inside outputs makes them less like each other
+by the square of what it makes them less like held-out texts, so it lowers the mean ratio, and the
+first factor takes that back. And texts weigh less the less they are like held-out texts at all, so
+that good outputs and noise together are as diverse as the good ones.
 
 Held-out texts that are near each other in their file are often pieces of one document, and those
 are alike. So S(held-out) is over texts that are at least a quarter of the file apart.
@@ -56,8 +56,11 @@ RUNS = 20
 """Runs of held-out texts that are left out in turn; no two texts of one are compared."""
 REACHED = 10
 """One output in so many may be shorter than what is compared."""
+LEAST = 0.1
+"""The mean ratio of outputs counts as at least this: outputs of which hardly any two share a pair
+have a ratio near 0, and noise that is a little like held-out texts would pass as diverse."""
 TINY = 1e-9
-"""The mean ratio of outputs is at least this, so that their diversity is a number."""
+"""Of the value: a spread below it is rounding."""
 ROWS = 512
 """Rows of likenesses that are held at a time."""
 
@@ -195,7 +198,7 @@ def _share(outputs: _Sums, texts: _Sums, across: NDArray | float) -> NDArray:
     """The diversity, from sums; of outputs that are like no held-out text it is 0."""
     held = texts.likeness / texts.pairs
     near = np.minimum(1, across / (outputs.weight * texts.weight) / held)
-    ratio = np.maximum(outputs.likeness / outputs.pairs, TINY)
+    ratio = np.maximum(outputs.likeness / outputs.pairs, LEAST)
     return np.where(np.asarray(across) <= 0, 0.0, near / ratio)
 
 
