@@ -365,6 +365,9 @@ def test_the_overview_is_one_command(call: Called, tmp_path: Path) -> None:
     assert all(by[what, "low"] <= by[what, "high"] for what, _ in by)
     notes = " ".join(document["result"]["notes"])
     assert "best of 2,000 draws, as in the paper" in notes
+    assert "by their mean" in notes
+    among = json.loads((tmp_path / "o" / "cross-model" / "result.json").read_text())
+    assert any("by their mean" in note for note in among["notes"])
     for panel, asked in (("cross-model", {"steps": [4], "n": 8}), ("posterior", {"n": 8})):
         told = json.loads((tmp_path / "o" / panel / "result.json").read_text())["asked"]
         assert {name: told[name] for name in asked} == asked

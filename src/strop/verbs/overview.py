@@ -8,6 +8,7 @@ Each panel is a study of its own, in a directory inside this one's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from strop.assets import CHECKPOINT
@@ -19,7 +20,7 @@ from strop.verbs.families import MODELS
 from strop.verbs.paper import PaperItem
 from strop.verbs.points import measure_cells
 from strop.verbs.result import Result
-from strop.verbs.study import SMOKE_NOTE, Sources, Study, run
+from strop.verbs.study import SMOKE_NOTE, Sources, Study, carry_out, find
 from strop.verbs.verb import Ask, Parameter
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ def _run(ask: Ask) -> Result:
     shared: dict[str, Any] = {k: v for k, v in ask.some(*SHARED).items() if v is not None}
     shared |= {"smoke": ask.smoke, "progress": ask.progress, "note": ask.note}
     shared |= ask.given("n")
-    among = run("cross-model", out=ask.out / "cross-model", sources=ask.sources, **shared)
+    among = _panel(ask, "cross-model", sources=ask.sources, **shared)
     asked: dict[str, Any] = {"partition": parameters.PAPERS_GROUPS}
     if not ask.smoke:
         asked |= {"evaluator": "gpt2", "steps": (16, 64, 256, 1024)}
-    judged = run("groupeval", out=ask.out / "groupeval", sources=[source], **asked | shared)
+    judged = _panel(ask, "groupeval", sources=[source], **asked | shared)
     held = {"held_out": ask["held_out"]}
-    loss = run("posterior", out=ask.out / "posterior", sources=[source], **held, **shared)
+    loss = _panel(ask, "posterior", sources=[source], **held, **shared)
     cells = [
         (m, OperatingPoint.of(SamplerSpec(temperature=tau)))
         for m in loss.asked["steps"]
@@ -57,6 +58,13 @@ def _run(ask: Ask) -> Result:
     )
     more = {"among": among.table, "judged": judged.table}
     return Result(ask.said(checkpoint=source), table, more, notes=notes)
+
+
+def _panel(ask: Ask, name: str, sources: Sequence[str], **given: Any) -> Result:
+    """A study in this one's directory, whose cells pass the guard by this one's rule."""
+    asked = find(name).ask(ask.out / name, sources, **given)
+    rule = {key: ask.values[key] for key in ("guard_rule",) if key in ask.values}
+    return carry_out(replace(asked, values={**asked.values, **rule}))
 
 
 def _draw(result: Result) -> Figure:

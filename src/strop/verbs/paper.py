@@ -343,7 +343,7 @@ def reproduce(
     values |= {name: value for name, value in given.items() if value is not None}
     sources = [f"{role}={one}" if item.named else one for role, one in roles.items()]
     ask = record.ask(Path(out), sources, smoke=smoke, progress=progress, note=note, **values)
-    if "span" in ask.values:  # outputs are scored, and cells pass the guard as in the paper
+    if {"span", "evaluator"} & ask.values.keys():  # scored outputs pass the guard as in the paper
         ask = replace(ask, values={**ask.values, "guard_rule": "mean"})
     result = carry_out(ask)
     by_source = {source: role for role, source in roles.items()}
