@@ -280,11 +280,11 @@ def _result(ask: Ask, rows: list[dict[str, Any]], guard: Guard) -> Result:
 
 
 def _draw(result: Result) -> Figure:
-    from strop.figures import BLUE, GREY, ORANGE, errors, panels, tidy
+    from strop.figures import BLUE, GREY, ORANGE, errors, legend_below, panels, tidy
 
     rows = list(result.table.rows)
     names = list(dict.fromkeys(row["method"] for row in rows))
-    figure, [axes] = panels(1, 0.32 * len(rows) + 1.0)
+    figure, [axes] = panels(1, 0.32 * len(rows) + 1.3)
     axes.axvline(1, color=GREY, lw=0.8)
     for place, row in enumerate(reversed(rows)):
         for shift, name, colour in ((0.15, "published", GREY), (-0.15, "equal", BLUE)):
@@ -299,11 +299,14 @@ def _draw(result: Result) -> Figure:
         range(len(rows)), told if len(names) < len(rows) else [t.split(",")[0] for t in told]
     )
     axes.set_xscale("log")
-    axes.set(
-        xlabel="times less perplexity than ancestral\n"
-        "grey: as published, blue: both tuned, at equal entropy\n"
-        "orange: not above the guard"
-    )
+    axes.set_xlabel("times less perplexity\nthan ancestral")
+    for colour, what in (
+        (GREY, "as published"),
+        (BLUE, "both tuned, at equal entropy"),
+        (ORANGE, "not above the guard"),
+    ):
+        axes.plot([], [], "o", ms=3, color=colour, label=what)
+    legend_below(figure, axes, 1)
     tidy(axes)
     return figure
 
