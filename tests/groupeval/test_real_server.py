@@ -86,9 +86,9 @@ def replies(series: Series) -> list[dict[str, Any]]:
     return [e for e in series.journal.entries() if e["outcome"] not in (SENT, SETTLED)]
 
 
-def strop(*line: object) -> subprocess.CompletedProcess[str]:
+def strop(*line: object, seconds: float = 600) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "strop", *map(str, line)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
 
 
 def test_a_whole_study_with_a_kill_in_it(tmp_path: Path, url: str) -> None:
@@ -155,6 +155,7 @@ def test_validate_goes_through(tmp_path: Path, url: str) -> None:
     done = strop(
         *("groupeval", "validate", file, "--limit", 8, "--controls", 1, "--max-calls", 16),
         *("--base-url", url, "--model", "smollm2", "-o", tmp_path / "out", "--json"),
+        seconds=1500,  # sixteen replies of a thousand tokens
     )
     assert done.returncode in (0, 2), done.stderr
     document = json.loads(done.stdout)
