@@ -307,14 +307,18 @@ def _draw(result: Result) -> Figure:
     from strop.figures import GREY, PALETTE, legend_below, panels, tidy
 
     rows = list(result.more["curve"].rows)
-    figure, [axes] = panels(1, 2.6)
-    for place, key in enumerate(dict.fromkeys((row["question"], row["size"]) for row in rows)):
+    keys = list(dict.fromkeys((row["question"], row["size"]) for row in rows))
+    figure, [axes] = panels(1, 2.0 + 0.16 * len(keys))
+    for place, key in enumerate(keys):
         mine = [row for row in rows if (row["question"], row["size"]) == key]
-        colour = PALETTE[place % len(PALETTE)]
+        again, shade = divmod(place, len(PALETTE))
+        colour = PALETTE[shade]
         n = [row["outputs"] for row in mine]
-        axes.plot(n, [row["power"] for row in mine], color=colour, label=f"{key[0]}, {key[1]:g}")
+        dashes = ("-", "--", ":")[again % 3]
+        power, told = [row["power"] for row in mine], f"{key[0]}, {key[1]:g}"
+        axes.plot(n, power, color=colour, ls=dashes, label=told)
         low, high = ([row[end] for row in mine] for end in ("low", "high"))
-        axes.fill_between(n, low, high, color=colour, alpha=0.12, lw=0)
+        axes.fill_between(n, low, high, color=colour, alpha=0.08, lw=0)
     axes.axhline(result.facts["goal"], color=GREY, lw=0.6)
     axes.set(xscale="log", xlabel="outputs a side", ylabel="decided", ylim=(0, 1.02))
     tidy(axes)
