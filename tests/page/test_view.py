@@ -21,6 +21,7 @@ from strop.errors import UserError
 from strop.groupeval import load_judgments, score
 from strop.groupeval.inputs import read_inputs
 from strop.page import gather, render
+from strop.page.live.command import _folders
 from strop.page.live.paged import LONGEST, MOST
 from strop.page.live.watch import WatchedFolder, locked_files, walk
 from strop.store import Cell, Run
@@ -594,6 +595,9 @@ def test_wrong_input_is_refused_in_words(
     Path("notes.txt").write_text("x")
     assert run(["view", "notes.txt", "--no-open"]) == 1
     assert "This is a file" in capsys.readouterr().err
+    Path("empty").mkdir()
+    assert run(["view", "empty", "--no-open"]) == 1
+    assert "nothing to show in this directory" in capsys.readouterr().err
     cell_of(tmp_path / "run", ["one"])
     assert run(["view", "run", "--port", "70000", "--no-open"]) == 1
     assert "--port" in capsys.readouterr().err
@@ -608,3 +612,11 @@ def test_wrong_input_is_refused_in_words(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert run(["view", "run", "--no-open"]) == 1
     assert "pip install 'strop[view]'" in capsys.readouterr().err
+
+
+def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
+    for name in ("runs/b", "runs/deep/c", "runs/a"):
+        cell_of(tmp_path / name, ["one"])
+    named = tuple(str(tmp_path / one) for one in ("runs", "runs/a"))
+    shown = [str(path.relative_to(tmp_path)) for path in _folders(named)]
+    assert shown == ["runs/a", "runs/b", "runs/deep/c"]

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 from strop.errors import UserError
+from strop.store.documents import MARK
 from strop.verbs.ls import find
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result
@@ -66,7 +67,23 @@ def _folders(given: tuple[str, ...] | None) -> list[Path]:
                 expected="a directory that strop made, or a .jsonl of judgments",
                 fix="strop ls",
             )
+    paths = [shown for path in paths for shown in _held(path)]
     return list({path.resolve(): path for path in paths}.values())
+
+
+def _held(path: Path) -> list[Path]:
+    """A directory that strop made, or those that lie below one that it did not make."""
+    if path.is_file() or (path / MARK).exists():
+        return [path]
+    below = [Path(one.run) for one in find(path)]
+    if not below:
+        raise UserError(
+            "There is nothing to show in this directory.",
+            where=path,
+            expected="a directory that strop made, or one with such directories in it",
+            fix="strop ls",
+        )
+    return below
 
 
 def _listening(port: int | None) -> socket.socket:
@@ -97,7 +114,7 @@ VERB = Verb(
         argument(
             "folders",
             "FOLDER...",
-            "As for `strop report`; by default all that `strop ls` finds below this directory.",
+            "As for `strop report`, or directories of such; by default all below this directory.",
             kind="many",
             required=False,
         ),
