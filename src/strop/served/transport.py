@@ -33,7 +33,7 @@ def bounded_client(seconds: float) -> Any:
     still drips after so many seconds."""
     from openai import DefaultAsyncHttpxClient
 
-    class Client(DefaultAsyncHttpxClient):
+    class BoundedClient(DefaultAsyncHttpxClient):
         async def send(self, request: Any, **options: Any) -> Any:
             options.update(stream=True, follow_redirects=False)
             sent = time.perf_counter()
@@ -43,7 +43,7 @@ def bounded_client(seconds: float) -> Any:
             finally:
                 await response.aclose()
 
-    return Client(follow_redirects=False)
+    return BoundedClient(follow_redirects=False)
 
 
 async def _read(response: Any, sent: float, seconds: float) -> Any:
