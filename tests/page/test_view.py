@@ -620,3 +620,6 @@ def test_a_directory_of_runs_stands_for_what_lies_in_it(tmp_path: Path) -> None:
     named = tuple(str(tmp_path / one) for one in ("runs", "runs/a"))
     shown = [str(path.relative_to(tmp_path)) for path in _folders(named)]
     assert shown == ["runs/a", "runs/b", "runs/deep/c"]
+    judged = tmp_path / "judged.jsonl"
+    judged.write_text("{}\n")
+    assert _folders((str(judged), named[1])) == [judged, tmp_path / "runs/a"]

@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 from strop.errors import UserError
-from strop.store.documents import MARK
 from strop.verbs.ls import find
 from strop.verbs.parameters import argument
 from strop.verbs.result import Result
@@ -73,7 +72,7 @@ def _folders(given: tuple[str, ...] | None) -> list[Path]:
 
 def _held(path: Path) -> list[Path]:
     """A directory that strop made, or those that lie below one that it did not make."""
-    if path.is_file() or (path / MARK).exists():
+    if path.is_file():
         return [path]
     below = [Path(one.run) for one in find(path)]
     if not below:
